@@ -1,0 +1,1 @@
+"""The learning core: everything that turns tokens into a better student."""
