@@ -1,0 +1,86 @@
+"""Rows of states, and the padded tensors they become for one forward pass."""
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One row of states: its tokens, and which of them are what the student is taught there."""
+
+    tokens: list[int]
+    targets: list[bool]  # never the first token: nothing precedes it
+    logprobs: list[float] | None = None  # rollouts: log-prob of each target token under the policy that wrote it
+    group: int | None = None  # rollouts of one prompt share a group
+    truncated: bool = False
+    prompt: str | None = None
+    domain: str | None = None
+    reward: float | None = None
+    baseline: float = 0.0
+
+    @property
+    def target_count(self) -> int:
+        return sum(self.targets)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Right-padded rows. Padding is known by position alone, so a pad token that is also the EOS is still learned."""
+
+    sequences: list[Sequence]
+    tokens: Tensor  # [rows, length]
+    attention_mask: Tensor  # [rows, length]
+    target_rows: Tensor  # [targets]
+    target_columns: Tensor  # [targets]
+
+    @classmethod
+    def of(cls, sequences: list[Sequence], pad_id: int, device: torch.device | str = "cpu") -> "Batch":
+        length = max(len(s.tokens) for s in sequences)
+        tokens = torch.full((len(sequences), length), pad_id, dtype=torch.long)
+        mask = torch.zeros((len(sequences), length), dtype=torch.long)
+        targets = torch.zeros((len(sequences), length), dtype=torch.bool)
+        for row, s in enumerate(sequences):
+            tokens[row, : len(s.tokens)] = torch.tensor(s.tokens)
+            mask[row, : len(s.tokens)] = 1
+            targets[row, : len(s.tokens)] = torch.tensor(s.targets)
+        targets[:, 0] = False
+        rows, columns = targets.nonzero(as_tuple=True)
+        return cls(sequences, tokens.to(device), mask.to(device), rows.to(device), columns.to(device))
+
+    @property
+    def target_tokens(self) -> Tensor:
+        return self.tokens[self.target_rows, self.target_columns]
+
+    def predicting(self, hidden: Tensor) -> Tensor:
+        """The states [targets, width] from which each target token is predicted."""
+        return hidden[self.target_rows, self.target_columns - 1]
+
+    def rollout_logprobs(self) -> Tensor | None:
+        if any(s.logprobs is None for s in self.sequences):
+            return None
+        flat = [value for s in self.sequences for value in s.logprobs or []]
+        return torch.tensor(flat, dtype=torch.float32, device=self.tokens.device)
+
+    def per_target(self, values: Seq[float]) -> Tensor:
+        """One value a row, repeated for each of the row's target tokens."""
+        spread = torch.tensor(values, dtype=torch.float32, device=self.tokens.device)
+        return spread[self.target_rows]
+
+
+def micro_batches(sequences: list[Sequence], tokens_at_most: int) -> Iterator[list[Sequence]]:
+    """Rows of like length together, so that rows × longest row stays under the bound and little is padding."""
+    current: list[Sequence] = []
+    longest = 0
+    for s in sorted(sequences, key=lambda s: len(s.tokens)):
+        longest_then = max(longest, len(s.tokens))
+        if current and longest_then * (len(current) + 1) > tokens_at_most:
+            yield current
+            current, longest_then = [], len(s.tokens)
+        current.append(s)
+        longest = longest_then
+    if current:
+        yield current

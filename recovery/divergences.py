@@ -1,0 +1,39 @@
+"""How far apart two next-token distributions are, position by position: exact, over the whole vocabulary."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def _expected_log_ratio(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Σ p (log p − log q); a token with p = 0 adds nothing, whatever q says."""
+    ratio = torch.where(log_p == -math.inf, 0.0, log_p - log_q)
+    return (log_p.exp() * ratio).sum(-1)
+
+
+def reverse_kl(student: Tensor, teacher: Tensor) -> Tensor:
+    """KL(student ‖ teacher) of log-probs [..., vocabulary]: mode-seeking, what on-policy distillation descends."""
+    return _expected_log_ratio(student, teacher)
+
+
+def forward_kl(student: Tensor, teacher: Tensor) -> Tensor:
+    """KL(teacher ‖ student): mode-covering, cross-entropy's own."""
+    return _expected_log_ratio(teacher, student)
+
+
+def divergence(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
+    """Generalised Jensen–Shannon: β KL(T‖M) + (1−β) KL(S‖M) with M = βT + (1−β)S.
+
+    At the ends, where that vanishes, β = 0 means KL(T‖S) and β = 1 means KL(S‖T): its limits after division by β and 1−β.
+    """
+    if beta == 0.0:
+        return forward_kl(student, teacher)
+    if beta == 1.0:
+        return reverse_kl(student, teacher)
+    mixture = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
+    return beta * _expected_log_ratio(teacher, mixture) + (1 - beta) * _expected_log_ratio(student, mixture)
+
+
+def entropy(log_p: Tensor) -> Tensor:
+    return -(log_p.exp() * torch.where(log_p == -math.inf, 0.0, log_p)).sum(-1)

@@ -1,0 +1,28 @@
+"""What a step cost: floating-point operations by the usual 2 × parameters a token a pass, and peak memory."""
+
+import resource
+import sys
+
+import torch
+
+from recovery.batch import Sequence
+from recovery.signals import Signal
+from recovery.students import Student
+
+
+def flops_of_step(student: Student, signal: Signal, sequences: list[Sequence], *, rolled_out: bool) -> float:
+    """Forward and backward of the student (3 passes' worth), the teacher's forward, and the rollouts' own."""
+    tokens = sum(len(s.tokens) for s in sequences)
+    passes = 3.0 * student.parameters
+    if signal.teacher is not None:
+        passes += signal.teacher.parameters
+    if rolled_out:
+        passes += student.parameters
+    return 2.0 * tokens * passes
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

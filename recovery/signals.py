@@ -1,0 +1,65 @@
+"""What is said about the states: the next token, a teacher's distribution, a reward, or a blend.
+
+`prepare` sees a whole draw once (a reward needs its group); `at` sees one micro-batch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from torch import Tensor
+
+from recovery.batch import Batch, Sequence
+from recovery.teachers import Distribution, Teacher
+
+
+@dataclass(frozen=True)
+class Said:
+    """One entry a target token of a micro-batch."""
+
+    tokens: Tensor  # the label, or what the student sampled
+    teacher: Distribution | None = None
+    rollout_logprobs: Tensor | None = None
+    advantage: Tensor | None = None  # λ-weighted sum of teacher and reward, where the objective asks for one
+
+
+class Signal:
+    """How much teacher (`share`, the dial λ), how much reward (1 − λ)."""
+
+    teacher: Teacher | None = None
+    share: float = 1.0
+
+    def prepare(self, sequences: list[Sequence]) -> list[Sequence]:
+        return sequences
+
+    def at(self, batch: Batch) -> Said:
+        teacher = self.teacher.distribution(batch) if self.teacher is not None else None
+        return Said(batch.target_tokens, teacher, batch.rollout_logprobs())
+
+
+class Labels(Signal):
+    """The token that stands there: a point-mass teacher."""
+
+
+class TeacherSignal(Signal):
+    def __init__(self, teacher: Teacher):
+        self.teacher = teacher
+
+
+class Blend(Signal):
+    """A reward for the whole reply, less its group's mean; with a teacher and share λ, both."""
+
+    def __init__(self, reward: Callable[[Sequence], float], teacher: Teacher | None = None, share: float = 0.0):
+        if teacher is None and share > 0:
+            raise ValueError("a blend without a teacher is a reward alone: share must be 0")
+        self.reward, self.teacher, self.share = reward, teacher, share
+
+    def prepare(self, sequences: list[Sequence]) -> list[Sequence]:
+        rewards = [float(self.reward(s)) for s in sequences]
+        by_group: dict[int | None, list[float]] = {}
+        for s, reward in zip(sequences, rewards, strict=True):
+            by_group.setdefault(s.group, []).append(reward)
+        return [
+            replace(s, reward=reward, baseline=fmean(by_group[s.group]))
+            for s, reward in zip(sequences, rewards, strict=True)
+        ]

@@ -1,0 +1,120 @@
+"""Where the student is taught: windows of documents, conversations, its own rollouts, and mixtures of them.
+
+A draw is a function of (seed, step) and, for rollouts, of the student's weights: a resumed run sees what it would have seen.
+"""
+
+import random
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Protocol
+
+from recovery.batch import Sequence
+from recovery.chat import Chat, Message
+from recovery.engines import Engine, Sampling
+from recovery.errors import RecoverError
+from recovery.students import Student
+
+
+class States(Protocol):
+    def draw(self, student: Student, step: int) -> list[Sequence]: ...
+
+
+class Shuffled:
+    """An endless walk through n items, each epoch in its own order, reachable at any place without walking there."""
+
+    def __init__(self, n: int, seed: int):
+        if n == 0:
+            raise RecoverError("there is nothing to learn from: the data is empty")
+        self.n, self.seed = n, seed
+
+    def take(self, start: int, count: int) -> list[tuple[int, int]]:
+        """(epoch, item) of the places start … start + count − 1."""
+        places = [divmod(i, self.n) for i in range(start, start + count)]
+        orders = {epoch: self._order(epoch) for epoch in {epoch for epoch, _ in places}}
+        return [(epoch, orders[epoch][place]) for epoch, place in places]
+
+    def _order(self, epoch: int) -> list[int]:
+        order = list(range(self.n))
+        random.Random(f"{self.seed}/{epoch}").shuffle(order)
+        return order
+
+
+class Documents:
+    """Documents end to end, cut into windows; every token but the very first is a target exactly once an epoch."""
+
+    def __init__(self, documents: Seq[list[int]], end: int, *, window: int, rows: int, seed: int = 0):
+        self.window, self.rows = window, rows
+        order = Shuffled(len(documents), seed)
+        stream = [token for _, i in order.take(0, len(documents)) for token in [*documents[i], end]]
+        # Windows overlap by one token, which the next one needs as its first state.
+        self.windows = [stream[i : i + window + 1] for i in range(0, len(stream) - 1, window)]
+        self.order = Shuffled(len(self.windows), seed + 1)
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(w) - 1 for w in self.windows)
+
+    def draw(self, student: Student, step: int) -> list[Sequence]:
+        rows = [self.windows[i] for _, i in self.order.take(step * self.rows, self.rows)]
+        return [Sequence(tokens, [False] + [True] * (len(tokens) - 1)) for tokens in rows]
+
+
+class Conversations:
+    """Chats of which the assistant's tokens alone are targets, several turns and system prompts included."""
+
+    def __init__(self, conversations: Seq[list[Message]], chat: Chat, *, rows: int, seed: int = 0):
+        self.rows = rows
+        self.sequences = [Sequence(*chat.conversation(messages)) for messages in conversations]
+        self.order = Shuffled(len(self.sequences), seed)
+
+    def draw(self, student: Student, step: int) -> list[Sequence]:
+        return [self.sequences[i] for _, i in self.order.take(step * self.rows, self.rows)]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    text: str
+    tokens: list[int]
+    domain: str | None = None
+
+
+class Rollouts:
+    """What the student itself writes after each prompt, `group` times."""
+
+    def __init__(
+        self, prompts: Seq[Prompt], engine: Engine, *, rows: int, group: int = 1, max_new_tokens: int = 256, seed: int = 0
+    ):
+        if rows % group:
+            raise RecoverError(f"{rows} rollouts a step do not divide into groups of {group}; choose a multiple")
+        self.prompts, self.engine, self.rows, self.group = prompts, engine, rows, group
+        self.max_new_tokens, self.seed = max_new_tokens, seed
+        self.order = Shuffled(len(prompts), seed)
+
+    def draw(self, student: Student, step: int) -> list[Sequence]:
+        self.engine.sync(student)
+        count = self.rows // self.group
+        chosen = [self.prompts[i] for _, i in self.order.take(step * count, count) for _ in range(self.group)]
+        sampling = Sampling(self.max_new_tokens, seed=(self.seed * 1_000_003 + step) % 2**31)
+        written = self.engine.generate([p.tokens for p in chosen], sampling)
+        return [
+            Sequence(
+                tokens=prompt.tokens + generation.tokens,
+                targets=[False] * len(prompt.tokens) + [True] * len(generation.tokens),
+                logprobs=generation.logprobs,
+                group=row // self.group,
+                truncated=not generation.finished,
+                prompt=prompt.text,
+                domain=prompt.domain,
+            )
+            for row, (prompt, generation) in enumerate(zip(chosen, written, strict=True))
+        ]
+
+
+class Mixture:
+    """Every draw joins a draw from each part: α, or chat among documents, is a matter of the parts' sizes."""
+
+    def __init__(self, *parts: States):
+        self.parts = parts
+
+    def draw(self, student: Student, step: int) -> list[Sequence]:
+        return [sequence for part in self.parts for sequence in part.draw(student, step)]

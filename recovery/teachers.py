@@ -1,0 +1,84 @@
+"""Who speaks about the student's states. A teacher is frozen by type: nothing here can be trained.
+
+`FrozenTeacher` is a model of its own. `AdapterOffTeacher` is the clean base inside the student: its own weights with the
+adapters off, no second copy in memory. Distilling from the student itself by accident cannot be written.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from recovery.batch import Batch
+from recovery.chat import Chat
+from recovery.errors import RecoverError
+from recovery.students import Student, hidden_states, load_student
+from recovery.vocabulary import Head
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A teacher's next-token distribution at each state of a batch, kept as hidden states: logits come chunk by chunk."""
+
+    hidden: Tensor
+    head: Head
+
+    def logprobs(self, part: slice) -> Tensor:
+        return torch.log_softmax(self.head.logits(self.hidden[part]), dim=-1)
+
+
+class Teacher(Protocol):
+    @property
+    def parameters(self) -> int: ...
+
+    def distribution(self, batch: Batch) -> Distribution: ...
+
+
+class FrozenTeacher:
+    """A checkpoint of its own, loaded for this and never trained."""
+
+    def __init__(self, reference: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu"):
+        self._student = load_student(reference, frozen=True, dtype=dtype, device=device)
+        self.reference = reference
+        self.chat = self._student.chat
+        self.parameters = self._student.parameters
+
+    @torch.no_grad()
+    def distribution(self, batch: Batch) -> Distribution:
+        return Distribution(self._student.hidden(batch), self._student.head)
+
+
+class AdapterOffTeacher:
+    """The weights under the student's adapters, which training leaves as they were."""
+
+    def __init__(self, student: Student):
+        if not student.has_adapter:
+            raise RecoverError(
+                "the student's own weights are being trained, so switching adapters off would not give back the clean model; "
+                "load the teacher from its checkpoint"
+            )
+        self._student = student
+        self.parameters = student.parameters
+
+    @torch.no_grad()
+    def distribution(self, batch: Batch) -> Distribution:
+        with self._student.model.disable_adapter():
+            return Distribution(hidden_states(self._student.causal, batch), self._student.head)
+
+
+def check_same_language(student: Chat, teacher: Chat) -> None:
+    """Teacher and student must read the same ids in the same places, or their distributions do not compare."""
+    ours, theirs = student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
+    if ours != theirs:
+        differing = next(iter(ours.items() ^ theirs.items()))[0]
+        raise RecoverError(
+            f"teacher and student have different tokenizers (token {differing!r} differs, {len(theirs)} against {len(ours)} "
+            "tokens); choose a teacher of the same model family"
+        )
+    probe: list[dict[str, Any]] = [{"role": "user", "content": "Hello?"}]
+    if student.prompt(probe) != teacher.prompt(probe):
+        raise RecoverError(
+            "teacher and student render the same chat to different tokens (their chat templates differ); "
+            "give the student the teacher's chat template"
+        )
