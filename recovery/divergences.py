@@ -25,7 +25,8 @@ def forward_kl(student: Tensor, teacher: Tensor) -> Tensor:
 def divergence(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
     """Generalised Jensen–Shannon: β KL(T‖M) + (1−β) KL(S‖M) with M = βT + (1−β)S.
 
-    At the ends, where that vanishes, β = 0 means KL(T‖S) and β = 1 means KL(S‖T): its limits after division by β and 1−β.
+    At the ends, where that vanishes, β = 0 means KL(T‖S) and β = 1 means KL(S‖T): its limits after
+    division by β and 1−β.
     """
     if beta == 0.0:
         return forward_kl(student, teacher)

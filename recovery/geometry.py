@@ -1,6 +1,7 @@
 """The shape of the signal: does every token pull, do they pull one way, does one of them pull the cart?
 
-Each target token pulls on its own logits with a vector g_t, the loss's gradient there. Three numbers describe the cloud:
+Each target token pulls on its own logits with a vector g_t, the loss's gradient there. Three numbers
+describe the cloud:
 
     density        share of tokens with ‖g_t‖ > 0.01 (a probability moved by a percent)
     bias           ‖Σ g_t‖ / Σ ‖g_t‖: 0 when the pulls cancel, 1 when all point one way

@@ -80,8 +80,8 @@ class Divergence:
 class SampledGradient:
     """Policy gradient on the sampled token: −min(r A, clip(r) A), r = π / π_rollout.
 
-    A_t = λ [log π_T(y_t) − log π_rollout(y_t)] + (1 − λ) [R − b], both parts constants. With `discount` γ > 0 the teacher's
-    part also credits what followed: Σ_{s ≥ t} γ^{s−t} of it.
+    A_t = λ [log π_T(y_t) − log π_rollout(y_t)] + (1 − λ) [R − b], both parts constants. With
+    `discount` γ > 0 the teacher's part also credits what followed: Σ_{s ≥ t} γ^{s−t} of it.
     """
 
     clip: float = 0.2

@@ -1,6 +1,7 @@
 """Where the student is taught: windows of documents, conversations, its own rollouts, and mixtures of them.
 
-A draw is a function of (seed, step) and, for rollouts, of the student's weights: a resumed run sees what it would have seen.
+A draw is a function of (seed, step) and, for rollouts, of the student's weights: a resumed run sees what it
+would have seen.
 """
 
 import random
@@ -82,7 +83,14 @@ class Rollouts:
     """What the student itself writes after each prompt, `group` times."""
 
     def __init__(
-        self, prompts: Seq[Prompt], engine: Engine, *, rows: int, group: int = 1, max_new_tokens: int = 256, seed: int = 0
+        self,
+        prompts: Seq[Prompt],
+        engine: Engine,
+        *,
+        rows: int,
+        group: int = 1,
+        max_new_tokens: int = 256,
+        seed: int = 0,
     ):
         if rows % group:
             raise RecoverError(f"{rows} rollouts a step do not divide into groups of {group}; choose a multiple")

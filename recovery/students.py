@@ -74,7 +74,12 @@ def split_revision(reference: str) -> tuple[str, str | None]:
 
 
 def load_student(
-    reference: str, *, adapter: Adapter | None = None, frozen: bool = False, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    reference: str,
+    *,
+    adapter: Adapter | None = None,
+    frozen: bool = False,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
 ) -> Student:
     """From a folder or a hub id: full weights to train, or a fresh adapter on them if one is asked for.
 
@@ -111,7 +116,7 @@ def load_causal(reference: str, dtype: torch.dtype) -> Any:
         )
     try:
         return AutoModelForCausalLM.from_pretrained(
-            name, revision=revision, dtype=dtype, use_safetensors=True, trust_remote_code=False, attn_implementation="sdpa"
+            name, revision=revision, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]

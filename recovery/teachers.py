@@ -1,7 +1,7 @@
 """Who speaks about the student's states. A teacher is frozen by type: nothing here can be trained.
 
-`FrozenTeacher` is a model of its own. `AdapterOffTeacher` is the clean base inside the student: its own weights with the
-adapters off, no second copy in memory. Distilling from the student itself by accident cannot be written.
+`FrozenTeacher` is a model of its own. `AdapterOffTeacher` is the clean base inside the student: its own weights with
+the adapters off, no second copy in memory. Distilling from the student itself by accident cannot be written.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from recovery.vocabulary import Head
 
 @dataclass(frozen=True)
 class Distribution:
-    """A teacher's next-token distribution at each state of a batch, kept as hidden states: logits come chunk by chunk."""
+    """A teacher's next-token distribution at each state, kept as hidden states: logits come chunk by chunk."""
 
     hidden: Tensor
     head: Head
@@ -55,8 +55,8 @@ class AdapterOffTeacher:
     def __init__(self, student: Student):
         if not student.has_adapter:
             raise RecoverError(
-                "the student's own weights are being trained, so switching adapters off would not give back the clean model; "
-                "load the teacher from its checkpoint"
+                "the student's own weights are being trained, so switching adapters off would not give back "
+                "the clean model; load the teacher from its checkpoint"
             )
         self._student = student
         self.parameters = student.parameters
@@ -73,8 +73,8 @@ def check_same_language(student: Chat, teacher: Chat) -> None:
     if ours != theirs:
         differing = next(iter(ours.items() ^ theirs.items()))[0]
         raise RecoverError(
-            f"teacher and student have different tokenizers (token {differing!r} differs, {len(theirs)} against {len(ours)} "
-            "tokens); choose a teacher of the same model family"
+            f"teacher and student have different tokenizers (token {differing!r} differs, {len(theirs)} "
+            f"against {len(ours)} tokens); choose a teacher of the same model family"
         )
     probe: list[dict[str, Any]] = [{"role": "user", "content": "Hello?"}]
     if student.prompt(probe) != teacher.prompt(probe):

@@ -1,8 +1,8 @@
 """The loop. Every recipe runs through it; control stays with the caller, who takes one record a step and may stop.
 
-    state = TrainState.start(student, plan)
-    for record in train(student, states, signal, objective, plan, state):
-        ...
+state = TrainState.start(student, plan)
+for record in train(student, states, signal, objective, plan, state):
+    ...
 """
 
 import math
@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from recovery.errors import RecoverError
 from recovery.geometry import geometry
 from recovery.measure import flops_of_step, peak_memory_bytes
 from recovery.objectives import Objective
-from recovery.signals import Signal
+from recovery.signals import Said, Signal
 from recovery.states import States
 from recovery.students import Student
-from recovery.vocabulary import chunked_loss
+from recovery.vocabulary import Terms, chunked_loss
 
 BAD_STEPS_IN_A_ROW = 3
 
@@ -98,7 +99,11 @@ class TrainState:
         fused = student.device.type == "cuda"
         return cls(
             torch.optim.AdamW(
-                student.trainable(), lr=plan.learning_rate, betas=plan.betas, weight_decay=plan.weight_decay, fused=fused
+                student.trainable(),
+                lr=plan.learning_rate,
+                betas=plan.betas,
+                weight_decay=plan.weight_decay,
+                fused=fused,
             )
         )
 
@@ -161,7 +166,7 @@ def _update(
             # Every target token of the step weighs the same, whatever micro-batch it falls into.
             weights = torch.full(said.tokens.shape, 1.0 / count, device=student.device)
             loss, seen = chunked_loss(
-                student.hidden(batch), student.head, lambda logits, part, said=said: objective(logits, said, part), weights
+                student.hidden(batch), student.head, partial(_loss_of_chunk, objective, said), weights
             )
         loss.backward()
         readings.add(float(loss.detach()), seen, count)
@@ -206,13 +211,17 @@ def _update(
     )
 
 
+def _loss_of_chunk(objective: Objective, said: Said, logits: Tensor, part: slice) -> Terms:
+    return objective(logits, said, part)
+
+
 def _endure(state: TrainState) -> None:
-    """A step whose loss or gradient is not finite changes nothing; several in a row end the run, weights as they were."""
+    """A step whose loss or gradient is not finite changes nothing; several in a row end the run."""
     state.bad_in_a_row += 1
     if state.bad_in_a_row >= BAD_STEPS_IN_A_ROW:
         raise RecoverError(
-            f"{state.bad_in_a_row} steps in a row gave a loss or gradient that is not finite; the weights are those of the last "
-            "good step: lower the learning rate and resume"
+            f"{state.bad_in_a_row} steps in a row gave a loss or gradient that is not finite; the weights are "
+            "those of the last good step: lower the learning rate and resume"
         )
 
 

@@ -28,8 +28,9 @@ class Head:
     def of(cls, causal_model: Any) -> "Head":
         output = causal_model.get_output_embeddings()
         config = causal_model.config.get_text_config()
-        scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
-        return cls(output.weight, output.bias, getattr(config, "final_logit_softcapping", None), scale)
+        multiplied = float(getattr(config, "logit_scale", None) or 1.0)
+        divided = float(getattr(config, "logits_scaling", None) or 1.0)
+        return cls(output.weight, output.bias, getattr(config, "final_logit_softcapping", None), multiplied / divided)
 
     def project(self, hidden: Tensor) -> Tensor:
         logits = hidden @ self.weight.to(hidden.dtype).T
@@ -68,8 +69,8 @@ def chunked_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Σ weights · loss over all positions, differentiable in the hidden states and the head; readings beside it.
 
-    Every reading has one entry a position. Two more describe the pull on each position's logits: `pull`, its length, and
-    `pull_sum`, the vector sum over positions [vocabulary] (see `recovery.geometry`).
+    Every reading has one entry a position. Two more describe the pull on each position's logits: `pull`, its length,
+    and `pull_sum`, the vector sum over positions [vocabulary] (see `recovery.geometry`).
     """
     readings: dict[str, Tensor] = {}
     loss = _ChunkedLoss.apply(hidden, head.weight, head.bias, head, loss_of, weights, elements, readings)
@@ -78,7 +79,7 @@ def chunked_loss(
 
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         hidden: Tensor,
         weight: Tensor,
@@ -124,7 +125,7 @@ class _ChunkedLoss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, upstream: Tensor) -> Any:
         scaled = [None if g is None else g * upstream.to(g.dtype) for g in ctx.grads]
         ctx.grads = None
         return (*scaled, None, None, None, None, None)

@@ -30,7 +30,8 @@ class TransformersEngine:
         self.student.model.eval()
         for start in range(0, len(order), self.rows_at_once):
             indices = order[start : start + self.rows_at_once]
-            for i, generation in zip(indices, self._continue([prompts[i] for i in indices], sampling, random), strict=True):
+            generations = self._continue([prompts[i] for i in indices], sampling, random)
+            for i, generation in zip(indices, generations, strict=True):
                 done[i] = generation
         return [generation for generation in done if generation is not None]
 
@@ -71,7 +72,8 @@ class TransformersEngine:
             cache = output.past_key_values
             chosen, values = _choose(output.logits[:, -1], sampling, random)
             over = torch.isin(chosen, ends)
-            for row, token, value, ended in zip(rows.tolist(), chosen.tolist(), values.tolist(), over.tolist(), strict=True):
+            step = zip(rows.tolist(), chosen.tolist(), values.tolist(), over.tolist(), strict=True)
+            for row, token, value, ended in step:
                 written[row].append(token)
                 logprobs[row].append(value)
                 finished[row] = ended
