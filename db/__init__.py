@@ -1,0 +1,1 @@
+"""The record: what was done to which model, what came of it, and who decided."""

@@ -1,0 +1,256 @@
+"""The read side: what the command line and the pages ask the record."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from math import nan
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from sqlalchemy import Engine, Select, literal, select, tuple_
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from db import tables, views
+from db.engine import reason
+from db.errors import RecordError
+
+HEADLINES = {
+    "behaviour": ("ifeval", "prompt_level_strict_acc"),
+    "knowledge": ("closed_book", "match"),
+    "retention": ("arithmetic", "match"),
+}
+"""The one number a suite is summed up by: a task and one of its metrics."""
+
+View = TypeVar("View")
+
+
+class Reader:
+    """Every call is one short transaction: nothing read here holds up a writer."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def projects(self) -> list[views.Project]:
+        with self._session() as session:
+            rows = session.scalars(select(tables.Project).order_by(tables.Project.id))
+            return [_view(views.Project, row) for row in rows]
+
+    def project(self, name: str) -> views.Project | None:
+        return next((project for project in self.projects() if project.name == name), None)
+
+    # Checkpoints, by the pieces that references are made of
+
+    def checkpoint(self, id: int) -> views.Checkpoint | None:
+        return self._last(_checkpoints().where(tables.Checkpoint.id == id))
+
+    def base(self, project: int) -> views.Checkpoint | None:
+        """The project's clean model: the first that was recorded as its base."""
+        chosen = _checkpoints().where(tables.Checkpoint.project_id == project, tables.Checkpoint.role == "base")
+        with self._session() as session:
+            row = session.execute(chosen.order_by(tables.Checkpoint.id).limit(1)).first()
+            return _checkpoint(row) if row else None
+
+    def current(self, project: int) -> views.Checkpoint | None:
+        """The last promoted checkpoint, `base` before any promotion, None when not even that is on record."""
+        promoted = (
+            select(tables.Promotion.checkpoint_id)
+            .filter_by(project_id=project, decision="promoted")
+            .order_by(tables.Promotion.id.desc())
+            .limit(1)
+        )
+        chosen = _checkpoints().where(tables.Checkpoint.id == promoted.scalar_subquery())
+        return self._last(chosen) or self.base(project)
+
+    def cycle_checkpoint(
+        self, project: int, cycle: int, role: Literal["midtrained", "recovered"] = "recovered"
+    ) -> views.Checkpoint | None:
+        chosen = _checkpoints().where(tables.Cycle.project_id == project, tables.Cycle.number == cycle)
+        return self._last(chosen.where(tables.Checkpoint.role == role))
+
+    def run_checkpoint(self, run: int) -> views.Checkpoint | None:
+        return self._last(_checkpoints().where(tables.Checkpoint.run_id == run))
+
+    def latest(self, project: int, role: Literal["midtrained", "recovered"]) -> views.Checkpoint | None:
+        return self._last(_checkpoints().where(tables.Checkpoint.project_id == project, tables.Checkpoint.role == role))
+
+    def lineage(self, checkpoint: int) -> list[views.Checkpoint]:
+        """From a checkpoint to the clean model it descends from."""
+        chain = select(tables.Checkpoint.id, tables.Checkpoint.parent_id, literal(0).label("depth"))
+        line = chain.where(tables.Checkpoint.id == checkpoint).cte("line", recursive=True)
+        parent = select(tables.Checkpoint.id, tables.Checkpoint.parent_id, line.c.depth + 1)
+        line = line.union_all(parent.where(tables.Checkpoint.id == line.c.parent_id))
+        with self._session() as session:
+            rows = session.execute(_checkpoints().join(line, line.c.id == tables.Checkpoint.id).order_by(line.c.depth))
+            return [_checkpoint(row) for row in rows]
+
+    # Cycles and scores
+
+    def cycles(self, project: int) -> list[views.Cycle]:
+        with self._session() as session:
+            rows = session.execute(
+                select(tables.Cycle, tables.Corpus.path)
+                .outerjoin(tables.Corpus, tables.Cycle.corpus_id == tables.Corpus.id)
+                .where(tables.Cycle.project_id == project)
+                .order_by(tables.Cycle.number)
+            ).all()
+            measured = _headlines(session, project)
+            checkpoints = _project_checkpoints(session, project)
+        base = next((checkpoint for checkpoint in checkpoints if checkpoint.role == "base"), None)
+        stages = {(checkpoint.cycle, checkpoint.role): checkpoint for checkpoint in checkpoints}
+        return [
+            _view(
+                views.Cycle,
+                cycle,
+                documents=documents,
+                clean=_stage(base, measured, cycle.number),
+                damaged=_stage(stages.get((cycle.number, "midtrained")), measured),
+                recovered=_stage(stages.get((cycle.number, "recovered")), measured),
+            )
+            for cycle, documents in rows
+        ]
+
+    def series(self, project: int) -> list[views.SeriesPoint]:
+        """The headline scores of the project's own checkpoints, in the order these came to be."""
+        with self._session() as session:
+            measured = _headlines(session, project)
+            checkpoints = _project_checkpoints(session, project)
+        return [
+            views.SeriesPoint(
+                checkpoint.created_at, checkpoint.id, checkpoint.role, checkpoint.cycle, suite, HEADLINES[suite][1],
+                score.value, score.low, score.high, score.n,
+            )
+            for checkpoint in checkpoints
+            if checkpoint.role != "external"
+            for suite, score in _stage(checkpoint, measured).scores.items()
+        ]  # fmt: skip
+
+    def evaluations(self, checkpoint: int) -> list[views.Evaluation]:
+        with self._session() as session:
+            of_checkpoint = tables.Evaluation.checkpoint_id == checkpoint
+            scores: dict[int, dict[str, views.Score]] = defaultdict(dict)
+            for row in session.scalars(select(tables.Score).join(tables.Evaluation).where(of_checkpoint)):
+                scores[row.evaluation_id][row.metric] = _view(views.Score, row)
+            rows = session.scalars(select(tables.Evaluation).where(of_checkpoint).order_by(tables.Evaluation.id))
+            return [_view(views.Evaluation, row, scores=scores[row.id]) for row in rows]
+
+    def items(self, evaluation: int) -> list[views.Item]:
+        chosen = select(tables.Item).filter_by(evaluation_id=evaluation).order_by(tables.Item.position)
+        with self._session() as session:
+            return [_view(views.Item, row) for row in session.scalars(chosen)]
+
+    # Runs and what they said
+
+    def runs(self, project: int) -> list[views.Run]:
+        """The newest first."""
+        chosen = _runs().where(tables.Run.project_id == project).order_by(tables.Run.id.desc())
+        with self._session() as session:
+            return [_view(views.Run, run, cycle=cycle) for run, cycle in session.execute(chosen)]
+
+    def run(self, id: int) -> views.Run | None:
+        with self._session() as session:
+            row = session.execute(_runs().where(tables.Run.id == id)).first()
+            return _view(views.Run, row[0], cycle=row[1]) if row else None
+
+    def points(self, run: int, after: int = -1, names: Iterable[str] | None = None) -> list[views.Point]:
+        """The numbers of a run's steps after a step, in order: a page asks only for what it has not yet drawn."""
+        point = tables.Point
+        chosen = select(point.step, point.name, point.value).where(point.run_id == run, point.step > after)
+        if names is not None:
+            chosen = chosen.where(point.name.in_(list(names)))
+        with self._session() as session:
+            rows = session.execute(chosen.order_by(point.step, point.name))
+            return [views.Point(step, name, nan if value is None else value) for step, name, value in rows]
+
+    def rollouts(self, run: int, after: int = -1) -> list[views.Rollout]:
+        rollout = tables.Rollout
+        chosen = select(rollout).where(rollout.run_id == run, rollout.step > after)
+        with self._session() as session:
+            rows = session.scalars(chosen.order_by(rollout.step, rollout.position))
+            return [_view(views.Rollout, row) for row in rows]
+
+    def events(self, project: int, limit: int = 50) -> list[views.Event]:
+        """The newest first."""
+        chosen = select(tables.Event).join(tables.Run).where(tables.Run.project_id == project)
+        with self._session() as session:
+            rows = session.scalars(chosen.order_by(tables.Event.id.desc()).limit(limit))
+            return [_view(views.Event, row) for row in rows]
+
+    def promotions(self, project: int) -> list[views.Promotion]:
+        """The newest first."""
+        chosen = select(tables.Promotion, tables.Cycle.number).outerjoin(tables.Cycle)
+        chosen = chosen.where(tables.Promotion.project_id == project).order_by(tables.Promotion.id.desc())
+        with self._session() as session:
+            return [_view(views.Promotion, row, cycle=number) for row, number in session.execute(chosen)]
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        try:
+            with Session(self._engine) as session:
+                yield session
+        except SQLAlchemyError as error:
+            raise RecordError(f"The record could not be read: {reason(error)}.") from error
+
+    def _last(self, chosen: Select[tables.Checkpoint, int]) -> views.Checkpoint | None:
+        with self._session() as session:
+            row = session.execute(chosen.order_by(tables.Checkpoint.id.desc()).limit(1)).first()
+            return _checkpoint(row) if row else None
+
+
+class _Headline(NamedTuple):
+    cycle: int | None
+    suite: str
+    score: views.Score
+
+
+def _view(kind: type[View], row: Any, **given: Any) -> View:
+    """A view of a row: its fields are the row's columns of the same names, and what is given besides."""
+    names = [field.name for field in fields(kind) if field.name not in given]  # type: ignore[arg-type]
+    return kind(**{name: getattr(row, name) for name in names}, **given)
+
+
+def _checkpoints() -> Select[tables.Checkpoint, int]:
+    return select(tables.Checkpoint, tables.Cycle.number).outerjoin(tables.Cycle)
+
+
+def _checkpoint(row: Any) -> views.Checkpoint:
+    return _view(views.Checkpoint, row[0], cycle=row[1])
+
+
+def _project_checkpoints(session: Session, project: int) -> list[views.Checkpoint]:
+    chosen = _checkpoints().where(tables.Checkpoint.project_id == project).order_by(tables.Checkpoint.id)
+    return [_checkpoint(row) for row in session.execute(chosen)]
+
+
+def _runs() -> Select[tables.Run, int]:
+    return select(tables.Run, tables.Cycle.number).outerjoin(tables.Cycle)
+
+
+def _headlines(session: Session, project: int) -> dict[int, list[_Headline]]:
+    """The headline scores of every checkpoint of a project, oldest first, with the cycle they were measured in."""
+    evaluation, score = tables.Evaluation, tables.Score
+    wanted = [(suite, task, metric) for suite, (task, metric) in HEADLINES.items()]
+    rows = session.execute(
+        select(evaluation.checkpoint_id, tables.Cycle.number, evaluation.suite, score)
+        .join(score, score.evaluation_id == evaluation.id)
+        .join(tables.Checkpoint, tables.Checkpoint.id == evaluation.checkpoint_id)
+        .outerjoin(tables.Run, tables.Run.id == evaluation.run_id)
+        .outerjoin(tables.Cycle, tables.Cycle.id == tables.Run.cycle_id)
+        .where(tables.Checkpoint.project_id == project)
+        .where(tuple_(evaluation.suite, evaluation.task, score.metric).in_(wanted))
+        .order_by(evaluation.id)
+    )
+    found: dict[int, list[_Headline]] = defaultdict(list)
+    for checkpoint, cycle, suite, row in rows:
+        found[checkpoint].append(_Headline(cycle, suite, _view(views.Score, row)))
+    return found
+
+
+def _stage(
+    checkpoint: views.Checkpoint | None, measured: dict[int, list[_Headline]], cycle: int | None = None
+) -> views.Stage:
+    """A checkpoint with its latest headlines; those measured in the given cycle, on its documents, come first."""
+    if checkpoint is None:
+        return views.Stage()
+    headlines = sorted(measured.get(checkpoint.id, []), key=lambda headline: cycle in (None, headline.cycle))
+    return views.Stage(checkpoint, {headline.suite: headline.score for headline in headlines})

@@ -1,0 +1,221 @@
+"""The tables of the record. `docs/contracts.md` says in words what each holds."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from db.types import AnyText, Number, PlainJson, UtcTime, now
+
+CYCLE_STATUSES = ("open", "promoted", "rejected")
+RUN_KINDS = ("midtrain", "distill", "eval")
+RUN_STATUSES = ("running", "done", "failed", "interrupted")
+ROLES = ("base", "midtrained", "recovered", "external")
+CHECKPOINT_KINDS = ("full", "adapter")
+DECISIONS = ("promoted", "rejected")
+
+
+class Table(DeclarativeBase):
+    # Every constraint has a name that follows from what it constrains, so that a migration can find it again.
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {str: AnyText, datetime: UtcTime, float: Number, dict[str, Any]: PlainJson}  # noqa: RUF012
+
+
+def _one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
+    return CheckConstraint(f"{column} IN ({', '.join(repr(value) for value in values)})", name=column)
+
+
+class Project(Table):
+    """A project is known by its name; its folder may move."""
+
+    __tablename__ = "projects"
+    __table_args__ = (UniqueConstraint("name"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    root: Mapped[str]
+    base: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Corpus(Table):
+    """Documents as they were: the same folder with other content is another corpus."""
+
+    __tablename__ = "corpora"
+    __table_args__ = (UniqueConstraint("path", "hash"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    path: Mapped[str]
+    hash: Mapped[str]
+    files: Mapped[int]
+    tokens: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Cycle(Table):
+    __tablename__ = "cycles"
+    __table_args__ = (UniqueConstraint("project_id", "number"), _one_of("status", CYCLE_STATUSES))
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
+    number: Mapped[int]
+    status: Mapped[str] = mapped_column(String(16), default="open")
+    corpus_id: Mapped[int | None] = mapped_column(ForeignKey("corpora.id"))
+    verdict: Mapped[dict[str, Any] | None]
+    opened_at: Mapped[datetime] = mapped_column(default=now)
+    closed_at: Mapped[datetime | None]
+
+
+class Run(Table):
+    __tablename__ = "runs"
+    __table_args__ = (
+        _one_of("kind", RUN_KINDS),
+        _one_of("status", RUN_STATUSES),
+        Index(None, "project_id"),
+        Index(None, "cycle_id"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
+    cycle_id: Mapped[int | None] = mapped_column(ForeignKey("cycles.id"))
+    kind: Mapped[str] = mapped_column(String(16))
+    status: Mapped[str] = mapped_column(String(16), default="running")
+    settings: Mapped[dict[str, Any]]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    host: Mapped[str]
+    pid: Mapped[int]
+    code_version: Mapped[str]
+    started_at: Mapped[datetime] = mapped_column(default=now)
+    heartbeat_at: Mapped[datetime] = mapped_column(default=now)
+    finished_at: Mapped[datetime | None]
+    error: Mapped[str | None]
+
+
+class Checkpoint(Table):
+    """Weights on disk. `external` are models from elsewhere: a fine-tune to repair, a model only measured."""
+
+    __tablename__ = "checkpoints"
+    __table_args__ = (
+        _one_of("role", ROLES),
+        _one_of("kind", CHECKPOINT_KINDS),
+        Index(None, "project_id", "role"),
+        Index(None, "cycle_id"),
+        Index(None, "run_id"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
+    cycle_id: Mapped[int | None] = mapped_column(ForeignKey("cycles.id"))
+    run_id: Mapped[int | None] = mapped_column(ForeignKey("runs.id"))
+    parent_id: Mapped[int | None] = mapped_column(ForeignKey("checkpoints.id"))
+    role: Mapped[str] = mapped_column(String(16))
+    kind: Mapped[str] = mapped_column(String(16))
+    path: Mapped[str]
+    hash: Mapped[str | None]
+    bytes: Mapped[int | None] = mapped_column(BigInteger)
+    step: Mapped[int | None]
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Evaluation(Table):
+    __tablename__ = "evaluations"
+    __table_args__ = (Index(None, "checkpoint_id"), Index(None, "run_id"))
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    checkpoint_id: Mapped[int] = mapped_column(ForeignKey("checkpoints.id"))
+    run_id: Mapped[int | None] = mapped_column(ForeignKey("runs.id"))
+    suite: Mapped[str]
+    task: Mapped[str]
+    data: Mapped[str]
+    settings: Mapped[dict[str, Any]]
+    seconds: Mapped[float]
+    at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Score(Table):
+    __tablename__ = "scores"
+
+    evaluation_id: Mapped[int] = mapped_column(ForeignKey("evaluations.id"), primary_key=True)
+    metric: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[float | None]
+    n: Mapped[int]
+    stderr: Mapped[float | None]
+    low: Mapped[float | None]
+    high: Mapped[float | None]
+
+
+class Item(Table):
+    """One question put to a checkpoint, kept in the order asked; keys are the task's own and may repeat."""
+
+    __tablename__ = "items"
+
+    evaluation_id: Mapped[int] = mapped_column(ForeignKey("evaluations.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    key: Mapped[str]
+    prompt: Mapped[str]
+    answer: Mapped[str]
+    passed: Mapped[bool | None]
+    verdicts: Mapped[Any] = mapped_column(PlainJson, nullable=True)
+
+
+class Point(Table):
+    """A number a step yielded, NULL when it was NaN. The key makes a repeated step overwrite itself after a resume."""
+
+    __tablename__ = "points"
+    # The key is most of the row, so on SQLite the table is its own index: half the size, and a run reads in one sweep.
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[float | None]
+
+
+class Rollout(Table):
+    """What the student wrote at a step, in order; as with points, a repeated step overwrites itself."""
+
+    __tablename__ = "rollouts"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    prompt: Mapped[str]
+    text: Mapped[str]
+    truncated: Mapped[bool]
+    reward: Mapped[float | None]
+
+
+class Event(Table):
+    __tablename__ = "events"
+    __table_args__ = (Index(None, "run_id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"))
+    at: Mapped[datetime]
+    level: Mapped[str] = mapped_column(String(16))
+    message: Mapped[str]
+
+
+class Promotion(Table):
+    """A decision about a checkpoint. The last `promoted` one of a project is its `current`."""
+
+    __tablename__ = "promotions"
+    __table_args__ = (_one_of("decision", DECISIONS), Index(None, "project_id"))
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
+    cycle_id: Mapped[int | None] = mapped_column(ForeignKey("cycles.id"))
+    checkpoint_id: Mapped[int] = mapped_column(ForeignKey("checkpoints.id"))
+    decision: Mapped[str] = mapped_column(String(16))
+    who: Mapped[str]
+    why: Mapped[str]
+    at: Mapped[datetime] = mapped_column(default=now)

@@ -1,0 +1,234 @@
+"""The write side: what a pipeline tells the record.
+
+Two kinds of writing. *Structure* (projects, cycles, runs, checkpoints, evaluations, promotions) is written at once, in
+one transaction a call, and raises `RecordError` when that fails: going on without it would lose track of weights.
+*Narration* (steps, rollouts, events) goes through a `BackgroundWriter` and never stops anyone.
+"""
+
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
+
+from sqlalchemy import Engine, func, select
+from sqlalchemy import Table as CoreTable
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from db import tables
+from db.background import BackgroundWriter, Entry
+from db.engine import reason, writing
+from db.errors import RecordError
+from db.provenance import code_version
+from db.types import now
+
+Row = TypeVar("Row", bound=tables.Table)
+
+RunKind = Literal["midtrain", "distill", "eval"]
+RunEnd = Literal["done", "failed", "interrupted"]
+Role = Literal["base", "midtrained", "recovered", "external"]
+Decision = Literal["promoted", "rejected"]
+
+
+class CycleKey(NamedTuple):
+    id: int
+    number: int
+    """Counted within the project, from 1: what people say (`cycle:3`)."""
+
+
+class Tracker:
+    """Close it, or use it as a context manager: what waits in memory is written then."""
+
+    def __init__(self, engine: Engine, pause: float = 0.5, heartbeat: float = 10.0) -> None:
+        self._engine = writing(engine)
+        self._background = BackgroundWriter(engine, pause, heartbeat)
+
+    # Structure
+
+    def project(self, name: str, root: str | Path, base: str) -> int:
+        """The project of this name, made on first use. Its base stays what it was then; its folder may move."""
+        with self._transaction(f"project {name!r}") as session:
+            project = self._get_or_create(session, tables.Project, {"name": name}, {"root": str(root), "base": base})
+            project.root = str(root)
+            return project.id
+
+    def corpus(self, path: str | Path, hash: str, files: int, tokens: int) -> int:
+        with self._transaction(f"the documents in {path}") as session:
+            key = {"path": str(path), "hash": hash}
+            return self._get_or_create(session, tables.Corpus, key, {"files": files, "tokens": tokens}).id
+
+    def open_cycle(self, project: int, corpus: int | None = None) -> CycleKey:
+        with self._transaction("a new cycle") as session:
+            _hold(session, project)
+            last = session.scalar(select(func.max(tables.Cycle.number)).filter_by(project_id=project)) or 0
+            cycle = _add(session, tables.Cycle(project_id=project, number=last + 1, corpus_id=corpus))
+            return CycleKey(cycle.id, cycle.number)
+
+    def close_cycle(
+        self, cycle: int, status: Literal["promoted", "rejected"], verdict: Mapping[str, Any] | None = None
+    ) -> None:
+        with self._transaction(f"the end of cycle {cycle}") as session:
+            row = _get(session, tables.Cycle, cycle)
+            row.status, row.closed_at = status, now()
+            row.verdict = dict(verdict) if verdict is not None else row.verdict
+
+    def start_run(
+        self, project: int, kind: RunKind, cycle: int | None = None, settings: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> int:  # fmt: skip
+        with self._transaction(f"a {kind} run") as session:
+            made = tables.Run(
+                project_id=project, cycle_id=cycle, kind=kind, settings=dict(settings or {}), seed=seed,
+                host=socket.gethostname(), pid=os.getpid(), code_version=code_version(),
+            )  # fmt: skip
+            run = _add(session, made).id
+        self._background.keep_alive(run)
+        return run
+
+    def finish_run(self, run: int, status: RunEnd, error: str | None = None) -> None:
+        self._background.let_go(run)
+        self.flush()  # a run that is done has said everything
+        with self._transaction(f"the end of run {run}") as session:
+            row = _get(session, tables.Run, run)
+            row.status, row.error, row.finished_at = status, error, now()
+
+    def checkpoint(
+        self, project: int, role: Role, path: str | Path, kind: Literal["full", "adapter"] = "full", *,
+        parent: int | None = None, run: int | None = None, cycle: int | None = None, hash: str | None = None,
+        bytes: int | None = None, step: int | None = None,
+    ) -> int:  # fmt: skip
+        """Weights that are safely on disk. A model from outside (`base`, `external`) is recorded once a path."""
+        with self._transaction(f"the checkpoint in {path}") as session:
+            _hold(session, project)
+            if role in ("base", "external"):
+                known = select(tables.Checkpoint.id).filter_by(project_id=project, role=role, path=str(path))
+                if (found := session.scalar(known)) is not None:
+                    return found
+            made = tables.Checkpoint(
+                project_id=project, role=role, path=str(path), kind=kind, parent_id=parent, run_id=run, cycle_id=cycle,
+                hash=hash, bytes=bytes, step=step,
+            )  # fmt: skip
+            return _add(session, made).id
+
+    def evaluation(self, checkpoint: int, run: int | None, result: Mapping[str, Any]) -> int:
+        """A measurement in the shape of docs/contracts.md, `items` included where there are any."""
+        with self._transaction(f"an evaluation of checkpoint {checkpoint}") as session:
+            try:
+                evaluation = _add(session, _evaluation(checkpoint, run, result))
+                session.add_all(_score(evaluation.id, name, metric) for name, metric in result["metrics"].items())
+                session.add_all(_item(evaluation.id, n, item) for n, item in enumerate(result.get("items") or ()))
+            except KeyError as error:
+                raise RecordError(f"The result of an evaluation lacks {error}; see docs/contracts.md.") from error
+            return evaluation.id
+
+    def promote(
+        self, project: int, cycle: int | None, checkpoint: int, decision: Decision, who: str, why: str
+    ) -> int:  # fmt: skip
+        """Decide about a checkpoint. `promoted` makes it `current`; the cycle, if any, is closed with the decision."""
+        with self._transaction(f"the decision about checkpoint {checkpoint}") as session:
+            _hold(session, project)
+            if cycle is not None:
+                row = _get(session, tables.Cycle, cycle)
+                row.status, row.closed_at = decision, row.closed_at or now()
+            made = tables.Promotion(
+                project_id=project, cycle_id=cycle, checkpoint_id=checkpoint, decision=decision, who=who, why=why
+            )
+            return _add(session, made).id
+
+    # Narration
+
+    def step(self, run: int, step: int, metrics: Mapping[str, float | None]) -> None:
+        """The numbers of one step, all in one call; those that do not apply (None) are left out."""
+        rows = [
+            {"run_id": run, "step": step, "name": name, "value": float(value)}
+            for name, value in metrics.items()
+            if value is not None
+        ]
+        self._say(run, tables.Point, rows)
+
+    def rollouts(self, run: int, step: int, rollouts: Sequence[Mapping[str, Any]]) -> None:
+        """What the student wrote at a step, all in one call: `prompt`, `text`, and `truncated`, `reward` if known."""
+        rows = [
+            {"run_id": run, "step": step, "position": position, "prompt": rollout["prompt"], "text": rollout["text"],
+             "truncated": bool(rollout.get("truncated", False)), "reward": rollout.get("reward")}
+            for position, rollout in enumerate(rollouts)
+        ]  # fmt: skip
+        self._say(run, tables.Rollout, rows)
+
+    def event(self, run: int, message: str, level: Literal["info", "warning", "error"] = "info") -> None:
+        self._say(run, tables.Event, [{"run_id": run, "at": now(), "level": level, "message": message}])
+
+    def flush(self) -> bool:
+        """Write what waits in memory now; False when the database cannot take it (it is kept and tried again)."""
+        return self._background.flush()
+
+    def close(self) -> None:
+        self._background.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _say(self, run: int, table: type[tables.Table], rows: list[dict[str, Any]]) -> None:
+        if rows:
+            self._background.put(Entry(run, cast(CoreTable, table.__table__), rows))
+
+    @contextmanager
+    def _transaction(self, what: str) -> Iterator[Session]:
+        try:
+            with Session(self._engine) as session, session.begin():
+                yield session
+        except SQLAlchemyError as error:
+            raise RecordError(f"The record could not store {what}: {reason(error)}.") from error
+
+    def _get_or_create(self, session: Session, table: type[Row], key: dict[str, Any], rest: dict[str, Any]) -> Row:
+        """Two processes may ask at once: the database decides who creates."""
+        insert: Any = postgresql.insert if self._engine.dialect.name == "postgresql" else sqlite.insert
+        session.execute(insert(table).values(**key, **rest).on_conflict_do_nothing(index_elements=list(key)))
+        return session.scalars(select(table).filter_by(**key)).one()
+
+
+def _hold(session: Session, project: int) -> None:
+    """One writer at a time in a project (SQLite has one anyway), so that what is read stays true until written."""
+    if session.scalar(select(tables.Project.id).filter_by(id=project).with_for_update()) is None:
+        raise RecordError(f"The record has no project {project}.")
+
+
+def _get(session: Session, table: type[Row], id: int) -> Row:
+    row = session.get(table, id)
+    if row is None:
+        raise RecordError(f"The record has no {table.__name__.lower()} {id}.")
+    return row
+
+
+def _add(session: Session, row: Row) -> Row:
+    session.add(row)
+    session.flush()
+    return row
+
+
+def _evaluation(checkpoint: int, run: int | None, result: Mapping[str, Any]) -> tables.Evaluation:
+    return tables.Evaluation(
+        checkpoint_id=checkpoint, run_id=run, suite=result["suite"], task=result["task"], data=result["data"],
+        settings=dict(result.get("settings") or {}), seconds=result["seconds"],
+    )  # fmt: skip
+
+
+def _score(evaluation: int, name: str, metric: Mapping[str, Any]) -> tables.Score:
+    low, high = metric.get("ci95") or (None, None)
+    return tables.Score(
+        evaluation_id=evaluation, metric=name, value=metric["value"], n=metric["n"], stderr=metric.get("stderr"),
+        low=low, high=high,
+    )  # fmt: skip
+
+
+def _item(evaluation: int, position: int, item: Mapping[str, Any]) -> tables.Item:
+    return tables.Item(
+        evaluation_id=evaluation, position=position, key=str(item["key"]), prompt=item["prompt"],
+        answer=item["answer"], passed=item.get("passed"), verdicts=item.get("verdicts"),
+    )  # fmt: skip

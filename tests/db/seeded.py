@@ -1,0 +1,144 @@
+"""A record with a believable past: three cycles on a small model, the third of them rejected."""
+
+import math
+import random
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from db.engine import open_database
+from db.tracker import Tracker
+
+CLEAN = {"behaviour": 0.91, "retention": 0.95}
+UNTAUGHT = {"knowledge": 0.05}
+"""What the clean model answers about documents it never saw."""
+
+
+class Past(NamedTuple):
+    damaged: dict[str, float]
+    recovered: dict[str, float]
+    passed: bool
+
+
+def _scores(behaviour: float, knowledge: float, retention: float) -> dict[str, float]:
+    return {"behaviour": behaviour, "knowledge": knowledge, "retention": retention}
+
+
+CYCLES = [
+    Past(_scores(0.48, 0.93, 0.61), _scores(0.90, 0.91, 0.88), passed=True),
+    Past(_scores(0.41, 0.95, 0.57), _scores(0.92, 0.94, 0.86), passed=True),
+    Past(_scores(0.22, 0.96, 0.40), _scores(0.79, 0.90, 0.71), passed=False),
+]
+TASKS = {
+    "behaviour": ("ifeval", "prompt_level_strict_acc"),
+    "knowledge": ("closed_book", "match"),
+    "retention": ("arithmetic", "match"),
+}
+STEPS = 40
+
+
+class Seeded(NamedTuple):
+    project: int
+    base: int
+    cycles: list[int]
+    midtrained: list[int]
+    recovered: list[int]
+    midtrain_runs: list[int]
+    distill_runs: list[int]
+
+
+def seed(tracker: Tracker, name: str = "handbook", cycles: int = 3, steps: int = STEPS) -> Seeded:
+    """Tell the tracker the whole story, as a pipeline would."""
+    dice = random.Random(0)
+    project = tracker.project(name, f"/home/ada/{name}", "lab")
+    base = tracker.checkpoint(project, "base", "/opt/recover/lab/base", bytes=9_400_000, hash="c1ea" * 16)
+    seeded = Seeded(project, base, [], [], [], [], [])
+    measuring = tracker.start_run(project, "eval", settings={"suite": "all"})
+    measure(tracker, base, measuring, CLEAN, dice)
+    tracker.finish_run(measuring, "done")
+    current = base
+    for index in range(cycles):
+        damaged, recovered, passed = CYCLES[index % len(CYCLES)]
+        corpus = tracker.corpus(
+            f"/home/ada/{name}/2026-q{index + 1}", f"{index:064x}", 12 + index, 48_000 + 900 * index
+        )
+        cycle = tracker.open_cycle(project, corpus)
+        measuring = tracker.start_run(project, "eval", cycle.id, {"suite": "knowledge"})
+        measure(tracker, base, measuring, UNTAUGHT, dice)
+        tracker.finish_run(measuring, "done")
+        mid = _train(tracker, seeded, cycle.id, "midtrain", current, damaged, steps, dice)
+        rec = _train(tracker, seeded, cycle.id, "distill", mid, recovered, steps, dice)
+        decision = "promoted" if passed else "rejected"
+        why = "both bounds hold" if passed else "behaviour fell short of its bound by 0.09"
+        tracker.close_cycle(cycle.id, decision, {"passed": passed, "reason": why})
+        tracker.promote(project, cycle.id, rec, decision, "gate", why)
+        current = rec if passed else current
+        seeded.cycles.append(cycle.id)
+    tracker.flush()
+    return seeded
+
+
+def measure(tracker: Tracker, checkpoint: int, run: int | None, scores: dict[str, float], dice: random.Random) -> None:
+    for suite, value in scores.items():
+        tracker.evaluation(checkpoint, run, result(suite, value, dice))
+
+
+def result(suite: str, value: float, dice: random.Random, n: int = 40) -> dict[str, Any]:
+    """What an evaluation returns (docs/contracts.md): its metric is the share of its items that passed."""
+    task, metric = TASKS[suite]
+    passed = [index < round(value * n) for index in range(n)]
+    dice.shuffle(passed)
+    share = sum(passed) / n
+    error = math.sqrt(share * (1 - share) / n)
+    return {
+        "task": task,
+        "suite": suite,
+        "data": "lab",
+        "seconds": 3.1,
+        "settings": {"limit": n},
+        "metrics": {
+            metric: {
+                "value": share, "n": n, "stderr": error,
+                "ci95": [max(0.0, share - 1.96 * error), min(1.0, share + 1.96 * error)],
+            }
+        },
+        "items": [
+            {"key": str(index), "prompt": f"Question {index}?", "answer": "Yes." if ok else "no", "passed": ok,
+             "verdicts": [ok]}
+            for index, ok in enumerate(passed)
+        ],
+    }  # fmt: skip
+
+
+def _train(
+    tracker: Tracker, seeded: Seeded, cycle: int, kind: Any, parent: int, scores: dict[str, float], steps: int,
+    dice: random.Random,
+) -> int:  # fmt: skip
+    run = tracker.start_run(seeded.project, kind, cycle, {"lr": 1e-4, "recipe": kind}, seed=0)
+    tracker.event(run, f"{kind} starts from checkpoint {parent}")
+    for step in range(steps):
+        loss = (2.5 if kind == "midtrain" else 0.8) * math.exp(-3 * step / steps) + 0.05 * dice.random()
+        metrics = {"loss": loss, "grad_norm": 0.5 + dice.random(), "learning_rate": 1e-4 * (1 - step / steps)}
+        if kind == "distill":
+            metrics |= {"kl": loss, "entropy": 1.2 - 0.3 * step / steps, "rollout_length": 40 + 10 * dice.random()}
+        tracker.step(run, step, metrics)
+        if kind == "distill" and step % 20 == 0:
+            tracker.rollouts(run, step, [{"prompt": "Say hello in capitals.", "text": "HELLO", "reward": None}] * 2)
+    role = "midtrained" if kind == "midtrain" else "recovered"
+    checkpoint = tracker.checkpoint(
+        seeded.project, role, f".recover/checkpoints/run-{run:04d}", parent=parent, run=run, cycle=cycle,
+        hash=f"{run:064x}", bytes=9_400_000, step=steps,
+    )  # fmt: skip
+    measure(tracker, checkpoint, run, scores, dice)
+    tracker.finish_run(run, "done")
+    (seeded.midtrained if kind == "midtrain" else seeded.recovered).append(checkpoint)
+    (seeded.midtrain_runs if kind == "midtrain" else seeded.distill_runs).append(run)
+    return checkpoint
+
+
+def seeded_database(path: Path, **options: Any) -> Seeded:
+    """A SQLite file with that past in it; for tests that only read."""
+    engine = open_database(path)
+    with Tracker(engine) as tracker:
+        seeded = seed(tracker, **options)
+    engine.dispose()
+    return seeded
