@@ -1,0 +1,119 @@
+"""How sure a count makes us: one proportion, and two on the same items.
+
+The paired bound decides promotions, so it must keep its level where it matters: few items, few differences. There the
+usual score interval (Tango's) fails more often than it says (up to 8 % where 5 % was asked, with 60 items), and Wald's
+far more often. The one here melds the exact bounds of "how many items differ" and "which way they differ" (Fay and
+Lumbard 2021): exact where nothing was gained (Clopper-Pearson), a little cautious elsewhere.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from recovery.errors import RecoverError
+
+SPREAD = (np.arange(500) + 0.5) / 500  # midpoints of equal shares of a distribution: its expectations without chance
+
+
+def wilson(passes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
+    """The score interval of a proportion; unlike Wald's it stays inside [0, 1] and does not collapse at 0 and 1."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    p = passes / n
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, min(p, middle - half)), min(1.0, max(p, middle + half))
+
+
+def lower_bound(n: int, lost: int, gained: int, confidence: float = 0.95) -> float:
+    """One-sided lower bound of (share gained − share lost) between two pass-vectors on the same n items."""
+    differ = lost + gained
+    gain_share = _beta_quantiles(gained, lost + 1)  # cautious: what share of the differences are gains, at least
+    slope = 2 * gain_share - 1
+    low, high = -1.0, 1.0
+    while high - low > 1e-7:
+        middle = (low + high) / 2
+        if _share_below(middle, slope, n, differ) < 1 - confidence:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def upper_bound(n: int, lost: int, gained: int, confidence: float = 0.95) -> float:
+    return -lower_bound(n, gained, lost, confidence)
+
+
+def mcnemar(lost: int, gained: int) -> float:
+    """Exact two-sided p-value of "as many items are lost as gained"."""
+    n = lost + gained
+    tail = sum(math.comb(n, k) for k in range(min(lost, gained) + 1))
+    return min(1.0, 2 * tail / 2**n)
+
+
+def n_needed(
+    margin: float, differ: float, difference: float = 0.0, power: float = 0.8, confidence: float = 0.95
+) -> int | None:
+    """Items needed to show, `power` of the time, that no more than `margin` was lost; None where no number would do.
+
+    `differ` is the share of items on which the two disagree; `difference` what is truly gained, negative if lost."""
+    if margin + difference <= 0:
+        return None
+    z = NormalDist().inv_cdf(confidence) + NormalDist().inv_cdf(power)
+    by_spread = z * z * max(differ - difference**2, 0.0) / (margin + difference) ** 2 + 1 / (margin + difference)
+    without_any = math.log(1 - confidence) / math.log1p(-margin) if margin < 1 else 1
+    return math.ceil(max(by_spread, without_any))
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Two checkpoints on the items both have answered."""
+
+    n: int
+    lost: list[str]  # keys that passed before and fail after
+    gained: list[str]
+    difference: float  # share passed after − share passed before
+    low: float  # one-sided 95 % bounds: "at worst", "at best"
+    high: float
+    p_value: float  # McNemar's exact test
+
+    def n_needed(self, margin: float) -> int | None:
+        """Items that would do to show a loss under `margin`, were what was seen here the truth."""
+        return n_needed(margin, (len(self.lost) + len(self.gained)) / self.n, self.difference)
+
+
+def paired(before: Mapping[str, bool], after: Mapping[str, bool]) -> Paired:
+    keys = [key for key in before if key in after]
+    if not keys:
+        raise RecoverError("the two measurements share no item; measure both on the same data")
+    lost = [key for key in keys if before[key] and not after[key]]
+    gained = [key for key in keys if after[key] and not before[key]]
+    n, b, c = len(keys), len(lost), len(gained)
+    return Paired(n, lost, gained, (c - b) / n, lower_bound(n, b, c), upper_bound(n, b, c), mcnemar(b, c))
+
+
+def _beta_quantiles(a: int, b: int) -> np.ndarray:
+    from scipy.special import betaincinv  # type: ignore[import-untyped]
+
+    return betaincinv(a, b, SPREAD) if a else np.zeros(1)
+
+
+def _beta_below(x: np.ndarray, a: int, b: int) -> np.ndarray:
+    """P(Beta(a, b) ≤ x), with the point masses that stand for Beta(0, ·) and Beta(·, 0)."""
+    from scipy.special import betainc
+
+    if a == 0:
+        return (x >= 0).astype(float)
+    if b == 0:
+        return (x >= 1).astype(float)
+    return betainc(a, b, np.clip(x, 0, 1))
+
+
+def _share_below(bound: float, slope: np.ndarray, n: int, differ: int) -> float:
+    """P(rate × slope ≤ bound); the rate of differences is taken at its worse bound: high where they are losses."""
+    safe = np.where(slope == 0, np.inf, slope)
+    losing = 1 - _beta_below(bound / safe, differ + 1, n - differ) if bound < 0 else np.ones_like(slope)
+    winning = _beta_below(bound / safe, differ, n - differ + 1) if bound >= 0 else np.zeros_like(slope)
+    return float(np.where(slope < 0, losing, winning).mean())

@@ -1,0 +1,59 @@
+"""What is measured: a model behind an engine, spoken to through its chat template, answering greedily."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recovery.chat import Chat, Message
+from recovery.engines import Engine, Sampling
+
+THINK_START, THINK_END = "<think>", "</think>"
+
+
+@dataclass(frozen=True)
+class Answer:
+    text: str  # what is scored: without its thinking
+    finished: bool  # ended by itself
+
+
+@dataclass(frozen=True)
+class Subject:
+    engine: Engine
+    chat: Chat
+    thinking: bool = False  # asked for where the template offers it (`enable_thinking`)
+
+    def prompt(self, messages: list[Message] | str) -> list[int]:
+        """The ids after which the reply begins."""
+        if not self._can_think:
+            return self.chat.prompt(messages)
+        return list(self._render(messages, tokenize=True, return_dict=False, add_generation_prompt=True))
+
+    def prompt_text(self, messages: list[Message] | str, *, add_generation_prompt: bool = True) -> str:
+        """The same as text, for harnesses that pass prompts around as strings."""
+        ending = {"add_generation_prompt": add_generation_prompt, "continue_final_message": not add_generation_prompt}
+        return str(self._render(messages, tokenize=False, **ending))
+
+    def answer(self, prompts: Sequence[list[Message] | str], max_new_tokens: int) -> list[Answer]:
+        return self.complete([self.prompt(prompt) for prompt in prompts], max_new_tokens)
+
+    def complete(self, prompts: Sequence[list[int]], max_new_tokens: int) -> list[Answer]:
+        generations = self.engine.generate(prompts, Sampling(max_new_tokens=max_new_tokens, temperature=0.0))
+        return [Answer(spoken(self.chat.text(g.tokens)), g.finished) for g in generations]
+
+    @property
+    def _can_think(self) -> bool:
+        return "enable_thinking" in str(self.chat.tokenizer.chat_template)
+
+    def _render(self, messages: list[Message] | str, **how: Any) -> Any:
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        if self._can_think:
+            how["enable_thinking"] = self.thinking
+        return self.chat.tokenizer.apply_chat_template(messages, **how)
+
+
+def spoken(text: str) -> str:
+    """What was said after the thinking; nothing, where the thinking never ended."""
+    if THINK_END in text:
+        return text.rpartition(THINK_END)[2].lstrip()
+    return "" if text.lstrip().startswith(THINK_START) else text
