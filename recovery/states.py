@@ -60,16 +60,22 @@ class Documents:
         return [Sequence(tokens, [False] + [True] * (len(tokens) - 1)) for tokens in rows]
 
 
-class Conversations:
-    """Chats of which the assistant's tokens alone are targets, several turns and system prompts included."""
+class Written:
+    """Rows that somebody else wrote: a teacher's answers, say."""
 
-    def __init__(self, conversations: Seq[list[Message]], chat: Chat, *, rows: int, seed: int = 0):
-        self.rows = rows
-        self.sequences = [Sequence(*chat.conversation(messages)) for messages in conversations]
-        self.order = Shuffled(len(self.sequences), seed)
+    def __init__(self, sequences: Seq[Sequence], *, rows: int, seed: int = 0):
+        self.sequences, self.rows = sequences, rows
+        self.order = Shuffled(len(sequences), seed)
 
     def draw(self, student: Student, step: int) -> list[Sequence]:
         return [self.sequences[i] for _, i in self.order.take(step * self.rows, self.rows)]
+
+
+class Conversations(Written):
+    """Chats of which the assistant's tokens alone are targets, several turns and system prompts included."""
+
+    def __init__(self, conversations: Seq[list[Message]], chat: Chat, *, rows: int, seed: int = 0):
+        super().__init__([Sequence(*chat.conversation(messages)) for messages in conversations], rows=rows, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,11 @@ class Student:
         return hasattr(self.model, "peft_config")
 
     @property
+    def adapter_base(self) -> str | None:
+        """What the adapters sit on; None where the student's own weights are trained."""
+        return next(iter(self.model.peft_config.values())).base_model_name_or_path if self.has_adapter else None
+
+    @property
     def head(self) -> Head:
         return Head.of(self.causal)
 

@@ -1,0 +1,67 @@
+"""Promote or reject: what must have come back, what must have been kept, and with what certainty."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from evals.results import Result
+from evals.statistics import paired_difference
+from pipelines.settings import Gate
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One bound: what was measured, the bound its uncertainty leaves, and the limit that bound must reach."""
+
+    passed: bool
+    value: float
+    bound: float
+    limit: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    passed: bool
+    behaviour: Judgement
+    knowledge: Judgement | None
+    reason: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def judge(
+    gate: Gate, clean: Result, recovered: Result, knowledge: Result | None, best_knowledge: float | None
+) -> Verdict:
+    """Behaviour against the clean model, item by item; knowledge against the best that was seen in this cycle."""
+    behaviour = _behaviour(gate, clean, recovered)
+    kept = _knowledge(gate, knowledge, best_knowledge) if knowledge and best_knowledge is not None else None
+    reasons = [_say_behaviour(behaviour), _say_knowledge(kept)]
+    return Verdict(behaviour.passed and (kept is None or kept.passed), behaviour, kept, "; ".join(reasons))
+
+
+def _behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
+    before, after = clean.passed_by_key(), recovered.passed_by_key()
+    shared = sorted(before.keys() & after.keys())
+    paired = paired_difference([before[k] for k in shared], [after[k] for k in shared])
+    limit = -gate.behaviour_margin
+    return Judgement(paired.lower > limit, paired.difference, paired.lower, limit, len(shared))
+
+
+def _knowledge(gate: Gate, knowledge: Result, best: float) -> Judgement:
+    value = knowledge.headline.value
+    limit = gate.keep_knowledge * best
+    return Judgement(value >= limit, value, value, limit, knowledge.headline.n)
+
+
+def _say_behaviour(b: Judgement) -> str:
+    compared = (
+        f"behaviour {b.value:+.3f} against the clean model (at least {b.bound:+.3f} with 95 % certainty, n = {b.n})"
+    )
+    return f"{compared}, {'within' if b.passed else 'short of'} the limit {b.limit:+.3f}"
+
+
+def _say_knowledge(k: Judgement | None) -> str:
+    if k is None:
+        return "knowledge was not measured, so only behaviour was judged (give --questions)"
+    return f"knowledge {k.value:.3f}, {'at least' if k.passed else 'below'} the limit {k.limit:.3f}"

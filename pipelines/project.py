@@ -1,0 +1,106 @@
+"""A folder that recover works in: its record, its checkpoints, and what a reference means in it."""
+
+import os
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from db.engine import open_database
+from db.queries import Reader
+from db.tracker import Tracker
+from db.views import Checkpoint
+from pipelines.settings import read_toml
+from recovery.errors import RecoverError
+from recovery.lab import BASE as LAB_BASE
+
+HOME = ".recover"
+NAMED = re.compile(r"base|current|run:(?P<run>\d+)|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?")
+
+
+@dataclass
+class Project:
+    root: Path
+    base: str  # a folder or hub id: the clean model
+    base_is_default: bool
+
+    @classmethod
+    def open(cls, folder: Path | None, base: str | None = None) -> "Project":
+        """The nearest parent that has a record, else here. What a project was begun with stays its base."""
+        root = folder or next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / HOME).is_dir()), Path.cwd())
+        wanted = base or os.environ.get("RECOVER_BASE") or read_toml(root).get("base")
+        project = cls(root.resolve(), _as_path(wanted or str(LAB_BASE)), wanted is None)
+        known = project.reader.project(str(project.root))
+        if known is not None:
+            if wanted and known.base != project.base:
+                raise RecoverError(
+                    f"this project's base is {known.base}; begin another project (in another folder, or with --project) "
+                    f"to work from {wanted}"
+                )
+            project.base = known.base
+        return project
+
+    @property
+    def home(self) -> Path:
+        return self.root / HOME
+
+    @cached_property
+    def _engine(self):  # type: ignore[no-untyped-def]  # sqlalchemy's Engine, which this room need not name
+        return open_database(os.environ.get("RECOVER_DB") or str(self.home / "recover.db"))
+
+    @cached_property
+    def reader(self) -> Reader:
+        return Reader(self._engine)
+
+    @cached_property
+    def tracker(self) -> Tracker:
+        return Tracker(self._engine)
+
+    @cached_property
+    def id(self) -> int:
+        made = self.tracker.project(str(self.root), self.root, self.base)
+        self.tracker.checkpoint(made, "base", self.base)
+        return made
+
+    @property
+    def clean(self) -> Checkpoint:
+        found = self.reader.base(self.id)
+        assert found is not None
+        return found
+
+    @property
+    def current(self) -> Checkpoint:
+        return self.reader.current(self.id) or self.clean
+
+    def checkpoint_folder(self, run: int) -> Path:
+        return self.home / "checkpoints" / f"run-{run:04d}"
+
+    def resolve(self, reference: str) -> Checkpoint:
+        """The checkpoint a reference names; a folder or hub id from outside is put on record when first used."""
+        named = NAMED.fullmatch(reference)
+        if named is None:
+            path = _as_path(reference)
+            if not Path(path).exists() and (path.startswith((".", "/", "~")) or path.count("/") != 1):
+                raise RecoverError(
+                    f"there is no checkpoint {reference!r}: name base, current, cycle:N, cycle:N/midtrained, run:N, "
+                    "an existing folder, or a hub id like org/name"
+                )
+            made = self.tracker.checkpoint(self.id, "base" if path == self.base else "external", path)
+            found = self.reader.checkpoint(made)
+        elif reference == "base":
+            found = self.clean
+        elif reference == "current":
+            found = self.current
+        elif named["run"]:
+            found = self.reader.run_checkpoint(int(named["run"]))
+        else:
+            found = self.reader.cycle_checkpoint(self.id, int(named["cycle"]), named["stage"] or "recovered")  # type: ignore[arg-type]
+        if found is None or found.project_id != self.id:
+            raise RecoverError(f"there is no {reference} in this project yet; `recover status` lists what there is")
+        return found
+
+
+def _as_path(reference: str) -> str:
+    """An existing folder by its full path, so that the record means the same from anywhere; else as it stands."""
+    path = Path(reference).expanduser()
+    return str(path.resolve()) if path.exists() else reference

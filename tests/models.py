@@ -1,0 +1,61 @@
+"""Tiny models with random weights and real tokenizers, made in milliseconds."""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from recovery.students import Student, load_student
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def tiny_tokenizer(*, pad: str = "<|endoftext|>", template: str | None = CHATML) -> PreTrainedTokenizerFast:
+    """One token a byte."""
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: i for i, token in enumerate([*special, *letters])}
+    bytewise = Tokenizer(models.BPE(vocabulary, []))
+    bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytewise.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bytewise, eos_token="<|im_end|>", pad_token=pad, additional_special_tokens=["<|im_start|>"]
+    )
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def save_tiny(
+    folder: Path,
+    *,
+    seed: int = 0,
+    pad: str = "<|endoftext|>",
+    eos: list[int] | None = None,
+    template: str | None = CHATML,
+) -> Path:
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=259,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        intermediate_size=64,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        initializer_range=0.2,  # far from uniform, so that distributions differ where they should
+    )
+    model = Qwen3ForCausalLM(config)
+    model.generation_config.eos_token_id = eos or [2]
+    model.save_pretrained(folder)
+    tiny_tokenizer(pad=pad, template=template).save_pretrained(folder)
+    return folder
+
+
+def tiny_student(folder: Path, **options: object) -> Student:
+    return load_student(str(save_tiny(folder, **options)))  # type: ignore[arg-type]

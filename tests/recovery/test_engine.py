@@ -1,0 +1,55 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from recovery.engines import Sampling
+from recovery.engines.transformers import TransformersEngine
+from recovery.students import load_student
+from tests.models import save_tiny, tiny_student
+
+PROMPTS = ["hi", "a much longer question than that", "ok?", "x"]
+
+
+def test_logprobs_are_those_of_one_plain_forward_pass(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    engine = TransformersEngine(student)
+    prompts = [student.chat.prompt(p) for p in PROMPTS]
+    for prompt, g in zip(prompts, engine.generate(prompts, Sampling(20, seed=3)), strict=True):
+        tokens = torch.tensor([prompt + g.tokens])
+        log_p = torch.log_softmax(student.model(tokens).logits[0, :-1].float(), -1)
+        alone = log_p.gather(-1, tokens[0, 1:, None]).squeeze(-1)
+        torch.testing.assert_close(torch.tensor(g.logprobs), alone[len(prompt) - 1 :].detach(), atol=1e-4, rtol=1e-4)
+        again = engine.logprobs([prompt + g.tokens])[0]
+        torch.testing.assert_close(torch.tensor(again), alone.detach(), atol=1e-4, rtol=1e-4)
+
+
+def test_greedy_answers_do_not_depend_on_the_company(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    engine = TransformersEngine(student)
+    prompts = [student.chat.prompt(p) for p in PROMPTS]
+    together = engine.generate(prompts, Sampling(15, temperature=0))
+    alone = [engine.generate([p], Sampling(15, temperature=0))[0] for p in prompts]
+    assert [g.tokens for g in together] == [g.tokens for g in alone]
+
+
+def test_the_same_seed_writes_the_same(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    engine = TransformersEngine(student)
+    prompts = [student.chat.prompt(p) for p in PROMPTS]
+    once, twice, other = (engine.generate(prompts, Sampling(10, seed=s)) for s in (1, 1, 2))
+    assert once == twice
+    assert once != other
+
+
+@pytest.mark.parametrize("eos", [[2], [2, 60]])
+def test_every_eos_ends_a_reply(tmp_path: Path, eos: list[int]) -> None:
+    student = load_student(str(save_tiny(tmp_path, eos=eos)))
+    assert student.chat.eos_ids == frozenset(eos)
+    written = TransformersEngine(student).generate([student.chat.prompt("hi")] * 200, Sampling(200, seed=0))
+    for g in written:
+        assert g.finished == (g.tokens[-1] in eos)
+        assert not set(g.tokens[:-1]) & set(eos)
+    assert any(g.finished for g in written)
+    assert {g.tokens[-1] for g in written if g.finished} == set(eos)
+    assert all(len(g.tokens) == 200 for g in written if not g.finished)

@@ -1,0 +1,188 @@
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+from recovery.batch import Batch, Sequence, micro_batches
+from recovery.engines import Sampling
+from recovery.engines.transformers import TransformersEngine
+from recovery.errors import RecoverError
+from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
+from recovery.signals import Blend, Labels, Signal, TeacherSignal
+from recovery.states import Documents, Prompt, Rollouts, Written
+from recovery.students import Student, load_student
+from recovery.teachers import FrozenTeacher
+from recovery.train import Plan, TrainState, train
+from tests.models import save_tiny, tiny_student
+
+UNEVEN = [Sequence([3 + i] * (4 + 3 * i), [False] * 2 + [True] * (2 + 3 * i)) for i in range(8)]
+
+
+def gradient(student: Student, plan: Plan, objective: Objective, signal: Signal, rows: list[Sequence]) -> torch.Tensor:
+    """The gradient of one step, read off an optimiser that does not move the weights."""
+    state = TrainState(torch.optim.SGD(student.trainable(), lr=0.0))
+    list(train(student, Written(rows, rows=len(rows)), signal, objective, plan, state))
+    return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_one_batch_of_eight_equals_eight_of_one(tmp_path: Path, dtype: torch.dtype, tolerance: float) -> None:
+    student = load_student(str(save_tiny(tmp_path)), dtype=dtype)
+    together, apart = (Plan(1, 0.0, tokens_at_once=n, clip_norm=1e9) for n in (10_000, 1))
+    assert len(list(micro_batches(UNEVEN, 1))) == 8
+    whole = gradient(student, together, CrossEntropy(), Labels(), UNEVEN)
+    summed = gradient(student, apart, CrossEntropy(), Labels(), UNEVEN)
+    assert float((whole - summed).norm() / whole.norm()) < tolerance
+
+
+def test_the_teacher_that_is_the_student_says_nothing(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    states = rollouts(student, rows=8)
+    before = copy.deepcopy(student.model.state_dict())
+    for objective in (Divergence(1.0), Divergence(0.0), Divergence(0.5), SampledGradient()):
+        signal = TeacherSignal(FrozenTeacher(str(tmp_path)))
+        state = TrainState(torch.optim.SGD(student.trainable(), lr=0.0))
+        record = next(train(student, states, signal, objective, Plan(1, 0.0), state))
+        assert record.kl == pytest.approx(0, abs=1e-9)
+        assert record.grad_norm < 1e-5  # float32 rounding; a real disagreement gives around 1
+    assert all(torch.equal(before[k], v) for k, v in student.model.state_dict().items())
+
+
+def test_a_step_towards_a_teacher_lessens_the_divergence(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path / "s", seed=1)
+    teacher = FrozenTeacher(str(save_tiny(tmp_path / "t", seed=2)))
+    records = list(train(student, rollouts(student, rows=16), TeacherSignal(teacher), Divergence(), Plan(15, 3e-3)))
+    assert records[-1].kl is not None
+    assert records[0].kl is not None
+    assert records[-1].kl < 0.7 * records[0].kl
+
+
+def rollouts(student: Student, rows: int, group: int = 1, longest: int = 12) -> Rollouts:
+    prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(16)]
+    return Rollouts(prompts, TransformersEngine(student), rows=rows, group=group, max_new_tokens=longest)
+
+
+def test_the_sampled_estimator_agrees_with_the_exact_gradient(tmp_path: Path) -> None:
+    """Over many rollouts of the same states the policy gradient averages to the divergence's."""
+    student = tiny_student(tmp_path / "s", seed=1)
+    teacher = TeacherSignal(FrozenTeacher(str(save_tiny(tmp_path / "t", seed=2))))
+    plan = Plan(1, 0.0, clip_norm=1e9)
+    engine = TransformersEngine(student)
+    prompt = [1, 70, 80]
+    draws = 48
+    exact, sampled = [], []
+    for seed in range(draws):
+        generations = engine.generate([prompt] * 1280, Sampling(1, seed=seed))
+        # One new token, so that both estimators speak about the very same state.
+        rows = [Sequence(prompt + g.tokens, [False] * len(prompt) + [True], logprobs=g.logprobs) for g in generations]
+        sampled.append(gradient(student, plan, SampledGradient(), teacher, rows))
+        if not exact:
+            exact.append(gradient(student, plan, Divergence(1.0), teacher, rows[:1]))
+    estimates = torch.stack(sampled).double()
+    mean, error = estimates.mean(0), estimates.std(0) / draws**0.5
+    assert float(error.norm() / exact[0].norm()) < 0.05
+    moved = error > 1e-9
+    z = ((mean - exact[0]) / error)[moved]
+    assert float(z.abs().max()) < 5.5  # thousands of coordinates: the largest of that many normals
+    assert float(z.square().mean()) == pytest.approx(1, abs=0.25)
+
+
+def test_reward_alone_is_reinforce_with_a_baseline(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    states = rollouts(student, rows=8, group=4)
+    rows = Blend(reward).prepare(states.draw(student, 0))
+    ours = gradient(student, Plan(1, 0.0, clip_norm=1e9), SampledGradient(), Blend(reward), rows)
+    student.model.zero_grad()
+    batch = Batch.of(rows, student.chat.pad_id)
+    log_p = torch.log_softmax(student.head.logits(student.hidden(batch)), -1)
+    chosen = log_p.gather(-1, batch.target_tokens[:, None]).squeeze(-1)
+    by_group = {g: [reward(s) for s in rows if s.group == g] for g in {s.group for s in rows}}
+    baseline = {g: sum(r) / len(r) for g, r in by_group.items()}
+    advantage = batch.per_target([reward(s) - baseline[s.group] for s in rows])
+    (-(chosen * advantage).sum() / len(chosen)).backward()
+    by_hand = torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
+    assert by_hand.norm() > 0
+    torch.testing.assert_close(ours, by_hand, rtol=1e-4, atol=1e-6)
+
+
+def reward(sequence: Sequence) -> float:
+    return float(sum(sequence.tokens) % 7)
+
+
+def test_the_sampled_estimator_refuses_states_nobody_rolled_out(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    with pytest.raises(RecoverError, match="log-probs"):
+        list(train(student, Written(UNEVEN, rows=8), Labels(), SampledGradient(), Plan(1, 1e-3)))
+
+
+def test_clipping_changes_nothing_at_ratio_one_and_bounds_it_beyond(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    rows = Blend(reward).prepare(rollouts(student, rows=8, group=4).draw(student, 0))
+    free, held = (
+        gradient(student, Plan(1, 0.0, clip_norm=1e9), SampledGradient(clip=c), Blend(reward), rows) for c in (1e9, 0.2)
+    )
+    torch.testing.assert_close(free, held)
+    records = list(train(student, Written(rows, rows=8), Blend(reward), SampledGradient(epochs=6), Plan(6, 3e-2)))
+    assert records[0].ratio_max == pytest.approx(1, abs=1e-4)
+    assert records[-1].ratio_clipped is not None
+    assert records[-1].ratio_clipped > 0
+
+
+def test_a_model_whose_pad_is_its_eos_still_learns_to_stop(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path, pad="<|im_end|>")
+    assert student.chat.pad_id == student.chat.tokenizer.eos_token_id
+    chat = [[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]]
+    tokens, targets = student.chat.conversation(chat[0])
+    assert targets[-1]
+    assert tokens[-1] in student.chat.eos_ids
+    list(train(student, Written([Sequence(tokens, targets)], rows=4), Labels(), CrossEntropy(), Plan(80, 1e-2)))
+    record = next(train(student, rollouts(student, rows=16), Labels(), CrossEntropy(), Plan(1, 0.0)))
+    assert record.truncated == 0
+    assert record.rollout_length == pytest.approx(4, abs=0.5)  # y, e, s and the end
+
+
+def test_windows_hold_every_token_once_an_epoch() -> None:
+    documents = Documents([[1] * 5, [2] * 7, [3] * 11], end=0, window=4, rows=2)
+    taught = [token for w in documents.windows for token in w[1:]]
+    assert len(taught) == documents.tokens == 5 + 7 + 11 + 3 - 1
+    drawn = [s.tokens for step in range(len(documents.windows) // 2) for s in documents.draw(None, step)]  # type: ignore[arg-type]
+    assert len({tuple(t) for t in drawn}) >= len(documents.windows) - 2
+
+
+@pytest.mark.parametrize("kind", ["documents", "rollouts"])
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, kind: str) -> None:
+    teacher = TeacherSignal(FrozenTeacher(str(save_tiny(tmp_path / "t", seed=2))))
+
+    def pieces(folder: Path) -> tuple[Student, object, Signal, Objective]:
+        student = tiny_student(folder, seed=1)
+        if kind == "documents":
+            return student, Documents([[5, 6, 7] * 9] * 4, end=0, window=8, rows=2), Labels(), CrossEntropy()
+        return student, rollouts(student, rows=8), teacher, SampledGradient(epochs=2)
+
+    plan = Plan(6, 1e-2, warmup=2, decay="cosine")
+    student, states, signal, objective = pieces(tmp_path / "whole")
+    list(train(student, states, signal, objective, plan))  # type: ignore[arg-type]
+    broken, states, signal, objective = pieces(tmp_path / "broken")
+    state = TrainState.start(broken, plan)
+    for record in train(broken, states, signal, objective, plan, state):  # type: ignore[arg-type]
+        if record.step == 3:
+            break
+    state.save(tmp_path / "state.pt")
+    weights = copy.deepcopy(broken.model.state_dict())
+    resumed, states, signal, objective = pieces(tmp_path / "resumed")
+    resumed.model.load_state_dict(weights)
+    state = TrainState.start(resumed, plan).load(tmp_path / "state.pt")
+    list(train(resumed, states, signal, objective, plan, state))  # type: ignore[arg-type]
+    ours, theirs = student.model.state_dict(), resumed.model.state_dict()
+    assert all(torch.equal(ours[k], theirs[k]) for k in ours)
+
+
+def test_a_step_that_is_not_finite_changes_nothing_and_three_end_the_run(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    before = copy.deepcopy(student.model.state_dict())
+    poison = Written([Sequence([1, 2, 3], [False, True, True], logprobs=[float("nan")] * 2)], rows=2)
+    records = []
+    with pytest.raises(RecoverError, match="3 steps in a row"):
+        records += list(train(student, poison, Blend(reward), SampledGradient(), Plan(9, 1e-2)))
+    assert all(torch.equal(before[k], v) for k, v in student.model.state_dict().items())
