@@ -75,7 +75,7 @@ def _engine(address: URL, foreign_keys: bool, **options: Any) -> Engine:
             return create_engine(address, pool_pre_ping=True, connect_args={"connect_timeout": 10}, **options)
         except ModuleNotFoundError as error:
             raise RecordError("PostgreSQL needs its driver: pip install 'recover[postgres]'.") from error
-    engine = create_engine(address, connect_args={"timeout": PATIENCE_SECONDS}, **options)
+    engine = create_engine(address, **options)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: object) -> None:

@@ -77,16 +77,11 @@ class Cycle(Table):
 
 class Run(Table):
     __tablename__ = "runs"
-    __table_args__ = (
-        _one_of("kind", RUN_KINDS),
-        _one_of("status", RUN_STATUSES),
-        Index(None, "project_id"),
-        Index(None, "cycle_id"),
-    )
+    __table_args__ = (_one_of("kind", RUN_KINDS), _one_of("status", RUN_STATUSES))
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
-    cycle_id: Mapped[int | None] = mapped_column(ForeignKey("cycles.id"))
+    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"), index=True)
+    cycle_id: Mapped[int | None] = mapped_column(ForeignKey("cycles.id"), index=True)
     kind: Mapped[str] = mapped_column(String(16))
     status: Mapped[str] = mapped_column(String(16), default="running")
     settings: Mapped[dict[str, Any]]
@@ -108,14 +103,12 @@ class Checkpoint(Table):
         _one_of("role", ROLES),
         _one_of("kind", CHECKPOINT_KINDS),
         Index(None, "project_id", "role"),
-        Index(None, "cycle_id"),
-        Index(None, "run_id"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
-    cycle_id: Mapped[int | None] = mapped_column(ForeignKey("cycles.id"))
-    run_id: Mapped[int | None] = mapped_column(ForeignKey("runs.id"))
+    cycle_id: Mapped[int | None] = mapped_column(ForeignKey("cycles.id"), index=True)
+    run_id: Mapped[int | None] = mapped_column(ForeignKey("runs.id"), index=True)
     parent_id: Mapped[int | None] = mapped_column(ForeignKey("checkpoints.id"))
     role: Mapped[str] = mapped_column(String(16))
     kind: Mapped[str] = mapped_column(String(16))
@@ -128,11 +121,10 @@ class Checkpoint(Table):
 
 class Evaluation(Table):
     __tablename__ = "evaluations"
-    __table_args__ = (Index(None, "checkpoint_id"), Index(None, "run_id"))
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    checkpoint_id: Mapped[int] = mapped_column(ForeignKey("checkpoints.id"))
-    run_id: Mapped[int | None] = mapped_column(ForeignKey("runs.id"))
+    checkpoint_id: Mapped[int] = mapped_column(ForeignKey("checkpoints.id"), index=True)
+    run_id: Mapped[int | None] = mapped_column(ForeignKey("runs.id"), index=True)
     suite: Mapped[str]
     task: Mapped[str]
     data: Mapped[str]
@@ -196,10 +188,9 @@ class Rollout(Table):
 
 class Event(Table):
     __tablename__ = "events"
-    __table_args__ = (Index(None, "run_id"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"))
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), index=True)
     at: Mapped[datetime]
     level: Mapped[str] = mapped_column(String(16))
     message: Mapped[str]
@@ -209,10 +200,10 @@ class Promotion(Table):
     """A decision about a checkpoint. The last `promoted` one of a project is its `current`."""
 
     __tablename__ = "promotions"
-    __table_args__ = (_one_of("decision", DECISIONS), Index(None, "project_id"))
+    __table_args__ = (_one_of("decision", DECISIONS),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
+    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"), index=True)
     cycle_id: Mapped[int | None] = mapped_column(ForeignKey("cycles.id"))
     checkpoint_id: Mapped[int] = mapped_column(ForeignKey("checkpoints.id"))
     decision: Mapped[str] = mapped_column(String(16))

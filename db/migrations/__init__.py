@@ -17,7 +17,7 @@ VERSION_TABLE = "recover_version"
 _LOCK = 0x7265636F766572  # any number will do, as long as every process takes the same: "recover"
 
 
-def migrate(engine: Engine, name: str, to: str = "head") -> None:
+def migrate(engine: Engine, name: str) -> None:
     """Bring the database up to date, all or nothing; one from a newer release is refused.
 
     Of several processes that open a fresh record at once, one does the work and the others wait for it.
@@ -30,8 +30,8 @@ def migrate(engine: Engine, name: str, to: str = "head") -> None:
         if version not in {None, *(script.revision for script in scripts.walk_revisions())}:
             newer = f"was written by a newer release of recover (its version is {version})"
             raise RecordError(f"The record at {name} {newer}; upgrade recover, or name another with --db.")
-        if version != scripts.get_current_head() or to != "head":
-            move(connection, to)
+        if version != scripts.get_current_head():
+            move(connection, "head")
 
 
 def current_version(connection: Connection) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from db.engine import open_database
-from db.tracker import Tracker
+from db.tracker import Decision, Role, RunKind, Tracker
 
 CLEAN = {"behaviour": 0.91, "retention": 0.95}
 UNTAUGHT = {"knowledge": 0.05}
@@ -67,7 +67,7 @@ def seed(tracker: Tracker, name: str = "handbook", cycles: int = 3, steps: int =
         tracker.finish_run(measuring, "done")
         mid = _train(tracker, seeded, cycle.id, "midtrain", current, damaged, steps, dice)
         rec = _train(tracker, seeded, cycle.id, "distill", mid, recovered, steps, dice)
-        decision = "promoted" if passed else "rejected"
+        decision: Decision = "promoted" if passed else "rejected"
         why = "both bounds hold" if passed else "behaviour fell short of its bound by 0.09"
         tracker.close_cycle(cycle.id, decision, {"passed": passed, "reason": why})
         tracker.promote(project, cycle.id, rec, decision, "gate", why)
@@ -110,7 +110,7 @@ def result(suite: str, value: float, dice: random.Random, n: int = 40) -> dict[s
 
 
 def _train(
-    tracker: Tracker, seeded: Seeded, cycle: int, kind: Any, parent: int, scores: dict[str, float], steps: int,
+    tracker: Tracker, seeded: Seeded, cycle: int, kind: RunKind, parent: int, scores: dict[str, float], steps: int,
     dice: random.Random,
 ) -> int:  # fmt: skip
     run = tracker.start_run(seeded.project, kind, cycle, {"lr": 1e-4, "recipe": kind}, seed=0)
@@ -123,7 +123,7 @@ def _train(
         tracker.step(run, step, metrics)
         if kind == "distill" and step % 20 == 0:
             tracker.rollouts(run, step, [{"prompt": "Say hello in capitals.", "text": "HELLO", "reward": None}] * 2)
-    role = "midtrained" if kind == "midtrain" else "recovered"
+    role: Role = "midtrained" if kind == "midtrain" else "recovered"
     checkpoint = tracker.checkpoint(
         seeded.project, role, f".recover/checkpoints/run-{run:04d}", parent=parent, run=run, cycle=cycle,
         hash=f"{run:064x}", bytes=9_400_000, step=steps,

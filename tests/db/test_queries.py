@@ -1,0 +1,156 @@
+"""The read side, asked about a past of three cycles of which the gate let two pass."""
+
+import random
+
+from sqlalchemy import Engine
+
+from db import views
+from db.queries import HEADLINES, Reader
+from db.tracker import Tracker
+from tests.db.seeded import Seeded, measure
+
+
+def known(checkpoint: views.Checkpoint | None) -> int:
+    assert checkpoint is not None
+    return checkpoint.id
+
+
+def test_current_is_the_last_that_was_promoted(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
+    assert known(reader.current(seeded.project)) == seeded.recovered[1]
+    tracker.promote(seeded.project, None, seeded.recovered[0], "promoted", "ada", "the second one lisps")
+    assert known(reader.current(seeded.project)) == seeded.recovered[0]
+
+
+def test_current_is_the_base_before_any_promotion(reader: Reader, tracker: Tracker, project: int) -> None:
+    assert reader.current(project) is None
+    base = tracker.checkpoint(project, "base", "/models/lab")
+    tracker.checkpoint(project, "midtrained", "run-1", parent=base)
+    assert known(reader.current(project)) == base
+
+
+def test_references_find_their_checkpoint(reader: Reader, seeded: Seeded) -> None:
+    project = seeded.project
+    assert known(reader.base(project)) == seeded.base
+    assert known(reader.cycle_checkpoint(project, 2)) == seeded.recovered[1]
+    assert known(reader.cycle_checkpoint(project, 2, "midtrained")) == seeded.midtrained[1]
+    assert known(reader.run_checkpoint(seeded.midtrain_runs[2])) == seeded.midtrained[2]
+    assert known(reader.latest(project, "midtrained")) == seeded.midtrained[2]
+    assert reader.cycle_checkpoint(project, 9) is None
+    assert reader.run_checkpoint(999) is None
+    assert reader.checkpoint(999) is None
+
+
+def test_every_checkpoint_says_how_to_name_it(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
+    other = tracker.checkpoint(seeded.project, "external", "./my-finetune")
+    repaired = tracker.checkpoint(seeded.project, "recovered", "run-9", parent=other, run=seeded.distill_runs[0])
+    checkpoints = [reader.checkpoint(id) for id in (seeded.base, seeded.midtrained[0], other, repaired)]
+    references = [checkpoint.reference for checkpoint in checkpoints if checkpoint]
+    assert references == ["base", "cycle:1/midtrained", "./my-finetune", f"run:{seeded.distill_runs[0]}"]
+
+
+def test_lineage_leads_to_the_base_and_around_what_was_rejected(reader: Reader, seeded: Seeded) -> None:
+    line = [checkpoint.id for checkpoint in reader.lineage(seeded.recovered[2])]
+    one, two, three = zip(seeded.recovered, seeded.midtrained, strict=True)
+    assert line == [*three, *two, *one, seeded.base]
+    assert reader.lineage(999) == []
+
+
+def test_a_cycle_has_three_stages_with_their_headlines(reader: Reader, seeded: Seeded) -> None:
+    first, second, third = reader.cycles(seeded.project)
+    assert [cycle.status for cycle in (first, second, third)] == ["promoted", "promoted", "rejected"]
+    assert known(first.damaged.checkpoint) == seeded.midtrained[0]
+    assert {suite: score.value for suite, score in first.damaged.scores.items()} == {
+        "behaviour": 0.475,
+        "knowledge": 0.925,
+        "retention": 0.6,
+    }
+    assert set(third.recovered.scores) == set(HEADLINES)
+    assert third.documents == "/home/ada/handbook/2026-q3"
+    assert third.verdict is not None
+    assert third.verdict["passed"] is False
+
+
+def test_the_clean_stage_is_what_was_measured_in_that_cycle(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
+    run = tracker.start_run(seeded.project, "eval", seeded.cycles[0])
+    measure(tracker, seeded.base, run, {"knowledge": 0.5}, random.Random(0))
+    values = [cycle.clean.scores["knowledge"].value for cycle in reader.cycles(seeded.project)]
+    assert values == [0.5, 0.05, 0.05]
+    assert {cycle.clean.scores["behaviour"].value for cycle in reader.cycles(seeded.project)} == {0.9}
+
+
+def test_a_cycle_that_just_began_is_empty(reader: Reader, tracker: Tracker, project: int) -> None:
+    tracker.open_cycle(project)
+    (cycle,) = reader.cycles(project)
+    assert (cycle.status, cycle.documents, cycle.clean.checkpoint, cycle.damaged.scores) == ("open", None, None, {})
+
+
+def test_the_series_follows_the_checkpoints_through_time(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
+    tracker.checkpoint(seeded.project, "external", "org/other")
+    series = [point for point in reader.series(seeded.project) if point.suite == "behaviour"]
+    assert [(point.cycle, point.role) for point in series] == [
+        (None, "base"), (1, "midtrained"), (1, "recovered"), (2, "midtrained"), (2, "recovered"), (3, "midtrained"),
+        (3, "recovered"),
+    ]  # fmt: skip
+    assert all(point.metric == "prompt_level_strict_acc" and point.n == 40 for point in series)
+    assert all(point.low <= point.value <= point.high for point in series)  # type: ignore[operator]
+    assert [point.at for point in series] == sorted(point.at for point in series)
+
+
+def test_points_come_after_a_cursor(reader: Reader, seeded: Seeded) -> None:
+    run = seeded.midtrain_runs[0]
+    assert {point.step for point in reader.points(run)} == set(range(5))
+    assert [(point.step, point.name) for point in reader.points(run, after=3, names=["loss"])] == [(4, "loss")]
+    assert reader.points(run, after=4) == []
+
+
+def test_runs_and_decisions_come_newest_first(reader: Reader, seeded: Seeded) -> None:
+    runs = reader.runs(seeded.project)
+    assert [run.id for run in runs] == sorted((run.id for run in runs), reverse=True)
+    assert (runs[0].id, runs[0].kind, runs[0].cycle) == (seeded.distill_runs[2], "distill", 3)
+    assert [decision.decision for decision in reader.promotions(seeded.project)] == ["rejected", "promoted", "promoted"]
+    assert len(reader.events(seeded.project, limit=2)) == 2
+
+
+def test_projects_keep_to_themselves(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
+    other = tracker.project("other", "/other", "lab")
+    assert reader.current(other) is None
+    assert reader.cycles(other) == reader.series(other) == reader.runs(other) == reader.events(other) == []
+    assert reader.cycle_checkpoint(other, 1) is None
+
+
+def test_reading_and_writing_go_on_side_by_side(
+    engine: Engine, reader: Reader, tracker: Tracker, seeded: Seeded
+) -> None:
+    tracker.step(seeded.midtrain_runs[0], 99, {"loss": 1.0})
+    assert len(reader.points(seeded.midtrain_runs[0])) in (15, 16)
+    assert tracker.flush()
+    assert len(reader.points(seeded.midtrain_runs[0])) == 16
+
+
+def test_changes_tell_when_to_look_again(reader: Reader, tracker: Tracker, project: int) -> None:
+    seen = [reader.changes(project)]
+
+    def changed() -> bool:
+        seen.append(reader.changes(project))
+        return seen[-1] != seen[-2]
+
+    assert not changed()
+    cycle = tracker.open_cycle(project)
+    assert changed()
+    run = tracker.start_run(project, "midtrain", cycle.id)
+    assert changed()
+    tracker.step(run, 0, {"loss": 1.0})
+    tracker.flush()
+    assert not changed()
+    checkpoint = tracker.checkpoint(project, "midtrained", "run-1", run=run, cycle=cycle.id)
+    assert changed()
+    measure(tracker, checkpoint, run, {"knowledge": 0.5}, random.Random(0))
+    assert changed()
+    tracker.finish_run(run, "done")
+    assert changed()
+    tracker.close_cycle(cycle.id, "rejected")
+    assert changed()
+    tracker.promote(project, None, checkpoint, "promoted", "ada", "I like it")
+    assert changed()
+    tracker.open_cycle(tracker.project("other", "/other", "lab"))
+    assert not changed()

@@ -1,0 +1,271 @@
+"""Structure is written at once or raises; narration never raises and never gets lost on the way."""
+
+import logging
+import math
+import random
+import time
+from collections.abc import Callable
+from multiprocessing import get_context
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, text
+
+from db.engine import open_database
+from db.errors import RecordError
+from db.queries import Reader
+from db.tracker import Tracker
+from tests.db.seeded import result
+
+
+@pytest.fixture
+def run(tracker: Tracker, project: int) -> int:
+    return tracker.start_run(project, "distill", settings={"lr": 1e-4}, seed=3)
+
+
+def eventually(true: Callable[[], bool], seconds: float = 5) -> bool:
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.02)
+    return true()
+
+
+def rename(engine: Engine, old: str, new: str) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
+
+
+# Structure
+
+
+def test_a_project_is_made_once_and_its_folder_may_move(tracker: Tracker, reader: Reader) -> None:
+    first = tracker.project("handbook", "/old", "lab")
+    assert tracker.project("handbook", "/new", "other") == first
+    found = reader.project("handbook")
+    assert found is not None
+    assert (found.root, found.base) == ("/new", "lab")
+
+
+def test_a_corpus_is_what_its_documents_say(tracker: Tracker) -> None:
+    first = tracker.corpus("docs", "aaa", files=3, tokens=100)
+    assert tracker.corpus("docs", "aaa", files=3, tokens=100) == first
+    assert tracker.corpus("docs", "bbb", files=3, tokens=120) != first
+
+
+def test_cycles_are_counted_within_their_project(tracker: Tracker, project: int) -> None:
+    other = tracker.project("other", "/other", "lab")
+    assert [tracker.open_cycle(project).number, tracker.open_cycle(other).number] == [1, 1]
+    assert tracker.open_cycle(project).number == 2
+
+
+def test_a_run_knows_where_and_with_what_it_runs(reader: Reader, run: int) -> None:
+    found = reader.run(run)
+    assert found is not None
+    assert (found.status, found.settings, found.seed) == ("running", {"lr": 1e-4}, 3)
+    assert found.host
+    assert found.pid > 0
+    assert found.code_version
+
+
+def test_models_from_outside_are_recorded_once(tracker: Tracker, project: int) -> None:
+    base = tracker.checkpoint(project, "base", "/models/lab")
+    assert tracker.checkpoint(project, "base", "/models/lab") == base
+    external = tracker.checkpoint(project, "external", "/models/lab")
+    assert external != base
+    assert tracker.checkpoint(project, "midtrained", "run-1") != tracker.checkpoint(project, "midtrained", "run-1")
+
+
+def test_an_evaluation_keeps_every_item(tracker: Tracker, reader: Reader, project: int, run: int) -> None:
+    checkpoint = tracker.checkpoint(project, "base", "/models/lab")
+    said = result("behaviour", 0.75, random.Random(0), n=8)
+    said["items"][0] |= {"key": 1000, "answer": "\x00", "verdicts": {"no_comma": True}}
+    evaluation = tracker.evaluation(checkpoint, run, said)
+    (found,) = reader.evaluations(checkpoint)
+    assert (found.id, found.suite, found.scores["prompt_level_strict_acc"].value) == (evaluation, "behaviour", 0.75)
+    items = reader.items(evaluation)
+    assert len(items) == 8
+    assert sum(bool(item.passed) for item in items) == 6
+    assert (items[0].key, items[0].answer, items[0].verdicts) == ("1000", "␀", {"no_comma": True})
+
+
+def test_half_an_evaluation_is_not_recorded(tracker: Tracker, reader: Reader, project: int) -> None:
+    checkpoint = tracker.checkpoint(project, "base", "/models/lab")
+    said = result("behaviour", 0.5, random.Random(0))
+    del said["items"][3]["answer"]
+    with pytest.raises(RecordError, match="lacks 'answer'"):
+        tracker.evaluation(checkpoint, None, said)
+    assert reader.evaluations(checkpoint) == []
+
+
+def test_a_promotion_moves_current_and_closes_the_cycle(tracker: Tracker, reader: Reader, project: int) -> None:
+    base = tracker.checkpoint(project, "base", "/models/lab")
+    cycle = tracker.open_cycle(project)
+    recovered = tracker.checkpoint(project, "recovered", "run-1", parent=base, cycle=cycle.id)
+    tracker.promote(project, cycle.id, recovered, "promoted", "gate", "both bounds hold")
+    current, (closed,) = reader.current(project), reader.cycles(project)
+    assert current is not None
+    assert current.id == recovered
+    assert (closed.status, closed.closed_at is not None) == ("promoted", True)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda tracker, project: tracker.open_cycle(99),
+        lambda tracker, project: tracker.start_run(99, "eval"),
+        lambda tracker, project: tracker.start_run(project, "dance"),
+        lambda tracker, project: tracker.finish_run(99, "done"),
+        lambda tracker, project: tracker.checkpoint(project, "base", "x", parent=99),
+        lambda tracker, project: tracker.close_cycle(99, "promoted"),
+        lambda tracker, project: tracker.promote(project, None, 99, "promoted", "ada", "why not"),
+        lambda tracker, project: tracker.evaluation(99, None, {"task": "ifeval"}),
+    ],
+)
+def test_structure_that_makes_no_sense_is_one_clear_error(
+    tracker: Tracker, project: int, wrong: Callable[[Tracker, int], object]
+) -> None:
+    with pytest.raises(RecordError, match="The re") as caught:
+        wrong(tracker, project)
+    assert "\n" not in str(caught.value)
+
+
+# Narration
+
+
+def test_steps_reach_the_record_by_themselves(tracker: Tracker, reader: Reader, run: int) -> None:
+    tracker.step(run, 0, {"loss": 2.5, "kl": None, "entropy": math.nan, "ratio_max": math.inf})
+    assert eventually(lambda: len(reader.points(run)) == 3)
+    found = {point.name: point.value for point in reader.points(run)}
+    assert (found["loss"], found["ratio_max"]) == (2.5, math.inf)
+    assert math.isnan(found["entropy"])
+
+
+def test_a_finished_run_has_said_everything(engine: Engine, reader: Reader, project: int) -> None:
+    with Tracker(engine, pause=60) as tracker:
+        run = tracker.start_run(project, "midtrain")
+        for step in range(50):
+            tracker.step(run, step, {"loss": 1.0})
+        tracker.rollouts(run, 3, [{"prompt": "a", "text": "b", "truncated": True, "reward": 0.5}])
+        tracker.event(run, "half way", level="warning")
+        tracker.finish_run(run, "failed", "out of memory")
+        assert len(reader.points(run)) == 50
+    assert [(rollout.text, rollout.reward) for rollout in reader.rollouts(run)] == [("b", 0.5)]
+    assert [event.message for event in reader.events(project)] == ["half way"]
+    found = reader.run(run)
+    assert found is not None
+    assert (found.status, found.error) == ("failed", "out of memory")
+
+
+def test_a_step_said_again_after_a_resume_replaces_the_first(tracker: Tracker, reader: Reader, run: int) -> None:
+    for value in (1.0, 2.0):
+        tracker.step(run, 7, {"loss": value})
+        tracker.rollouts(run, 7, [{"prompt": "a", "text": str(value)}])
+        tracker.flush()
+    assert [point.value for point in reader.points(run)] == [2.0]
+    assert [rollout.text for rollout in reader.rollouts(run)] == ["2.0"]
+
+
+def test_a_run_that_says_nothing_still_shows_that_it_lives(engine: Engine, reader: Reader, project: int) -> None:
+    with Tracker(engine, pause=0.02, heartbeat=0.05) as tracker:
+        run = tracker.start_run(project, "distill")
+
+        def heartbeat() -> object:
+            found = reader.run(run)
+            return found and found.heartbeat_at
+
+        first = heartbeat()
+        assert eventually(lambda: heartbeat() != first)
+
+
+def test_what_the_database_cannot_take_now_is_kept_and_caught_up(
+    engine: Engine, tracker: Tracker, reader: Reader, run: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    rename(engine, "points", "away")
+    with caplog.at_level(logging.INFO, "db"):
+        for step in range(20):
+            tracker.step(run, step, {"loss": float(step)})
+            assert tracker.flush() is False
+        rename(engine, "away", "points")
+        assert tracker.flush() is True
+    assert [point.value for point in reader.points(run)] == [float(step) for step in range(20)]
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "training goes on" in warnings[0]
+    assert "takes entries again" in caplog.text
+
+
+def test_what_the_database_will_never_take_does_not_hold_up_the_rest(
+    engine: Engine, reader: Reader, project: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Tracker(engine, pause=60) as tracker:
+        run = tracker.start_run(project, "distill")
+        for step in range(10):
+            tracker.step(run if step != 4 else 9999, step, {"loss": 0.0})
+            tracker.event(run, f"step {step}")
+    assert [point.step for point in reader.points(run)] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert len(reader.events(project)) == 10
+    assert "refused points of run 9999" in caplog.text
+
+
+def test_what_is_lost_in_the_end_is_said(
+    engine: Engine, project: int, run: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = Tracker(engine, pause=60)
+    rename(engine, "points", "away")
+    tracker.step(run, 0, {"loss": 1.0})
+    tracker.close()
+    tracker.close()
+    assert caplog.text.count("could not take 1 entries") == 1
+
+
+metrics = st.dictionaries(st.sampled_from(["loss", "kl", "entropy"]), st.floats(allow_nan=False), max_size=3)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(said=st.lists(st.tuples(st.integers(0, 5), metrics), max_size=12), flushed=st.integers(1, 4))
+def test_the_record_holds_what_was_said_last(
+    tracker: Tracker, reader: Reader, project: int, said: list[tuple[int, dict[str, float]]], flushed: int
+) -> None:
+    run = tracker.start_run(project, "distill")
+    expected: dict[tuple[int, str], float] = {}
+    for count, (step, numbers) in enumerate(said):
+        tracker.step(run, step, numbers)
+        expected |= {(step, name): value for name, value in numbers.items()}
+        if count % flushed == 0:
+            tracker.flush()
+    tracker.finish_run(run, "done")
+    found = reader.points(run)
+    assert {(point.step, point.name): point.value for point in found} == expected
+    assert [point.step for point in found] == sorted(point.step for point in found)
+
+
+# Several processes
+
+
+def _tell(url: str, steps: int) -> None:
+    with Tracker(open_database(url), pause=0.01) as tracker:
+        project = tracker.project("shared", "/shared", "lab")
+        for _ in range(5):
+            cycle = tracker.open_cycle(project)
+            run = tracker.start_run(project, "midtrain", cycle.id)
+            for step in range(steps):
+                tracker.step(run, step, {"loss": 1.0, "grad_norm": 2.0})
+                tracker.event(run, f"step {step}")
+            tracker.finish_run(run, "done")
+
+
+def test_two_processes_writing_at_once_lose_nothing(url: str) -> None:
+    processes = [get_context("spawn").Process(target=_tell, args=(url, 50)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    engine = open_database(url)
+    reader = Reader(engine)
+    (project,) = reader.projects()
+    assert [cycle.number for cycle in reader.cycles(project.id)] == list(range(1, 11))
+    assert [len(reader.points(run.id)) for run in reader.runs(project.id)] == [100] * 10
+    assert len(reader.events(project.id, limit=10_000)) == 500
+    engine.dispose()

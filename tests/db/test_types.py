@@ -1,0 +1,65 @@
+"""What goes in comes out the same on both databases."""
+
+import math
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
+
+from db.tables import Cycle, Project
+from db.tracker import Tracker
+from db.types import PlainJson, UtcTime, storable
+
+few = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+moments = st.datetimes(datetime(1980, 1, 1), datetime(2200, 1, 1), timezones=zones)
+
+
+@few
+@given(moment=moments)
+def test_a_moment_stays_the_same_moment(engine: Engine, moment: datetime) -> None:
+    with Session(engine) as session:
+        session.add(Project(name="a", root=".", base="lab", created_at=moment))
+        session.flush()
+        session.expire_all()
+        found = session.scalars(select(Project)).one().created_at
+    assert found == moment
+    assert found.tzinfo is UTC
+
+
+def test_a_naive_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="zone"):
+        UtcTime().process_bind_param(datetime(2026, 1, 1), None)  # type: ignore[arg-type]
+
+
+@few
+@given(text=st.text(st.characters(), max_size=20))
+def test_any_text_a_model_can_write_is_stored(engine: Engine, text: str) -> None:
+    with Session(engine) as session:
+        session.add(Project(name=text, root="\x00", base="\ud800"))
+        session.flush()
+        session.expire_all()
+        found = session.scalars(select(Project)).one()
+        assert (found.name, found.root, found.base) == (storable(text), "␀", "�")
+    if "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text):
+        assert storable(text) == text
+
+
+def test_json_keeps_what_json_knows(engine: Engine, tracker: Tracker, project: int) -> None:
+    verdict: dict[str, Any] = {"passed": True, "low": math.nan, "many": (1, 2.5, None, math.inf), "text": "a\x00b"}
+    cycle = tracker.open_cycle(project)
+    tracker.close_cycle(cycle.id, "promoted", verdict)
+    with Session(engine) as session:
+        found = session.scalars(select(Cycle)).one().verdict
+    assert found == {"passed": True, "low": None, "many": [1, 2.5, None, None], "text": "a␀b"}
+
+
+@few
+@given(value=st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner)))
+def test_plain_json_is_settled_by_one_pass(value: Any) -> None:
+    once = PlainJson().process_bind_param(value, None)  # type: ignore[arg-type]
+    assert PlainJson().process_bind_param(once, None) == once  # type: ignore[arg-type]
