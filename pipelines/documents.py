@@ -1,4 +1,4 @@
-"""The user's documents: a file or a folder of plain text and Markdown, in a fixed order, with a hash of what was read."""
+"""The user's documents: a file or a folder of plain text and Markdown, in a fixed order, hashed as read."""
 
 import hashlib
 from dataclasses import dataclass, field

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evals.results import Result
-from evals.statistics import paired_difference
+from evals.statistics import paired
 from pipelines.settings import Gate
 
 
@@ -41,11 +41,9 @@ def judge(
 
 
 def _behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
-    before, after = clean.passed_by_key(), recovered.passed_by_key()
-    shared = sorted(before.keys() & after.keys())
-    paired = paired_difference([before[k] for k in shared], [after[k] for k in shared])
+    compared = paired(clean.passed_by_key(), recovered.passed_by_key())
     limit = -gate.behaviour_margin
-    return Judgement(paired.lower > limit, paired.difference, paired.lower, limit, len(shared))
+    return Judgement(compared.low > limit, compared.difference, compared.low, limit, compared.n)
 
 
 def _knowledge(gate: Gate, knowledge: Result, best: float) -> Judgement:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from sqlalchemy import Engine
+
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
@@ -45,7 +47,7 @@ class Project:
         return self.root / HOME
 
     @cached_property
-    def _engine(self):  # type: ignore[no-untyped-def]  # sqlalchemy's Engine, which this room need not name
+    def _engine(self) -> Engine:
         return open_database(os.environ.get("RECOVER_DB") or str(self.home / "recover.db"))
 
     @cached_property
@@ -71,6 +73,9 @@ class Project:
     @property
     def current(self) -> Checkpoint:
         return self.reader.current(self.id) or self.clean
+
+    def latest_midtrained(self) -> Checkpoint | None:
+        return self.reader.latest(self.id, "midtrained")
 
     def checkpoint_folder(self, run: int) -> Path:
         return self.home / "checkpoints" / f"run-{run:04d}"

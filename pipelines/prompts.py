@@ -17,7 +17,7 @@ LONGEST = 200  # tokens of a self-written prompt
 MARK = "\u241f"  # stands for the user's words while the place where they begin is looked for
 
 
-def read_prompts(path: Path, chat: Chat) -> list[Prompt]:
+def read_prompts(path: Path) -> list[str]:
     """JSONL with a `prompt` each, or one prompt a line."""
     if not path.is_file():
         raise RecoverError(f"there is no file {path}; give --prompts a JSONL file or one prompt a line")
@@ -28,7 +28,7 @@ def read_prompts(path: Path, chat: Chat) -> list[Prompt]:
     texts = [_prompt_of(line, path, number) for number, line in enumerate(lines, 1)]
     if not texts:
         raise RecoverError(f"{path} holds no prompt")
-    return as_prompts(texts, chat)
+    return texts
 
 
 def as_prompts(texts: Iterable[str], chat: Chat) -> list[Prompt]:
@@ -43,7 +43,7 @@ def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list
         wanted = (count - len(kept)) * 5 // 4 + 8
         for generation in engine.generate([start] * wanted, Sampling(LONGEST, seed=seed * 1000 + attempt)):
             text = chat.text(generation.tokens).strip()
-            if generation.finished and 2 <= len(text.split()):
+            if generation.finished and len(text.split()) >= 2:
                 kept.setdefault(text)
         if len(kept) >= count:
             break

@@ -54,7 +54,7 @@ class Settings:
 
 
 def defaults_for(parameters: int) -> Settings:
-    """Large models: an adapter, at the rates others report for LoRA. Small ones: all weights, at rates measured on the lab."""
+    """Large models: an adapter, at rates others report for LoRA. Small ones: all weights, at rates measured here."""
     if parameters > SMALL:
         return Settings()
     return Settings(
@@ -62,11 +62,6 @@ def defaults_for(parameters: int) -> Settings:
         midtrain=Midtrain(learning_rate=1e-3, epochs=8, window=256, rows=16),
         distill=Distill(learning_rate=5e-4, steps=20, max_new_tokens=300, prompts=1280),
     )
-
-
-def load_settings(root: Path, parameters: int) -> Settings:
-    """The defaults for a model of this size, with what the project's `recover.toml` says instead."""
-    return merged(defaults_for(parameters), read_toml(root))
 
 
 def read_toml(root: Path) -> dict[str, Any]:

@@ -53,14 +53,22 @@ def recorded_run(project: Project, kind: Any, cycle: int | None, settings: dict[
     try:
         yield run
     except BaseException as error:
-        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        project.tracker.finish_run(run, status, str(error) or type(error).__name__)
+        project.tracker.finish_run(
+            run, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", str(error) or type(error).__name__
+        )
         raise
     project.tracker.finish_run(run, "done")
 
 
 def midtrain(
-    project: Project, settings: Settings, corpus: Corpus, start: Checkpoint, cycle: int, seed: int, say: Say
+    project: Project,
+    settings: Settings,
+    corpus: Corpus,
+    start: Checkpoint,
+    cycle: int,
+    seed: int,
+    say: Say,
+    questions: Path | None = None,
 ) -> Trained:
     """Read the documents, all tokens of them, from `start`."""
     wanted = settings.midtrain
@@ -77,7 +85,8 @@ def midtrain(
     steps = min(steps, wanted.max_steps or steps)
     plan = Plan(steps, wanted.learning_rate, warmup=min(10, steps // 10), decay="linear", bf16=settings.bf16)
     say(f"mid-training on {corpus.files} documents, {documents.tokens:,} tokens: {steps} steps from {start.reference}")
-    with recorded_run(project, "midtrain", cycle, {**settings.as_dict(), "seed": seed}, seed) as run:
+    told = {**settings.as_dict(), "questions": str(questions) if questions else None}
+    with recorded_run(project, "midtrain", cycle, told, seed) as run:
         return _learn(
             project, run, student, documents, recipe(wanted.recipe), None, plan, start, "midtrained", cycle, say
         )
@@ -99,7 +108,7 @@ def distill(
     clean = _teacher(student, teacher, project)
     steps = min(wanted.steps, wanted.max_steps or wanted.steps)
     plan = Plan(steps, wanted.learning_rate, warmup=min(5, steps // 5), bf16=settings.bf16)
-    with recorded_run(project, "distill", cycle, {**settings.as_dict(), "seed": seed}, seed) as run:
+    with recorded_run(project, "distill", cycle, settings.as_dict(), seed) as run:
         texts = prompts or own_prompts(project, wanted.prompts, seed, say)
         asked = as_prompts(texts, student.chat)
         states = _states(chosen, student, teacher.path, asked, settings, seed)

@@ -128,6 +128,19 @@ def load_causal(reference: str, dtype: torch.dtype) -> Any:
         raise RecoverError(f"cannot load a model from {reference!r}: {reason}") from error
 
 
+def parameters_of(reference: str) -> int:
+    """How many parameters a model has, from its config alone: no weights are read."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    name, revision = (reference, None) if Path(reference).is_dir() else split_revision(reference)
+    try:
+        config = AutoConfig.from_pretrained(_adapter_base(name) or name, revision=revision, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise RecoverError(f"cannot load a model from {reference!r}: {str(error).strip().splitlines()[0]}") from error
+    with torch.device("meta"):
+        return sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters())
+
+
 def save_student(student: Student, folder: Path, about: dict[str, Any]) -> None:
     """Written beside its place and renamed, so that a checkpoint is whole or absent."""
     aside = folder.with_name(folder.name + ".partial")

@@ -1,0 +1,37 @@
+# Two commands: `make demo` and `make test`. Both make their own virtual environment in .venv.
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+TORCH := torch>=2.13,<2.14
+# Without an NVIDIA card the CPU build of torch spares gigabytes of CUDA. `make TORCH_CPU= …` takes the ordinary build.
+TORCH_CPU := $(shell command -v nvidia-smi >/dev/null 2>&1 || echo https://download.pytorch.org/whl/cpu)
+
+.PHONY: demo test check format clean
+demo: $(VENV)/.installed
+	$(BIN)/recover demo
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest -n 2 -m "not browser and not postgres and not vllm"
+
+check: $(VENV)/.installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+$(VENV)/.installed: pyproject.toml
+	@echo "Setting up $(VENV) (once; a few minutes)"
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'recover needs Python 3.11 or newer: make PYTHON=python3.12 …')"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(if $(TORCH_CPU),$(BIN)/python -m pip install --quiet --retries 0 --timeout 15 --index-url $(TORCH_CPU) "$(TORCH)" 2>/dev/null || echo "(no CPU-only build to be had from $(TORCH_CPU); taking the ordinary one)")
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache recover-demo

@@ -1,0 +1,107 @@
+"""The commands that look: eval, status, dashboard."""
+
+import os
+from pathlib import Path
+
+import click
+
+from pipelines.cli import Answer, answers, main, options, say
+
+
+@main.command("eval")
+@click.argument("ref", default="current")
+@options.base
+@click.option(
+    "--suite",
+    type=click.Choice(["behaviour", "knowledge", "retention", "all"]),
+    default="all",
+    show_default=True,
+    help="What to measure.",
+)
+@options.together(options.limit, options.ifeval_data, options.questions)
+@answers
+def evaluate(
+    project: Path | None,
+    ref: str,
+    base: str | None,
+    suite: str,
+    limit: int | None,
+    ifeval_data: Path | None,
+    questions: Path | None,
+) -> Answer:
+    """Measure one checkpoint and put it on record.
+
+    \b
+    Example: recover eval current --suite behaviour --limit 200
+    """
+    from pipelines.measuring import Measures, measure_checkpoint
+    from pipelines.project import Project
+
+    opened = Project.open(project, base)
+    checkpoint = opened.resolve(ref)
+    measures = Measures(suite, questions, ifeval_data, limit)
+    results = measure_checkpoint(opened, checkpoint, measures, None, say)
+    words = []
+    for result in results:
+        words.append(f"{result.task} ({result.suite}, {result.data}, {len(result.items)} items)")
+        for name, metric in result.metrics.items():
+            low, high = metric.ci95
+            words.append(f"  {name:<34} {metric.value:.3f}  [{low:.3f}, {high:.3f}]  n = {metric.n}")
+    return Answer({"checkpoint": ref, "evaluations": [r.to_json() for r in results]}, words)
+
+
+@main.command()
+@answers
+def status(project: Path | None) -> Answer:
+    """Where the project stands, and what to run next.
+
+    \b
+    Example: recover status
+    """
+    from pipelines.project import Project
+
+    opened = Project.open(project)
+    cycles = opened.reader.cycles(opened.id)
+    open_cycle = bool(cycles) and cycles[-1].status == "open"
+    following = "recover distill --teacher base" if open_cycle else "recover cycle --docs DIR"
+    listed = [
+        {
+            "cycle": c.number,
+            "status": c.status,
+            "documents": c.documents,
+            **{
+                name: {suite: score.value for suite, score in stage.scores.items()}
+                for name, stage in (("clean", c.clean), ("damaged", c.damaged), ("recovered", c.recovered))
+            },
+        }
+        for c in cycles
+    ]
+    found = {
+        "project": str(opened.root),
+        "base": opened.base,
+        "current": opened.current.reference,
+        "cycles": listed,
+        "next": following,
+    }
+    words = [f"base     {opened.base}", f"current  {found['current']}"]
+    words += [f"cycle {c.number}  {c.status}  {c.documents or ''}" for c in cycles]
+    return Answer(found, [*words, f"next: {following}"])
+
+
+@main.command()
+@click.option("--project", type=click.Path(path_type=Path, file_okay=False), help="The project's folder.")
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=7860, show_default=True)
+@click.option("--auth", metavar="USER:PASSWORD", help="Needed on any address but loopback.")
+def dashboard(project: Path | None, host: str, port: int, auth: str | None) -> None:
+    """Open the record as pages: knowledge against instruction following, cycle by cycle.
+
+    \b
+    Example: recover dashboard --port 7861
+    """
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    from dashboard.serve import serve
+    from pipelines.project import Project
+
+    opened = Project.open(project)
+    serve(opened.reader, host=host, port=port, auth=auth)
