@@ -124,9 +124,7 @@ class Tracker:
                 raise RecordError(f"The result of an evaluation lacks {error}; see docs/contracts.md.") from error
             return evaluation.id
 
-    def promote(
-        self, project: int, cycle: int | None, checkpoint: int, decision: Decision, who: str, why: str
-    ) -> int:  # fmt: skip
+    def promote(self, project: int, cycle: int | None, checkpoint: int, decision: Decision, who: str, why: str) -> int:
         """Decide about a checkpoint. `promoted` makes it `current`; the cycle, if any, is closed with the decision."""
         with self._transaction(f"the decision about checkpoint {checkpoint}") as session:
             _hold(session, project)

@@ -6,6 +6,7 @@ NUL character in text and NaN in JSON. A small model writes NUL characters, and 
 
 import math
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Any
 
 from sqlalchemy import JSON, DateTime, Double, Text
@@ -64,6 +65,8 @@ class AnyText(TypeDecorator[str]):
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return storable(value)
+    if isinstance(value, PurePath):
+        return storable(str(value))
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

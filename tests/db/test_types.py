@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,12 +51,18 @@ def test_any_text_a_model_can_write_is_stored(engine: Engine, text: str) -> None
 
 
 def test_json_keeps_what_json_knows(engine: Engine, tracker: Tracker, project: int) -> None:
-    verdict: dict[str, Any] = {"passed": True, "low": math.nan, "many": (1, 2.5, None, math.inf), "text": "a\x00b"}
+    verdict: dict[str, Any] = {
+        "passed": True,
+        "low": math.nan,
+        "many": (1, 2.5, None, math.inf),
+        "text": "a\x00b",
+        "at": Path("/a"),
+    }
     cycle = tracker.open_cycle(project)
     tracker.close_cycle(cycle.id, "promoted", verdict)
     with Session(engine) as session:
         found = session.scalars(select(Cycle)).one().verdict
-    assert found == {"passed": True, "low": None, "many": [1, 2.5, None, None], "text": "a␀b"}
+    assert found == {"passed": True, "low": None, "many": [1, 2.5, None, None], "text": "a␀b", "at": "/a"}
 
 
 @few
