@@ -1,8 +1,9 @@
 """What a measurement is: numbers that carry their uncertainty, and the items they were counted on."""
 
+import hashlib
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from evals.statistics import wilson
@@ -70,15 +71,6 @@ class Item:
     passed: bool
     verdicts: dict[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "prompt": self.prompt,
-            "answer": self.answer,
-            "passed": self.passed,
-            "verdicts": self.verdicts,
-        }
-
 
 @dataclass(frozen=True)
 class Result:
@@ -108,7 +100,12 @@ class Result:
             "settings": self.settings,
             "metrics": {name: metric.to_json() for name, metric in self.metrics.items()},
         }
-        return shown | {"items": [item.to_json() for item in self.items]} if items else shown
+        return shown | {"items": [asdict(item) for item in self.items]} if items else shown
+
+
+def key_of(text: str) -> str:
+    """A key for an item whose data names none: the same text has the same key, wherever it stands in its file."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def main_result(results: Iterable[Result], suite: str) -> Result | None:

@@ -36,8 +36,8 @@ class Subject:
     def answer(self, prompts: Sequence[list[Message] | str], max_new_tokens: int) -> list[Answer]:
         return self.complete([self.prompt(prompt) for prompt in prompts], max_new_tokens)
 
-    def complete(self, prompts: Sequence[list[int]], max_new_tokens: int) -> list[Answer]:
-        generations = self.engine.generate(prompts, Sampling(max_new_tokens=max_new_tokens, temperature=0.0))
+    def complete(self, prompts: Sequence[list[int]], max_new_tokens: int, *, temperature: float = 0.0) -> list[Answer]:
+        generations = self.engine.generate(prompts, Sampling(max_new_tokens, temperature))
         return [Answer(spoken(self.chat.text(g.tokens)), g.finished) for g in generations]
 
     @property

@@ -1,0 +1,96 @@
+"""What a model knows without the book: questions asked through the chat template, and what it would have said.
+
+Answers are read through manners: a damaged model may know and not be able to say. So beside the graded replies stands
+`answer_logprob`, how likely the reference answer is after the question, a token, whatever the model would write itself.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evals.grading import f1, matches
+from evals.jsonl import Row, read_rows, text_field
+from evals.results import Item, Metric, Result, key_of
+from evals.subject import Answer, Subject
+from recovery.errors import RecoverError
+
+MAX_NEW_TOKENS = 128
+LEAST_LOGPROB = -100.0  # a token ruled out altogether must not make the mean of all others infinite
+
+
+@dataclass(frozen=True)
+class Question:
+    text: str
+    answer: str
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        return (self.answer, *self.aliases)
+
+
+Grade = Callable[[str, Question], bool]
+
+
+def read_questions(path: str | Path) -> list[Question]:
+    return [_question(row) for row in read_rows(path)]
+
+
+def by_match(reply: str, question: Question) -> bool:
+    return any(matches(reply, reference, question.text) for reference in question.references)
+
+
+def ask(
+    subject: Subject,
+    questions: Sequence[Question],
+    *,
+    task: str = "closed_book",
+    suite: str = "knowledge",
+    data: str,
+    grade: Grade = by_match,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+) -> Result:
+    """Put each question once, even if the data holds it twice: it is known by its text."""
+    started = time.perf_counter()
+    questions = list({question.text: question for question in questions}.values())
+    answers = subject.answer([question.text for question in questions], max_new_tokens)
+    likelihoods = answer_logprobs(subject, questions)
+    items = [_item(*each, grade) for each in zip(questions, answers, likelihoods, strict=True)]
+    metrics = {
+        "match": Metric.of_passes([item.passed for item in items]),
+        "f1": Metric.of_values([item.verdicts["f1"] for item in items]),
+        "answer_logprob": Metric.of_values(likelihoods),
+        "finished": Metric.of_passes([answer.finished for answer in answers]),
+    }
+    settings = {"max_new_tokens": max_new_tokens, "thinking": subject.thinking}
+    return Result(task, suite, data, metrics, items, settings, time.perf_counter() - started)
+
+
+def answer_logprobs(subject: Subject, questions: Sequence[Question]) -> list[float]:
+    """Mean log-likelihood a token of each reference as the reply; its end is left out, to stop there is manners."""
+    prompts = [subject.prompt(question.text) for question in questions]
+    encode = subject.chat.tokenizer.encode
+    answers = [list(encode(question.answer, add_special_tokens=False)) for question in questions]
+    scored = subject.engine.logprobs([prompt + answer for prompt, answer in zip(prompts, answers, strict=True)])
+    tails = [values[-len(answer) :] for values, answer in zip(scored, answers, strict=True)]
+    return [sum(max(value, LEAST_LOGPROB) for value in tail) / len(tail) for tail in tails]
+
+
+def _item(question: Question, answer: Answer, likelihood: float, grade: Grade) -> Item:
+    overlap = max(f1(answer.text, reference) for reference in question.references)
+    verdicts = {
+        "reference": question.answer,
+        "f1": overlap,
+        "answer_logprob": likelihood,
+        "finished": answer.finished,
+    }
+    return Item(key_of(question.text), question.text, answer.text, grade(answer.text, question), verdicts)
+
+
+def _question(row: Row) -> Question:
+    where, values = row
+    aliases = values.get("aliases") or []
+    if not isinstance(aliases, list) or not all(isinstance(alias, str) and alias.strip() for alias in aliases):
+        raise RecoverError(f'{where}: "aliases" must be a list of texts')
+    return Question(text_field(row, "question"), text_field(row, "answer"), tuple(aliases))

@@ -1,0 +1,134 @@
+"""Any lm-eval task as a Result: its own prompts, stops and metrics, on a model in memory.
+
+Import this module inside functions: lm-eval takes seconds to import, and its index of tasks seconds more.
+"""
+
+import contextlib
+import difflib
+import functools
+import logging
+import math
+import random
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
+
+from evals.lm_harness import HarnessModel
+from evals.results import Item, Metric, Result
+from evals.subject import Subject
+from recovery.errors import RecoverError
+
+
+def run_task(subject: Subject, task: str | dict[str, Any], *, suite: str, limit: int | None = None) -> list[Result]:
+    """An lm-eval task with its own prompts, stops and metrics: by name, by the path of its YAML file, or as a
+    configuration. A group (`mmlu`) gives a result for each of its tasks."""
+    started = time.perf_counter()
+    with _undisturbed():
+        manager = _manager_for(task)
+        try:
+            report = simple_evaluate(
+                HarnessModel(subject),
+                tasks=[task],
+                limit=limit,
+                task_manager=manager,
+                apply_chat_template=True,
+                bootstrap_iters=0,
+            )
+        except (ConnectionError, FileNotFoundError) as error:
+            raise RecoverError(f"the data of the lm-eval task {task!r} is not to be had ({error})") from error
+    seconds = (time.perf_counter() - started) / len(report["samples"])
+    settings = {"limit": limit, "thinking": subject.thinking, "lm_eval": version("lm_eval")}
+    return [
+        Result(name, suite, "lm-eval", _metrics(report["results"][name], samples), _items(samples), settings, seconds)
+        for name, samples in report["samples"].items()
+    ]
+
+
+def _metrics(reported: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str, Metric]:
+    """lm-eval's numbers, under its names (`exact_match,strict-match` where there are several filters)."""
+    several = len({sample["filter"] for sample in samples}) > 1
+    metrics = {}
+    for name, value in reported.items():
+        metric, _, chosen = name.partition(",")
+        values = [sample[metric] for sample in samples if sample["filter"] == chosen and metric in sample]
+        if values and isinstance(value, int | float):
+            metrics[name if several else metric] = _metric(float(value), values)
+    return metrics
+
+
+def _metric(value: float, values: list[Any]) -> Metric:
+    """With our uncertainty where the number is a mean over the samples; with none where it is something else."""
+    guess = None
+    if all(isinstance(v, list) for v in values):
+        guess = Metric.of_groups(values)
+    elif all(isinstance(v, int | float) for v in values):
+        guess = Metric.of_passes(values) if set(values) <= {0, 1} else Metric.of_values(values)
+    if guess and math.isclose(guess.value, value, abs_tol=1e-9):
+        return guess
+    return Metric(value, len(values), math.nan, (math.nan, math.nan))
+
+
+def _items(samples: list[dict[str, Any]]) -> list[Item]:
+    """An item a document; what each filter made of its reply is in the verdicts."""
+    by_document: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for sample in samples:
+        by_document[sample["doc_id"]].append(sample)
+    return [_item(alike) for alike in by_document.values()]
+
+
+def _item(alike: list[dict[str, Any]]) -> Item:
+    first = alike[0]
+    verdicts = {
+        metric if len(alike) == 1 else f"{metric},{sample['filter']}": sample[metric]
+        for sample in alike
+        for metric in sample["metrics"]
+    }
+    passed = next(iter(verdicts.values()))
+    return Item(first["doc_hash"][:12], first["arguments"][0][0], _reply(first), passed in (1, True), verdicts)
+
+
+def _reply(sample: dict[str, Any]) -> str:
+    """What was written; of several choices, the likeliest."""
+    replies = [reply[0] for reply in sample["resps"]]
+    if isinstance(replies[0], str):
+        return replies[0]
+    best = max(range(len(replies)), key=lambda i: replies[i][0] if isinstance(replies[i], tuple) else replies[i])
+    return str(sample["arguments"][best][-1])
+
+
+@functools.cache
+def _all_tasks() -> TaskManager:
+    return TaskManager()
+
+
+def _manager_for(task: str | dict[str, Any]) -> TaskManager:
+    if isinstance(task, dict) or Path(task).is_file():
+        return TaskManager(include_defaults=False)
+    known = _all_tasks().all_tasks
+    if task not in known:
+        close = difflib.get_close_matches(task, known, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "`lm-eval ls tasks` lists those there are"
+        raise RecoverError(f"there is no lm-eval task {task!r}; {hint}")
+    return _all_tasks()
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """lm-eval prints to standard output and reseeds everything random; a run around it shall notice neither."""
+    logging.getLogger("lm_eval").setLevel(logging.WARNING)
+    dice, numpy_dice = random.getstate(), np.random.get_state()
+    try:
+        with contextlib.redirect_stdout(sys.stderr), torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(dice)
+        np.random.set_state(numpy_dice)
