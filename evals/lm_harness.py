@@ -53,7 +53,8 @@ class HarnessModel(TemplateLM):
         alike: dict[tuple[int, float], list[int]] = defaultdict(list)
         wanted = [normalize_gen_kwargs(request.args[1], MAX_NEW_TOKENS) for request in requests]
         for i, how in enumerate(wanted):
-            alike[how["max_gen_toks"], how["temperature"]].append(i)
+            temperature = how.get("temperature", 1.0) if how.get("do_sample") else 0.0
+            alike[how["max_gen_toks"], temperature].append(i)
         for (max_new_tokens, temperature), indices in alike.items():
             prompts = [self.tok_encode(requests[i].args[0]) for i in indices]
             answers = self.subject.complete(prompts, max_new_tokens, temperature=temperature)

@@ -1,0 +1,130 @@
+import json
+import math
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from evals import lm_tasks
+from evals.lm_harness import HarnessModel
+from evals.lm_tasks import run_task
+from recovery.errors import RecoverError
+from tests.evals.fakes import speaker
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> str:
+    file = tmp_path / "rows.jsonl"
+    asked = [("2+2?", "4", ["3", "4"]), ("3+3?", "6", ["6", "10"]), ("4+4?", "8", ["8", "9"])]
+    file.write_text("\n".join(json.dumps({"question": q, "answer": a, "choices": c}) for q, a, c in asked))
+    return str(file)
+
+
+def task(rows: str, **config: object) -> dict:
+    return {
+        "task": "sums",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": rows}},
+        "test_split": "test",
+        "doc_to_text": "{{question}}",
+        "doc_to_target": "answer",
+        **config,
+    }
+
+
+def written(rows: str, **generation: object) -> dict:
+    return task(
+        rows,
+        output_type="generate_until",
+        generation_kwargs={"until": ["\n"], "max_gen_toks": 12, **generation},
+        metric_list=[{"metric": "exact_match"}],
+        filter_list=[
+            {"name": "all", "filter": [{"function": "take_first"}]},
+            {"name": "last", "filter": [{"function": "regex", "regex_pattern": "(\\d)$"}, {"function": "take_first"}]},
+        ],
+    )
+
+
+def test_a_generation_task_with_stops_and_filters(rows: str) -> None:
+    replies = {"2+2?": "4\nQuestion: 5+5?", "3+3?": "it is 6", "4+4?": "this is a long story: 8"}
+    [result] = run_task(speaker(replies), written(rows), suite="retention")
+    assert (result.task, result.suite) == ("sums", "retention")
+    assert [item.answer for item in result.items] == ["4", "it is 6", "this is a lo"]
+    assert {name: metric.value for name, metric in result.metrics.items()} == {
+        "exact_match,all": pytest.approx(1 / 3),
+        "exact_match,last": pytest.approx(2 / 3),
+    }
+    assert result.items[0].prompt == "<user>2+2?<assistant>"
+    assert [item.passed for item in result.items] == [True, False, False]
+    json.dumps(result.to_json(items=True), allow_nan=False)
+
+
+def test_a_choice_is_made_by_likelihood(rows: str) -> None:
+    likes = {"4", "6", "9"}
+    subject = speaker("4", likelihood=lambda text: -0.1 if text.rpartition("<assistant>")[2].strip() in likes else -3.0)
+    config = task(rows, output_type="multiple_choice", doc_to_choice="choices", metric_list=[{"metric": "acc"}]) | {
+        "doc_to_target": "{{choices.index(answer)}}"
+    }
+    [result] = run_task(subject, config, suite="retention")
+    assert result.metrics["acc"].value == pytest.approx(2 / 3)
+    assert [item.answer.strip() for item in result.items] == ["4", "6", "9"]
+    assert result.metrics["acc"].ci95[0] > 0
+
+
+def test_limit_and_quiet(rows: str, capsys: pytest.CaptureFixture[str]) -> None:
+    random.seed(5)
+    torch.manual_seed(5)
+    state, torch_state = random.getstate(), torch.get_rng_state()
+    [result] = run_task(speaker("4"), written(rows), suite="retention", limit=1)
+    assert result.metrics["exact_match,all"].n == 1
+    assert capsys.readouterr().out == ""
+    assert random.getstate() == state
+    assert torch.equal(torch.get_rng_state(), torch_state)
+
+
+def test_likelihoods_are_sums_over_the_continuation() -> None:
+    from lm_eval.api.instance import Instance
+
+    model = HarnessModel(speaker("yes", likelihood=lambda text: -0.5 if text.endswith("s") else -1.0))
+
+    def request(kind: str, *arguments: str) -> Instance:
+        return Instance(kind, {}, arguments, 0)
+
+    pairs = [("Is it so?", "yes"), ("Is it so?", "yeah"), ("Is it so?", "y"), ("", "yes")]
+    requests = [request("loglikelihood", *pair) for pair in pairs]
+    assert model.loglikelihood(requests, disable_tqdm=True) == [(-2.5, True), (-4.0, False), (-1.0, True), (-2.5, True)]
+    [total] = model.loglikelihood_rolling([request("loglikelihood_rolling", "yes")])
+    assert total == pytest.approx(-2.5)
+
+
+def test_greedy_is_told_from_likely() -> None:
+    model = HarnessModel(speaker("yes"))
+    context = model.tok_encode("<user>Is it so?<assistant>")
+    pairs = [(context, model.tok_encode(text)) for text in ("yes", "ye", "yet", "no")]
+    assert model._greedy(pairs) == [True, True, False, False]
+
+
+def test_long_texts_are_scored_a_window_at_a_time() -> None:
+    from lm_eval.api.instance import Instance
+
+    model = HarnessModel(speaker("x"))
+    model.tokenizer.model_max_length = 8
+    [total] = model.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, ("a" * 50,), 0)])
+    assert math.isclose(total, -50.0)
+
+
+def test_a_task_that_does_not_exist_is_named_with_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lm_tasks, "_all_tasks", lambda: SimpleNamespace(all_tasks=["gsm8k", "mmlu"]))  # 5 s to index
+    with pytest.raises(RecoverError, match="did you mean gsm8k"):
+        run_task(speaker("4"), "gsm8", suite="retention")
+    with pytest.raises(RecoverError, match="no lm-eval task 'xyz'"):
+        run_task(speaker("4"), "xyz", suite="retention")
+
+
+def test_a_task_from_the_users_own_file(rows: str, tmp_path: Path) -> None:
+    file = tmp_path / "sums.yaml"
+    file.write_text(json.dumps(written(rows)))  # JSON is YAML
+    [result] = run_task(speaker("4"), str(file), suite="behaviour")
+    assert result.metrics["exact_match,all"].value == pytest.approx(1 / 3)
