@@ -1,6 +1,7 @@
 """The `recover` command line. Heavy imports wait until a command runs, so that help answers at once."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -8,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+# torch's threads wait for each other busily, which on a machine that also does other work made a rollout 14 times
+# slower (docs/log.md). It must be said before torch is first imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 DONE, ERROR, USAGE, REJECTED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -67,7 +72,6 @@ def _fail(sentence: str, code: int, as_json: bool) -> None:
 
 def _quiet() -> None:
     """Progress bars of the libraries underneath would bury our own words."""
-    import os
     import warnings
 
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
