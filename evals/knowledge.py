@@ -16,7 +16,7 @@ from evals.subject import Answer, Subject
 from recovery.errors import RecoverError
 
 MAX_NEW_TOKENS = 128
-LEAST_LOGPROB = -100.0  # a token ruled out altogether must not make the mean of all others infinite
+LEAST_LOGPROB = -100.0  # a token ruled out altogether (or NaN) must not swallow the mean of all others
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def answer_logprobs(subject: Subject, questions: Sequence[Question]) -> list[flo
     answers = [list(encode(question.answer, add_special_tokens=False)) for question in questions]
     scored = subject.engine.logprobs([prompt + answer for prompt, answer in zip(prompts, answers, strict=True)])
     tails = [values[-len(answer) :] for values, answer in zip(scored, answers, strict=True)]
-    return [sum(max(value, LEAST_LOGPROB) for value in tail) / len(tail) for tail in tails]
+    return [sum(value if value > LEAST_LOGPROB else LEAST_LOGPROB for value in tail) / len(tail) for tail in tails]
 
 
 def _item(question: Question, answer: Answer, likelihood: float, grade: Grade) -> Item:

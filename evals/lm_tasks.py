@@ -68,7 +68,7 @@ def _metrics(reported: dict[str, Any], samples: list[dict[str, Any]]) -> dict[st
 def _metric(value: float, values: list[Any]) -> Metric:
     """With our uncertainty where the number is a mean over the samples; with none where it is something else."""
     guess = None
-    if all(isinstance(v, list) for v in values):
+    if all(isinstance(v, list) and set(v) <= {0, 1} for v in values):
         guess = Metric.of_groups(values)
     elif all(isinstance(v, int | float) for v in values):
         guess = Metric.of_passes(values) if set(values) <= {0, 1} else Metric.of_values(values)
@@ -88,12 +88,18 @@ def _items(samples: list[dict[str, Any]]) -> list[Item]:
 def _item(alike: list[dict[str, Any]]) -> Item:
     first = alike[0]
     verdicts = {
-        metric if len(alike) == 1 else f"{metric},{sample['filter']}": sample[metric]
+        metric if len(alike) == 1 else f"{metric},{sample['filter']}": _plain(sample[metric])
         for sample in alike
         for metric in sample["metrics"]
     }
     passed = next(iter(verdicts.values()))
     return Item(first["doc_hash"][:12], first["arguments"][0][0], _reply(first), passed in (1, True), verdicts)
+
+
+def _plain(value: Any) -> Any:
+    """Fit for JSON: a number of NumPy's is a number, what is neither number, text nor a list of them is described."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if isinstance(value, int | float | str | list) else str(value)
 
 
 def _reply(sample: dict[str, Any]) -> str:

@@ -93,8 +93,9 @@ def test_what_it_says_and_what_it_would_have_said() -> None:
     assert result.metrics["finished"].value == 1.0
 
 
-def test_a_token_ruled_out_does_not_make_the_mean_infinite() -> None:
-    result = ask(speaker("x", likelihood=lambda text: -float("inf")), [Question("?", "a")], data="q")
+@pytest.mark.parametrize("broken", [-float("inf"), float("nan")])
+def test_a_token_ruled_out_does_not_swallow_the_mean(broken: float) -> None:
+    result = ask(speaker("x", likelihood=lambda text: broken), [Question("?", "a")], data="q")
     assert result.metrics["answer_logprob"].value == -100.0
 
 
