@@ -24,7 +24,8 @@ from recovery.recipes import Recipe, objective_of, recipe, signal_of
 from recovery.states import Documents, Mixture, Prompt, Rollouts, States, Written
 from recovery.students import Adapter, Student, describe, load_student, save_student
 from recovery.teachers import AdapterOffTeacher, FrozenTeacher, Teacher, check_same_language
-from recovery.train import Plan, StepRecord, train
+from recovery.record import StepRecord
+from recovery.train import Plan, train
 
 Say = Callable[[str], None]
 

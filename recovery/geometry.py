@@ -8,9 +8,9 @@ describe the cloud:
     concentration  share of Σ ‖g_t‖² that the strongest 1 % of the tokens carry
 """
 
+import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 FELT = 0.01
@@ -18,20 +18,22 @@ FELT = 0.01
 
 @dataclass(frozen=True)
 class Geometry:
-    density: float
-    bias: float
-    concentration: float
+    density: float = 0.0
+    bias: float = 0.0
+    concentration: float = 0.0
 
 
-def geometry(pulls: Tensor, pull_sum: Tensor) -> Geometry:
-    """From each token's pull [tokens] (unweighted) and their vector sum [vocabulary]."""
-    squared = pulls.double() ** 2
-    strongest = squared.topk(max(1, pulls.numel() // 100)).values.sum()
-    total, length = squared.sum(), pulls.double().sum()
-    if not torch.isfinite(total) or total == 0:
-        return Geometry(0.0, 0.0, 0.0)
+def geometry(pulls: Tensor | None = None, pull_sum: Tensor | None = None) -> Geometry:
+    """From each token's pull [tokens] and their vector sum [vocabulary]; all zero where nothing pulls."""
+    if pulls is None or pull_sum is None:
+        return Geometry()
+    lengths = pulls.double()
+    squared = lengths**2
+    total = float(squared.sum())
+    if total == 0 or not math.isfinite(total):
+        return Geometry()
     return Geometry(
-        density=float((pulls > FELT).double().mean()),
-        bias=float(pull_sum.double().norm() / length),
-        concentration=float(strongest / total),
+        density=float((lengths > FELT).double().mean()),
+        bias=float(pull_sum.double().norm() / lengths.sum()),
+        concentration=float(squared.topk(max(1, pulls.numel() // 100)).values.sum()) / total,
     )

@@ -13,6 +13,7 @@ from recovery.students import Student
 def flops_of_step(student: Student, signal: Signal, sequences: list[Sequence], *, rolled_out: bool) -> float:
     """Forward and backward of the student (3 passes' worth), the teacher's forward, and the rollouts' own."""
     tokens = sum(len(s.tokens) for s in sequences)
+    rolled_out = rolled_out and any(s.logprobs is not None for s in sequences)
     passes = 3.0 * student.parameters
     if signal.teacher is not None:
         passes += signal.teacher.parameters

@@ -13,6 +13,7 @@ from recovery.batch import Sequence
 from recovery.chat import Chat, Message
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
+from recovery.ranks import mine, rank
 from recovery.students import Student
 
 
@@ -56,7 +57,7 @@ class Documents:
         return sum(len(w) - 1 for w in self.windows)
 
     def draw(self, student: Student, step: int) -> list[Sequence]:
-        rows = [self.windows[i] for _, i in self.order.take(step * self.rows, self.rows)]
+        rows = [self.windows[i] for _, i in mine(self.order.take(step * self.rows, self.rows))]
         return [Sequence(tokens, [False] + [True] * (len(tokens) - 1)) for tokens in rows]
 
 
@@ -68,7 +69,7 @@ class Written:
         self.order = Shuffled(len(sequences), seed)
 
     def draw(self, student: Student, step: int) -> list[Sequence]:
-        return [self.sequences[i] for _, i in self.order.take(step * self.rows, self.rows)]
+        return [self.sequences[i] for _, i in mine(self.order.take(step * self.rows, self.rows))]
 
 
 class Conversations(Written):
@@ -107,20 +108,22 @@ class Rollouts:
     def draw(self, student: Student, step: int) -> list[Sequence]:
         self.engine.sync(student)
         count = self.rows // self.group
-        chosen = [self.prompts[i] for _, i in self.order.take(step * count, count) for _ in range(self.group)]
-        sampling = Sampling(self.max_new_tokens, seed=(self.seed * 1_000_003 + step) % 2**31)
-        written = self.engine.generate([p.tokens for p in chosen], sampling)
+        # A group stays on one rank, which needs the whole of it for its baseline.
+        places = mine(list(enumerate(self.order.take(step * count, count))))
+        chosen = [(group, self.prompts[i]) for group, (_, i) in places for _ in range(self.group)]
+        sampling = Sampling(self.max_new_tokens, seed=(self.seed * 1_000_003 + step * 1009 + rank()) % 2**31)
+        written = self.engine.generate([p.tokens for _, p in chosen], sampling)
         return [
             Sequence(
                 tokens=prompt.tokens + generation.tokens,
                 targets=[False] * len(prompt.tokens) + [True] * len(generation.tokens),
                 logprobs=generation.logprobs,
-                group=row // self.group,
+                group=group,
                 truncated=not generation.finished,
                 prompt=prompt.text,
                 domain=prompt.domain,
             )
-            for row, (prompt, generation) in enumerate(zip(chosen, written, strict=True))
+            for (group, prompt), generation in zip(chosen, written, strict=True)
         ]
 
 
