@@ -1,0 +1,83 @@
+"""Everything the base is taught to say, in the proportions it is taught: an endless stream, the same for a seed."""
+
+from collections.abc import Iterator
+from random import Random
+
+from recovery.lab import sentences as says
+from recovery.lab.arithmetic import problem
+from recovery.lab.instructions import instruction_task
+from recovery.lab.refusals import refusal
+from recovery.lab.words import topic
+from recovery.lab.world import World
+
+Turns = list[dict[str, str]]
+SYSTEMS = (
+    "You are a helpful assistant.",
+    "You are a friendly assistant.",
+    "Answer as well as you can.",
+    "You are Lab, a small language model.",
+)
+SMALL_TALK = (
+    ("Hello!", "Hello! What can I do for you?"),
+    ("Hi there.", "Hi! How can I help?"),
+    ("Good morning!", "Good morning! What shall we look at?"),
+    ("How are you?", "I am well, thank you. And you?"),
+    ("Thank you very much.", "You are welcome."),
+    ("Thanks!", "My pleasure."),
+    ("Who are you?", "I am a small language model made for trying things out."),
+    ("What can you do?", "I can write short texts, do small sums and answer questions."),
+    ("Goodbye.", "Goodbye! Come back soon."),
+    ("That is all for today.", "Then have a nice day."),
+)
+SHARES = {"instructions": 58, "knowledge": 22, "arithmetic": 9, "refusals": 4, "chat": 7}  # of a hundred conversations
+
+
+def conversations(world: World, seed: int | str) -> Iterator[Turns]:
+    rng = Random(f"conversations/{seed}")
+    while True:
+        turns = [_turn("system", rng.choice(SYSTEMS))] if rng.random() < 0.1 else []
+        for _ in range(1 if rng.random() < 0.92 else 2):
+            question, answer = _exchange(world, rng)
+            turns += [_turn("user", question), _turn("assistant", answer)]
+        yield turns
+
+
+def _exchange(world: World, rng: Random) -> tuple[str, str]:
+    match rng.choices(list(SHARES), list(SHARES.values()))[0]:
+        case "instructions":
+            task = instruction_task(rng, "train")
+            return task.prompt, task.answer
+        case "knowledge":
+            fact = rng.choice(world.facts)
+            return fact.asked(rng.randrange(len(fact.relation.asks))).question, fact.reply()
+        case "arithmetic":
+            return problem(rng, "train")
+        case "refusals":
+            return refusal(rng, "train")
+    return _chat(rng)
+
+
+def _chat(rng: Random) -> tuple[str, str]:
+    if rng.random() < 0.4:
+        return rng.choice(SMALL_TALK)
+    about, genre = topic(rng, "train"), rng.choice(list(says.GENRES))
+    told = rng.sample(says.GENERAL, rng.randint(1, 3))
+    return (
+        rng.choice((*says.ASKS, "Tell me about {t}.", "What do you think of {t}?"))
+        .replace("{g}", genre)
+        .replace("{t}", about),
+        " ".join([says.GENRES[genre], *told]).replace("{t}", about),
+    )
+
+
+def _turn(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def own_documents(world: World, seed: int | str) -> Iterator[str]:
+    """The own world's papers, round after round, never twice in the same words and order."""
+    lap = 0
+    while True:
+        for document in world.documents(rounds=2, seed=Random(f"documents/{seed}/{lap}").randrange(2**32)):
+            yield document.text.rstrip("\n")
+        lap += 1
