@@ -2,12 +2,13 @@
 
 import contextlib
 import functools
+import io
 import logging
 import os
-import sys
 import threading
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
@@ -45,7 +46,7 @@ def reachable(url: str) -> bool:
 
 
 def public_ifeval() -> list[dict[str, Any]] | None:
-    """The public prompts from the hub, or from its cache on this machine; None where neither is to be had."""
+    """The public prompts from the hub (under HF_HUB_OFFLINE from its cache); None where they are not to be had."""
 
     def load() -> list[dict[str, Any]]:
         import datasets  # type: ignore[import-untyped]
@@ -71,7 +72,7 @@ def ifeval_checkers() -> tuple[ModuleType, str]:
     splitter = "punkt_tab" if _has_punkt() or _fetches_punkt() else "plain"
     download, nltk.download = nltk.download, lambda *args, **kwargs: False
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(io.StringIO()):
             from lm_eval.tasks.ifeval import instructions_util, utils
     finally:
         nltk.download = download
@@ -93,7 +94,9 @@ def _has_punkt() -> bool:
 def _fetches_punkt() -> bool:
     import nltk
 
-    with contextlib.redirect_stdout(sys.stderr):
+    if not reachable(nltk.downloader.Downloader.DEFAULT_URL):
+        return False
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
         within(PUNKT_SECONDS, lambda: nltk.download("punkt_tab", quiet=True))
     return _has_punkt()
 

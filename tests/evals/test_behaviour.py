@@ -1,5 +1,6 @@
 import json
 import random
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -102,8 +103,6 @@ def test_verdicts_do_not_depend_on_luck_nor_make_any() -> None:
 
 
 def test_the_labs_own_answers_follow_the_labs_own_instructions() -> None:
-    from dataclasses import asdict
-
     tasks = lab.instruction_tasks(1, 150, "heldout")
     failed = []
     for task in tasks:
@@ -159,20 +158,31 @@ def test_without_punkt_sentences_and_words_are_still_counted(monkeypatch: pytest
 
 @needs_ifeval
 def test_public_prompts_are_judged_as_lm_eval_judges_them() -> None:
-    """Its evaluator around its task, with the same replies: every verdict of every prompt."""
+    assert judged_alike(IFEVAL, dice=("1122", "1129")) == 539
+
+
+def test_lab_prompts_are_judged_as_lm_eval_judges_them(tmp_path: Path) -> None:
+    file = tmp_path / "lab.jsonl"
+    file.write_text("\n".join(json.dumps(asdict(task)) for task in lab.instruction_tasks(3, 120, "heldout")))
+    assert judged_alike(file) > 110
+
+
+def judged_alike(path: Path, dice: tuple[str, ...] = ()) -> int:
+    """lm-eval's evaluator around its own task, with the same replies: every verdict, but where
+    checkers roll dice. Returns how many prompts were compared."""
     from lm_eval.tasks.ifeval import utils
 
     from evals.lm_tasks import run_task
 
-    prompts = [p for p in read_prompts(IFEVAL) if p.key not in ("1122", "1129")]  # their checkers roll dice
-    subject = speaker(
-        lambda asked: (
-            f"Sure, here it is:\n\n*{asked[:40]}*\n\n{asked.lower()[-300:]}. P.S. done" if len(asked) % 3 else "HI, [a]"
-        )
-    )
-    ours = {item.prompt: item.verdicts for item in measure_ifeval(subject, prompts, data="public").items}
+    def reply(asked: str) -> str:
+        written = f"Sure, here it is:\n\n*{asked[:40]}*\n\n{asked.lower()[-300:]}. P.S. done"
+        return written if len(asked) % 3 else "HI, [a]"
+
+    prompts = [prompt for prompt in read_prompts(path) if prompt.key not in dice]
+    ours = {item.prompt: item.verdicts for item in measure_ifeval(speaker(reply), prompts, data="same").items}
     accuracies = ("prompt_level_strict_acc", "inst_level_strict_acc", "prompt_level_loose_acc", "inst_level_loose_acc")
-    [theirs] = run_task(subject, ifeval_task(IFEVAL, utils, accuracies), suite="behaviour")
+    [theirs] = run_task(speaker(reply), ifeval_task(path, utils, accuracies), suite="behaviour")
+    assert 0.05 < theirs.metrics["inst_level_strict_acc"].value < 0.95
     compared = 0
     for item in theirs.items:
         mine = ours.get(item.prompt.removeprefix("<user>").removesuffix("<assistant>"))
@@ -180,8 +190,7 @@ def test_public_prompts_are_judged_as_lm_eval_judges_them() -> None:
             expected = [all(mine["strict"]), mine["strict"], all(mine["loose"]), mine["loose"]]
             assert [item.verdicts[name] for name in accuracies] == expected
             compared += 1
-    assert compared == len(prompts) == 539
-    assert 0.05 < theirs.metrics["inst_level_strict_acc"].value < 0.95
+    return compared
 
 
 def ifeval_task(path: Path, utils: object, accuracies: tuple[str, ...]) -> dict:
