@@ -1,0 +1,77 @@
+"""A real browser for tests: the system's chromium, driven by playwright.
+
+Without one, tests that ask for it are skipped and say so; with RECOVER_REQUIRE_BROWSER=1 they fail instead, so that
+a CI which ought to have a browser notices when it has none. RECOVER_CHROMIUM names another executable.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+
+
+def chromium() -> str | None:
+    named = os.environ.get("RECOVER_CHROMIUM")
+    return shutil.which(named) if named else shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@contextmanager
+def started() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page in a fresh session that remembers what went wrong in it and whom it tried to reach."""
+
+    def __init__(self, browser: Browser, width: str = "desktop", dark: bool = False) -> None:
+        across, down = WIDTHS[width]
+        context = browser.new_context(
+            viewport={"width": across, "height": down},
+            color_scheme="dark" if dark else "light",
+            has_touch=width == "phone",
+            device_scale_factor=2 if width == "phone" else 1,
+        )
+        self.page: Page = context.new_page()
+        self.problems: list[str] = []
+        self.hosts: set[str] = set()
+        self.page.on("console", lambda said: said.type == "error" and self.problems.append(said.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
+
+    def close(self) -> None:
+        self.page.context.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if chromium() is None:
+        reason = "chromium is not installed; set RECOVER_CHROMIUM or install the package `chromium`"
+        (pytest.fail if os.environ.get("RECOVER_REQUIRE_BROWSER") == "1" else pytest.skip)(reason)
+    with started() as opened:
+        yield opened
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
+    """`visit(url, width="phone", dark=True)`: the page opened; anything on its console fails the test."""
+    visits: list[Visit] = []
+
+    def go(url: str, width: str = "desktop", dark: bool = False) -> Visit:
+        visits.append(Visit(browser, width, dark))
+        visits[-1].page.goto(url)
+        return visits[-1]
+
+    yield go
+    for each in visits:
+        each.close()
+    assert [problem for each in visits for problem in each.problems] == []
