@@ -1,0 +1,308 @@
+"""Figures made from data alone, for pages and for reports.
+
+Nothing here knows a page, a database or a browser: numbers go in, plotly figures come out. One colour means
+one thing everywhere: blue is instruction following (and distillation, which brings it back), orange is knowledge
+(and mid-training, which brings that in). The pair stays apart under the common colour blindnesses, and shape
+says it a second time: circles follow instructions, diamonds know.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import plotly.graph_objects as go
+
+Axis = Literal["behaviour", "knowledge"]
+NAMES: dict[Axis, str] = {"behaviour": "Instruction following", "knowledge": "Knowledge"}
+SYMBOLS: dict[Axis, str] = {"behaviour": "circle", "knowledge": "diamond"}
+FONT = "'IBM Plex Sans', system-ui, -apple-system, 'Segoe UI', sans-serif"
+TRAILS_IN_PLANE = 8
+"""Older trails would bury the recent ones; the chart over time keeps them all."""
+
+
+@dataclass(frozen=True)
+class Palette:
+    behaviour: str
+    knowledge: str
+    ink: str
+    muted: str
+    grid: str
+    paper: str
+
+    def of(self, axis: Axis) -> str:
+        return self.behaviour if axis == "behaviour" else self.knowledge
+
+
+LIGHT = Palette("#0067b1", "#b85c00", "#1c2430", "#5b6675", "#e4e8ee", "#ffffff")
+DARK = Palette("#63b3f0", "#f0a33c", "#e8ecf2", "#9aa6b5", "#2a323d", "#151a21")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the figure will be seen on."""
+
+    dark: bool = False
+    narrow: bool = False
+
+    @property
+    def palette(self) -> Palette:
+        return DARK if self.dark else LIGHT
+
+
+@dataclass(frozen=True)
+class Level:
+    """A score and its 95 % interval, where one is known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        interval = "" if self.low is None or self.high is None else f" (95 %: {self.low:.2f} to {self.high:.2f})"
+        return f"{self.value:.2f}{interval}"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One measured checkpoint."""
+
+    name: str
+    behaviour: Level | None = None
+    knowledge: Level | None = None
+
+    def level(self, axis: Axis) -> Level | None:
+        return self.behaviour if axis == "behaviour" else self.knowledge
+
+
+@dataclass(frozen=True)
+class Trail:
+    """One cycle's way: where it started, what mid-training made of it, what distillation brought back."""
+
+    number: int
+    status: str
+    start: Mark
+    damaged: Mark | None = None
+    recovered: Mark | None = None
+
+    def keeps(self, mark: Mark) -> bool:
+        """Whether the mark stands: what a rejected cycle ended with is rolled back."""
+        return not (self.status == "rejected" and mark is self.recovered)
+
+
+def over_time(trails: Sequence[Trail], clean: Mark | None, look: Look = Look()) -> go.Figure:
+    """Both curves across all cycles, two steps a cycle: mid-training, then distillation.
+
+    Steps are evenly spaced. On a clock, minutes of training would vanish between the months that part two cycles.
+    """
+    figure = _figure(look, height=300 if look.narrow else 400)
+    for axis in NAMES:
+        figure.add_traces(_curve(trails, axis, look))
+    shapes = [*_spans(trails, look), *(line for axis in NAMES for line in _clean_line(clean, axis, look))]
+    figure.update_layout(shapes=shapes, annotations=[*_span_names(trails, look), *_end_names(trails, look)])
+    # A long history opens at its end: forty teeth of a saw tell nobody anything. A double click shows it whole.
+    first = 2 * max(0, len(trails) - _most(look))
+    figure.update_xaxes(range=[first - 0.25, 2 * len(trails) + 0.25], showgrid=False, **_ticks(trails, look))
+    figure.update_yaxes(range=[-0.04, 1.08])
+    named = _all_named(trails, look)
+    return figure.update_layout(margin=dict(l=32, r=12 if look.narrow else 172, t=26, b=44 if named else 28))
+
+
+def plane(trails: Sequence[Trail], clean: Mark | None, look: Look = Look()) -> go.Figure:
+    """Knowledge against behaviour: a cycle leaves to the lower right and should come back to the upper right."""
+    figure = _figure(look, height=330 if look.narrow else 400)
+    figure.update_layout(shapes=list(_clean_line(clean, "behaviour", look)))
+    shown = [trail for trail in trails if len(_placed(trail)) > 1][-TRAILS_IN_PLANE:]
+    for trail in shown:
+        figure.add_traces(_trail(trail, trail is shown[-1], look))
+    title = dict(title_font=dict(size=12, color=look.palette.muted), title_standoff=8)
+    figure.update_xaxes(range=[-0.06, 1.12], title_text="Knowledge of the documents →", **_SCALE, **title)
+    figure.update_yaxes(range=[-0.04, 1.12], title_text="Instruction following →", **title)
+    return figure.update_layout(margin=dict(l=50, r=12, t=10, b=48))
+
+
+_SCALE = dict(tickvals=[0, 0.2, 0.4, 0.6, 0.8, 1], tickformat=".1f")
+
+
+def _figure(look: Look, height: int) -> go.Figure:
+    palette, clear = look.palette, "rgba(0,0,0,0)"
+    figure = go.Figure(layout=dict(template="none", height=height, showlegend=False))
+    figure.update_layout(paper_bgcolor=clear, plot_bgcolor=clear, font=dict(family=FONT, size=12, color=palette.ink))
+    figure.update_layout(hoverlabel=dict(bgcolor=palette.paper, bordercolor=palette.muted, font_color=palette.ink))
+    figure.update_layout(modebar=dict(bgcolor=clear, color=palette.muted, activecolor=palette.ink))
+    # A thumb that scrolls past must not zoom, and a refresh keeps what the reader zoomed to.
+    figure.update_layout(dragmode=False if look.narrow else "zoom", uirevision="keep")
+    axis = dict(
+        gridcolor=palette.grid, zeroline=False, tickfont_color=palette.muted, tickangle=0, fixedrange=look.narrow
+    )
+    return figure.update_xaxes(**axis).update_yaxes(**axis, **_SCALE)
+
+
+def _clean_line(clean: Mark | None, axis: Axis, look: Look) -> Iterator[dict[str, Any]]:
+    if clean is not None and (level := clean.level(axis)) is not None:
+        place = dict(type="line", xref="paper", x0=0, x1=1, y0=level.value, y1=level.value)
+        yield place | dict(line=dict(color=look.palette.of(axis), width=1, dash="dot"), opacity=0.75)
+
+
+class _Point(NamedTuple):
+    at: int
+    name: str
+    level: Level
+    kept: bool
+
+
+def _runs(trails: Sequence[Trail], axis: Axis) -> Iterator[list[_Point]]:
+    """One run of points a cycle; it begins at the cycle's own starting point."""
+    for index, trail in enumerate(trails):
+        steps = enumerate((trail.start, trail.damaged, trail.recovered), start=2 * index)
+        levels = ((at, mark, mark.level(axis)) for at, mark in steps if mark is not None)
+        yield [_Point(at, mark.name, level, trail.keeps(mark)) for at, mark, level in levels if level is not None]
+
+
+def _curve(trails: Sequence[Trail], axis: Axis, look: Look) -> list[go.Scatter]:
+    """The curve, broken where a cycle starts elsewhere than the last one ended, and the dotted jumps between.
+
+    A rejected cycle is rolled back and new documents bring new questions: neither is something training did.
+    """
+    points: list[_Point | None] = []
+    jumps: list[_Point | None] = []
+    for run in filter(None, _runs(trails, axis)):
+        if points and (last := points[-1]) is not None:
+            if (last.at, last.level, last.kept) == (run[0].at, run[0].level, run[0].kept):
+                run = run[1:]
+            else:
+                jumps += [last, run[0], None] if last.at == run[0].at else []
+                points.append(None)
+        points += run
+    color, paper = look.palette.of(axis), look.palette.paper
+    fill = [color if point is None or point.kept else paper for point in points]
+    edge = [paper if point is None or point.kept else color for point in points]
+    curve = go.Scatter(
+        **_line(points, color, width=2.5, mode="lines+markers", name=NAMES[axis]),
+        text=[point and point.name for point in points],
+        customdata=[point and str(point.level) for point in points],
+        error_y=_intervals(points, color),
+        marker=dict(symbol=SYMBOLS[axis], size=9, color=fill, line=dict(color=edge, width=1.5)),
+        hovertemplate=f"<b>%{{text}}</b><br>{NAMES[axis]} %{{customdata}}<extra></extra>",
+    )
+    name = f"{NAMES[axis]}, new start"
+    jump = go.Scatter(**_line(jumps, color, width=1.2, dash="dot", mode="lines", name=name), hoverinfo="skip")
+    return [jump, curve] if jumps else [curve]
+
+
+def _line(points: Sequence[_Point | None], color: str, mode: str, name: str, **line: Any) -> dict[str, Any]:
+    x, y = [point and point.at for point in points], [point and point.level.value for point in points]
+    return dict(x=x, y=y, name=name, mode=mode, line=dict(color=color, **line))
+
+
+def _intervals(points: Sequence[_Point | None], color: str) -> dict[str, Any]:
+    above, below = [], []
+    for point in points:
+        value, low, high = (point.level.value, point.level.low, point.level.high) if point else (0, None, None)
+        above.append(0 if high is None else high - value)
+        below.append(0 if low is None else value - low)
+    bars = dict(type="data", symmetric=False, array=above, arrayminus=below)
+    return bars | dict(color=color, thickness=1.2, width=3)
+
+
+def _stages(trails: Sequence[Trail]) -> Iterator[tuple[int, Axis, str]]:
+    """Where each stage that has happened begins, what it is to bring, and its name."""
+    for index, trail in enumerate(trails):
+        if trail.damaged is not None:
+            yield 2 * index, "knowledge", "mid-training"
+        if trail.recovered is not None:
+            yield 2 * index + 1, "behaviour", "distillation"
+
+
+def _spans(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
+    """A tint behind every stage. Made as data: plotly's own add_vrect takes half a minute for 200 cycles."""
+    tint = dict(type="rect", yref="paper", y0=0, y1=1, layer="below", line_width=0, opacity=0.13 if look.dark else 0.09)
+    for left, axis, _ in _stages(trails):
+        yield tint | dict(x0=left, x1=left + 1, fillcolor=look.palette.of(axis))
+
+
+def _span_names(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
+    """The name above each tint, while there is room for the words."""
+    for left, axis, name in _stages(trails) if _all_named(trails, look) and not look.narrow else ():
+        place = dict(x=left + 0.5, y=1, yref="paper", yanchor="bottom", showarrow=False)
+        yield place | dict(text=name, font=dict(color=look.palette.of(axis), size=11))
+
+
+def _all_named(trails: Sequence[Trail], look: Look) -> bool:
+    return len(trails) <= (1 if look.narrow else 3)
+
+
+def _most(look: Look) -> int:
+    """How many cycles can be told apart at a glance."""
+    return 5 if look.narrow else 10
+
+
+def _ticks(trails: Sequence[Trail], look: Look) -> dict[str, Any]:
+    """Every checkpoint named while the names fit; after that every cycle, or every other one."""
+    if _all_named(trails, look):
+        at, words = [0], ["clean<br> "]
+        for index, trail in enumerate(trails):
+            ending = "rejected" if trail.status == "rejected" else "recovered"
+            named = [("damaged", trail.damaged), (ending, trail.recovered)]
+            at += [2 * index + 1, 2 * index + 2]
+            words += [f"{word if mark else '…'}<br>cycle {trail.number}" for word, mark in named]
+        return dict(tickvals=at, ticktext=words)
+    every = 2 if len(trails) > (3 if look.narrow else 8) else 1
+    chosen = range((len(trails) - 1) % every, len(trails), every)
+    return dict(tickvals=[2 * i + 1 for i in chosen], ticktext=[f"cycle {trails[i].number}" for i in chosen])
+
+
+def _end_names(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
+    """Each curve's name and last value beside its end, pushed apart where the ends meet; on a phone, above."""
+    ends = [(axis, [point for run in _runs(trails, axis) for point in run]) for axis in NAMES]
+    last = sorted(((points[-1], axis) for axis, points in ends if points), key=lambda end: -end[0].level.value)
+    heights, gap = [point.level.value for point, _ in last], 0.11
+    if len(last) == 2 and heights[0] - heights[1] < gap:
+        middle = min(sum(heights) / 2, 1.08 - gap)
+        heights = [middle + gap / 2, middle - gap / 2]
+    for (point, axis), y in zip(last, heights, strict=True):
+        place: dict[str, Any] = dict(x=point.at, y=y, xanchor="left", xshift=12)
+        if look.narrow:
+            side = "left" if axis == "behaviour" else "right"
+            place = dict(x=int(side == "right"), y=1, xref="paper", yref="paper", xanchor=side, yanchor="bottom")
+        place |= dict(showarrow=False, font=dict(color=look.palette.of(axis), size=13), bgcolor=look.palette.paper)
+        yield place | dict(text=f"<b>{NAMES[axis]}</b> {point.level.value:.2f}")
+
+
+def _placed(trail: Trail) -> list[tuple[Mark, float, float]]:
+    marks = (mark for mark in (trail.start, trail.damaged, trail.recovered) if mark is not None)
+    return [(m, m.knowledge.value, m.behaviour.value) for m in marks if m.knowledge and m.behaviour]
+
+
+def _trail(trail: Trail, latest: bool, look: Look) -> list[go.Scatter]:
+    """One cycle's arrows and dots; only the latest is in full strength and named, the rest tell by hovering."""
+    points, palette = _placed(trail), look.palette
+    traces = []
+    for begin, end in pairwise(points):
+        learning = end[0] is trail.damaged
+        color = palette.knowledge if learning else palette.behaviour
+        head = dict(symbol="arrow", size=[0, 13 if latest else 9], angleref="previous", standoff=7, color=color)
+        arrow = go.Scatter(x=[begin[1], end[1]], y=[begin[2], end[2]], mode="lines+markers", hoverinfo="skip")
+        arrow.update(
+            marker=head, marker_opacity=1, marker_line_width=0, line=dict(color=color, width=2.5 if latest else 1.5)
+        )
+        arrow.update(name=f"cycle {trail.number}: {'mid-training' if learning else 'distillation'}")
+        traces.append(arrow.update(opacity=1 if latest else 0.35))
+    ink = palette.ink if latest else palette.muted
+    fill = [ink if trail.keeps(mark) else palette.paper for mark, _, _ in points]
+    dots = go.Scatter(
+        **dict(x=[x for _, x, _ in points], y=[y for _, _, y in points], text=[mark.name for mark, _, _ in points]),
+        customdata=[[str(mark.behaviour), str(mark.knowledge)] for mark, _, _ in points],
+        marker=dict(size=10 if latest else 7, color=fill, line=dict(color=ink, width=1.5)),
+        **dict(
+            name=f"cycle {trail.number}", mode="markers+text" if latest else "markers", opacity=1 if latest else 0.55
+        ),
+    )
+    dots.update(hovertemplate="<b>%{text}</b><br>Instruction following %{customdata[0]}<br>Knowledge %{customdata[1]}")
+    down = [mark is trail.damaged for mark, _, _ in points]
+    sides = ["left" if x > 0.5 else "right" for _, x, _ in points]
+    dots.update(textposition=[f"{'bottom' if d else 'top'} {side}" for d, side in zip(down, sides, strict=True)])
+    if latest:
+        here = f"cycle {trail.number}" if look.narrow else ""
+        dots.update(texttemplate=[mark.name.replace(here, "").strip() for mark, _, _ in points])
+    return [*traces, dots.update(textfont=dict(color=ink, size=12), hoverlabel_namelength=0)]

@@ -1,0 +1,136 @@
+"""The figures hold what they claim, from data alone."""
+
+import subprocess
+import sys
+
+import pytest
+
+from dashboard.charts import DARK, LIGHT, Level, Look, Mark, Trail, over_time, plane
+
+WHOLE = Look()
+LOOKS = [Look(dark, narrow) for dark in (False, True) for narrow in (False, True)]
+
+
+def level(value: float) -> Level:
+    return Level(value, value - 0.04, value + 0.03)
+
+
+CLEAN = Mark("clean", level(0.91), level(0.04))
+FIRST = Trail(
+    1,
+    "promoted",
+    CLEAN,
+    Mark("cycle 1 damaged", level(0.42), level(0.95)),
+    Mark("cycle 1 recovered", level(0.9), level(0.93)),
+)
+SECOND = Trail(
+    2,
+    "rejected",
+    Mark("before cycle 2", level(0.9), level(0.05)),
+    Mark("cycle 2 damaged", level(0.3), level(0.94)),
+    Mark("cycle 2 rejected", level(0.7), level(0.9)),
+)
+THIRD = Trail(
+    3, "open", Mark("before cycle 3", level(0.9), level(0.03)), Mark("cycle 3 damaged", level(0.5), level(0.92))
+)
+TRAILS = [FIRST, SECOND, THIRD]
+
+
+def curve(figure, name):
+    return next(trace for trace in figure.data if trace.name == name)
+
+
+def words(figure):
+    return [annotation.text for annotation in figure.layout.annotations]
+
+
+def test_both_curves_go_through_every_measured_checkpoint():
+    figure = over_time(TRAILS, CLEAN)
+    behaviour, knowledge = curve(figure, "Instruction following"), curve(figure, "Knowledge")
+    # Cycle 2 starts where cycle 1 ended, so its behaviour goes on; cycle 3 starts there again, after a roll-back.
+    assert behaviour.x == (0, 1, 2, 3, 4, None, 4, 5)
+    assert behaviour.y == (0.91, 0.42, 0.9, 0.3, 0.7, None, 0.9, 0.5)
+    # Every cycle brings documents of its own, which nothing knows at first.
+    assert knowledge.y == (0.04, 0.95, 0.93, None, 0.05, 0.94, 0.9, None, 0.03, 0.92)
+    assert behaviour.text[:3] == ("clean", "cycle 1 damaged", "cycle 1 recovered")
+
+
+def test_a_jump_that_no_training_made_is_dotted():
+    jump = curve(over_time(TRAILS, CLEAN), "Instruction following, new start")
+    assert (jump.x, jump.y, jump.line.dash) == ((4, 4, None), (0.7, 0.9, None), "dot")
+
+
+def test_intervals_are_drawn_where_they_are_known():
+    bare = Trail(1, "open", Mark("clean", Level(0.9), Level(0.1)), Mark("cycle 1 damaged", level(0.4), None))
+    bars = curve(over_time([bare], None), "Instruction following").error_y
+    assert bars.array == pytest.approx((0, 0.03))
+    assert bars.arrayminus == pytest.approx((0, 0.04))
+    assert len(curve(over_time([bare], None), "Knowledge").x) == 1
+
+
+def test_spans_are_shaded_and_the_clean_level_is_drawn():
+    shapes = over_time(TRAILS, CLEAN).layout.shapes
+    spans = [(s.x0, s.x1, s.fillcolor) for s in shapes if s.type == "rect"]
+    learn, repair = LIGHT.knowledge, LIGHT.behaviour
+    assert spans == [(0, 1, learn), (1, 2, repair), (2, 3, learn), (3, 4, repair), (4, 5, learn)]
+    assert {s.y0 for s in shapes if s.type == "line"} == {0.91, 0.04}
+
+
+def test_a_rejected_end_is_hollow():
+    marker = curve(over_time(TRAILS, CLEAN), "Instruction following").marker
+    assert [color == LIGHT.paper for color in marker.color] == [False] * 4 + [True] + [False] * 3
+
+
+def test_curves_are_named_beside_their_ends_and_the_names_keep_apart():
+    labels = [a for a in over_time([FIRST], CLEAN).layout.annotations if "<b>" in a.text]
+    assert [label.text for label in labels] == ["<b>Knowledge</b> 0.93", "<b>Instruction following</b> 0.90"]
+    assert labels[0].y - labels[1].y > 0.1
+
+
+def test_a_long_history_opens_at_its_end():
+    many = [Trail(n, "promoted", CLEAN, FIRST.damaged, FIRST.recovered) for n in range(1, 201)]
+    low, high = over_time(many, CLEAN).layout.xaxis.range
+    assert (low, high) == (379.75, 400.25)
+    assert len(plane(many, CLEAN).data) == 8 * 3
+
+
+def test_the_plane_has_a_trail_of_two_arrows_a_cycle():
+    figure = plane(TRAILS, CLEAN)
+    arrows = {t.name: (t.x, t.y, t.line.color) for t in figure.data if ":" in t.name}
+    assert arrows["cycle 1: mid-training"] == ((0.04, 0.95), (0.91, 0.42), LIGHT.knowledge)
+    assert arrows["cycle 1: distillation"] == ((0.95, 0.93), (0.42, 0.9), LIGHT.behaviour)
+    assert "cycle 3: distillation" not in arrows
+    assert curve(figure, "cycle 3").texttemplate == ("before cycle 3", "cycle 3 damaged")
+    assert curve(figure, "cycle 1").texttemplate is None
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=str)
+def test_every_look_has_both_names_and_its_own_colours(look):
+    palette = DARK if look.dark else LIGHT
+    figure = over_time(TRAILS, CLEAN, look)
+    assert {"<b>Instruction following</b> 0.50", "<b>Knowledge</b> 0.92"} <= set(words(figure))
+    assert curve(figure, "Knowledge").line.color == palette.knowledge
+    assert plane(TRAILS, CLEAN, look).layout.font.color == palette.ink
+
+
+@pytest.mark.parametrize("trails", [[], [Trail(1, "open", Mark("clean"))]])
+def test_nothing_measured_is_an_empty_figure(trails):
+    assert over_time(trails, None).to_json()
+    assert plane(trails, None).to_json()
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK])
+def test_text_in_every_colour_can_be_read(palette):
+    def luminance(color):
+        parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for color in (palette.behaviour, palette.knowledge, palette.ink, palette.muted):
+        light, dark = sorted((luminance(color), luminance(palette.paper)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_charts_load_neither_gradio_nor_a_database():
+    code = "import sys, dashboard.charts; sys.exit(bool({'gradio', 'sqlalchemy', 'db'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
