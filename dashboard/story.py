@@ -1,0 +1,105 @@
+"""What the record's numbers say: trails for the charts, sentences and shares for the words around them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from dashboard.charts import NAMES, Axis, Level, Mark, Trail
+from db.views import Cycle, Run, Score, Stage
+
+
+@dataclass(frozen=True)
+class Cost:
+    steps: dict[str, int]
+    """Optimiser steps by kind of run."""
+    time: timedelta
+
+    @property
+    def total(self) -> int:
+        return sum(self.steps.values())
+
+
+def trails(cycles: Sequence[Cycle]) -> list[Trail]:
+    """Each cycle from the checkpoint it started at, which is the last promoted one, to what it ended with.
+
+    What was known before is what the clean model knows of these very documents; nobody else was asked.
+    """
+    ended = {stage.checkpoint.id: stage for stage in (cycle.recovered for cycle in cycles) if stage.checkpoint}
+    told = []
+    for cycle in cycles:
+        parent = cycle.damaged.checkpoint.parent_id if cycle.damaged.checkpoint else None
+        start = ended.get(parent, cycle.clean) if parent is not None else cycle.clean
+        name = "clean" if start is cycle.clean else f"before cycle {cycle.number}"
+        # Until the cycle has measured something, the latest answers are to another cycle's questions.
+        asked = cycle.clean.scores.get("knowledge") if cycle.damaged.scores else None
+        before = Mark(name, _level(start.scores.get("behaviour")), _level(asked))
+        after = [_mark(f"cycle {cycle.number} {word}", stage) for word, stage in _named(cycle)]
+        told.append(Trail(cycle.number, cycle.status, before, *after))
+    return told
+
+
+def clean_mark(cycles: Sequence[Cycle]) -> Mark | None:
+    return _mark("clean", cycles[-1].clean) if cycles else None
+
+
+def headline(trail: Trail, clean: Mark | None) -> tuple[str, list[tuple[Axis, str, str, str]]]:
+    """The sentence on a cycle: its opening, then (axis, words, numbers, aside) for a page to colour."""
+    state = {"open": "is under way"}.get(trail.status, trail.status)
+    pieces: list[tuple[Axis, str, str, str]] = []
+    for axis in NAMES if trail.damaged or trail.recovered else ():
+        numbers = " → ".join(way(trail, axis, middle=axis == "behaviour"))
+        level = clean.behaviour if clean and axis == "behaviour" else None
+        if numbers:
+            pieces.append((axis, NAMES[axis].lower(), numbers, f" (clean {level.value:.2f})" if level else ""))
+    return f"Cycle {trail.number} {state}", pieces
+
+
+def way(trail: Trail, axis: Axis, middle: bool = True) -> list[str]:
+    """The values along a trail; without its middle, where it came from and where it has got to."""
+    marks = [trail.start, trail.damaged if middle or trail.recovered is None else None, trail.recovered]
+    levels = [mark.level(axis) for mark in marks if mark is not None]
+    return [f"{level.value:.2f}" for level in levels if level is not None]
+
+
+def share(start: Level | None, middle: Level | None, end: Level | None) -> float | None:
+    """How much of the way from `start` to `middle` the `end` still is, or has come back: 0 at middle, 1 at start."""
+    if start is None or middle is None or end is None or start.value == middle.value:
+        return None
+    return (end.value - middle.value) / (start.value - middle.value)
+
+
+def cost(cycle: Cycle, runs: Sequence[Run]) -> Cost:
+    stages = {"mid-training": cycle.damaged, "distillation": cycle.recovered}
+    steps = {kind: stage.checkpoint.step or 0 for kind, stage in stages.items() if stage.checkpoint}
+    spent = [run.finished_at - run.started_at for run in runs if run.cycle == cycle.number and run.finished_at]
+    return Cost(steps, sum(spent, timedelta()))
+
+
+def duration(time: timedelta) -> str:
+    """`3 min 12 s`: the two units that matter."""
+    seconds = round(time.total_seconds())
+    if seconds == 0 and time:
+        return "under 1 s"
+    units = [("d", 86400), ("h", 3600), ("min", 60), ("s", 1)]
+    parts: list[str] = []
+    for name, size in units:
+        if seconds >= size or (name == "s" and not parts):
+            parts.append(f"{seconds // size} {name}")
+            seconds %= size
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def _named(cycle: Cycle) -> list[tuple[str, Stage]]:
+    ending = "rejected" if cycle.status == "rejected" else "recovered"
+    return [("damaged", cycle.damaged), (ending, cycle.recovered)]
+
+
+def _mark(name: str, stage: Stage) -> Mark | None:
+    behaviour, knowledge = _level(stage.scores.get("behaviour")), _level(stage.scores.get("knowledge"))
+    return Mark(name, behaviour, knowledge) if behaviour or knowledge else None
+
+
+def _level(score: Score | None) -> Level | None:
+    return None if score is None or score.value is None else Level(score.value, score.low, score.high)

@@ -1,0 +1,37 @@
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from dashboard.serve import opened
+from db.engine import open_database
+from db.queries import Reader
+from tests.db.seeded import seeded_database
+
+
+@pytest.fixture(scope="session")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A record of three cycles, the third rejected; for reading only."""
+    path = tmp_path_factory.mktemp("record") / "record.db"
+    seeded_database(path)
+    return path
+
+
+@pytest.fixture
+def reader(record: Path) -> Iterator[Reader]:
+    engine = open_database(record)
+    yield Reader(engine)
+    engine.dispose()
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[[Reader], str]]:
+    """`serving(reader)`: the dashboard's address. Ask for it before `visit`, that pages close before their server."""
+    with ExitStack() as stack:
+        yield lambda reader: stack.enter_context(opened(reader))
+
+
+@pytest.fixture
+def url(serving: Callable[[Reader], str], reader: Reader) -> str:
+    return serving(reader)

@@ -1,0 +1,53 @@
+"""The pages in a real browser: what a person would see, and no error on the console."""
+
+import pytest
+from playwright.sync_api import expect
+
+from db.engine import open_database
+from db.queries import Reader
+from db.tracker import Tracker
+from tests.browser import WIDTHS
+from tests.db.seeded import seed
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_overview_shows_both_curves(url, visit, width, dark):
+    seen = visit(url, width=width, dark=dark)
+    page, chart = seen.page, seen.page.locator("#over-time")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 3 rejected")
+    for name in ("Instruction following", "Knowledge"):
+        expect(chart.get_by_text(name)).to_be_visible()
+    expect(chart.locator(".scatterlayer .trace path.js-line")).not_to_have_count(0)
+    expect(page.locator("#plane .scatterlayer .trace")).not_to_have_count(0)
+    expect(page.get_by_role("rowheader", name="Cycle 1")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], "nothing sticks out"
+    assert seen.hosts == {url.removeprefix("http://")}, "nothing is fetched from elsewhere"
+
+
+def test_an_open_page_follows_the_record_and_holds_still_otherwise(tmp_path, serving, visit):
+    engine = open_database(tmp_path / "record.db")
+    with Tracker(engine) as tracker:
+        page = visit(serving(Reader(engine))).page
+        expect(page.get_by_text("recover demo")).to_be_visible()
+        seed(tracker, cycles=1)
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 1 promoted", timeout=15_000)
+        expect(page.locator("#over-time").get_by_text("Knowledge")).to_be_visible()
+        page.evaluate("document.querySelector('#over-time .js-plotly-plot').dataset.same = 'yes'")
+        page.wait_for_timeout(6_000)
+        expect(page.locator("#over-time [data-same]")).to_have_count(1)
+
+
+def test_hostile_names_stay_text(tmp_path, serving, visit):
+    engine = open_database(tmp_path / "record.db")
+    bad = "<img src=x onerror='window.hacked=1'>${window.hacked=1}{{window.hacked=1}}"
+    with Tracker(engine) as tracker:
+        seeded = seed(tracker, bad, cycles=1)
+        cycle = tracker.open_cycle(seeded.project, tracker.corpus(f"/<script>window.hacked=1</script>{bad}", "0", 1, 1))
+        tracker.close_cycle(cycle.id, "rejected", {"reason": bad})
+    page = visit(serving(Reader(engine))).page
+    expect(page.locator(".verdict")).to_contain_text(bad)
+    expect(page.locator("#cycles")).to_contain_text("<script>")
+    assert page.evaluate("window.hacked") is None

@@ -1,0 +1,151 @@
+"""The overview in words: its sentence, its numbers, its table, and what it does with hostile text."""
+
+from datetime import timedelta
+
+import gradio as gr
+import pytest
+
+from dashboard import overview, story
+from dashboard.charts import Level
+from dashboard.frame import head, shown
+from db.engine import open_database
+from db.queries import Reader
+from db.tracker import Tracker
+from tests.db.seeded import seed
+
+ON_DESKTOP = "false false"
+
+
+def refreshed(reader, seen=None, look=ON_DESKTOP, project=None):
+    return overview._refreshed(reader, project, [("Overview", "")], seen, look)
+
+
+@pytest.fixture
+def told(tmp_path):
+    """A record to tell more to, and its reader."""
+    engine = open_database(tmp_path / "record.db")
+    with Tracker(engine) as tracker:
+        yield tracker, Reader(engine)
+    engine.dispose()
+
+
+def test_a_headline_says_how_the_last_cycle_went(reader):
+    _, top, row, *_ = refreshed(reader)
+    assert "Cycle 3 rejected" in top
+    assert "instruction following <b>0.93 → 0.23 → 0.80</b>" in top
+    assert "(clean 0.90)" in top
+    assert "knowledge <b>0.05 → 0.90</b>" in top
+    assert "Behaviour fell short of its bound by 0.09." in top
+    assert row["visible"] is True
+
+
+def test_key_numbers(reader):
+    _, top, *_ = refreshed(reader)
+    assert "cycle:2" in top
+    assert "82 %" in top  # (0.80 - 0.225) of the (0.925 - 0.225) that were lost
+    assert "94 %" in top
+    assert "40 steps of mid-training, 40 steps of distillation" in top
+
+
+def test_the_table_has_every_cycle_the_newest_first(reader):
+    *_, table = refreshed(reader)
+    assert [table.index(f">Cycle {number}<") for number in (3, 2, 1)] == sorted(
+        table.index(f">Cycle {number}<") for number in (1, 2, 3)
+    )
+    assert "<bdi>2026-q1</bdi>" in table
+    assert table.count("Promoted") == 2
+
+
+def test_nothing_is_drawn_anew_until_the_record_changes(told):
+    tracker, reader = told
+    seeded = seed(tracker, cycles=1)
+    seen, *_ = refreshed(reader)
+    assert refreshed(reader, seen) == [gr.skip()] * 6
+    assert refreshed(reader, seen, look="true false") != [gr.skip()] * 6
+    cycle = tracker.open_cycle(seeded.project)
+    later, top, *_ = refreshed(reader, seen)
+    assert later != seen
+    assert "Cycle 2 is under way." in top
+    run = tracker.start_run(seeded.project, "midtrain", cycle.id)
+    later, top, *_ = refreshed(reader, later)
+    assert "Mid-training has been running since" in top
+    tracker.finish_run(run, "failed", "out of memory")
+    _, top, *_ = refreshed(reader, later)
+    assert "running" not in top
+
+
+def test_an_empty_record_says_what_to_run(told):
+    _, top, row, *_ = refreshed(told[1])
+    assert "<pre>recover demo</pre>" in top
+    assert "<pre>recover midtrain --docs ./corpus</pre>" in top
+    assert row["visible"] is False
+
+
+def test_one_project_of_several(told):
+    tracker, reader = told
+    seed(tracker, "first", cycles=1)
+    seed(tracker, "second", cycles=2)
+    assert "Cycle 1" in refreshed(reader, project="first")[1]
+    assert "Cycle 2" in refreshed(reader)[1]
+    assert "No cycle on record" in refreshed(reader, project="third")[1]
+
+
+def test_a_cycle_after_a_rejected_one_starts_at_the_last_promoted(told):
+    tracker, reader = told
+    seeded = seed(tracker, cycles=4)  # the third is rejected
+    second, fourth = (story.trails(reader.cycles(seeded.project))[index] for index in (1, 3))
+    assert fourth.start.behaviour == second.recovered.behaviour
+    assert fourth.start.name == "before cycle 4"
+
+
+def test_what_a_name_says_cannot_run():
+    hostile = '<script>x</script>${alert(1)}{{value}}\u202egnp.exe\x00"' + "x" * 1_000_000
+    plain = shown(hostile)
+    assert len(plain) < 600
+    assert not set("${") & set(plain.replace("&#36;", "").replace("&#123;", ""))
+    assert "<script" not in plain
+    assert "\u202e" not in plain
+    assert "\x00" not in plain
+    assert '"' not in plain
+
+
+def test_everything_from_the_record_is_shown_as_text(told):
+    tracker, reader = told
+    bad = "<img src=x onerror=alert(1)>"
+    seeded = seed(tracker, bad, cycles=0)
+    cycle = tracker.open_cycle(seeded.project, tracker.corpus(f"/{bad}", "0", 1, 1))
+    tracker.close_cycle(cycle.id, "promoted", {"reason": bad})
+    tracker.promote(seeded.project, cycle.id, seeded.base, "promoted", bad, bad)
+    _, top, _, _, _, table = refreshed(reader)
+    assert top.count("&lt;img") == 3  # project, reason, who
+    assert table.count("&lt;img") == 1  # documents
+    assert "<img" not in top + table
+
+
+def test_navigation_appears_with_a_second_page():
+    assert "<nav" not in head("p", "", [("Overview", "")])
+    both = head("p", "cycles", [("Overview", ""), ("Cycles", "cycles")])
+    assert '<a href="cycles" aria-current="page">Cycles</a>' in both
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (0.2, "under 1 s"),
+        (59, "59 s"),
+        (61, "1 min 1 s"),
+        (3600, "1 h"),
+        (3725, "1 h 2 min"),
+        (90000, "1 d 1 h"),
+    ],
+)
+def test_durations(seconds, words):
+    assert story.duration(timedelta(seconds=seconds)) == words
+
+
+def test_a_share_of_nothing_is_no_number():
+    level = Level(0.9)
+    assert story.share(level, level, level) is None
+    assert story.share(level, None, level) is None
+    assert story.share(Level(0.9), Level(0.4), Level(0.8)) == pytest.approx(0.8)
