@@ -1,4 +1,4 @@
-"""The model that learns: loading, adapters, saving. Safetensors only, remote code never run."""
+"""The model that learns: loading and saving. Safetensors only, remote code never run."""
 
 import json
 import shutil
@@ -9,20 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recovery import adapters
+from recovery.adapters import Adapter
 from recovery.batch import Batch
 from recovery.chat import Chat
 from recovery.errors import RecoverError
 from recovery.vocabulary import Head
 
 FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """LoRA on every linear layer but the output head. No dropout: teacher = student must give KL = 0."""
-
-    rank: int = 128
-    alpha: int = 32
 
 
 @dataclass
@@ -46,7 +40,10 @@ class Student:
     @property
     def adapter_base(self) -> str | None:
         """What the adapters sit on; None where the student's own weights are trained."""
-        return next(iter(self.model.peft_config.values())).base_model_name_or_path if self.has_adapter else None
+        if not self.has_adapter:
+            return None
+        config = next(iter(self.model.peft_config.values()))
+        return adapters.with_revision(config.base_model_name_or_path, config.revision)
 
     @property
     def head(self) -> Head:
@@ -82,34 +79,36 @@ def load_student(
     reference: str,
     *,
     adapter: Adapter | None = None,
+    stack: bool = False,
     frozen: bool = False,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | str = torch.float32,
     device: str = "cpu",
 ) -> Student:
     """From a folder or a hub id: full weights to train, or a fresh adapter on them if one is asked for.
 
-    A folder that holds an adapter is loaded on its own base, and that adapter goes on learning."""
-    from peft import LoraConfig, PeftModel, get_peft_model
+    A folder that holds an adapter is loaded on its own base, and that adapter goes on learning; with `stack` it stays
+    as it is and a fresh one learns on top of it. `dtype="auto"` is the one the weights are stored in."""
     from transformers import AutoTokenizer
 
-    stored = _adapter_base(reference)
-    causal = load_causal(stored or reference, dtype).to(device)
-    where, revision = (reference, None) if Path(reference).is_dir() else split_revision(reference)
+    base = adapters.base_of(reference)
+    causal = load_causal(base or reference, dtype).to(device)
+    spoken = base if base and not (Path(reference) / "tokenizer_config.json").is_file() else reference
+    where, revision = (spoken, None) if Path(spoken).is_dir() else split_revision(spoken)
     tokenizer = AutoTokenizer.from_pretrained(where, revision=revision, trust_remote_code=False)
     chat = Chat.of(tokenizer, causal.generation_config)
-    if stored:
-        model = PeftModel.from_pretrained(causal, reference, is_trainable=not frozen, use_safetensors=True)
+    model = causal
+    if base:
+        model = adapters.stored(causal, base, reference, learns=not frozen)
+        if stack and not frozen:
+            model = adapters.stack(model, adapter or Adapter())
     elif adapter and not frozen:
-        config = LoraConfig(r=adapter.rank, lora_alpha=adapter.alpha, lora_dropout=0.0, target_modules="all-linear")
-        model = get_peft_model(causal, config)
-    else:
-        model = causal
+        model = adapters.fresh(causal, reference, adapter)
     if frozen:
         model.requires_grad_(False)
     return Student(model.eval(), chat, reference)
 
 
-def load_causal(reference: str, dtype: torch.dtype) -> Any:
+def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
     from transformers import AutoModelForCausalLM
 
     local = Path(reference)
@@ -132,9 +131,10 @@ def parameters_of(reference: str) -> int:
     """How many parameters a model has, from its config alone: no weights are read."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    name, revision = (reference, None) if Path(reference).is_dir() else split_revision(reference)
+    weights = adapters.base_of(reference) or reference
+    name, revision = (weights, None) if Path(weights).is_dir() else split_revision(weights)
     try:
-        config = AutoConfig.from_pretrained(_adapter_base(name) or name, revision=revision, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise RecoverError(f"cannot load a model from {reference!r}: {str(error).strip().splitlines()[0]}") from error
     with torch.device("meta"):
@@ -146,10 +146,14 @@ def save_student(student: Student, folder: Path, about: dict[str, Any]) -> None:
     aside = folder.with_name(folder.name + ".partial")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    student.model.save_pretrained(aside, safe_serialization=True)
+    record: dict[str, Any] = {"format": FORMAT, "kind": "full", **about}
+    if student.adapter_base:
+        adapters.save(student.model, aside)
+        record |= {"kind": "adapter", **adapters.where_the_base_is(student.adapter_base, folder)}
+    else:
+        student.model.save_pretrained(aside, safe_serialization=True)
     student.chat.tokenizer.save_pretrained(aside)
-    kind = "adapter" if student.has_adapter else "full"
-    (aside / "recover.json").write_text(json.dumps({"format": FORMAT, "kind": kind, **about}, indent=2) + "\n")
+    (aside / "recover.json").write_text(json.dumps(record, indent=2) + "\n")
     if folder.exists():
         shutil.rmtree(folder)
     aside.rename(folder)
@@ -159,8 +163,3 @@ def describe(folder: str | Path) -> dict[str, Any]:
     """The checkpoint's own `recover.json`; empty where there is none (any model not written by this tool)."""
     path = Path(folder) / "recover.json"
     return json.loads(path.read_text()) if path.is_file() else {}
-
-
-def _adapter_base(reference: str) -> str | None:
-    path = Path(reference) / "adapter_config.json"
-    return json.loads(path.read_text())["base_model_name_or_path"] if path.is_file() else None

@@ -1,7 +1,8 @@
 """Who speaks about the student's states. A teacher is frozen by type: nothing here can be trained.
 
 `FrozenTeacher` is a model of its own. `AdapterOffTeacher` is the clean base inside the student: its own weights with
-the adapters off, no second copy in memory. Distilling from the student itself by accident cannot be written.
+the adapters off, no second copy in memory; `AdapterTeacher` is another adapter on those weights. Distilling from the
+student itself by accident cannot be written.
 """
 
 from dataclasses import dataclass
@@ -10,10 +11,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from recovery.adapters import base_of, same_model, undisturbed
 from recovery.batch import Batch
 from recovery.chat import Chat
 from recovery.errors import RecoverError
-from recovery.students import Student, hidden_states, load_student
+from recovery.students import Student, describe, hidden_states, load_student
 from recovery.vocabulary import Head
 
 
@@ -50,20 +52,61 @@ class FrozenTeacher:
 
 
 class AdapterOffTeacher:
-    """The weights under the student's adapters, which training leaves as they were."""
+    """The weights under the student's adapters, which training leaves as they were.
 
-    def __init__(self, student: Student):
-        if not student.has_adapter:
+    Whether those are the clean model is checked against `clean`; without it, they must not have been trained here."""
+
+    def __init__(self, student: Student, clean: str | None = None):
+        base = student.adapter_base
+        if base is None:
             raise RecoverError(
                 "the student's own weights are being trained, so switching adapters off would not give back "
                 "the clean model; load the teacher from its checkpoint"
+            )
+        if clean is not None and not same_model(base, clean):
+            raise RecoverError(
+                f"the student's adapter sits on {base}, so switching it off would not give back {clean}; "
+                "load the teacher from its checkpoint"
+            )
+        if clean is None and (parent := describe(base).get("parent")):
+            raise RecoverError(
+                f"the weights under the student's adapter ({base}) were themselves trained from {parent}, so switching "
+                "it off would not give back the clean model; say which model is the clean one, or load the teacher "
+                "from its checkpoint"
             )
         self._student = student
         self.parameters = student.parameters
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
-        with self._student.model.disable_adapter():
+        model = self._student.model
+        with undisturbed(model), model.disable_adapter():
+            return Distribution(hidden_states(self._student.causal, batch), self._student.head)
+
+
+class AdapterTeacher:
+    """Another adapter on the student's own base, loaded beside the student's and never trained."""
+
+    def __init__(self, student: Student, reference: str):
+        base = base_of(reference)
+        if base is None:
+            raise RecoverError(f"{reference} holds no adapter; load it as a teacher of its own")
+        if student.adapter_base is None or not same_model(base, student.adapter_base):
+            raise RecoverError(
+                f"the teacher's adapter sits on {base} and the student's on {student.adapter_base or 'nothing'}, so "
+                "they cannot share its weights; load the teacher from its checkpoint"
+            )
+        self._student, self.reference = student, reference
+        self.parameters = student.parameters
+        self._name = f"teacher_{len(student.model.peft_config)}"
+        with undisturbed(student.model):
+            student.model.load_adapter(reference, self._name, is_trainable=False, use_safetensors=True)
+
+    @torch.no_grad()
+    def distribution(self, batch: Batch) -> Distribution:
+        model = self._student.model
+        with undisturbed(model):
+            model.base_model.set_adapter([self._name])
             return Distribution(hidden_states(self._student.causal, batch), self._student.head)
 
 
