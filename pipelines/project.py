@@ -32,15 +32,21 @@ class Project:
         root = folder or next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / HOME).is_dir()), Path.cwd())
         wanted = base or os.environ.get("RECOVER_BASE") or read_toml(root).get("base")
         project = cls(root.resolve(), _as_path(wanted or str(LAB_BASE)), wanted is None)
-        known = project.reader.project(str(project.root))
+        known = project.reader.project(project.name)
         if known is not None:
             if wanted and known.base != project.base:
                 raise RecoverError(
-                    f"this project's base is {known.base}; begin another project (in another folder, or with --project) "
+                    f"this project works from {known.base}; begin another one (another folder, or --project DIR) "
                     f"to work from {wanted}"
                 )
             project.base = known.base
+            project.base_is_default = known.base == str(LAB_BASE)
         return project
+
+    @property
+    def name(self) -> str:
+        """How the record knows it; one database may hold several projects."""
+        return str(self.root)
 
     @property
     def home(self) -> Path:
@@ -60,7 +66,7 @@ class Project:
 
     @cached_property
     def id(self) -> int:
-        made = self.tracker.project(str(self.root), self.root, self.base)
+        made = self.tracker.project(self.name, self.root, self.base)
         self.tracker.checkpoint(made, "base", self.base)
         return made
 

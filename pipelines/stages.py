@@ -21,10 +21,10 @@ from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.recipes import Recipe, objective_of, recipe, signal_of
+from recovery.record import StepRecord
 from recovery.states import Documents, Mixture, Prompt, Rollouts, States, Written
 from recovery.students import Adapter, Student, describe, load_student, save_student
 from recovery.teachers import AdapterOffTeacher, FrozenTeacher, Teacher, check_same_language
-from recovery.record import StepRecord
 from recovery.train import Plan, train
 
 Say = Callable[[str], None]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -54,16 +54,16 @@ def answers(command: Callable[..., Answer]) -> Callable[..., None]:
         try:
             answer = command(**options)
         except (RecoverError, RecordError) as error:
-            _fail(str(error), ERROR, as_json)
+            fail(str(error), ERROR, as_json)
         except KeyboardInterrupt:
-            _fail("interrupted", INTERRUPTED, as_json)
+            fail("interrupted", INTERRUPTED, as_json)
         click.echo(json.dumps(answer, ensure_ascii=False) if as_json else "\n".join(answer.words))
         sys.exit(answer.code)
 
     return run
 
 
-def _fail(sentence: str, code: int, as_json: bool) -> None:
+def fail(sentence: str, code: int, as_json: bool = False) -> NoReturn:
     click.echo(f"recover: {sentence}", err=True)
     if as_json:
         click.echo(json.dumps({"error": sentence}, ensure_ascii=False))

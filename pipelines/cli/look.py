@@ -1,11 +1,10 @@
 """The commands that look: eval, status, dashboard."""
 
-import os
 from pathlib import Path
 
 import click
 
-from pipelines.cli import Answer, answers, main, options, say
+from pipelines.cli import ERROR, Answer, answers, fail, main, options, say
 
 
 @main.command("eval")
@@ -91,17 +90,21 @@ def status(project: Path | None) -> Answer:
 @main.command()
 @click.option("--project", type=click.Path(path_type=Path, file_okay=False), help="The project's folder.")
 @click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", type=click.IntRange(0, 65535), default=7860, show_default=True)
+@click.option("--port", type=click.IntRange(1, 65535), help="[default: the first free one from 7860]")
 @click.option("--auth", metavar="USER:PASSWORD", help="Needed on any address but loopback.")
-def dashboard(project: Path | None, host: str, port: int, auth: str | None) -> None:
+def dashboard(project: Path | None, host: str, port: int | None, auth: str | None) -> None:
     """Open the record as pages: knowledge against instruction following, cycle by cycle.
 
     \b
     Example: recover dashboard --port 7861
     """
-    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-    from dashboard.serve import serve
+    from dashboard.serve import ServeError, serve
+    from db.errors import RecordError
     from pipelines.project import Project
+    from recovery.errors import RecoverError
 
-    opened = Project.open(project)
-    serve(opened.reader, host=host, port=port, auth=auth)
+    try:
+        opened = Project.open(project)
+        serve(opened.reader, host=host, port=port, auth=auth, project=opened.name)
+    except (ServeError, RecordError, RecoverError) as error:
+        fail(str(error), ERROR)

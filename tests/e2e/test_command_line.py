@@ -1,0 +1,113 @@
+"""One whole cycle on the built-in model, through the real command line: as a user would, from an empty folder."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recovery.lab import make_world
+
+RECOVER = [sys.executable, "-m", "pipelines.cli"]
+
+
+@dataclass
+class Ran:
+    code: int
+    found: Any
+    words: str
+
+
+def recover(folder: Path, *arguments: object, json_wanted: bool = True) -> Ran:
+    command = [*RECOVER, *map(str, arguments), *(["--json"] if json_wanted else [])]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    found = json.loads(done.stdout) if json_wanted and done.stdout.strip() else done.stdout
+    return Ran(done.returncode, found, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """midtrain, eval, distill, eval, status, in the order of the README."""
+    folder = tmp_path_factory.mktemp("project")
+    make_world(77, size="quick").write(folder / "corpus")
+    questions = folder / "corpus" / "questions.jsonl"
+    ran: dict[str, Any] = {"folder": folder}
+    ran["midtrain"] = recover(folder, "midtrain", "--docs", folder / "corpus" / "docs", "--questions", questions)
+    ran["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 150, "--questions", questions)
+    ran["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 150)
+    ran["recovered"] = recover(folder, "eval", "cycle:1", "--limit", 150, "--suite", "behaviour")
+    ran["status"] = recover(folder, "status")
+    return ran
+
+
+def headline(ran: Ran, task: str, metric: str) -> float:
+    return next(e["metrics"][metric]["value"] for e in ran.found["evaluations"] if e["task"] == task)
+
+
+def test_midtraining_says_what_it_did_and_which_model_it_took(lived: dict[str, Any]) -> None:
+    ran = lived["midtrain"]
+    assert ran.code == 0, ran.words
+    assert ran.found["cycle"] == 1
+    assert ran.found["checkpoint"] == "cycle:1/midtrained"
+    assert Path(ran.found["path"], "model.safetensors").is_file()
+    assert "built-in lab model" in ran.words
+    assert "--base" in ran.words
+
+
+def test_distilling_brings_the_behaviour_back_and_keeps_the_knowledge(lived: dict[str, Any]) -> None:
+    ran = lived["distill"]
+    assert ran.code in (0, 3), ran.words
+    clean, damaged, recovered = (ran.found[stage] for stage in ("clean", "damaged", "recovered"))
+    assert damaged["behaviour"] < clean["behaviour"] - 0.1
+    assert recovered["behaviour"] > damaged["behaviour"] + 0.1
+    assert damaged["knowledge"] is not None  # the questions given to midtrain were remembered
+    assert recovered["knowledge"] > clean["knowledge"] + 0.3
+    assert ran.found["promoted"] == (ran.code == 0) == ran.found["verdict"]["passed"]
+
+
+def test_eval_prints_numbers_with_their_uncertainty(lived: dict[str, Any]) -> None:
+    ran = lived["damaged"]
+    assert ran.code == 0, ran.words
+    metric = next(e for e in ran.found["evaluations"] if e["task"] == "ifeval")["metrics"]["prompt_level_strict_acc"]
+    assert metric["n"] == 150
+    assert metric["ci95"][0] <= metric["value"] <= metric["ci95"][1]
+    again = lived["distill"].found["damaged"]["behaviour"]
+    assert metric["value"] == pytest.approx(again)  # measured twice, found twice
+    recovered = headline(lived["recovered"], "ifeval", "prompt_level_strict_acc")
+    assert recovered == pytest.approx(lived["distill"].found["recovered"]["behaviour"])
+
+
+def test_status_knows_the_cycle_and_the_current_model(lived: dict[str, Any]) -> None:
+    found = lived["status"].found
+    promoted = lived["distill"].found["promoted"]
+    assert found["current"] == ("cycle:1/recovered" if promoted else "base")
+    assert [c["status"] for c in found["cycles"]] == ["promoted" if promoted else "rejected"]
+    assert found["next"].startswith("recover cycle")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["eval", "cycle:9"], 1, "there is no cycle:9"),
+        (["eval", "./nowhere"], 1, "there is no checkpoint './nowhere'"),
+        (["midtrain", "--docs", "./nowhere"], 1, "there is nothing at nowhere"),
+        (["midtrain"], 2, "Missing option '--docs'"),
+        (["distill", "--teacher", "base"], 1, "nothing has been mid-trained here yet"),
+        (["eval", "--suite", "manners"], 2, "is not one of"),
+        (["distill", "--student", "base", "--prompts", "./none"], 1, "there is no file none"),
+        (["midtrain", "--docs", ".", "--recipe", "magic"], 1, "no readable document"),
+        (["frobnicate"], 2, "No such command"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_sentence(tmp_path: Path, arguments: list[str], code: int, sentence: str) -> None:
+    ran = recover(tmp_path, *arguments)
+    assert ran.code == code
+    assert sentence in ran.words
+    assert "Traceback" not in ran.words
+    if code == 1:
+        assert sentence in ran.found["error"]
