@@ -1,0 +1,51 @@
+"""The demo as a newcomer runs it, and what the overview page then shows in a real browser."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from dashboard.serve import opened
+from db.engine import open_database
+from db.queries import Reader
+from tests.browser import Visit
+from tests.e2e.test_command_line import Ran, recover
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ran]:
+    folder = tmp_path_factory.mktemp("demo")
+    return folder / "recover-demo", recover(folder, "demo", "--quick")
+
+
+@pytest.mark.slow
+def test_the_demo_shows_damage_and_recovery(demo: tuple[Path, Ran]) -> None:
+    _, ran = demo
+    assert ran.code == 0, ran.words
+    clean, cycle = ran.found["clean"], ran.found["cycles"][0]
+    damaged, recovered = cycle["damaged"], cycle["recovered"]
+    assert damaged["behaviour"] <= clean["behaviour"] - 0.15
+    assert recovered["behaviour"] >= damaged["behaviour"] + 0.15
+    assert recovered["knowledge"] >= clean["knowledge"] + 0.4
+    assert isinstance(cycle["promoted"], bool)
+    for example in ran.found["examples"]:
+        followed = {name: answer["followed"] for name, answer in example["answers"].items()}
+        assert followed["clean"]
+        assert not followed["mid-trained"]
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_the_overview_of_the_demo_has_both_curves(demo: tuple[Path, Ran], visit: Callable[..., Visit]) -> None:
+    folder, ran = demo
+    scores: Any = ran.found["cycles"][0]["recovered"]
+    reader = Reader(open_database(folder / ".recover" / "recover.db"))
+    with opened(reader, port=None) as url:
+        page = visit(url).page
+        chart = page.locator("#over-time")
+        for name in ("Instruction following", "Knowledge"):
+            expect(chart.get_by_text(name)).to_be_visible()
+        expect(chart.locator(".scatterlayer .trace path.js-line")).not_to_have_count(0)
+        expect(page.get_by_role("heading", level=1)).to_contain_text(f"{scores['behaviour']:.2f}")
