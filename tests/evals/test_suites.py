@@ -39,6 +39,14 @@ def test_all_measures_all_there_is_data_for(questions: Path) -> None:
     assert headlines(measure(subject, limit=4, suites=LAB))["knowledge"] is None
 
 
+def test_a_base_may_be_asked_about_its_own_world_until_questions_are_brought(questions: Path) -> None:
+    own = LAB | {"knowledge": "lab"}
+    [result] = measure(speaker("a"), "knowledge", limit=4, suites=own)
+    assert named([result]) == [("knowledge", "closed_book", "lab")]
+    [result] = measure(speaker("a"), "knowledge", limit=4, questions=questions, suites=own)
+    assert named([result]) == [("knowledge", "closed_book", "questions.jsonl")]
+
+
 def test_the_same_items_every_time_so_that_checkpoints_can_be_paired() -> None:
     first, second = (measure(speaker(reply), limit=30, suites=LAB) for reply in ("a", "b"))
     for one, other in zip(first, second, strict=True):
