@@ -4,17 +4,22 @@ import argparse
 import json
 import time
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
-from recovery.lab.curriculum import BATCH_TOKENS, batches, texts
+from recovery.lab.card import write_card
+from recovery.lab.curriculum import BATCH_TOKENS, Batch, batches, texts
 from recovery.lab.tokens import END, STOP, train_tokenizer
 from recovery.lab.world import own_world
 
 CONTEXT = 4096
+WARM_UP = 0.02
+SAVE_EVERY = 100
+SUITES = {"behaviour": "lab", "knowledge": "lab", "retention": "lab"}
 
 
 @dataclass(frozen=True)
@@ -40,64 +45,39 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
     parser.add_argument("--size", choices=SIZES, default="small", help="how large a model (default: small)")
     parser.add_argument("--tokens", type=int, help="how much to train on (default: what the size needs)")
-    parser.add_argument("--stop-after", type=int, help="stop after so many steps, as if interrupted")
-    parser.add_argument("--rate", type=float, default=3e-3)
-    parser.add_argument("--optimizer", default="adamw")
-    parser.add_argument("--muon", type=float, default=2e-2)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--threads", type=int, default=2, help="results are the same to the bit only for the same number"
-    )
+    parser.add_argument("--threads", type=int, default=2, help="equal to the bit only for the same number (default: 2)")
+    parser.add_argument("--stop-after", type=int, help="stop after so many steps, as if interrupted")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    build(options)
+    build(options.out, options.size, options.tokens or SIZES[options.size].tokens, options.seed, options.stop_after)
 
 
-def build(options: argparse.Namespace) -> None:
-    size = SIZES[options.size]
-    steps = (options.tokens or size.tokens) // BATCH_TOKENS
-    world = own_world()
-    tokenizer = train_tokenizer(texts(world, options.seed, -1), size.vocabulary, CONTEXT)
-    torch.manual_seed(options.seed)
-    model = new_model(size, tokenizer)
-    print(
-        f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {steps} steps of {BATCH_TOKENS} tokens",
-        flush=True,
-    )
-    optimizers = _optimizers(model, options)
-    options.out.mkdir(parents=True, exist_ok=True)
-    saved = options.out / "build.pt"
-    done = _restore(saved, model, optimizers)
-    began, at = time.time(), done
-    stream = batches(tokenizer, world, options.seed, skip=done)
-    average = 0.0
-    for step in range(done, steps):
-        if step == options.stop_after:
-            break
-        inputs, labels = next(stream)
-        _set_rates(optimizers, step / steps)
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = model(input_ids=inputs, labels=labels).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        average = loss.item() if not average else 0.95 * average + 0.05 * loss.item()
-        if (step + 1) % 20 == 0 or step + 1 == steps:
-            speed = (step + 1 - at) * BATCH_TOKENS / (time.time() - began)
-            left = (steps - step - 1) * BATCH_TOKENS / speed
-            print(
-                f"step {step + 1}/{steps}  loss {average:.4f}  {speed:,.0f} tokens/s  {left / 60:.1f} min left",
-                flush=True,
-            )
-        if (step + 1) % 200 == 0 or step + 1 == options.stop_after:
-            _checkpoint(saved, model, optimizers, step + 1)
-    _ship(model, tokenizer, options.out)
+def build(out: Path, name: str, tokens: int, seed: int, stop_after: int | None = None) -> None:
+    """From nothing to a checkpoint folder. A stopped build keeps its state in `out/state.pt`."""
+    out.mkdir(parents=True, exist_ok=True)
+    size, steps, world, state = SIZES[name], tokens // BATCH_TOKENS, own_world(), out / "state.pt"
+    tokenizer = train_tokenizer(texts(world, seed, -1), size.vocabulary, CONTEXT)
+    torch.manual_seed(seed)
+    model = new_model(size, tokenizer).to("cuda" if torch.cuda.is_available() else "cpu")
+    optimizers = _optimizers(model)
+    done = _restore(state, model, optimizers)
+    parameters = sum(p.numel() for p in model.parameters()) / 1e6
+    print(f"{parameters:.2f} M parameters; {steps} steps of {BATCH_TOKENS} tokens, {done} of them done", flush=True)
+    progress = Progress(steps, done)
+    for step, batch in enumerate(islice(batches(tokenizer, world, seed, skip=done), steps - done), done + 1):
+        progress.add(step, _update(model, optimizers, batch, (step - 1) / steps))
+        if step % SAVE_EVERY == 0 or step in (steps, stop_after):
+            _save(state, model, optimizers, step)
+        if step == stop_after:
+            return
+    _ship(out, model, tokenizer)
+    write_card(out, parameters=parameters, size=name, tokens=tokens, seed=seed, loss=progress.loss, context=CONTEXT)
 
 
 def new_model(size: Size, tokenizer: Any) -> Any:
     stop, end = tokenizer.convert_tokens_to_ids([STOP, END])
+    ends = {"eos_token_id": stop, "pad_token_id": end, "bos_token_id": None}
     config = Qwen3Config(
         vocab_size=size.vocabulary,
         hidden_size=size.hidden,
@@ -108,67 +88,76 @@ def new_model(size: Size, tokenizer: Any) -> Any:
         intermediate_size=size.inner,
         max_position_embeddings=CONTEXT,
         tie_word_embeddings=True,
-        eos_token_id=stop,
-        pad_token_id=end,
-        bos_token_id=None,
+        **ends,
     )
     model = Qwen3ForCausalLM(config)
     model.generation_config = GenerationConfig(
-        do_sample=True,
-        temperature=1.0,
-        top_p=1.0,
-        top_k=0,
-        max_new_tokens=512,
-        eos_token_id=[stop, end],
-        pad_token_id=end,
-        bos_token_id=None,
+        do_sample=True, temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=512, **ends | {"eos_token_id": [stop, end]}
     )
     return model
 
 
-def _optimizers(model: Any, options: Any) -> list[torch.optim.Optimizer]:
-    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+def _optimizers(model: Any) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices: at the same number of tokens its loss is far below AdamW's. AdamW for all else."""
+    inner = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
-    if options.optimizer == "adamw":
-        return [torch.optim.AdamW(list(model.parameters()), lr=options.rate, betas=(0.9, 0.95), weight_decay=0.05)]
     return [
-        torch.optim.Muon(matrices, lr=options.muon, weight_decay=0.01, momentum=0.95, ns_steps=5),
-        torch.optim.AdamW(others, lr=options.rate, betas=(0.9, 0.95), weight_decay=0.0),
+        torch.optim.Muon(inner, lr=2e-2, weight_decay=0.01),
+        torch.optim.AdamW(others, lr=3e-3, betas=(0.9, 0.95), weight_decay=0.0),
     ]
 
 
-def _set_rates(optimizers: list[torch.optim.Optimizer], progress: float) -> None:
-    """Up for the first fiftieth, then down in a straight line."""
-    scale = min(progress / 0.02 + 0.02, (1 - progress) / 0.98, 1.0)
+def _update(model: Any, optimizers: list[torch.optim.Optimizer], batch: Batch, progress: float) -> float:
+    inputs, labels = (part.to(model.device) for part in batch)
+    scale = min(progress / WARM_UP + WARM_UP, (1 - progress) / (1 - WARM_UP), 1.0)  # up, then down in a straight line
+    with torch.autocast(model.device.type, torch.bfloat16):
+        loss = model(input_ids=inputs, labels=labels).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group.setdefault("peak", group["lr"])
-            group["lr"] = group["peak"] * scale
+            group["lr"] = group.setdefault("peak", group["lr"]) * scale
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return float(loss.detach())
 
 
-def _checkpoint(path: Path, model: Any, optimizers: list[torch.optim.Optimizer], step: int) -> None:
+class Progress:
+    """One line every twenty steps."""
+
+    def __init__(self, steps: int, done: int):
+        self.steps, self.done, self.began, self.loss = steps, done, time.monotonic(), 0.0
+
+    def add(self, step: int, loss: float) -> None:
+        self.loss = 0.95 * self.loss + 0.05 * loss if self.loss else loss
+        if step % 20 and step != self.steps:
+            return
+        speed = (step - self.done) * BATCH_TOKENS / (time.monotonic() - self.began)
+        left = (self.steps - step) * BATCH_TOKENS / speed / 60
+        print(f"step {step}/{self.steps}  loss {self.loss:.4f}  {speed:,.0f} tokens/s  {left:.0f} min left", flush=True)
+
+
+def _save(path: Path, model: Any, optimizers: list[torch.optim.Optimizer], step: int) -> None:
     state = {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "step": step}
-    torch.save(state, path.with_suffix(".tmp"))
-    path.with_suffix(".tmp").replace(path)
+    torch.save(state, path.with_suffix(".new"))
+    path.with_suffix(".new").replace(path)
 
 
 def _restore(path: Path, model: Any, optimizers: list[torch.optim.Optimizer]) -> int:
     if not path.exists():
         return 0
-    state = torch.load(path, weights_only=True)
+    state = torch.load(path, map_location=model.device, weights_only=True)
     model.load_state_dict(state["model"])
     for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
     return int(state["step"])
 
 
-def _ship(model: Any, tokenizer: Any, out: Path) -> None:
+def _ship(out: Path, model: Any, tokenizer: Any) -> None:
     model.to(torch.bfloat16).save_pretrained(out)
     tokenizer.save_pretrained(out)
-    suites = {"behaviour": "lab", "knowledge": "lab", "retention": "lab"}
-    (out / "recover.json").write_text(
-        json.dumps({"format": 1, "kind": "full", "parent": None, "suites": suites}) + "\n"
-    )
+    note = {"format": 1, "kind": "full", "parent": None, "suites": SUITES}
+    (out / "recover.json").write_text(json.dumps(note) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
