@@ -69,7 +69,7 @@ def ask(
 
 def answer_logprobs(subject: Subject, questions: Sequence[Question]) -> list[float]:
     """Mean log-likelihood a token of each reference as the reply; its end is left out, to stop there is manners."""
-    prompts = [subject.prompt(question.text) for question in questions]
+    prompts = [subject.chat.prompt(question.text) for question in questions]
     encode = subject.chat.tokenizer.encode
     answers = [list(encode(question.answer, add_special_tokens=False)) for question in questions]
     scored = subject.engine.logprobs([prompt + answer for prompt, answer in zip(prompts, answers, strict=True)])

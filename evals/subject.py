@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from recovery.chat import Chat, Message
 from recovery.engines import Engine, Sampling
@@ -20,36 +19,30 @@ class Answer:
 class Subject:
     engine: Engine
     chat: Chat
-    thinking: bool = False  # asked for where the template offers it (`enable_thinking`)
 
-    def prompt(self, messages: list[Message] | str) -> list[int]:
-        """The ids after which the reply begins."""
-        if not self._can_think:
-            return self.chat.prompt(messages)
-        return list(self._render(messages, tokenize=True, return_dict=False, add_generation_prompt=True))
+    @property
+    def thinking(self) -> bool:
+        return self.chat.thinking
 
     def prompt_text(self, messages: list[Message] | str, *, add_generation_prompt: bool = True) -> str:
         """The same as text, for harnesses that pass prompts around as strings."""
-        ending = {"add_generation_prompt": add_generation_prompt, "continue_final_message": not add_generation_prompt}
-        return str(self._render(messages, tokenize=False, **ending))
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        rendered = self.chat.tokenizer.apply_chat_template(
+            messages,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+            enable_thinking=self.thinking,
+        )
+        return str(rendered)
 
     def answer(self, prompts: Sequence[list[Message] | str], max_new_tokens: int) -> list[Answer]:
-        return self.complete([self.prompt(prompt) for prompt in prompts], max_new_tokens)
+        return self.complete([self.chat.prompt(prompt) for prompt in prompts], max_new_tokens)
 
     def complete(self, prompts: Sequence[list[int]], max_new_tokens: int, *, temperature: float = 0.0) -> list[Answer]:
         generations = self.engine.generate(prompts, Sampling(max_new_tokens, temperature))
         return [Answer(spoken(self.chat.text(g.tokens)), g.finished) for g in generations]
-
-    @property
-    def _can_think(self) -> bool:
-        return "enable_thinking" in str(self.chat.tokenizer.chat_template)
-
-    def _render(self, messages: list[Message] | str, **how: Any) -> Any:
-        if isinstance(messages, str):
-            messages = [{"role": "user", "content": messages}]
-        if self._can_think:
-            how["enable_thinking"] = self.thinking
-        return self.chat.tokenizer.apply_chat_template(messages, **how)
 
 
 def spoken(text: str) -> str:

@@ -14,13 +14,14 @@ class Chat:
 
     tokenizer: Any
     eos_ids: frozenset[int]
+    thinking: bool = False  # rollouts and measurements must agree on it
 
     @classmethod
-    def of(cls, tokenizer: Any, generation_config: Any = None) -> "Chat":
+    def of(cls, tokenizer: Any, generation_config: Any = None, *, thinking: bool = False) -> "Chat":
         ends = getattr(generation_config, "eos_token_id", None)
         ids = set(ends) if isinstance(ends, list | tuple) else {ends}
         ids.add(tokenizer.eos_token_id)
-        return cls(tokenizer, frozenset(i for i in ids if i is not None))
+        return cls(tokenizer, frozenset(i for i in ids if i is not None), thinking)
 
     @property
     def pad_id(self) -> int:
@@ -69,7 +70,11 @@ class Chat:
             )
         return list(
             self.tokenizer.apply_chat_template(
-                messages, tokenize=True, add_generation_prompt=add_generation_prompt, return_dict=False
+                messages,
+                tokenize=True,
+                add_generation_prompt=add_generation_prompt,
+                return_dict=False,
+                enable_thinking=self.thinking,  # a template that knows no thinking ignores it
             )
         )
 

@@ -29,7 +29,7 @@ def test_the_prompts_are_the_same(pair: tuple) -> None:
     for text in TEXTS:
         turns = [{"role": "user", "content": text}]
         assert ours.apply_chat_template(turns) == theirs.apply_chat_template(turns)
-        assert ours.tok_encode(ours.apply_chat_template(turns)) == ours.subject.prompt(text)
+        assert ours.tok_encode(ours.apply_chat_template(turns)) == ours.subject.chat.prompt(text)
 
 
 @pytest.mark.parametrize("until", [[], ["e"], ["o", "\n\n"]])

@@ -25,7 +25,7 @@ def test_thinking_is_off_where_the_template_can() -> None:
     assert plain.prompt_text("hi") == "<user>hi<assistant>"
     assert thinker.prompt_text("hi") == "<user>hi<no thinking><assistant>"
     for subject in (plain, thinker):
-        assert subject.prompt("hi") == list(map(ord, subject.prompt_text("hi")))
+        assert subject.chat.prompt("hi") == list(map(ord, subject.prompt_text("hi")))
 
 
 def test_answers_come_in_order_greedily_and_say_whether_they_ended() -> None:

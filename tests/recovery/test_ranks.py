@@ -1,5 +1,6 @@
 """Two real processes over gloo, four rows each, against one process with all eight."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +48,11 @@ def test_two_ranks_of_four_equal_one_of_eight(tmp_path: Path, dtype: str, tolera
     script, found = tmp_path / "worker.py", tmp_path / "gradient.pt"
     script.write_text(WORKER)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    subprocess.run([*torchrun, str(model), dtype, str(found)], check=True, cwd=Path(__file__).parents[2])
+    subprocess.run(
+        [*torchrun, str(model), dtype, str(found)],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
     together = torch.load(found)
     assert float((together - alone).norm() / alone.norm()) < tolerance
 
