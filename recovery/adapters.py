@@ -66,6 +66,11 @@ def rank(model: Any) -> int:
     return max(sum(layer.r[name] for name in _own(model, layer)) for layer in _layers(model).values())
 
 
+def touched(model: Any) -> set[str]:
+    """The kinds of layers that the adapters change: q_proj, down_proj, …"""
+    return {path.rpartition(".")[-1] for path in _layers(model)}
+
+
 def as_one(model: Any) -> tuple[dict[str, Tensor], Any]:
     """The adapters that speak, as the weights and the config of one."""
     from dataclasses import replace
@@ -82,12 +87,11 @@ def as_one(model: Any) -> tuple[dict[str, Tensor], Any]:
         missing = whole - down.shape[0]  # a layer that one of the adapters leaves alone: that part is zero there
         weights[f"base_model.model.{path}.lora_A.weight"] = pad(down, (0, 0, 0, missing))
         weights[f"base_model.model.{path}.lora_B.weight"] = pad(up, (0, missing))
-    leaves = {path.rpartition(".")[-1] for path in layers}
     config = replace(
         last,
         r=whole,
         lora_alpha=scale * whole,
-        target_modules=leaves,
+        target_modules=touched(model),
         rank_pattern={},
         alpha_pattern={},
         use_rslora=False,
@@ -152,7 +156,8 @@ def plain(model: Any, name: str) -> None:
     extras["embeddings"] = any(name in layer.lora_embedding_A for layer in _layers(model).values())
     if found := [what for what, there in extras.items() if there]:
         raise RecoverError(
-            f"this adapter holds {' and '.join(found)}, so nothing can be stacked on it: merge it into its base first"
+            f"this adapter holds {' and '.join(found)}, which neither a stack nor vLLM can keep: "
+            "merge it into its base first"
         )
 
 

@@ -36,6 +36,8 @@ def save_tiny(
     pad: str = "<|endoftext|>",
     eos: list[int] | None = None,
     template: str | None = CHATML,
+    head_dim: int = 16,
+    tied: bool = True,
 ) -> Path:
     torch.manual_seed(seed)
     config = Qwen3Config(
@@ -44,10 +46,10 @@ def save_tiny(
         num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=1,
-        head_dim=16,
+        head_dim=head_dim,
         intermediate_size=64,
         max_position_embeddings=512,
-        tie_word_embeddings=True,
+        tie_word_embeddings=tied,
         initializer_range=0.2,  # far from uniform, so that distributions differ where they should
     )
     model = Qwen3ForCausalLM(config)
