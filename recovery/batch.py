@@ -29,11 +29,13 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Batch:
-    """Right-padded rows. Padding is known by position alone, so a pad token that is also the EOS is still learned."""
+    """Right-padded rows. Padding is known by position alone, so a pad token that is also the EOS is still learned.
+
+    There is no attention mask: in a causal model no token sees the padding to its right, and without a mask attention
+    takes its fastest path."""
 
     sequences: list[Sequence]
     tokens: Tensor  # [rows, length]
-    attention_mask: Tensor  # [rows, length]
     target_rows: Tensor  # [targets]
     target_columns: Tensor  # [targets]
 
@@ -41,15 +43,13 @@ class Batch:
     def of(cls, sequences: list[Sequence], pad_id: int, device: torch.device | str = "cpu") -> "Batch":
         length = max(len(s.tokens) for s in sequences)
         tokens = torch.full((len(sequences), length), pad_id, dtype=torch.long)
-        mask = torch.zeros((len(sequences), length), dtype=torch.long)
         targets = torch.zeros((len(sequences), length), dtype=torch.bool)
         for row, s in enumerate(sequences):
             tokens[row, : len(s.tokens)] = torch.tensor(s.tokens)
-            mask[row, : len(s.tokens)] = 1
             targets[row, : len(s.tokens)] = torch.tensor(s.targets)
         targets[:, 0] = False
         rows, columns = targets.nonzero(as_tuple=True)
-        return cls(sequences, tokens.to(device), mask.to(device), rows.to(device), columns.to(device))
+        return cls(sequences, tokens.to(device), rows.to(device), columns.to(device))
 
     @property
     def target_tokens(self) -> Tensor:
@@ -72,15 +72,18 @@ class Batch:
 
 
 def micro_batches(sequences: list[Sequence], tokens_at_most: int) -> Iterator[list[Sequence]]:
-    """Rows of like length together, so that rows × longest row stays under the bound and little is padding."""
+    """Rows of like length together, so that rows × longest row stays under the bound and little of it is padding.
+
+    Another pass costs something too: a batch is cut short when more than a 32nd of the bound would be padding."""
     current: list[Sequence] = []
-    longest = 0
+    tokens = 0
     for s in sorted(sequences, key=lambda s: len(s.tokens)):
-        longest_then = max(longest, len(s.tokens))
-        if current and longest_then * (len(current) + 1) > tokens_at_most:
+        area = len(s.tokens) * (len(current) + 1)
+        padding = area - tokens - len(s.tokens)
+        if current and (area > tokens_at_most or padding > tokens_at_most // 32):
             yield current
-            current, longest_then = [], len(s.tokens)
+            current, tokens = [], 0
         current.append(s)
-        longest = longest_then
+        tokens += len(s.tokens)
     if current:
         yield current

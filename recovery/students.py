@@ -66,7 +66,7 @@ class Student:
 
 
 def hidden_states(causal: Any, batch: Batch) -> Tensor:
-    output = causal.get_decoder()(input_ids=batch.tokens, attention_mask=batch.attention_mask, use_cache=False)
+    output = causal.get_decoder()(input_ids=batch.tokens, use_cache=False)
     return batch.predicting(output.last_hidden_state)
 
 
