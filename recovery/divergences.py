@@ -38,3 +38,11 @@ def divergence(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
 
 def entropy(log_p: Tensor) -> Tensor:
     return -(log_p.exp() * torch.where(log_p == -math.inf, 0.0, log_p)).sum(-1)
+
+
+def with_tail(log_p: Tensor) -> Tensor:
+    """Log-probs of some tokens [..., k] with one bucket more, which holds what all the others have together."""
+    most = torch.logsumexp(log_p, dim=-1, keepdim=True)
+    # Rounding can lift the sum to 1 and past it; a tail that small weighs nothing, but its logarithm must be finite.
+    smallest = torch.finfo(log_p.dtype).eps
+    return torch.cat([log_p, torch.log(-torch.expm1(most.clamp(max=-smallest)))], dim=-1)

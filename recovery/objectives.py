@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recovery.batch import Batch
-from recovery.divergences import divergence, entropy, reverse_kl
+from recovery.divergences import divergence, entropy, reverse_kl, with_tail
 from recovery.errors import RecoverError
 from recovery.signals import Said
 from recovery.vocabulary import Terms, token_logprobs
@@ -36,26 +36,41 @@ def _read(log_p: Tensor, said: Said, part: slice) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """−log π(label). `dft` weights it by π(label), held constant: the label's own reward is no longer 1/π."""
+    """−log π(label). `dft` weights it by π(label), held constant: the label's own reward is no longer 1/π.
+
+    `anchor` adds so much KL(π ‖ teacher), which holds the student near a frozen base while it learns."""
 
     dft: bool = False
+    anchor: float = 0.0
     epochs: int = 1
 
     def prepare(self, said: Said, batch: Batch, share: float) -> Said:
+        if self.anchor > 0 and said.teacher is None:
+            raise RecoverError("an anchor needs the frozen base that it holds to: name a teacher")
         return said
 
     def __call__(self, logits: Tensor, said: Said, part: slice) -> Terms:
         log_p = torch.log_softmax(logits, dim=-1)
         chosen = log_p.gather(-1, said.tokens[part, None]).squeeze(-1)
         loss = -chosen * chosen.detach().exp() if self.dft else -chosen
+        if self.anchor > 0:
+            assert said.teacher is not None
+            away = reverse_kl(log_p, said.teacher.logprobs(part))
+            readings = {"entropy": entropy(log_p.detach()), "kl": away.detach()}
+            return Terms(loss + self.anchor * away, readings)
         return Terms(loss, _read(log_p, said, part))
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """The exact expectation over the vocabulary: β = 1 reverse KL, 0 forward KL, between them Jensen–Shannon."""
+    """The exact expectation over the vocabulary: β = 1 reverse KL, 0 forward KL, between them Jensen–Shannon.
+
+    With `top_k` the vocabulary is coarsened to the *student's* k likeliest tokens and one bucket for all the rest:
+    what a teacher that tells only some log-probs can be asked. The teacher's own top k would be unstable for the reverse KL:
+    what the student says and the teacher's list lacks would count for nothing."""
 
     beta: float = 1.0
+    top_k: int | None = None
     epochs: int = 1
 
     def prepare(self, said: Said, batch: Batch, share: float) -> Said:
@@ -68,7 +83,12 @@ class Divergence:
     def __call__(self, logits: Tensor, said: Said, part: slice) -> Terms:
         assert said.teacher is not None
         log_p = torch.log_softmax(logits, dim=-1)
-        log_q = said.teacher.logprobs(part)
+        if self.top_k is not None:
+            top = log_p.topk(min(self.top_k, log_p.shape[-1])).indices
+            log_p = with_tail(log_p.gather(-1, top))
+            log_q = with_tail(said.teacher.logprobs_of(part, top))
+        else:
+            log_q = said.teacher.logprobs(part)
         loss = divergence(log_p, log_q, self.beta)
         with torch.no_grad():
             kl = loss.detach() if self.beta == 1.0 else reverse_kl(log_p, log_q)

@@ -26,17 +26,19 @@ class Recipe:
     group: int = 1
     epochs: int = 1
     dft: bool = False
+    anchor: float = 0.0
     data: str = "none"  # what the off-policy part is: "documents", "conversations" or "teacher" (its own rollouts)
 
     @property
     def needs_teacher(self) -> bool:
-        return self.share > 0 and (self.estimator != "labels" or self.data == "teacher")
+        return self.share > 0 and (self.estimator != "labels" or self.data == "teacher" or self.anchor > 0)
 
 
 RECIPES: dict[str, Recipe] = {
     "midtrain": Recipe("documents, every token", 0, 1, "labels", data="documents"),
     "sft": Recipe("conversations, the assistant's tokens", 0, 1, "labels", data="conversations"),
     "dft": Recipe("SFT weighted by the student's own probability", 0, 1, "labels", data="conversations", dft=True),
+    "sft-anchored": Recipe("SFT held near the frozen base", 0, 1, "labels", data="conversations", anchor=0.1),
     "offpolicy": Recipe("what the teacher writes, as labels", 0, 1, "labels", data="teacher"),
     "offpolicy-kl": Recipe("what the teacher writes, forward KL", 0, 1, "full", beta=0.0, data="teacher"),
     "opd": Recipe("the student's rollouts, exact reverse KL to the teacher", 1, 1, "full"),
@@ -62,7 +64,7 @@ def signal_of(
         if reward is None:
             raise RecoverError("this recipe learns from a reward: give a function that scores a reply")
         return Blend(reward, teacher if recipe.share > 0 else None, recipe.share)
-    if recipe.estimator == "labels":
+    if recipe.estimator == "labels" and recipe.anchor == 0:
         return Labels()
     if teacher is None:
         raise RecoverError("this recipe learns from a teacher: name one with --teacher")
@@ -71,7 +73,7 @@ def signal_of(
 
 def objective_of(recipe: Recipe) -> Objective:
     if recipe.estimator == "labels":
-        return CrossEntropy(dft=recipe.dft)
+        return CrossEntropy(dft=recipe.dft, anchor=recipe.anchor)
     if recipe.estimator == "full":
         return Divergence(recipe.beta)
     return SampledGradient(epochs=recipe.epochs)

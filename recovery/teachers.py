@@ -29,6 +29,10 @@ class Distribution:
     def logprobs(self, part: slice) -> Tensor:
         return torch.log_softmax(self.head.logits(self.hidden[part]), dim=-1)
 
+    def logprobs_of(self, part: slice, tokens: Tensor) -> Tensor:
+        """Of some tokens a state [positions, k]: all that a teacher who is asked over a network need tell."""
+        return self.logprobs(part).gather(-1, tokens)
+
 
 class Teacher(Protocol):
     @property

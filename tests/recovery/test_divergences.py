@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.divergences import divergence, entropy, forward_kl, reverse_kl
+from recovery.divergences import divergence, entropy, forward_kl, reverse_kl, with_tail
 
 
 def logs(*probabilities: float) -> torch.Tensor:
@@ -72,3 +72,17 @@ def test_every_divergence_equals_the_sum_written_out(a: list[float], b: list[flo
     assert float(divergence(logs(*p), logs(*q), beta)) == pytest.approx(naive(p, q, beta), abs=1e-12)
     assert float(divergence(logs(*p), logs(*q), beta)) >= -1e-12
     assert float(divergence(logs(*p), logs(*p), beta)) == pytest.approx(0, abs=1e-12)
+
+
+@given(weights, weights, st.integers(1, 7), st.sampled_from([0.0, 0.5, 1.0]))
+def test_coarsening_to_some_tokens_and_a_tail_never_adds_divergence(
+    a: list[float], b: list[float], k: int, beta: float
+) -> None:
+    n = min(len(a), len(b))
+    p, q = logs(*[x / sum(a[:n]) for x in a[:n]]), logs(*[x / sum(b[:n]) for x in b[:n]])
+    top = p.topk(min(k, n)).indices
+    coarse = divergence(with_tail(p[top]), with_tail(q[top]), beta)
+    assert float(with_tail(p[top]).exp().sum()) == pytest.approx(1)
+    assert float(coarse) <= float(divergence(p, q, beta)) + 1e-9
+    if k >= n:
+        assert float(coarse) == pytest.approx(float(divergence(p, q, beta)), abs=1e-9)

@@ -31,7 +31,16 @@ def problem(n: int, seed: int) -> tuple[torch.Tensor, Head, Said, torch.Tensor]:
 
 @pytest.mark.parametrize(
     "objective",
-    [CrossEntropy(), CrossEntropy(dft=True), Divergence(1.0), Divergence(0.0), Divergence(0.3), SampledGradient()],
+    [
+        CrossEntropy(),
+        CrossEntropy(dft=True),
+        Divergence(1.0),
+        Divergence(0.0),
+        Divergence(0.3),
+        Divergence(1.0, top_k=4),
+        CrossEntropy(anchor=0.5),
+        SampledGradient(),
+    ],
     ids=str,
 )
 @settings(deadline=None, max_examples=15)

@@ -1,0 +1,53 @@
+"""The whole state of a run on disk, so that it goes on after any end, the violent one included.
+
+Two files in a folder that is written aside and renamed: what is there is whole. The weights are those that learn, the
+rest is the optimiser and the count of steps; a draw depends on nothing else (`recovery.states`).
+"""
+
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from recovery.errors import RecoverError
+from recovery.students import Student
+from recovery.train import TrainState
+
+WEIGHTS, STATE = "learning.safetensors", "state.pt"
+
+
+def save_progress(folder: Path, student: Student, state: TrainState) -> None:
+    aside, before = folder.with_name(folder.name + ".partial"), folder.with_name(folder.name + ".before")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    learning = {n: p.detach().contiguous() for n, p in student.model.named_parameters() if p.requires_grad}
+    save_file(learning, aside / WEIGHTS)
+    state.save(aside / STATE)
+    if folder.exists():  # a folder cannot be replaced in one step: there is a whole one under one name or the other
+        shutil.rmtree(before, ignore_errors=True)
+        folder.rename(before)
+    aside.rename(folder)
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def load_progress(folder: Path, student: Student, state: TrainState) -> bool:
+    """Bring student and state to where the run stood; False where nothing was saved yet."""
+    found = next((f for f in (folder, folder.with_name(folder.name + ".before")) if (f / STATE).is_file()), None)
+    if found is None:
+        return False
+    learning = {n: p for n, p in student.model.named_parameters() if p.requires_grad}
+    saved = load_file(found / WEIGHTS)
+    if {n: t.shape for n, t in saved.items()} != {n: p.shape for n, p in learning.items()}:
+        raise RecoverError(f"{found} was saved by a run with other weights than this one trains; start it anew")
+    with torch.no_grad():
+        for name, parameter in learning.items():
+            parameter.copy_(saved[name])
+    state.load(found / STATE)
+    student.updates = state.step
+    return True
+
+
+def discard_progress(folder: Path) -> None:
+    for name in (folder.name, folder.name + ".before", folder.name + ".partial"):
+        shutil.rmtree(folder.with_name(name), ignore_errors=True)
