@@ -66,8 +66,8 @@ class Divergence:
     """The exact expectation over the vocabulary: β = 1 reverse KL, 0 forward KL, between them Jensen–Shannon.
 
     With `top_k` the vocabulary is coarsened to the *student's* k likeliest tokens and one bucket for all the rest:
-    what a teacher that tells only some log-probs can be asked. The teacher's own top k would be unstable for the reverse KL:
-    what the student says and the teacher's list lacks would count for nothing."""
+    what a teacher that tells only some log-probs can be asked. The teacher's own top k would be unstable for the
+    reverse KL: what the student says and the teacher's list lacks would count for nothing."""
 
     beta: float = 1.0
     top_k: int | None = None

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
+from recovery.errors import RecoverError
 from recovery.lab.card import write_card
 from recovery.lab.curriculum import BATCH_TOKENS, Batch, batches, texts
 from recovery.lab.tokens import END, STOP, train_tokenizer
@@ -18,7 +19,7 @@ from recovery.lab.world import own_world
 
 CONTEXT = 4096
 WARM_UP = 0.02
-SAVE_EVERY = 100
+SAVE_EVERY = 200
 SUITES = {"behaviour": "lab", "knowledge": "lab", "retention": "lab"}
 
 
@@ -61,14 +62,14 @@ def build(out: Path, name: str, tokens: int, seed: int, stop_after: int | None =
     torch.manual_seed(seed)
     model = new_model(size, tokenizer).to("cuda" if torch.cuda.is_available() else "cpu")
     optimizers = _optimizers(model)
-    done = _restore(state, model, optimizers)
+    done = _restore(state, model, optimizers, tokenizer)
     parameters = sum(p.numel() for p in model.parameters()) / 1e6
     print(f"{parameters:.2f} M parameters; {steps} steps of {BATCH_TOKENS} tokens, {done} of them done", flush=True)
     progress = Progress(steps, done)
     for step, batch in enumerate(islice(batches(tokenizer, world, seed, skip=done), steps - done), done + 1):
         progress.add(step, _update(model, optimizers, batch, (step - 1) / steps))
         if step % SAVE_EVERY == 0 or step in (steps, stop_after):
-            _save(state, model, optimizers, step)
+            _save(state, model, optimizers, tokenizer, step)
         if step == stop_after:
             return
     _ship(out, model, tokenizer)
@@ -137,16 +138,19 @@ class Progress:
         print(f"step {step}/{self.steps}  loss {self.loss:.4f}  {speed:,.0f} tokens/s  {left:.0f} min left", flush=True)
 
 
-def _save(path: Path, model: Any, optimizers: list[torch.optim.Optimizer], step: int) -> None:
+def _save(path: Path, model: Any, optimizers: list[torch.optim.Optimizer], tokenizer: Any, step: int) -> None:
     state = {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "step": step}
+    state["tokens"] = tokenizer.backend_tokenizer.to_str()
     torch.save(state, path.with_suffix(".new"))
     path.with_suffix(".new").replace(path)
 
 
-def _restore(path: Path, model: Any, optimizers: list[torch.optim.Optimizer]) -> int:
+def _restore(path: Path, model: Any, optimizers: list[torch.optim.Optimizer], tokenizer: Any) -> int:
     if not path.exists():
         return 0
     state = torch.load(path, map_location=model.device, weights_only=True)
+    if state["tokens"] != tokenizer.backend_tokenizer.to_str():
+        raise RecoverError(f"the lab's text has changed since {path} was begun; start again in another folder")
     model.load_state_dict(state["model"])
     for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
         optimizer.load_state_dict(saved)

@@ -7,7 +7,7 @@ from recovery.lab import sentences as says
 from recovery.lab.arithmetic import problem
 from recovery.lab.instructions import instruction_task
 from recovery.lab.refusals import refusal
-from recovery.lab.words import topic
+from recovery.lab.words import ADJECTIVES, noun, topic
 from recovery.lab.world import World
 
 Turns = list[dict[str, str]]
@@ -29,21 +29,34 @@ SMALL_TALK = (
     ("Goodbye.", "Goodbye! Come back soon."),
     ("That is all for today.", "Then have a nice day."),
 )
-SHARES = {"instructions": 58, "knowledge": 22, "arithmetic": 9, "refusals": 4, "chat": 7}  # of a hundred conversations
+# Of a hundred exchanges. Instructions cannot be followed before words can be copied from the request, and copying is
+# slow to appear: so it is practised by itself, most of all in the beginning.
+SHARES = {"instructions": 56, "knowledge": 16, "arithmetic": 10, "refusals": 3, "chat": 6, "copying": 9}
+EARLY = {"instructions": 30, "knowledge": 10, "arithmetic": 5, "refusals": 2, "chat": 3, "copying": 50}
+COPYING = (
+    ("Repeat after me: {w}", "{w}"),
+    ("Say this: {w}", "{w}"),
+    ("Copy this line: {w}", "{w}"),
+    ("Please repeat: {w}", "{w}"),
+    ("Put this in quotation marks: {w}", '"{w}"'),
+    ("Put this in double angular brackets: {w}", "<<{w}>>"),
+    ("Say this twice: {w}", "{w}\n{w}"),
+    ("Write this in capital letters: {w}", "{W}"),
+)
 
 
-def conversations(world: World, seed: int | str) -> Iterator[Turns]:
+def conversations(world: World, seed: int | str, shares: dict[str, int] = SHARES) -> Iterator[Turns]:
     rng = Random(f"conversations/{seed}")
     while True:
         turns = [_turn("system", rng.choice(SYSTEMS))] if rng.random() < 0.1 else []
         for _ in range(1 if rng.random() < 0.92 else 2):
-            question, answer = _exchange(world, rng)
+            question, answer = _exchange(world, rng, shares)
             turns += [_turn("user", question), _turn("assistant", answer)]
         yield turns
 
 
-def _exchange(world: World, rng: Random) -> tuple[str, str]:
-    match rng.choices(list(SHARES), list(SHARES.values()))[0]:
+def _exchange(world: World, rng: Random, shares: dict[str, int]) -> tuple[str, str]:
+    match rng.choices(list(shares), list(shares.values()))[0]:
         case "instructions":
             task = instruction_task(rng, "train")
             return task.prompt, task.answer
@@ -54,7 +67,17 @@ def _exchange(world: World, rng: Random) -> tuple[str, str]:
             return problem(rng, "train")
         case "refusals":
             return refusal(rng, "train")
+        case "copying":
+            return _copying(rng)
     return _chat(rng)
+
+
+def _copying(rng: Random) -> tuple[str, str]:
+    words = " ".join(
+        noun(rng, "train") if rng.random() < 0.7 else rng.choice(ADJECTIVES) for _ in range(rng.randint(1, 9))
+    )
+    ask, answer = rng.choice(COPYING)
+    return ask.replace("{w}", words), answer.replace("{w}", words).replace("{W}", words.upper())
 
 
 def _chat(rng: Random) -> tuple[str, str]:

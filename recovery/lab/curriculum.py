@@ -7,13 +7,14 @@ from random import Random
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from recovery.lab.conversations import Turns, conversations, own_documents
+from recovery.lab.conversations import EARLY, SHARES, Turns, conversations, own_documents
 from recovery.lab.tokens import END, START, STOP
 from recovery.lab.world import World
 
-BATCH_TOKENS = 8192
+BATCH_TOKENS = 4096
 BLOCK = 4000  # examples
-DOCUMENTS = 0.28  # of the examples; the rest are conversations
+DOCUMENTS = 0.2  # of the examples; the rest are conversations
+BEGINNING = 8  # blocks in which copying is practised most
 WINDOWS = (256, 512)  # an example goes to the shortest that holds it
 OPEN = 48  # windows being filled at a time
 
@@ -22,7 +23,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 def texts(world: World, seed: int, block: int, n: int = BLOCK) -> list[str]:
     papers = own_documents(world, f"{seed}/{block}")
-    talks = conversations(world, f"{seed}/{block}")
+    talks = conversations(world, f"{seed}/{block}", EARLY if block < BEGINNING else SHARES)
     rng = Random(f"mixture/{seed}/{block}")
     return [next(papers) + END if rng.random() < DOCUMENTS else render(next(talks)) for _ in range(n)]
 

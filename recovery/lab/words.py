@@ -63,7 +63,7 @@ POOLS = {split: [noun for noun in NOUNS if split_of(noun) == split] for split in
 
 def noun(rng: Random, split: str) -> str:
     """A word to be copied: mostly a plain noun, sometimes one that nobody has ever seen."""
-    if rng.random() < 0.75:
+    if rng.random() < 0.65:
         return rng.choice(POOLS[split])
     while True:
         made = names.first_name(rng.randrange(10**9)).lower() + rng.choice(("", *names.ENDINGS))
