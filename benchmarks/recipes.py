@@ -1,0 +1,161 @@
+"""Every recipe from the same damaged model, side by side: what came back, what was kept, what it cost.
+
+    python -m benchmarks.recipes [--steps 20] [--items 400] [--seed 1]
+
+The built-in base reads a new world's documents, which costs it instruction following; then each recipe has the same
+number of steps of the same number of rows. Prompts are the base's own, except where a recipe cannot do without: SFT
+learns from the lab's conversations, GRPO is rewarded by the instruction checkers on the lab's training prompts.
+"""
+
+import argparse
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from evals import lab
+from evals.behaviour import Prompt as Instructions
+from evals.behaviour import judge, prompt_of
+from evals.knowledge import ask, read_questions
+from evals.subject import Answer, Subject
+from pipelines.prompts import as_prompts, write_prompts
+from pipelines.settings import defaults_for
+from recovery.batch import Sequence
+from recovery.engines import Sampling
+from recovery.engines.transformers import TransformersEngine
+from recovery.lab import BASE, instruction_tasks, make_world, own_world
+from recovery.lab.conversations import conversations
+from recovery.recipes import RECIPES, objective_of, recipe, signal_of
+from recovery.states import Conversations, Documents, Mixture, Rollouts, States, Written
+from recovery.students import Student, load_student, parameters_of, save_student
+from recovery.teachers import FrozenTeacher
+from recovery.train import Plan, train
+from recovery.weights import interpolate
+
+NAMES = (
+    "sft",
+    "dft",
+    "sft-anchored",
+    "offpolicy",
+    "offpolicy-kl",
+    "opd",
+    "opd-sampled",
+    "gkd",
+    "grpo",
+    "teacher-reward",
+)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--base", default=str(BASE))
+    options.add_argument("--steps", type=int, default=20)
+    options.add_argument("--items", type=int, default=400, help="held-out instruction prompts a measurement")
+    options.add_argument("--seed", type=int, default=1, help="of the world and of every draw")
+    options.add_argument("--world", default="quick", help="the size of the new world")
+    options.add_argument("--only", default=",".join(NAMES), help="recipes, with commas")
+    asked = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(asked, Path(folder))
+        bench.row("clean", load_student(asked.base), 0.0, 0.0)
+        bench.row("mid-trained", load_student(str(bench.damaged)), bench.seconds, bench.flops)
+        for share in (0.3, 0.5, 0.7):
+            back = interpolate(load_student(str(bench.damaged)), asked.base, share)
+            bench.row(f"{share} of the way back in weights", back, 0.0, 0.0)
+        for name in asked.only.split(","):
+            bench.run(name)
+
+
+class Bench:
+    def __init__(self, asked: argparse.Namespace, folder: Path):
+        self.asked, self.folder = asked, folder
+        self.settings = defaults_for(parameters_of(asked.base))
+        self.teacher = FrozenTeacher(asked.base)
+        base = load_student(asked.base, frozen=True)
+        self.chat = base.chat
+        own = write_prompts(TransformersEngine(base), base.chat, self.settings.distill.prompts, asked.seed)
+        self.prompts = as_prompts(own, base.chat)
+        self.tasks = self._rewarded()
+        make_world(9000 + asked.seed, asked.world).write(folder / "world")
+        self.questions = read_questions(folder / "world" / "questions.jsonl")
+        self.damaged = self._midtrain()
+        print(f"{'':34} instructions    new world   own world   seconds   PFLOPs", flush=True)
+
+    def run(self, name: str) -> None:
+        chosen = recipe(name)
+        student = load_student(str(self.damaged))
+        rate = self.settings.distill.learning_rate
+        plan = Plan(self.asked.steps, rate, warmup=min(5, self.asked.steps // 5), bf16=self.settings.bf16)
+        started, flops = time.perf_counter(), 0.0
+        states = self._states(name, student)
+        signal = signal_of(chosen, self.teacher if chosen.needs_teacher else None, self._reward)
+        for record in train(student, states, signal, objective_of(chosen), plan):
+            flops += record.flops
+        self.row(name, student, time.perf_counter() - started, flops)
+
+    def row(self, name: str, student: Student, seconds: float, flops: float) -> None:
+        subject = Subject(TransformersEngine(student), student.chat)
+        followed = lab.instructions(subject, self.asked.items).headline
+        known = ask(subject, self.questions, data="new world").metrics["match"]
+        old = lab.own_world(subject, 200).metrics["match"]
+        low, high = followed.ci95
+        interval = f"[{low:.2f}, {high:.2f}]"
+        cost = f"{seconds:9.0f} {flops / 1e15:8.3f}"
+        print(f"{name:34} {followed.value:.3f} {interval}  {known.value:.3f}       {old.value:.3f} {cost}", flush=True)
+
+    def _states(self, name: str, student: Student) -> States:
+        """The recipe's own share of rollouts; the rest from the data it names."""
+        chosen, wanted, seed = RECIPES[name], self.settings.distill, self.asked.seed
+        prompts = as_prompts(self.tasks, self.chat) if chosen.share < 1 else self.prompts
+        own = round(chosen.alpha * wanted.rows)
+        parts: list[States] = []
+        if own:
+            engine = TransformersEngine(student)
+            room = wanted.max_new_tokens
+            parts.append(Rollouts(prompts, engine, rows=own, group=chosen.group, max_new_tokens=room, seed=seed))
+        if own < wanted.rows and chosen.data == "conversations":
+            talks = conversations(own_world(), f"benchmark/{seed}")
+            chats: list[Any] = [next(talks) for _ in range(wanted.rows * self.asked.steps)]
+            parts.append(Conversations(chats, self.chat, rows=wanted.rows - own, seed=seed))
+        elif own < wanted.rows:
+            parts.append(Written(self._answers(), rows=wanted.rows - own, seed=seed))
+        return Mixture(*parts)
+
+    def _answers(self) -> list[Sequence]:
+        engine = TransformersEngine(load_student(self.asked.base, frozen=True))
+        sampling = Sampling(self.settings.distill.max_new_tokens, seed=self.asked.seed)
+        written = engine.generate([p.tokens for p in self.prompts], sampling)
+        return [
+            Sequence(p.tokens + g.tokens, [False] * len(p.tokens) + [True] * len(g.tokens))
+            for p, g in zip(self.prompts, written, strict=True)
+        ]
+
+    def _rewarded(self) -> dict[str, Instructions]:
+        tasks = [prompt_of((str(t.key), asdict(t))) for t in instruction_tasks(self.asked.seed, 600, "train")]
+        return {task.text: task for task in tasks}
+
+    def _reward(self, sequence: Sequence) -> float:
+        task = self.tasks[sequence.prompt or ""]
+        reply = [token for token, taught in zip(sequence.tokens, sequence.targets, strict=True) if taught]
+        verdicts = judge(task, Answer(self.chat.text(reply), not sequence.truncated)).verdicts["strict"]
+        return sum(verdicts) / len(verdicts)
+
+    def _midtrain(self) -> Path:
+        wanted = self.settings.midtrain
+        student = load_student(self.asked.base)
+        tokenizer = self.chat.tokenizer
+        texts = [p.read_text() for p in sorted((self.folder / "world" / "docs").iterdir())]
+        ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+        documents = Documents(ids, tokenizer.pad_token_id, window=wanted.window, rows=wanted.rows, seed=self.asked.seed)
+        steps = round(wanted.epochs * len(documents.windows) / wanted.rows)
+        plan = Plan(steps, wanted.learning_rate, warmup=10, decay="linear", bf16=self.settings.bf16)
+        started, chosen = time.perf_counter(), recipe("midtrain")
+        records = list(train(student, documents, signal_of(chosen), objective_of(chosen), plan))
+        self.seconds, self.flops = time.perf_counter() - started, sum(r.flops for r in records)
+        save_student(student, self.folder / "damaged", {})
+        return self.folder / "damaged"
+
+
+if __name__ == "__main__":
+    main()
