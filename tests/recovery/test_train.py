@@ -82,11 +82,15 @@ def test_the_sampled_estimator_agrees_with_the_exact_gradient(tmp_path: Path) ->
     estimates = torch.stack(sampled).double()
     mean, error = estimates.mean(0), estimates.std(0) / draws**0.5
     assert float(error.norm() / exact[0].norm()) < 0.05
-    moved = error > 1e-9
-    z = ((mean - exact[0]) / error)[moved]
-    assert float(z.abs().max()) < 5.5  # thousands of coordinates: the largest of that many normals
+    # Along a few directions chosen beforehand no |z| may pass 4. Coordinate by coordinate one would: of the 20,000
+    # here, 1.3 are expected to by chance alone; so those are held to the spread that chance gives them together.
+    directions = torch.randn(16, mean.numel(), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    along = estimates @ directions.T
+    z = (along.mean(0) - directions @ exact[0].double()) / (along.std(0) / draws**0.5)
+    assert float(z.abs().max()) < 4
+    each = ((mean - exact[0]) / error)[error > 1e-9]
     # All coordinates follow from one state's few likely tokens: over many seeds this lies between 0.7 and 1.3.
-    assert float(z.square().mean()) == pytest.approx(1, abs=0.5)
+    assert float(each.square().mean()) == pytest.approx(1, abs=0.5)
 
 
 def test_reward_alone_is_reinforce_with_a_baseline(tmp_path: Path) -> None:

@@ -1,0 +1,52 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from recovery.errors import RecoverError
+from recovery.students import describe, load_student, parameters_of, save_student
+from tests.models import save_tiny, tiny_student
+
+
+def test_a_checkpoint_is_whole_and_comes_back_as_it_was(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path / "model")
+    save_student(student, tmp_path / "saved", {"run": 3})
+    assert not list(tmp_path.glob("*.partial"))
+    assert describe(tmp_path / "saved")["run"] == 3
+    assert describe(tmp_path / "saved")["kind"] == "full"
+    again = load_student(str(tmp_path / "saved"))
+    ours, theirs = student.model.state_dict(), again.model.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert again.chat.eos_ids == student.chat.eos_ids
+    assert again.chat.prompt("hi") == student.chat.prompt("hi")
+
+
+def test_pickled_weights_are_refused(tmp_path: Path) -> None:
+    save_tiny(tmp_path)
+    torch.save({}, tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(RecoverError, match="run code"):
+        load_student(str(tmp_path))
+
+
+def test_a_model_that_brings_its_own_code_is_refused(tmp_path: Path) -> None:
+    save_tiny(tmp_path)
+    config = (tmp_path / "config.json").read_text()
+    config = config.replace('"model_type": "qwen3"', '"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine"}')
+    (tmp_path / "config.json").write_text(config)
+    (tmp_path / "mine.py").write_text("raise SystemExit('ran')")
+    with pytest.raises(RecoverError, match="cannot load a model"):
+        load_student(str(tmp_path))
+
+
+def test_a_folder_without_a_model_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    for load in (load_student, parameters_of):
+        with pytest.raises(RecoverError, match="cannot load a model"):
+            load(str(tmp_path))
+
+
+def test_parameters_are_counted_without_reading_weights(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    assert parameters_of(str(tmp_path)) == student.parameters
