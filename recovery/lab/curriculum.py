@@ -21,11 +21,11 @@ OPEN = 48  # windows being filled at a time
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-def texts(world: World, seed: int, block: int, n: int = BLOCK) -> list[str]:
+def texts(world: World, seed: int, block: int, n: int | None = None) -> list[str]:
     papers = own_documents(world, f"{seed}/{block}")
     talks = conversations(world, f"{seed}/{block}", EARLY if block < BEGINNING else SHARES)
     rng = Random(f"mixture/{seed}/{block}")
-    return [next(papers) + END if rng.random() < DOCUMENTS else render(next(talks)) for _ in range(n)]
+    return [next(papers) + END if rng.random() < DOCUMENTS else render(next(talks)) for _ in range(n or BLOCK)]
 
 
 def render(turns: Turns) -> str:
