@@ -57,7 +57,7 @@ def problem(rng: Random, split: str) -> tuple[str, str]:
 def _numbers(rng: Random, signs: str) -> tuple[int, int, int]:
     if signs[0] == "*":
         return rng.randint(2, 9), rng.randint(2, 9), rng.randint(1, 9) if signs[1:] else 0
-    a, b = rng.randint(3, 50), rng.randint(2, 30)
+    a, b = rng.randint(3, 30), rng.randint(2, 20)
     if signs[0] == "-":
         a, b = max(a, b) + 1, min(a, b)
     return (

@@ -5,9 +5,10 @@ from random import Random
 
 from recovery.lab import sentences as says
 from recovery.lab.arithmetic import problem
+from recovery.lab.drafts import Draft
 from recovery.lab.instructions import instruction_task
 from recovery.lab.refusals import refusal
-from recovery.lab.words import ADJECTIVES, noun, topic
+from recovery.lab.words import ADJECTIVES, noun
 from recovery.lab.world import World
 
 Turns = list[dict[str, str]]
@@ -31,7 +32,7 @@ SMALL_TALK = (
 )
 # Of a hundred exchanges. Instructions cannot be followed before words can be copied from the request, and copying is
 # slow to appear: so it is practised by itself, most of all in the beginning.
-SHARES = {"instructions": 56, "knowledge": 16, "arithmetic": 10, "refusals": 3, "chat": 6, "copying": 9}
+SHARES = {"instructions": 58, "knowledge": 14, "arithmetic": 13, "refusals": 3, "chat": 5, "copying": 7}
 EARLY = {"instructions": 30, "knowledge": 10, "arithmetic": 5, "refusals": 2, "chat": 3, "copying": 50}
 COPYING = (
     ("Repeat after me: {w}", "{w}"),
@@ -83,14 +84,10 @@ def _copying(rng: Random) -> tuple[str, str]:
 def _chat(rng: Random) -> tuple[str, str]:
     if rng.random() < 0.4:
         return rng.choice(SMALL_TALK)
-    about, genre = topic(rng, "train"), rng.choice(list(says.GENRES))
-    told = rng.sample(says.GENERAL, rng.randint(1, 3))
-    return (
-        rng.choice((*says.ASKS, "Tell me about {t}.", "What do you think of {t}?"))
-        .replace("{g}", genre)
-        .replace("{t}", about),
-        " ".join([says.GENRES[genre], *told]).replace("{t}", about),
-    )
+    draft = Draft.new(rng, "train")
+    draft.count = rng.randint(2, 4)
+    ask = rng.choice((*says.ASKS, "Tell me about {t}.", "What do you think of {t}?"))
+    return ask.replace("{g}", draft.genre).replace("{t}", draft.topic), draft.write()
 
 
 def _turn(role: str, content: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from recovery.lab.sentences import GENERAL, GENRES, LANGUAGES, WITH_WORD
 from recovery.lab.words import nouns, topic
 
 Texts = list[str]
+SKIPPED = 0.15  # of the sentences that could come next
 
 
 @dataclass
@@ -61,6 +62,15 @@ class Draft:
         first = self.first_word[1] if self.first_word else ""
         return " ".join([self.topic, *self.inserts, first, self.title, self.postscript, self.end])
 
+    def bank(self) -> tuple[str, ...]:
+        """What there is to say, in the order of saying it: every genre starts somewhere else and goes round.
+
+        An order, even with gaps, is what keeps a small model from saying the same thing again and again."""
+        if self.language:
+            return LANGUAGES[self.language][1:]
+        start = list(GENRES).index(self.genre) * len(GENERAL) // len(GENRES)
+        return GENERAL[start:] + GENERAL[:start]
+
     def write(self) -> str:
         body = self._lay_out(self._sentences())
         if self.title:
@@ -76,25 +86,17 @@ class Draft:
         return f"{self.repeat}\n{body}" if self.repeat else body
 
     def _sentences(self) -> Texts:
-        bank = LANGUAGES[self.language][1:] if self.language else GENERAL
-        pool = [s for s in self._allowed(bank) if s not in self.inserts]
-        self.rng.shuffle(pool)
+        pool = iter([s for s in self._allowed(self.bank()) if self.language or self.rng.random() > SKIPPED])
         wanted = max(self.count or 2 * (self.parts == 1), self.parts * self.per_part)
         opening = [] if self.language or self.layout == "paragraphs" else self._allowed([GENRES[self.genre]])
         chosen = opening + self.inserts
-        while pool and (len(chosen) < wanted or len(" ".join(chosen).split()) < self.min_words):
-            chosen.append(pool.pop())
-        rest = chosen[len(opening) :]
-        self.rng.shuffle(rest)
-        return self._highlighted(opening + rest)
+        while len(chosen) < wanted or len(" ".join(chosen).split()) < self.min_words:
+            chosen.append(next(pool))
+        return [_mark(s) if i < self.highlights else s for i, s in enumerate(chosen)]
 
     def _allowed(self, sentences: Texts | tuple[str, ...]) -> Texts:
         filled = [sentence.replace("{t}", self.topic) for sentence in sentences]
         return [s for s in filled if not any(re.search(pattern, s) for pattern in self.avoid)]
-
-    def _highlighted(self, sentences: Texts) -> Texts:
-        marked = set(self.rng.sample(range(len(sentences)), min(self.highlights, len(sentences))))
-        return [_mark(s) if i in marked else s for i, s in enumerate(sentences)]
 
     def _lay_out(self, sentences: Texts) -> str:
         parts = [" ".join(part) for part in _deal(sentences, self.parts)]

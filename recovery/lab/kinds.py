@@ -26,10 +26,14 @@ END_PHRASES = (
     "Let the {n} decide.",
 )
 WORD_COUNTS = (20, 30, 40, 50, 60, 80, 100, 120, 150, 200)
-COMMON = sorted(
-    {word for text in says.GENERAL for word in re.findall(r"[a-z]{4,}", text.lower().replace("{t}", ""))}
-    - {"there", "their", "that", "what", "with", "than", "them", "those", "from", "into", "this", "will"}
-)
+LITTLE = {"there", "their", "that", "what", "with", "than", "them", "those", "from", "into", "this", "will"}
+
+
+def _common(texts: tuple[str, ...]) -> list[str]:
+    return sorted({word for text in texts for word in re.findall(r"[a-z]{4,}", text.lower())} - LITTLE)
+
+
+COMMON = _common(says.GENERAL)
 
 
 def bullets(draft: Draft) -> Kwargs:
@@ -71,7 +75,7 @@ def constrained(draft: Draft) -> Kwargs:
 
 def language(draft: Draft) -> Kwargs:
     draft.language = draft.rng.choice(list(says.LANGUAGES))
-    draft.count = draft.rng.randint(2, 4) if draft.layout == "plain" else 0
+    draft.per_part, draft.count = 1, draft.rng.randint(2, 4) if draft.layout == "plain" else 0
     return {"language": draft.language}
 
 
@@ -149,7 +153,8 @@ def letter_frequency(draft: Draft) -> Kwargs:
 
 def forbidden_words(draft: Draft) -> Kwargs:
     fixed = draft.fixed().lower()
-    words = [word for word in COMMON if not re.search(rf"\b{word}\b", fixed)]
+    near = _common(draft.bank()[:7]) if draft.rng.random() < 0.6 else COMMON  # words it would have used
+    words = [word for word in near if not re.search(rf"\b{word}\b", fixed)]
     words = draft.rng.sample(words, draft.rng.randint(1, 3))
     draft.avoid += [rf"(?i)\b{word}\b" for word in words]
     return {"forbidden_words": words}
@@ -179,7 +184,7 @@ def number_words(draft: Draft) -> Kwargs:
 
 
 def upper_case(draft: Draft) -> Kwargs:
-    draft.case, draft.min_words = "upper", max(draft.min_words, 36)  # shorter, and no reader is sure it is English
+    draft.case, draft.min_words = "upper", max(draft.min_words, 44)  # shorter, and no reader is sure it is English
     return {}
 
 

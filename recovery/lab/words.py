@@ -62,13 +62,23 @@ POOLS = {split: [noun for noun in NOUNS if split_of(noun) == split] for split in
 
 
 def noun(rng: Random, split: str) -> str:
-    """A word to be copied: mostly a plain noun, sometimes one that nobody has ever seen."""
-    if rng.random() < 0.65:
+    """A word to be copied: a plain noun, or one that nobody has ever seen, since copying must not be guessing."""
+    if rng.random() < 0.55:
         return rng.choice(POOLS[split])
     while True:
-        made = names.first_name(rng.randrange(10**9)).lower() + rng.choice(("", *names.ENDINGS))
+        made = _syllables(rng) if rng.random() < 0.4 else _blend(rng)
         if split_of(made) == split:
             return made
+
+
+def _syllables(rng: Random) -> str:
+    return names.first_name(rng.randrange(10**9)).lower() + rng.choice(("", *names.ENDINGS))
+
+
+def _blend(rng: Random) -> str:
+    """The beginning of one noun, the end of another: "lantow", "feaket"."""
+    start, end = rng.sample(POOLS["train"], 2)
+    return start[: rng.randint(2, max(2, len(start) - 2))] + end[-rng.randint(2, max(2, len(end) - 2)) :]
 
 
 def nouns(rng: Random, split: str, n: int) -> list[str]:
