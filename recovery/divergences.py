@@ -1,15 +1,39 @@
 """How far apart two next-token distributions are, position by position: exact, over the whole vocabulary."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 
+class _ExpectedLogRatio(torch.autograd.Function):
+    """Σ p (log p − log q); a token with p = 0 adds nothing, whatever q says.
+
+    Autograd would keep twice as many tensors of [positions × vocabulary], which are what fills the memory."""
+
+    @staticmethod
+    def forward(ctx: Any, log_p: Tensor, log_q: Tensor) -> Tensor:
+        p = log_p.exp()
+        ratio = (log_p - log_q).masked_fill_(p == 0, 0.0)
+        ctx.save_for_backward(p, ratio)
+        return _dot(p, ratio)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        p, ratio = ctx.saved_tensors
+        up = upstream.unsqueeze(-1)
+        wants_p, wants_q = ctx.needs_input_grad
+        return torch.addcmul(p, p, ratio).mul_(up) if wants_p else None, p * -up if wants_q else None
+
+
 def _expected_log_ratio(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """Σ p (log p − log q); a token with p = 0 adds nothing, whatever q says."""
-    ratio = torch.where(log_p == -math.inf, 0.0, log_p - log_q)
-    return (log_p.exp() * ratio).sum(-1)
+    return _ExpectedLogRatio.apply(log_p, log_q)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Σ a b over the last dimension, without holding the products."""
+    return (a.unsqueeze(-2) @ b.unsqueeze(-1)).squeeze(-1).squeeze(-1)
 
 
 def reverse_kl(student: Tensor, teacher: Tensor) -> Tensor:
@@ -37,7 +61,7 @@ def divergence(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
 
 
 def entropy(log_p: Tensor) -> Tensor:
-    return -(log_p.exp() * torch.where(log_p == -math.inf, 0.0, log_p)).sum(-1)
+    return -log_p.exp().mul_(log_p).nan_to_num_(0.0).sum(-1)  # 0 · −∞ is nothing
 
 
 def with_tail(log_p: Tensor) -> Tensor:
