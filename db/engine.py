@@ -27,7 +27,7 @@ def open_database(url: str | Path) -> Engine:
         migrate(alterations, str(shown))
         return _engine(address, foreign_keys=True)
     except (OSError, SQLAlchemyError) as error:
-        advice = "Check that it can be reached and written to, or name another with --db."
+        advice = "Check that it can be reached and written to, or name another with RECOVER_DB."
         raise RecordError(f"Cannot open the record at {shown}: {reason(error)}. {advice}") from error
 
 
@@ -59,7 +59,9 @@ def _address(url: str) -> URL:
     if backend in ("postgresql", "postgres"):
         return address.set(drivername="postgresql+psycopg")
     if backend != "sqlite":
-        raise RecordError(f"The record lives in SQLite or PostgreSQL, not in {backend!r}; name one of these with --db.")
+        raise RecordError(
+            f"The record lives in SQLite or PostgreSQL, not in {backend!r}; name one of these with RECOVER_DB."
+        )
     if address.database in (None, "", ":memory:"):
         raise RecordError("The record needs a file, as several threads and processes share it: sqlite:///record.db.")
     return address

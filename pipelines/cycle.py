@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from db.views import Checkpoint
+from evals.behaviour import read_prompts
+from evals.knowledge import read_questions
 from evals.results import Result, headlines, main_result
 from pipelines.documents import Corpus
 from pipelines.gate import Verdict, judge
@@ -14,7 +16,13 @@ from pipelines.measuring import Measures, measure_checkpoint
 from pipelines.project import Project
 from pipelines.settings import Settings, defaults_for, differences, merged, read_toml
 from pipelines.stages import Say, Trained, distill, midtrain
-from recovery.students import parameters_of
+from recovery.errors import RecoverError
+from recovery.recipes import RECIPES, recipe
+from recovery.students import load_chat, parameters_of
+from recovery.teachers import check_same_language
+
+# What a command line can give all that it needs: the student's rollouts, or the teacher's, and a teacher to judge them.
+DISTILLING = [name for name, r in RECIPES.items() if r.share == 1 and r.data in ("none", "teacher")]
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,7 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "cycle": self.cycle,
+            "cycle": self.cycle or None,
             "clean": headlines(self.clean),
             "damaged": headlines(self.damaged),
             "recovered": headlines(self.recovered),
@@ -55,14 +63,38 @@ class Cycle:
     id: int = 0
     number: int = 0
 
+    def check(self, teacher: Checkpoint | None = None) -> "Cycle":
+        """Whatever can be refused is refused here, before anything is computed."""
+        if recipe(self.settings.midtrain.recipe).data != "documents":
+            raise RecoverError(
+                f"mid-training reads documents: {self.settings.midtrain.recipe!r} does not; use midtrain"
+            )
+        wanted = self.settings.distill
+        if wanted.recipe not in DISTILLING:
+            raise RecoverError(f"distillation has no recipe {wanted.recipe!r}; choose one of {', '.join(DISTILLING)}")
+        if wanted.rows % recipe(wanted.recipe).group:
+            raise RecoverError(
+                f"distill.rows = {wanted.rows} does not divide into groups of {recipe(wanted.recipe).group}"
+            )
+        if self.measures.questions is not None:
+            read_questions(self.measures.questions)
+        if self.measures.ifeval_data is not None:
+            read_prompts(self.measures.ifeval_data)
+        if teacher is not None:
+            check_same_language(load_chat(self.project.base), load_chat(teacher.path))
+        return self
+
     def open(self, corpus: Corpus) -> "Cycle":
-        documents = self.project.tracker.corpus(corpus.path, corpus.hash, corpus.files, 0)
+        path = corpus.path.resolve()
+        documents = self.project.tracker.corpus(path, corpus.hash, corpus.files, sum(map(len, corpus.texts)) // 4)
         self.id, self.number = self.project.tracker.open_cycle(self.project.id, documents)
         return self
 
     def run(self, corpus: Corpus, teacher: Checkpoint, prompts: list[str] | None) -> Outcome:
+        started = time.perf_counter()
         damaged = self.midtrain(corpus)
-        return self.recover(damaged.checkpoint, teacher, prompts)
+        outcome = self.recover(damaged.checkpoint, teacher, prompts)
+        return replace(outcome, seconds=time.perf_counter() - started)
 
     def remember_questions(self, damaged: Checkpoint) -> None:
         """Where none are given now, the questions that were given with the documents."""
@@ -123,9 +155,11 @@ def begin(
 
 
 def cycle_of(project: Project, checkpoint: Checkpoint) -> tuple[int, int]:
-    """The (id, number) of the cycle a checkpoint belongs to; zeros for a model from outside."""
+    """The (id, number) of the open cycle a checkpoint belongs to; zeros for a model from outside.
+
+    A cycle that was decided stays as it was decided: recovering its model once more is a run by itself."""
     found = next((c for c in project.reader.cycles(project.id) if c.number == checkpoint.cycle), None)
-    return (found.id, found.number) if found else (0, 0)
+    return (found.id, found.number) if found and found.status == "open" else (0, 0)
 
 
 def _user() -> str:

@@ -26,7 +26,7 @@ def run_demo(folder: Path, *, quick: bool, seed: int, say: Say) -> tuple[dict[st
         measures = Measures(questions=corpus_folder / "questions.jsonl", limit=200 if quick else 400)
         cycle = begin(folder, str(BASE), measures, {}, seed, say)
         corpus = read_corpus(corpus_folder / "docs")
-        outcomes.append(cycle.open(corpus).run(corpus, cycle.project.clean, None))
+        outcomes.append(cycle.check().open(corpus).run(corpus, cycle.project.clean, None))
     last = outcomes[-1]
     found = {
         "clean": outcomes[0].as_json()["clean"],

@@ -29,7 +29,9 @@ def read_corpus(path: Path) -> Corpus:
     if not path.exists():
         raise RecoverError(f"there is nothing at {path}; give --docs a folder or a file of documents")
     root = path.resolve()
-    files = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
+    inside = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
+    # Hidden folders (.git, .venv, .recover) are not what anyone means by their documents.
+    files = [p for p in inside if p == root or not any(part.startswith(".") for part in p.relative_to(root).parts)]
     corpus = Corpus(path, [], 0)
     seen: set[str] = set()
     for file in files:
@@ -37,7 +39,7 @@ def read_corpus(path: Path) -> Corpus:
         text = ""
         if not reason:
             try:
-                text = file.read_text(encoding="utf-8").strip()
+                text = file.read_text(encoding="utf-8-sig").strip()
                 reason = "" if text else "empty"
             except (OSError, UnicodeDecodeError) as error:
                 reason = f"unreadable: {error}"

@@ -30,7 +30,12 @@ class Project:
     def open(cls, folder: Path | None, base: str | None = None) -> "Project":
         """The nearest parent that has a record, else here. What a project was begun with stays its base."""
         root = folder or next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / HOME).is_dir()), Path.cwd())
-        wanted = base or os.environ.get("RECOVER_BASE") or read_toml(root).get("base")
+        written = read_toml(root).get("base")
+        if written is not None and not isinstance(written, str):
+            raise RecoverError(f"base in {root / 'recover.toml'} should be a folder or a hub id, not {written!r}")
+        if written and (root / written).exists():
+            written = str(root / written)  # a path in the file counts from the file
+        wanted = base or os.environ.get("RECOVER_BASE") or written
         project = cls(root.resolve(), _as_path(wanted or str(LAB_BASE)), wanted is None)
         known = project.reader.project(project.name)
         if known is not None:
@@ -80,8 +85,17 @@ class Project:
     def current(self) -> Checkpoint:
         return self.reader.current(self.id) or self.clean
 
+    @staticmethod
+    def is_begun(folder: Path | None) -> bool:
+        """Whether looking would find anything: a look must not begin a project."""
+        root = folder or Path.cwd()
+        places = [root] if folder else [root, *root.parents]
+        return bool(os.environ.get("RECOVER_DB")) or any((p / HOME / "recover.db").is_file() for p in places)
+
     def latest_midtrained(self) -> Checkpoint | None:
-        return self.reader.latest(self.id, "midtrained")
+        """What the open cycle waits to have recovered; a cycle that was decided is left alone."""
+        cycles = self.reader.cycles(self.id)
+        return cycles[-1].damaged.checkpoint if cycles and cycles[-1].status == "open" else None
 
     def checkpoint_folder(self, run: int) -> Path:
         return self.home / "checkpoints" / f"run-{run:04d}"

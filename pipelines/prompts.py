@@ -4,10 +4,10 @@ The base continues its own user turn: the ids its chat template prints before th
 data that the base was post-trained on.
 """
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from evals.jsonl import read_rows, text_field
 from recovery.chat import Chat
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
@@ -19,16 +19,16 @@ MARK = "\u241f"  # stands for the user's words while the place where they begin 
 
 def read_prompts(path: Path) -> list[str]:
     """JSONL with a `prompt` each, or one prompt a line."""
-    if not path.is_file():
-        raise RecoverError(f"there is no file {path}; give --prompts a JSONL file or one prompt a line")
     try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise RecoverError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
-    texts = [_prompt_of(line, path, number) for number, line in enumerate(lines, 1)]
-    if not texts:
+        raise RecoverError(f"{path} is not UTF-8 text; save it as UTF-8") from error
+    except OSError as error:
+        raise RecoverError(f"cannot read {path}: {error.strerror or error}; give --prompts a file") from error
+    said = [line.strip() for line in lines if line.strip()]
+    if not said:
         raise RecoverError(f"{path} holds no prompt")
-    return texts
+    return [text_field(row, "prompt") for row in read_rows(path)] if said[0].startswith("{") else said
 
 
 def as_prompts(texts: Iterable[str], chat: Chat) -> list[Prompt]:
@@ -56,20 +56,10 @@ def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list
 
 def _user_turn(chat: Chat) -> list[int]:
     """The ids after which the user's words begin."""
+    if not chat.tokenizer.chat_template:
+        raise RecoverError("the base has no chat template, so it cannot write prompts; give a file with --prompts")
     rendered = chat.tokenizer.apply_chat_template([{"role": "user", "content": MARK}], tokenize=False)
     before, found, _ = rendered.partition(MARK)
     if not found:
         raise RecoverError("the chat template hides where a user turn begins; give a file of prompts with --prompts")
     return list(chat.tokenizer(before, add_special_tokens=False)["input_ids"])
-
-
-def _prompt_of(line: str, path: Path, number: int) -> str:
-    if not line.lstrip().startswith("{"):
-        return line.strip()
-    try:
-        text = json.loads(line)["prompt"]
-    except (json.JSONDecodeError, KeyError) as error:
-        raise RecoverError(f'line {number} of {path} is not JSON with a "prompt"') from error
-    if not isinstance(text, str) or not text.strip():
-        raise RecoverError(f'the "prompt" in line {number} of {path} is not a text')
-    return text.strip()

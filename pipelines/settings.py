@@ -4,12 +4,13 @@
 """
 
 import tomllib
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from recovery.errors import RecoverError
 
+MAY_BE_ZERO = {"lora_rank"}
 SMALL = 100_000_000  # parameters up to which all weights are trained: an adapter would be no smaller
 
 
@@ -43,7 +44,7 @@ class Gate:
 @dataclass(frozen=True)
 class Settings:
     base: str | None = None
-    lora_rank: int | None = 128  # None: all weights are trained
+    lora_rank: int = 128  # 0: all weights are trained
     bf16: bool = True
     midtrain: Midtrain = Midtrain()
     distill: Distill = Distill()
@@ -58,7 +59,7 @@ def defaults_for(parameters: int) -> Settings:
     if parameters > SMALL:
         return Settings()
     return Settings(
-        lora_rank=None,
+        lora_rank=0,
         midtrain=Midtrain(learning_rate=1e-3, epochs=8, window=256, rows=16),
         distill=Distill(learning_rate=5e-4, steps=20, max_new_tokens=300, prompts=1280),
     )
@@ -75,24 +76,32 @@ def read_toml(root: Path) -> dict[str, Any]:
 
 
 def merged(settings: Any, wanted: dict[str, Any], where: str = "") -> Any:
-    known = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    kinds = get_type_hints(type(settings))
     changes = {}
     for name, value in wanted.items():
-        if name not in known:
-            raise RecoverError(f"there is no setting {where}{name!r}; known here are {', '.join(known)}")
-        present = known[name]
-        if isinstance(value, dict) and hasattr(present, "__dataclass_fields__"):
-            changes[name] = merged(present, value, f"{where}{name}.")
-        elif present is not None and not _fits(value, present):
-            raise RecoverError(f"{where}{name} should be like {present!r}, not {value!r}")
+        if name not in kinds:
+            raise RecoverError(f"there is no setting {where}{name!r}; known here are {', '.join(kinds)}")
+        if is_dataclass(kinds[name]):
+            if not isinstance(value, dict):
+                raise RecoverError(f"{where}{name} is a group of settings; write it as a [{where}{name}] table")
+            changes[name] = merged(getattr(settings, name), value, f"{where}{name}.")
         else:
-            changes[name] = value
+            changes[name] = _fitting(value, kinds[name], f"{where}{name}")
     return replace(settings, **changes)
 
 
-def _fits(value: Any, present: Any) -> bool:
-    numbers = isinstance(value, int | float) and isinstance(present, int | float)
-    return type(value) is type(present) or (numbers and not isinstance(value, bool) and not isinstance(present, bool))
+def _fitting(value: Any, kind: Any, name: str) -> Any:
+    """The value, if it is of the setting's kind; numbers are never negative, and counts never nothing."""
+    kinds = get_args(kind) or (kind,)
+    if float in kinds and type(value) is int:
+        value = float(value)
+    if type(value) not in kinds:
+        wanted = " or ".join(k.__name__ for k in kinds if k is not type(None))
+        raise RecoverError(f"{name} should be of the kind {wanted}, not {value!r}")
+    least = 0 if name in MAY_BE_ZERO or isinstance(value, float) else 1
+    if type(value) in (int, float) and value < least:
+        raise RecoverError(f"{name} should be at least {least}, not {value}")
+    return value
 
 
 def differences(settings: Any, default: Any, where: str = "") -> list[str]:

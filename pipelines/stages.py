@@ -16,6 +16,7 @@ from pipelines.documents import Corpus
 from pipelines.project import Project
 from pipelines.prompts import as_prompts, write_prompts
 from pipelines.settings import Settings
+from recovery.adapters import Adapter, same_model
 from recovery.batch import Sequence
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
@@ -23,8 +24,8 @@ from recovery.errors import RecoverError
 from recovery.recipes import Recipe, objective_of, recipe, signal_of
 from recovery.record import StepRecord
 from recovery.states import Documents, Mixture, Prompt, Rollouts, States, Written
-from recovery.students import Adapter, Student, describe, load_student, save_student
-from recovery.teachers import AdapterOffTeacher, FrozenTeacher, Teacher, check_same_language
+from recovery.students import Student, describe, load_student, save_student
+from recovery.teachers import AdapterOffTeacher, FrozenTeacher, Teacher
 from recovery.train import Plan, train
 
 Say = Callable[[str], None]
@@ -77,16 +78,20 @@ def midtrain(
         raise RecoverError(
             f"the recipe {wanted.recipe!r} does not read documents; mid-training takes the recipe midtrain"
         )
-    student = _to_train(start, settings)
+    student = _to_train(start, settings, seed)
     tokenizer = student.chat.tokenizer
-    texts = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in corpus.texts]
-    end = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    # A special token written inside a document stays the text it is.
+    as_text = {"add_special_tokens": False, "split_special_tokens": True}
+    texts = [tokenizer(text, **as_text)["input_ids"] for text in corpus.texts]
+    # Documents end as pre-training ended them: with the pad where that is an end of text too (Qwen), else with the EOS.
+    pad = tokenizer.pad_token or ""
+    end = tokenizer.pad_token_id if "endoftext" in pad else tokenizer.eos_token_id
     documents = Documents(texts, end, window=wanted.window, rows=wanted.rows, seed=seed)
     steps = max(1, math.ceil(wanted.epochs * len(documents.windows) / wanted.rows))
     steps = min(steps, wanted.max_steps or steps)
     plan = Plan(steps, wanted.learning_rate, warmup=min(10, steps // 10), decay="linear", bf16=settings.bf16)
     say(f"mid-training on {corpus.files} documents, {documents.tokens:,} tokens: {steps} steps from {start.reference}")
-    told = {**settings.as_dict(), "questions": str(questions) if questions else None}
+    told = {**settings.as_dict(), "questions": str(questions.resolve()) if questions else None}
     with recorded_run(project, "midtrain", cycle, told, seed) as run:
         return _learn(
             project, run, student, documents, recipe(wanted.recipe), None, plan, start, "midtrained", cycle, say
@@ -105,7 +110,7 @@ def distill(
 ) -> Trained:
     """Bring the behaviour of `teacher` back into `start`, on what `start` itself writes."""
     wanted, chosen = settings.distill, recipe(settings.distill.recipe)
-    student = _to_train(start, settings)
+    student = _to_train(start, settings, seed)
     clean = _teacher(student, teacher, project)
     steps = min(wanted.steps, wanted.max_steps or wanted.steps)
     plan = Plan(steps, wanted.learning_rate, warmup=min(5, steps // 5), bf16=settings.bf16)
@@ -121,29 +126,32 @@ def distill(
 
 def own_prompts(project: Project, count: int, seed: int, say: Say) -> list[str]:
     """Prompts in the clean base's own words, kept for the next time."""
-    key = hashlib.sha256(f"{project.base}/{count}/{seed}".encode()).hexdigest()[:16]
+    weights = weights_hash(Path(project.base)) if Path(project.base).is_dir() else project.base
+    key = hashlib.sha256(f"{weights}/{count}/{seed}".encode()).hexdigest()[:16]
     kept = project.home / "cache" / f"prompts-{key}.json"
     if kept.is_file():
-        return list(json.loads(kept.read_text()))
+        return list(json.loads(kept.read_text(encoding="utf-8")))
     say(f"the clean base writes {count} prompts of its own")
     base = frozen(project.base)
     written = write_prompts(TransformersEngine(base), base.chat, count, seed)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps(written, ensure_ascii=False))
+    aside = kept.with_suffix(".partial")
+    aside.write_text(json.dumps(written, ensure_ascii=False), encoding="utf-8")
+    aside.replace(kept)
     return written
 
 
-def _to_train(start: Checkpoint, settings: Settings) -> Student:
-    adapter = None if settings.lora_rank is None else Adapter(rank=settings.lora_rank)
+def _to_train(start: Checkpoint, settings: Settings, seed: int) -> Student:
+    adapter = Adapter(rank=settings.lora_rank, seed=seed) if settings.lora_rank else None
     return load_student(start.path, adapter=adapter, device=device())
 
 
 def _teacher(student: Student, teacher: Checkpoint, project: Project) -> Teacher:
     """The clean base under the student's adapters when that is what was asked for, else a checkpoint of its own."""
-    if student.has_adapter and teacher.path == project.base == student.adapter_base:
-        return AdapterOffTeacher(student)
+    if student.adapter_base and teacher.path == project.base and same_model(student.adapter_base, project.base):
+        return AdapterOffTeacher(student, project.base)
     loaded = FrozenTeacher(teacher.path, device=device())
-    check_same_language(student.chat, loaded.chat)
+    loaded.speak_to(student)
     return loaded
 
 
@@ -161,7 +169,8 @@ def _states(
     if own < wanted.rows:
         if chosen.data != "teacher":
             raise RecoverError(f"distillation has no data for a recipe that learns from {chosen.data}")
-        answered = _answers(teacher_path, prompts, wanted.max_new_tokens, seed)
+        enough = prompts[: min(wanted.steps, wanted.max_steps or wanted.steps) * wanted.rows]
+        answered = _answers(teacher_path, enough, wanted.max_new_tokens, seed)
         parts.append(Written(answered, rows=wanted.rows - own, seed=seed))
     return Mixture(*parts)
 

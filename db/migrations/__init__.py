@@ -29,7 +29,7 @@ def migrate(engine: Engine, name: str) -> None:
         version = current_version(connection)
         if version not in {None, *(script.revision for script in scripts.walk_revisions())}:
             newer = f"was written by a newer release of recover (its version is {version})"
-            raise RecordError(f"The record at {name} {newer}; upgrade recover, or name another with --db.")
+            raise RecordError(f"The record at {name} {newer}; upgrade recover, or name another with RECOVER_DB.")
         if version != scripts.get_current_head():
             move(connection, "head")
 

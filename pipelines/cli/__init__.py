@@ -57,6 +57,10 @@ def answers(command: Callable[..., Answer]) -> Callable[..., None]:
             fail(str(error), ERROR, as_json)
         except KeyboardInterrupt:
             fail("interrupted", INTERRUPTED, as_json)
+        except Exception as error:  # a fault of ours, or of the machine: said in a sentence, whole on request
+            if os.environ.get("RECOVER_DEBUG"):
+                raise
+            fail(f"{type(error).__name__}: {error} (RECOVER_DEBUG=1 shows where)", ERROR, as_json)
         click.echo(json.dumps(answer, ensure_ascii=False) if as_json else "\n".join(answer.words))
         sys.exit(answer.code)
 

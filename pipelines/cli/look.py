@@ -1,6 +1,7 @@
 """The commands that look: eval, status, dashboard."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -45,7 +46,8 @@ def evaluate(
         words.append(f"{result.task} ({result.suite}, {result.data}, {len(result.items)} items)")
         for name, metric in result.metrics.items():
             low, high = metric.ci95
-            words.append(f"  {name:<34} {metric.value:.3f}  [{low:.3f}, {high:.3f}]  n = {metric.n}")
+            interval = f"[{low:.3f}, {high:.3f}]" if metric.n > 1 else "-"
+            words.append(f"  {name:<34} {metric.value:.3f}  {interval}  n = {metric.n}")
     return Answer({"checkpoint": ref, "evaluations": [r.to_json() for r in results]}, words)
 
 
@@ -59,10 +61,13 @@ def status(project: Path | None) -> Answer:
     """
     from pipelines.project import Project
 
+    if not Project.is_begun(project):
+        following = "recover demo, or recover midtrain --docs DIR"
+        nothing: dict[str, Any] = {"project": None, "base": None, "current": None, "cycles": [], "next": following}
+        return Answer(nothing, [f"no project here yet; next: {following}"])
     opened = Project.open(project)
     cycles = opened.reader.cycles(opened.id)
-    open_cycle = bool(cycles) and cycles[-1].status == "open"
-    following = "recover distill --teacher base" if open_cycle else "recover cycle --docs DIR"
+    following = "recover distill --teacher base" if opened.latest_midtrained() else "recover cycle --docs DIR"
     listed = [
         {
             "cycle": c.number,
@@ -104,6 +109,8 @@ def dashboard(project: Path | None, host: str, port: int | None, auth: str | Non
     from recovery.errors import RecoverError
 
     try:
+        if not Project.is_begun(project):
+            fail("there is no project here yet to show: run recover demo, or recover midtrain --docs DIR", ERROR)
         opened = Project.open(project)
         serve(opened.reader, host=host, port=port, auth=auth, project=opened.name)
     except (ServeError, RecordError, RecoverError) as error:

@@ -30,7 +30,7 @@ def midtrain(
     cycle = _cycle(project, base, questions, seed, midtrain={"recipe": recipe, "max_steps": max_steps})
     corpus = read_corpus(docs)
     _report_skipped(corpus.skipped)
-    trained = cycle.open(corpus).midtrain(corpus)
+    trained = cycle.check().open(corpus).midtrain(corpus)
     made = trained.checkpoint
     found = {
         "run": trained.run,
@@ -83,14 +83,14 @@ def distill(
     cycle = _cycle(
         project, base, questions, seed, limit, ifeval_data, distill={"recipe": recipe, "max_steps": max_steps}
     )
+    restorer, asked = cycle.project.resolve(teacher), _prompts(prompts)
+    cycle.check(restorer)
     found = cycle.project.resolve(student) if student else cycle.project.latest_midtrained()
     if found is None:
-        raise RecoverError(
-            "nothing has been mid-trained here yet: run `recover midtrain --docs DIR`, or give --student"
-        )
+        raise RecoverError("nothing mid-trained waits here: run `recover midtrain --docs DIR`, or give --student REF")
     cycle.id, cycle.number = cycle_of(cycle.project, found)
     cycle.remember_questions(found)
-    return _judged(cycle.recover(found, cycle.project.resolve(teacher), _prompts(prompts)))
+    return _judged(cycle.recover(found, restorer, asked))
 
 
 @main.command()
@@ -132,9 +132,8 @@ def cycle(
     )
     corpus = read_corpus(docs)
     _report_skipped(corpus.skipped)
-    clean = whole.project.resolve(teacher)
-    asked = _prompts(prompts)
-    return _judged(whole.open(corpus).run(corpus, clean, asked))
+    restorer, asked = whole.project.resolve(teacher), _prompts(prompts)
+    return _judged(whole.check(restorer).open(corpus).run(corpus, restorer, asked))
 
 
 @main.command()

@@ -90,6 +90,13 @@ def test_status_knows_the_cycle_and_the_current_model(lived: dict[str, Any]) -> 
     assert found["next"].startswith("recover cycle")
 
 
+def test_looking_does_not_begin_a_project(tmp_path: Path) -> None:
+    ran = recover(tmp_path, "status")
+    assert ran.code == 0
+    assert ran.found["current"] is None
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
@@ -97,17 +104,21 @@ def test_status_knows_the_cycle_and_the_current_model(lived: dict[str, Any]) -> 
         (["eval", "./nowhere"], 1, "there is no checkpoint './nowhere'"),
         (["midtrain", "--docs", "./nowhere"], 1, "there is nothing at nowhere"),
         (["midtrain"], 2, "Missing option '--docs'"),
-        (["distill", "--teacher", "base"], 1, "nothing has been mid-trained here yet"),
+        (["distill", "--teacher", "base"], 1, "nothing mid-trained waits here"),
         (["eval", "--suite", "manners"], 2, "is not one of"),
-        (["distill", "--student", "base", "--prompts", "./none"], 1, "there is no file none"),
-        (["midtrain", "--docs", ".", "--recipe", "magic"], 1, "no readable document"),
+        (["distill", "--student", "base", "--prompts", "./none"], 1, "cannot read none"),
+        (["distill", "--student", "base", "--questions", "./none"], 1, "cannot read none"),
+        (["distill", "--student", "base", "--recipe", "magic"], 1, "distillation has no recipe 'magic'"),
+        (["distill", "--student", "base", "--recipe", "grpo"], 1, "distillation has no recipe 'grpo'"),
+        (["midtrain", "--docs", "."], 1, "no readable document"),
+        (["dashboard"], 1, "there is no project here yet"),
         (["frobnicate"], 2, "No such command"),
     ],
 )
 def test_what_a_user_can_mend_is_one_sentence(tmp_path: Path, arguments: list[str], code: int, sentence: str) -> None:
-    ran = recover(tmp_path, *arguments)
+    ran = recover(tmp_path, *arguments, json_wanted=arguments[0] != "dashboard")
     assert ran.code == code
     assert sentence in ran.words
     assert "Traceback" not in ran.words
-    if code == 1:
+    if code == 1 and arguments[0] != "dashboard":
         assert sentence in ran.found["error"]

@@ -1,0 +1,48 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.settings import SMALL, Settings, defaults_for, differences, merged, read_toml
+from recovery.errors import RecoverError
+
+
+def test_small_models_train_all_weights_and_large_ones_an_adapter() -> None:
+    assert defaults_for(SMALL).lora_rank == 0
+    assert defaults_for(SMALL + 1).lora_rank > 0
+
+
+def test_what_is_written_in_the_project_replaces_the_default_and_is_announced(tmp_path: Path) -> None:
+    (tmp_path / "recover.toml").write_text("lora_rank = 0\n[distill]\nlearning_rate = 1\nmax_steps = 7\n")
+    settings = merged(Settings(), read_toml(tmp_path))
+    assert settings.distill.learning_rate == 1.0
+    assert differences(settings, Settings()) == [
+        "lora_rank = 0 (default 128)",
+        "distill.learning_rate = 1.0 (default 0.0001)",
+        "distill.max_steps = 7 (default None)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ({"distil": {}}, "no setting 'distil'"),
+        ({"distill": {"lr": 1}}, "no setting distill.'lr'"),
+        ({"distill": 3}, r"write it as a \[distill\] table"),
+        ({"distill": {"rows": 2.5}}, "distill.rows should be of the kind int"),
+        ({"distill": {"rows": 0}}, "distill.rows should be at least 1"),
+        ({"distill": {"max_steps": "ten"}}, "distill.max_steps should be of the kind int"),
+        ({"gate": {"behaviour_margin": -1.0}}, "at least 0"),
+        ({"bf16": 1}, "bf16 should be of the kind bool"),
+        ({"lora_rank": True}, "lora_rank should be of the kind int"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_one_sentence(wanted: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(RecoverError, match=sentence):
+        merged(Settings(), wanted)
+
+
+def test_broken_toml_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "recover.toml").write_text("base = ")
+    with pytest.raises(RecoverError, match="not valid TOML"):
+        read_toml(tmp_path)
