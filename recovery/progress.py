@@ -17,7 +17,10 @@ from recovery.train import TrainState
 WEIGHTS, STATE = "learning.safetensors", "state.pt"
 
 
-def save_progress(folder: Path, student: Student, state: TrainState) -> None:
+def save_progress(folder: Path, student: Student, state: TrainState) -> bool:
+    """False where the run stands within a draw that it goes over several times: the last saved place is kept then."""
+    if not state.between_draws:
+        return False
     aside, before = folder.with_name(folder.name + ".partial"), folder.with_name(folder.name + ".before")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -29,6 +32,7 @@ def save_progress(folder: Path, student: Student, state: TrainState) -> None:
         folder.rename(before)
     aside.rename(folder)
     shutil.rmtree(before, ignore_errors=True)
+    return True
 
 
 def load_progress(folder: Path, student: Student, state: TrainState) -> bool:

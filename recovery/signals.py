@@ -56,10 +56,11 @@ class Blend(Signal):
 
     def prepare(self, sequences: list[Sequence]) -> list[Sequence]:
         rewards = [float(self.reward(s)) for s in sequences]
-        by_group: dict[int | None, list[float]] = {}
-        for s, reward in zip(sequences, rewards, strict=True):
-            by_group.setdefault(s.group, []).append(reward)
+        groups = [(s.group, s.prompt, s.domain) for s in sequences]
+        by_group: dict[object, list[float]] = {}
+        for group, reward in zip(groups, rewards, strict=True):
+            by_group.setdefault(group, []).append(reward)
         return [
-            replace(s, reward=reward, baseline=fmean(by_group[s.group]))
-            for s, reward in zip(sequences, rewards, strict=True)
+            replace(s, reward=reward, baseline=fmean(by_group[group]))
+            for s, group, reward in zip(sequences, groups, rewards, strict=True)
         ]

@@ -2,11 +2,12 @@
 
 import json
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from recovery import adapters
@@ -26,7 +27,11 @@ class Student:
     model: Any
     chat: Chat
     path: str  # what it was loaded from
-    updates: int = field(default=0)  # optimiser steps taken: engines serving a copy know when it is stale
+    updates: int = 0  # optimiser steps taken: engines serving a copy know when it is stale
+    vocabulary: int | None = None  # rows of the head that count, where a teacher's head is padded to another size
+
+    def __post_init__(self) -> None:
+        _without_dropout(self.model)
 
     @property
     def causal(self) -> Any:
@@ -47,7 +52,9 @@ class Student:
 
     @property
     def head(self) -> Head:
-        return Head.of(self.causal)
+        head, rows = Head.of(self.causal), self.vocabulary
+        bias = None if head.bias is None else head.bias[:rows]
+        return head if rows is None else replace(head, weight=head.weight[:rows], bias=bias)
 
     @property
     def device(self) -> torch.device:
@@ -63,6 +70,16 @@ class Student:
     def hidden(self, batch: Batch) -> Tensor:
         """The states [targets, width] before the output head, from which each target token is predicted."""
         return hidden_states(self.causal, batch)
+
+
+def _without_dropout(model: Any) -> None:
+    """A dropped unit would set a teacher that is the student apart from it, and a resumed run from an unbroken one."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        for name in ("attention_dropout", "dropout", "activation_dropout"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
 
 
 def hidden_states(causal: Any, batch: Batch) -> Tensor:
@@ -88,14 +105,9 @@ def load_student(
 
     A folder that holds an adapter is loaded on its own base, and that adapter goes on learning; with `stack` it stays
     as it is and a fresh one learns on top of it. `dtype="auto"` is the one the weights are stored in."""
-    from transformers import AutoTokenizer
-
     base = adapters.base_of(reference)
     causal = load_causal(base or reference, dtype).to(device)
-    spoken = base if base and not (Path(reference) / "tokenizer_config.json").is_file() else reference
-    where, revision = (spoken, None) if Path(spoken).is_dir() else split_revision(spoken)
-    tokenizer = AutoTokenizer.from_pretrained(where, revision=revision, trust_remote_code=False)
-    chat = Chat.of(tokenizer, causal.generation_config)
+    chat = load_chat(reference)
     model = causal
     if base:
         model = adapters.stored(causal, base, reference, learns=not frozen)
@@ -106,6 +118,28 @@ def load_student(
     if frozen:
         model.requires_grad_(False)
     return Student(model.eval(), chat, reference)
+
+
+def load_chat(reference: str) -> Chat:
+    """How a model is spoken to, without its weights."""
+    from transformers import AutoTokenizer, GenerationConfig
+
+    base = adapters.base_of(reference)
+    spoken = base if base and not (Path(reference) / "tokenizer_config.json").is_file() else reference
+    where, revision = (spoken, None) if Path(spoken).is_dir() else split_revision(spoken)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(where, revision=revision, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise RecoverError(f"cannot load a tokenizer from {reference!r}: {_first_line(error)}") from error
+    if len(tokenizer) < 16:  # what transformers makes up where the tokenizer's files are missing
+        raise RecoverError(
+            f"{reference} has no usable tokenizer; put its tokenizer.json and tokenizer_config.json there"
+        )
+    try:
+        ends = GenerationConfig.from_pretrained(where, revision=revision)
+    except (OSError, ValueError):  # older models keep their EOS in the tokenizer alone
+        ends = None
+    return Chat.of(tokenizer, ends)
 
 
 def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
@@ -122,9 +156,8 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
         return AutoModelForCausalLM.from_pretrained(
             name, revision=revision, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise RecoverError(f"cannot load a model from {reference!r}: {reason}") from error
+    except (OSError, ValueError, SafetensorError) as error:
+        raise RecoverError(f"cannot load a model from {reference!r}: {_first_line(error)}") from error
 
 
 def parameters_of(reference: str) -> int:
@@ -136,7 +169,7 @@ def parameters_of(reference: str) -> int:
     try:
         config = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        raise RecoverError(f"cannot load a model from {reference!r}: {str(error).strip().splitlines()[0]}") from error
+        raise RecoverError(f"cannot load a model from {reference!r}: {_first_line(error)}") from error
     with torch.device("meta"):
         return sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters())
 
@@ -162,4 +195,11 @@ def save_student(student: Student, folder: Path, about: dict[str, Any]) -> None:
 def describe(folder: str | Path) -> dict[str, Any]:
     """The checkpoint's own `recover.json`; empty where there is none (any model not written by this tool)."""
     path = Path(folder) / "recover.json"
-    return json.loads(path.read_text()) if path.is_file() else {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    except ValueError as error:
+        raise RecoverError(f"{path} is not valid JSON ({error}); mend it, or delete it") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

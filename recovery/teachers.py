@@ -26,6 +26,13 @@ class Distribution:
     hidden: Tensor
     head: Head
 
+    @classmethod
+    def of(cls, hidden: Tensor, head: Head) -> "Distribution":
+        """In the precision the student's own logits are computed in, or the two would differ where they agree."""
+        kind = hidden.device.type
+        now = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
+        return cls(hidden.to(now), head)
+
     def logprobs(self, part: slice) -> Tensor:
         return torch.log_softmax(self.head.logits(self.hidden[part]), dim=-1)
 
@@ -52,7 +59,14 @@ class FrozenTeacher:
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
-        return Distribution(self._student.hidden(batch), self._student.head)
+        return Distribution.of(self._student.hidden(batch), self._student.head)
+
+    def speak_to(self, student: Student) -> None:
+        """Refuse a student of another language; agree on the rows that count where only one head is padded."""
+        check_same_language(student.chat, self.chat)
+        rows = [s.causal.get_output_embeddings().weight.shape[0] for s in (student, self._student)]
+        if rows[0] != rows[1]:
+            student.vocabulary = self._student.vocabulary = min(rows)
 
 
 class AdapterOffTeacher:
@@ -85,7 +99,7 @@ class AdapterOffTeacher:
     def distribution(self, batch: Batch) -> Distribution:
         model = self._student.model
         with undisturbed(model), model.disable_adapter():
-            return Distribution(hidden_states(self._student.causal, batch), self._student.head)
+            return Distribution.of(hidden_states(self._student.causal, batch), self._student.head)
 
 
 class AdapterTeacher:
@@ -111,7 +125,7 @@ class AdapterTeacher:
         model = self._student.model
         with undisturbed(model):
             model.base_model.set_adapter([self._name])
-            return Distribution(hidden_states(self._student.causal, batch), self._student.head)
+            return Distribution.of(hidden_states(self._student.causal, batch), self._student.head)
 
 
 def check_same_language(student: Chat, teacher: Chat) -> None:

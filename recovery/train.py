@@ -37,7 +37,7 @@ class Plan:
     steps: int
     learning_rate: float
     warmup: int = 0
-    decay: str = "constant"  # or "linear", "cosine": from the end of the warm-up to zero at the last step
+    decay: str = "constant"  # or "linear", "cosine": from the end of the warm-up to zero after the last step
     tokens_at_once: int = 8192  # rows × longest row of one micro-batch; the step's result does not depend on it
     clip_norm: float = 1.0
     weight_decay: float = 0.0
@@ -60,6 +60,7 @@ class TrainState:
     optimizer: torch.optim.Optimizer
     step: int = 0
     bad_in_a_row: int = 0
+    between_draws: bool = True  # a run can only go on from here: in between, its rollouts came from earlier weights
 
     @classmethod
     def start(cls, student: Student, plan: Plan) -> "TrainState":
@@ -96,7 +97,8 @@ def train(
         started = time.perf_counter()
         sequences = signal.prepare(states.draw(student, state.step // objective.epochs))
         rollout_seconds = time.perf_counter() - started
-        for _ in range(state.step % objective.epochs, min(objective.epochs, plan.steps - state.step)):
+        epochs = min(objective.epochs, plan.steps - state.step)
+        for epoch in range(epochs):
             started = time.perf_counter()
             readings = Readings()
             count = _gradient(student, sequences, signal, objective, plan, readings)
@@ -119,6 +121,7 @@ def train(
                 **of_rollouts(sequences),
             )
             state.step += 1
+            state.between_draws = epoch + 1 == epochs
             rollout_seconds = 0.0
             yield record
 
@@ -134,7 +137,7 @@ def _gradient(
     student.model.train()
     if plan.checkpointing:
         student.causal.gradient_checkpointing_enable()
-    for rows in micro_batches(sequences, plan.tokens_at_once):
+    for rows in micro_batches([s for s in sequences if s.target_count], plan.tokens_at_once):
         batch = Batch.of(rows, student.chat.pad_id, student.device)
         with torch.autocast(student.device.type, torch.bfloat16) if plan.bf16 else nullcontext():
             with readings.timed("teacher"):
@@ -167,7 +170,7 @@ def _move(student: Student, plan: Plan, state: TrainState, readings: Readings) -
     state.bad_in_a_row += 1
     if state.bad_in_a_row >= BAD_STEPS_IN_A_ROW:
         raise RecoverError(
-            f"{state.bad_in_a_row} steps in a row gave a loss or gradient that is not finite; the weights are "
-            "those of the last good step: lower the learning rate and resume"
+            f"{state.bad_in_a_row} steps in a row gave a loss or gradient that is not finite, and changed nothing; "
+            "lower the learning rate and run it again"
         )
     return norm, True

@@ -1,6 +1,6 @@
 """Run where nothing but torch, transformers and peft is installed: every module of the core, and one step of OPD.
 
-    python -m tests.bare_core
+python -m tests.bare_core
 """
 
 import importlib
