@@ -20,7 +20,7 @@ from recovery.lab.world import own_world
 CONTEXT = 4096
 WARM_UP = 0.02
 SAVE_EVERY = 200
-SUITES = {"behaviour": "lab", "knowledge": "lab", "retention": "lab"}
+SUITES = {"behaviour": "lab", "retention": "lab"}
 
 
 @dataclass(frozen=True)
