@@ -113,7 +113,7 @@ def distill(
     student = _to_train(start, settings, seed)
     clean = _teacher(student, teacher, project)
     steps = min(wanted.steps, wanted.max_steps or wanted.steps)
-    plan = Plan(steps, wanted.learning_rate, warmup=min(5, steps // 5), bf16=settings.bf16)
+    plan = Plan(steps, wanted.learning_rate, warmup=min(5, steps // 5), decay="linear", bf16=settings.bf16)
     with recorded_run(project, "distill", cycle, settings.as_dict(), seed) as run:
         texts = prompts or own_prompts(project, wanted.prompts, seed, say)
         asked = as_prompts(texts, student.chat)
