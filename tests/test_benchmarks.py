@@ -1,0 +1,34 @@
+"""The benchmarks run, and what they compare agrees. Nothing is said about time."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import divergence, midtrain, opd_step
+from tests.models import save_tiny
+
+TINY = ["--device", "cpu", "--threads", "1"]
+
+
+@pytest.mark.slow
+def test_three_ways_to_the_same_divergence() -> None:
+    pytest.importorskip("trl")
+    sizes = ["--positions", "24", "--hidden", "16", "--vocabulary", "900", "--rounds", "1", "--head", "trained"]
+    for result in divergence.main([*TINY, *sizes]).values():
+        assert result["loss apart"] < 1e-5
+        assert result["gradient apart"] < 1e-4
+
+
+def test_a_step_of_distillation_beside_trl(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    model = str(save_tiny(tmp_path))
+    result = opd_step.main([*TINY, "--model", model, "--steps", "1", "--rows", "4", "--max-new-tokens", "6"])
+    assert 0 < result["tokens"] <= 24
+    assert 0 < result["their tokens"] <= 24
+
+
+def test_mid_training_beside_the_trainer(tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    model = str(save_tiny(tmp_path))
+    result = midtrain.main([*TINY, "--model", model, "--steps", "2", "--rows", "2", "--window", "32"])
+    assert result["loss"] == pytest.approx(result["their loss"], abs=1e-3)
