@@ -13,7 +13,7 @@ demo: $(VENV)/.installed
 	$(BIN)/recover demo
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not browser and not postgres and not vllm"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not browser and not postgres and not vllm"
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .

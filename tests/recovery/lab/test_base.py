@@ -67,4 +67,4 @@ def test_the_base_is_small_and_says_what_it_is_measured_by() -> None:
     assert sum(file.stat().st_size for file in BASE.iterdir()) <= 16 * 2**20
     assert not [file for file in BASE.iterdir() if file.suffix in (".bin", ".pt", ".pkl", ".tmp")]
     note = json.loads((BASE / "recover.json").read_text())
-    assert note["suites"] == {"behaviour": "lab", "knowledge": "lab", "retention": "lab"}
+    assert note["suites"] == {"behaviour": "lab", "retention": "lab"}
