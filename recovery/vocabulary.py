@@ -30,8 +30,11 @@ class Head:
     def of(cls, causal_model: Any) -> "Head":
         output = causal_model.get_output_embeddings()
         config = causal_model.config.get_text_config()
-        multiplied = float(getattr(config, "logit_scale", None) or 1.0)
-        divided = float(getattr(config, "logits_scaling", None) or 1.0)
+        # Cohere; Falcon-H1; Muse. Granite and its kin divide by what HyperCLOVA X, under the same name, multiplies by.
+        names = ("logit_scale", "lm_head_multiplier", "output_multiplier")
+        multiplied = next((float(v) for n in names if (v := getattr(config, n, None)) is not None), 1.0)
+        scaling = float(getattr(config, "logits_scaling", None) or 1.0)
+        divided = 1 / scaling if config.model_type.startswith("hyperclovax") else scaling
         return cls(output.weight, output.bias, getattr(config, "final_logit_softcapping", None), multiplied / divided)
 
     def project(self, hidden: Tensor) -> Tensor:
