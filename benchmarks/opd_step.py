@@ -1,8 +1,8 @@
 """One step of on-policy distillation, end to end: ours against TRL's `DistillationTrainer`.
 
 The student is the teacher with its weights shaken. Both sides see the same prompts in the same order, write at most so
-many tokens to each, and take the exact reverse KL. TRL runs with gradient checkpointing off, which suits it better here
-than its default.
+many tokens to each, and take the exact reverse KL. TRL runs with gradient checkpointing off, which
+spares it a forward pass that its default would add.
 """
 
 from collections.abc import Iterator, Sequence
