@@ -79,7 +79,7 @@ class TransformersEngine:
                     counts[rows[over]], finished[rows[over]] = step + 1, True
                     keep = _without(over)
                     rows, chosen, mask, positions = rows[keep], chosen[keep], mask[keep], positions[keep]
-                    cache.batch_select_indices(keep)
+                    cache.reorder_cache(keep)
                 if len(rows) == 0 or step + 1 == sampling.max_new_tokens:
                     break
                 logits, cache = self._forward(chosen[:, None], mask[:, : width + step + 1], positions + step, cache)
@@ -224,9 +224,9 @@ class _Layer(DynamicLayer):
             room.add(new)
         return self._show()
 
-    def batch_select_indices(self, indices: Tensor) -> None:
+    def reorder_cache(self, beam_idx: Tensor) -> None:
         for room in self.rooms:
-            room.keep(indices)
+            room.keep(beam_idx)
         self._show()
 
     def _show(self) -> tuple[Tensor, Tensor]:
