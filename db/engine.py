@@ -1,5 +1,6 @@
 """Opening the record: SQLite for one machine, PostgreSQL for several."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ def _is_sqlite(address: URL) -> bool:
 
 def _engine(address: URL, foreign_keys: bool, **options: Any) -> Engine:
     if not _is_sqlite(address):
+        # The driver warns of every pipeline that a failure ends; the failure itself is told in our own words, once.
+        logging.getLogger("psycopg").setLevel(logging.ERROR)
         try:
             return create_engine(address, pool_pre_ping=True, connect_args={"connect_timeout": 10}, **options)
         except ModuleNotFoundError as error:

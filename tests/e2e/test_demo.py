@@ -44,8 +44,10 @@ def test_the_overview_of_the_demo_has_both_curves(demo: tuple[Path, Ran], visit:
     reader = Reader(open_database(folder / ".recover" / "recover.db"))
     with opened(reader, port=None) as url:
         page = visit(url).page
+        page.wait_for_selector("#over-time")
         chart = page.locator("#over-time")
         for name in ("Instruction following", "Knowledge"):
             expect(chart.get_by_text(name)).to_be_visible()
         expect(chart.locator(".scatterlayer .trace path.js-line")).not_to_have_count(0)
         expect(page.get_by_role("heading", level=1)).to_contain_text(f"{scores['behaviour']:.2f}")
+        page.close()  # before its server is, or the stream that breaks off would count as an error of the page
