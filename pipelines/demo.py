@@ -23,7 +23,7 @@ def run_demo(folder: Path, *, quick: bool, seed: int, say: Say) -> tuple[dict[st
         corpus_folder = folder / f"world-{number + 1}"
         world.write(corpus_folder)
         say(f"a new world: {len(world.questions())} facts in {corpus_folder / 'docs'}")
-        measures = Measures(questions=corpus_folder / "questions.jsonl", limit=200 if quick else 600)
+        measures = Measures(questions=corpus_folder / "questions.jsonl", limit=500)
         cycle = begin(folder, str(BASE), measures, {}, seed, say)
         corpus = read_corpus(corpus_folder / "docs")
         outcomes.append(cycle.check().open(corpus).run(corpus, cycle.project.clean, None))

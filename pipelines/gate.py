@@ -17,6 +17,7 @@ class Judgement:
     bound: float
     limit: float
     n: int
+    needed: int | None = None  # items that would settle it, where what was seen lies within the limit and its bound not
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ def judge(
 def _behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
     compared = paired(clean.passed_by_key(), recovered.passed_by_key())
     limit = -gate.behaviour_margin
-    return Judgement(compared.low > limit, compared.difference, compared.low, limit, compared.n)
+    passed = compared.low > limit
+    needed = None if passed else compared.n_needed(gate.behaviour_margin)
+    return Judgement(passed, compared.difference, compared.low, limit, compared.n, needed)
 
 
 def _knowledge(gate: Gate, knowledge: Result, best: float) -> Judgement:
@@ -56,7 +59,10 @@ def _say_behaviour(b: Judgement) -> str:
     compared = (
         f"behaviour {b.value:+.3f} against the clean model (at least {b.bound:+.3f} with 95 % certainty, n = {b.n})"
     )
-    return f"{compared}, {'within' if b.passed else 'short of'} the limit {b.limit:+.3f}"
+    unsure = (
+        f" (too few items to be sure: about {b.needed} would do, see --limit)" if b.needed and b.needed > b.n else ""
+    )
+    return f"{compared}, {'within' if b.passed else 'short of'} the limit {b.limit:+.3f}{unsure}"
 
 
 def _say_knowledge(k: Judgement | None) -> str:

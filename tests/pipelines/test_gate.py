@@ -25,8 +25,12 @@ def test_the_same_answers_pass_and_a_clear_loss_does_not() -> None:
     assert "short of the limit" in worse.reason
 
 
-def test_too_few_items_never_pass_for_want_of_certainty() -> None:
-    assert not judge(Gate(), result([True] * 20), result([True] * 20), None, None).passed
+def test_too_few_items_never_pass_for_want_of_certainty_and_it_says_how_many_would_do() -> None:
+    verdict = judge(Gate(), result([True] * 20), result([True] * 20), None, None)
+    assert not verdict.passed
+    assert verdict.behaviour.needed is not None
+    assert verdict.behaviour.needed > 20
+    assert f"about {verdict.behaviour.needed} would do" in verdict.reason
 
 
 def test_a_model_six_points_worse_is_promoted_in_at_most_one_case_in_twenty() -> None:
