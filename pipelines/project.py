@@ -39,10 +39,10 @@ class Project:
         project = cls(root.resolve(), _as_path(wanted or str(LAB_BASE)), wanted is None)
         known = project.reader.project(project.name)
         if known is not None:
-            if wanted and known.base != project.base:
+            if base and known.base != project.base:
                 raise RecoverError(
                     f"this project works from {known.base}; begin another one (another folder, or --project DIR) "
-                    f"to work from {wanted}"
+                    f"to work from {base}"
                 )
             project.base = known.base
             project.base_is_default = known.base == str(LAB_BASE)

@@ -76,4 +76,6 @@ def objective_of(recipe: Recipe) -> Objective:
         return CrossEntropy(dft=recipe.dft, anchor=recipe.anchor)
     if recipe.estimator == "full":
         return Divergence(recipe.beta)
-    return SampledGradient(epochs=recipe.epochs)
+    if recipe.estimator == "sampled":
+        return SampledGradient(epochs=recipe.epochs)
+    raise ValueError(f"no objective is known by the name {recipe.estimator!r}")
