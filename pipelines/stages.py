@@ -111,7 +111,8 @@ def distill(
     """Bring the behaviour of `teacher` back into `start`, on what `start` itself writes."""
     wanted, chosen = settings.distill, recipe(settings.distill.recipe)
     student = _to_train(start, settings, seed)
-    clean = _teacher(student, teacher, project)
+    # Where its own answers are the labels, nobody judges: its weights are needed for writing them alone.
+    clean = _teacher(student, teacher, project) if chosen.estimator != "labels" else None
     steps = min(wanted.steps, wanted.max_steps or wanted.steps)
     plan = Plan(steps, wanted.learning_rate, warmup=min(5, steps // 5), decay="linear", bf16=settings.bf16)
     with recorded_run(project, "distill", cycle, settings.as_dict(), seed) as run:

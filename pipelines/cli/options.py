@@ -32,3 +32,7 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return command
 
     return add
+
+
+# What a distillation is told, by itself or as part of a cycle.
+distilling = together(teacher, prompts, questions, recipe, max_steps, limit, ifeval_data, seed)

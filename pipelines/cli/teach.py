@@ -47,15 +47,8 @@ def midtrain(
 @main.command()
 @options.together(
     options.base,
-    options.teacher,
     click.option("--student", metavar="REF", help="What to repair [default: the latest mid-trained checkpoint]"),
-    options.prompts,
-    options.questions,
-    options.recipe,
-    options.max_steps,
-    options.limit,
-    options.ifeval_data,
-    options.seed,
+    options.distilling,
 )
 @answers
 def distill(
@@ -97,14 +90,7 @@ def distill(
 @options.together(
     options.base,
     options.docs,
-    options.teacher,
-    options.prompts,
-    options.questions,
-    options.recipe,
-    options.max_steps,
-    options.limit,
-    options.ifeval_data,
-    options.seed,
+    options.distilling,
 )
 @answers
 def cycle(
