@@ -1,11 +1,11 @@
-"""The commands that look: eval, status, dashboard."""
+"""The commands that look: eval, status."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pipelines.cli import ERROR, Answer, answers, fail, main, options, say
+from pipelines.cli import Answer, answers, main, options, say
 
 
 @main.command("eval")
@@ -90,28 +90,3 @@ def status(project: Path | None) -> Answer:
     words = [f"base     {opened.base}", f"current  {found['current']}"]
     words += [f"cycle {c.number}  {c.status}  {c.documents or ''}" for c in cycles]
     return Answer(found, [*words, f"next: {following}"])
-
-
-@main.command()
-@click.option("--project", type=click.Path(path_type=Path, file_okay=False), help="The project's folder.")
-@click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", type=click.IntRange(1, 65535), help="[default: the first free one from 7860]")
-@click.option("--auth", metavar="USER:PASSWORD", help="Needed on any address but loopback.")
-def dashboard(project: Path | None, host: str, port: int | None, auth: str | None) -> None:
-    """Open the record as pages: knowledge against instruction following, cycle by cycle.
-
-    \b
-    Example: recover dashboard --port 7861
-    """
-    from dashboard.serve import ServeError, serve
-    from db.errors import RecordError
-    from pipelines.project import Project
-    from recovery.errors import RecoverError
-
-    try:
-        if not Project.is_begun(project):
-            fail("there is no project here yet to show: run recover demo, or recover midtrain --docs DIR", ERROR)
-        opened = Project.open(project)
-        serve(opened.reader, host=host, port=port, auth=auth, project=opened.name)
-    except (ServeError, RecordError, RecoverError) as error:
-        fail(str(error), ERROR)
