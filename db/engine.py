@@ -17,16 +17,16 @@ PATIENCE_SECONDS = 30
 
 def open_database(url: str | Path) -> Engine:
     """The record at an URL (or a plain path, which means SQLite), created or brought up to date as needed."""
-    address = _address(str(url))
-    shown = address.database if _is_sqlite(address) else address.render_as_string(hide_password=True)
+    address = address_of(str(url))
+    shown = address.database if is_sqlite(address) else address.render_as_string(hide_password=True)
     try:
-        if _is_sqlite(address) and address.database:
+        if is_sqlite(address) and address.database:
             Path(address.database).parent.mkdir(parents=True, exist_ok=True)
         # The migration has connections of its own, with foreign keys off: SQLite alters a table by copying and
         # dropping it, and the drop would take along every row that refers to it.
-        alterations = _engine(address, foreign_keys=False, poolclass=NullPool)
+        alterations = engine_at(address, foreign_keys=False, poolclass=NullPool)
         migrate(alterations, str(shown))
-        return _engine(address, foreign_keys=True)
+        return engine_at(address, foreign_keys=True)
     except (OSError, SQLAlchemyError) as error:
         advice = "Check that it can be reached and written to, or name another with RECOVER_DB."
         raise RecordError(f"Cannot open the record at {shown}: {reason(error)}. {advice}") from error
@@ -47,7 +47,7 @@ def reason(error: BaseException) -> str:
     return str(original).strip().split("\n")[0].rstrip(".") or type(error).__name__
 
 
-def _address(url: str) -> URL:
+def address_of(url: str) -> URL:
     if "://" not in url:
         return URL.create("sqlite", database=str(Path(url).expanduser()))
     try:
@@ -68,12 +68,12 @@ def _address(url: str) -> URL:
     return address
 
 
-def _is_sqlite(address: URL) -> bool:
+def is_sqlite(address: URL) -> bool:
     return address.get_backend_name() == "sqlite"
 
 
-def _engine(address: URL, foreign_keys: bool, **options: Any) -> Engine:
-    if not _is_sqlite(address):
+def engine_at(address: URL, foreign_keys: bool, **options: Any) -> Engine:
+    if not is_sqlite(address):
         # The driver warns of every pipeline that a failure ends; the failure itself is told in our own words, once.
         logging.getLogger("psycopg").setLevel(logging.ERROR)
         try:

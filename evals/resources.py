@@ -69,7 +69,7 @@ def ifeval_checkers() -> tuple[ModuleType, str]:
     import nltk
 
     langdetect.DetectorFactory.seed = 0  # unseeded, verdicts on short texts differ from run to run
-    splitter = "punkt_tab" if _has_punkt() or _fetches_punkt() else "plain"
+    splitter = "punkt_tab" if has_punkt() or _fetches_punkt() else "plain"
     download, nltk.download = nltk.download, lambda *args, **kwargs: False
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -82,7 +82,7 @@ def ifeval_checkers() -> tuple[ModuleType, str]:
     return utils, splitter
 
 
-def _has_punkt() -> bool:
+def has_punkt() -> bool:
     from nltk.tokenize import sent_tokenize
 
     try:
@@ -98,7 +98,7 @@ def _fetches_punkt() -> bool:
         return False
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
         within(PUNKT_SECONDS, lambda: nltk.download("punkt_tab", quiet=True))
-    return _has_punkt()
+    return has_punkt()
 
 
 def _use_plain_splitter(instructions_util: Any) -> None:
