@@ -4,23 +4,22 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from datetime import datetime, timedelta
 from math import nan
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
-from sqlalchemy import Engine, Select, func, literal, select, tuple_
+from sqlalchemy import Engine, Select, func, literal, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from db import tables, views
 from db.engine import reason
 from db.errors import RecordError
+from db.headlines import measured, stage
+from db.types import now
 
-HEADLINES = {
-    "behaviour": ("ifeval", "prompt_level_strict_acc"),
-    "knowledge": ("closed_book", "match"),
-    "retention": ("arithmetic", "match"),
-}
-"""The one number a suite is summed up by: a task and one of its metrics."""
+STALE_AFTER = timedelta(minutes=2)
+"""A run tells every ten seconds that it lives; one that has not for so long is not going on any more."""
 
 View = TypeVar("View")
 
@@ -40,7 +39,7 @@ class Reader:
         return next((project for project in self.projects() if project.name == name), None)
 
     def changes(self, project: int) -> tuple[Any, ...]:
-        """A mark that stays equal until what cycles, runs, checkpoints, scores or decisions say has changed.
+        """A mark that stays equal until what cycles, runs, checkpoints, scores, decisions or notes say has changed.
 
         A few look-ups whatever the length of the history, so a page may ask as often as it likes.
         """
@@ -48,7 +47,7 @@ class Reader:
             select(func.max(column)).where(column.class_.project_id == project).scalar_subquery()
             for column in (
                 tables.Cycle.id, tables.Cycle.closed_at, tables.Run.id, tables.Run.finished_at, tables.Checkpoint.id,
-                tables.Promotion.id,
+                tables.Promotion.id, tables.Note.id,
             )
         ]  # fmt: skip
         # An evaluation of another project looks like a change too; that costs one look too many, a join each look.
@@ -91,6 +90,17 @@ class Reader:
     def latest(self, project: int, role: Literal["midtrained", "recovered"]) -> views.Checkpoint | None:
         return self._last(_checkpoints().where(tables.Checkpoint.project_id == project, tables.Checkpoint.role == role))
 
+    def checkpoints(self, project: int) -> list[views.Checkpoint]:
+        """All of a project, in the order they came to be."""
+        with self._session() as session:
+            return _project_checkpoints(session, project)
+
+    def stages(self, project: int) -> list[views.Stage]:
+        """All checkpoints of a project with their headline scores, in the order they came to be."""
+        with self._session() as session:
+            known = measured(session, project)
+            return [stage(checkpoint, known) for checkpoint in _project_checkpoints(session, project)]
+
     def lineage(self, checkpoint: int) -> list[views.Checkpoint]:
         """From a checkpoint to the clean model it descends from."""
         chain = select(tables.Checkpoint.id, tables.Checkpoint.parent_id, literal(0).label("depth"))
@@ -111,7 +121,7 @@ class Reader:
                 .where(tables.Cycle.project_id == project)
                 .order_by(tables.Cycle.number)
             ).all()
-            measured = _headlines(session, project)
+            known = measured(session, project)
             checkpoints = _project_checkpoints(session, project)
         base = next((checkpoint for checkpoint in checkpoints if checkpoint.role == "base"), None)
         stages = {(checkpoint.cycle, checkpoint.role): checkpoint for checkpoint in checkpoints}
@@ -120,9 +130,9 @@ class Reader:
                 views.Cycle,
                 cycle,
                 documents=documents,
-                clean=_stage(base, measured, cycle.number),
-                damaged=_stage(stages.get((cycle.number, "midtrained")), measured),
-                recovered=_stage(stages.get((cycle.number, "recovered")), measured),
+                clean=stage(base, known, cycle.number),
+                damaged=stage(stages.get((cycle.number, "midtrained")), known),
+                recovered=stage(stages.get((cycle.number, "recovered")), known),
             )
             for cycle, documents in rows
         ]
@@ -130,16 +140,16 @@ class Reader:
     def series(self, project: int) -> list[views.SeriesPoint]:
         """The headline scores of the project's own checkpoints, in the order these came to be."""
         with self._session() as session:
-            measured = _headlines(session, project)
+            known = measured(session, project)
             checkpoints = _project_checkpoints(session, project)
         return [
             views.SeriesPoint(
-                checkpoint.created_at, checkpoint.id, checkpoint.role, checkpoint.cycle, suite, HEADLINES[suite][1],
+                checkpoint.created_at, checkpoint.id, checkpoint.role, checkpoint.cycle, suite, score.metric,
                 score.value, score.low, score.high, score.n,
             )
             for checkpoint in checkpoints
             if checkpoint.role != "external"
-            for suite, score in _stage(checkpoint, measured).scores.items()
+            for suite, score in stage(checkpoint, known).scores.items()
         ]  # fmt: skip
 
     def evaluations(self, checkpoint: int) -> list[views.Evaluation]:
@@ -168,6 +178,26 @@ class Reader:
         with self._session() as session:
             row = session.execute(_runs().where(tables.Run.id == id)).first()
             return _view(views.Run, row[0], cycle=row[1]) if row else None
+
+    def cancel_requested(self, run: int) -> bool:
+        """Whether somebody asked the run to stop."""
+        with self._session() as session:
+            return session.scalar(select(tables.Run.cancel_requested_at).filter_by(id=run)) is not None
+
+    def stale_runs(self, project: int, after: timedelta = STALE_AFTER) -> list[views.Run]:
+        """Runs that are said to go on and have not been heard of for that long: their process is gone."""
+        chosen = _runs().where(tables.Run.project_id == project, tables.Run.status == "running")
+        with self._session() as session:
+            rows = session.execute(chosen.where(tables.Run.heartbeat_at < now() - after).order_by(tables.Run.id))
+            return [_view(views.Run, run, cycle=cycle) for run, cycle in rows]
+
+    def resources(self, run: int, after: datetime | None = None) -> list[views.Resource]:
+        """What the run took of its machine after a moment, in order."""
+        chosen = select(tables.Resource).filter_by(run_id=run).order_by(tables.Resource.at)
+        if after is not None:
+            chosen = chosen.where(tables.Resource.at > after)
+        with self._session() as session:
+            return [_view(views.Resource, row) for row in session.scalars(chosen)]
 
     def points(self, run: int, after: int = -1, names: Iterable[str] | None = None) -> list[views.Point]:
         """The numbers of a run's steps after a step, in order: a page asks only for what it has not yet drawn."""
@@ -200,6 +230,26 @@ class Reader:
         with self._session() as session:
             return [_view(views.Promotion, row, cycle=number) for row, number in session.execute(chosen)]
 
+    # What people said, and what was read
+
+    def notes(self, project: int, *, cycle: int | None = None, checkpoint: int | None = None) -> list[views.Note]:
+        """All of a project or, by its id, of one cycle or one checkpoint; the oldest first."""
+        chosen = (
+            select(tables.Note, tables.Cycle.number).outerjoin(tables.Cycle).where(tables.Note.project_id == project)
+        )
+        if cycle is not None:
+            chosen = chosen.where(tables.Note.cycle_id == cycle)
+        if checkpoint is not None:
+            chosen = chosen.where(tables.Note.checkpoint_id == checkpoint)
+        with self._session() as session:
+            rows = session.execute(chosen.order_by(tables.Note.id))
+            return [_view(views.Note, note, cycle=number) for note, number in rows]
+
+    def documents(self, corpus: int) -> list[views.Document]:
+        chosen = select(tables.Document).filter_by(corpus_id=corpus).order_by(tables.Document.position)
+        with self._session() as session:
+            return [_view(views.Document, row) for row in session.scalars(chosen)]
+
     @contextmanager
     def _session(self) -> Iterator[Session]:
         try:
@@ -212,12 +262,6 @@ class Reader:
         with self._session() as session:
             row = session.execute(chosen.order_by(tables.Checkpoint.id.desc()).limit(1)).first()
             return _checkpoint(row) if row else None
-
-
-class _Headline(NamedTuple):
-    cycle: int | None
-    suite: str
-    score: views.Score
 
 
 def _view(kind: type[View], row: Any, **given: Any) -> View:
@@ -241,33 +285,3 @@ def _project_checkpoints(session: Session, project: int) -> list[views.Checkpoin
 
 def _runs() -> Select[tables.Run, int]:
     return select(tables.Run, tables.Cycle.number).outerjoin(tables.Cycle)
-
-
-def _headlines(session: Session, project: int) -> dict[int, list[_Headline]]:
-    """The headline scores of every checkpoint of a project, oldest first, with the cycle they were measured in."""
-    evaluation, score = tables.Evaluation, tables.Score
-    wanted = [(suite, task, metric) for suite, (task, metric) in HEADLINES.items()]
-    rows = session.execute(
-        select(evaluation.checkpoint_id, tables.Cycle.number, evaluation.suite, score)
-        .join(score, score.evaluation_id == evaluation.id)
-        .join(tables.Checkpoint, tables.Checkpoint.id == evaluation.checkpoint_id)
-        .outerjoin(tables.Run, tables.Run.id == evaluation.run_id)
-        .outerjoin(tables.Cycle, tables.Cycle.id == tables.Run.cycle_id)
-        .where(tables.Checkpoint.project_id == project)
-        .where(tuple_(evaluation.suite, evaluation.task, score.metric).in_(wanted))
-        .order_by(evaluation.id)
-    )
-    found: dict[int, list[_Headline]] = defaultdict(list)
-    for checkpoint, cycle, suite, row in rows:
-        found[checkpoint].append(_Headline(cycle, suite, _view(views.Score, row)))
-    return found
-
-
-def _stage(
-    checkpoint: views.Checkpoint | None, measured: dict[int, list[_Headline]], cycle: int | None = None
-) -> views.Stage:
-    """A checkpoint with its latest headlines; those measured in the given cycle, on its documents, come first."""
-    if checkpoint is None:
-        return views.Stage()
-    headlines = sorted(measured.get(checkpoint.id, []), key=lambda headline: cycle in (None, headline.cycle))
-    return views.Stage(checkpoint, {headline.suite: headline.score for headline in headlines})

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from db.types import AnyText, Number, PlainJson, UtcTime, now
@@ -61,6 +61,18 @@ class Corpus(Table):
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
+class Document(Table):
+    """One document of a corpus, in its order; the text itself lies on disk under its hash."""
+
+    __tablename__ = "documents"
+
+    corpus_id: Mapped[int] = mapped_column(ForeignKey("corpora.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    hash: Mapped[str]
+    bytes: Mapped[int] = mapped_column(BigInteger)
+
+
 class Cycle(Table):
     __tablename__ = "cycles"
     __table_args__ = (UniqueConstraint("project_id", "number"), _one_of("status", CYCLE_STATUSES))
@@ -93,6 +105,8 @@ class Run(Table):
     heartbeat_at: Mapped[datetime] = mapped_column(default=now)
     finished_at: Mapped[datetime | None]
     error: Mapped[str | None]
+    steps: Mapped[int | None]
+    cancel_requested_at: Mapped[datetime | None]
 
 
 class Checkpoint(Table):
@@ -134,6 +148,8 @@ class Evaluation(Table):
 
 
 class Score(Table):
+    """A metric of an evaluation, at the place the task gave it: the first one stands for a task that names none."""
+
     __tablename__ = "scores"
 
     evaluation_id: Mapped[int] = mapped_column(ForeignKey("evaluations.id"), primary_key=True)
@@ -143,6 +159,7 @@ class Score(Table):
     stderr: Mapped[float | None]
     low: Mapped[float | None]
     high: Mapped[float | None]
+    position: Mapped[int] = mapped_column(server_default=text("0"))
 
 
 class Item(Table):
@@ -184,6 +201,17 @@ class Rollout(Table):
     text: Mapped[str]
     truncated: Mapped[bool]
     reward: Mapped[float | None]
+    tokens: Mapped[Any] = mapped_column(PlainJson, nullable=True)
+
+
+class Resource(Table):
+    """What a run takes of its machine at a moment: memory, processor, graphics memory."""
+
+    __tablename__ = "resources"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    at: Mapped[datetime] = mapped_column(primary_key=True)
+    values: Mapped[dict[str, Any]]
 
 
 class Event(Table):
@@ -209,4 +237,22 @@ class Promotion(Table):
     decision: Mapped[str] = mapped_column(String(16))
     who: Mapped[str]
     why: Mapped[str]
+    at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Note(Table):
+    """What a person wrote, in Markdown, about a cycle or about a checkpoint."""
+
+    __tablename__ = "notes"
+    __table_args__ = (
+        CheckConstraint("(cycle_id IS NULL) <> (checkpoint_id IS NULL)", name="about"),
+        Index(None, "project_id", "cycle_id", "checkpoint_id"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
+    cycle_id: Mapped[int | None] = mapped_column(ForeignKey("cycles.id"))
+    checkpoint_id: Mapped[int | None] = mapped_column(ForeignKey("checkpoints.id"))
+    text: Mapped[str]
+    who: Mapped[str]
     at: Mapped[datetime] = mapped_column(default=now)

@@ -2,12 +2,12 @@
 
 Two kinds of writing. *Structure* (projects, cycles, runs, checkpoints, evaluations, promotions) is written at once, in
 one transaction a call, and raises `RecordError` when that fails: going on without it would lose track of weights.
-*Narration* (steps, rollouts, events) goes through a `BackgroundWriter` and never stops anyone.
+*Narration* (steps, rollouts, resources, events) goes through a `BackgroundWriter` and never stops anyone.
 """
 
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
@@ -23,6 +23,7 @@ from db.background import BackgroundWriter, Entry
 from db.engine import reason, writing
 from db.errors import RecordError
 from db.provenance import code_version
+from db.queries import Reader
 from db.types import now
 
 Row = TypeVar("Row", bound=tables.Table)
@@ -44,6 +45,7 @@ class Tracker:
 
     def __init__(self, engine: Engine, pause: float = 0.5, heartbeat: float = 10.0) -> None:
         self._engine = writing(engine)
+        self._reader = Reader(engine)
         self._background = BackgroundWriter(engine, pause, heartbeat)
 
     # Structure
@@ -59,6 +61,17 @@ class Tracker:
         with self._transaction(f"the documents in {path}") as session:
             key = {"path": str(path), "hash": hash}
             return self._get_or_create(session, tables.Corpus, key, {"files": files, "tokens": tokens}).id
+
+    def documents(self, corpus: int, documents: Iterable[Mapping[str, Any]]) -> None:
+        """What a corpus holds, in order: `name`, `hash`, `bytes` of each. Told again, it stays as it was told first."""
+        rows = [
+            {"corpus_id": corpus, "position": position, "name": document["name"], "hash": document["hash"],
+             "bytes": document["bytes"]}
+            for position, document in enumerate(documents)
+        ]  # fmt: skip
+        with self._transaction(f"the documents of corpus {corpus}") as session:
+            if rows:
+                session.execute(self._insert(tables.Document).on_conflict_do_nothing(), rows)
 
     def open_cycle(self, project: int, corpus: int | None = None) -> CycleKey:
         with self._transaction("a new cycle") as session:
@@ -77,16 +90,37 @@ class Tracker:
 
     def start_run(
         self, project: int, kind: RunKind, cycle: int | None = None, settings: Mapping[str, Any] | None = None,
-        seed: int = 0,
+        seed: int = 0, steps: int | None = None,
     ) -> int:  # fmt: skip
+        """`steps` is how many are planned, where that is known already; `plan` tells it later."""
         with self._transaction(f"a {kind} run") as session:
             made = tables.Run(
                 project_id=project, cycle_id=cycle, kind=kind, settings=dict(settings or {}), seed=seed,
-                host=socket.gethostname(), pid=os.getpid(), code_version=code_version(),
+                steps=steps, host=socket.gethostname(), pid=os.getpid(), code_version=code_version(),
             )  # fmt: skip
             run = _add(session, made).id
         self._background.keep_alive(run)
         return run
+
+    def plan(self, run: int, steps: int) -> None:
+        """How many steps the run is going to take: what is left can be told from it."""
+        with self._transaction(f"the plan of run {run}") as session:
+            _get(session, tables.Run, run).steps = steps
+
+    def request_cancel(self, run: int) -> None:
+        """Ask a run to stop. It sees that between two steps; nobody is forced."""
+        with self._transaction(f"the request to stop run {run}") as session:
+            row = _get(session, tables.Run, run)
+            if row.status != "running":
+                raise RecordError(f"Run {run} is {row.status} already; there is nothing to stop.")
+            row.cancel_requested_at = row.cancel_requested_at or now()
+
+    def cancel_requested(self, run: int) -> bool:
+        """Whether somebody asked the run to stop; one look by key. A record out of reach asks for nothing."""
+        try:
+            return self._reader.cancel_requested(run)
+        except RecordError:
+            return False
 
     def finish_run(self, run: int, status: RunEnd, error: str | None = None) -> None:
         self._background.let_go(run)
@@ -118,7 +152,7 @@ class Tracker:
         with self._transaction(f"an evaluation of checkpoint {checkpoint}") as session:
             try:
                 evaluation = _add(session, _evaluation(checkpoint, run, result))
-                session.add_all(_score(evaluation.id, name, metric) for name, metric in result["metrics"].items())
+                session.add_all(_scores(evaluation.id, result["metrics"]))
                 session.add_all(_item(evaluation.id, n, item) for n, item in enumerate(result.get("items") or ()))
             except KeyError as error:
                 raise RecordError(f"The result of an evaluation lacks {error}; see docs/contracts.md.") from error
@@ -136,6 +170,18 @@ class Tracker:
             )
             return _add(session, made).id
 
+    def note(
+        self, project: int, text: str, who: str, *, cycle: int | None = None, checkpoint: int | None = None
+    ) -> int:
+        """What a person has to say about a cycle (by its id) or about a checkpoint, in Markdown."""
+        if (cycle is None) == (checkpoint is None):
+            raise RecordError("A note is about a cycle or about a checkpoint; name one of them.")
+        if not text.strip():
+            raise RecordError("A note needs some words.")
+        with self._transaction("a note") as session:
+            made = tables.Note(project_id=project, cycle_id=cycle, checkpoint_id=checkpoint, text=text, who=who)
+            return _add(session, made).id
+
     # Narration
 
     def step(self, run: int, step: int, metrics: Mapping[str, float | None]) -> None:
@@ -148,13 +194,22 @@ class Tracker:
         self._say(run, tables.Point, rows)
 
     def rollouts(self, run: int, step: int, rollouts: Sequence[Mapping[str, Any]]) -> None:
-        """What the student wrote at a step, all in one call: `prompt`, `text`, and `truncated`, `reward` if known."""
+        """What the student wrote at a step, in one call: `prompt`, `text`; `truncated`, `reward`, `tokens` if known.
+
+        `tokens` has one entry a token: its text, how far the student is from its teacher there, and both models'
+        likeliest choices: `["Paris", 0.3, [["Paris", 0.6], …], [["Rome", 0.5], …]]`.
+        """
         rows = [
             {"run_id": run, "step": step, "position": position, "prompt": rollout["prompt"], "text": rollout["text"],
-             "truncated": bool(rollout.get("truncated", False)), "reward": rollout.get("reward")}
+             "truncated": bool(rollout.get("truncated", False)), "reward": rollout.get("reward"),
+             "tokens": rollout.get("tokens")}
             for position, rollout in enumerate(rollouts)
         ]  # fmt: skip
         self._say(run, tables.Rollout, rows)
+
+    def resources(self, run: int, values: Mapping[str, float | None]) -> None:
+        """What the run takes of its machine now: `rss_bytes`, `cpu_percent`, `gpu_bytes` and the like."""
+        self._say(run, tables.Resource, [{"run_id": run, "at": now(), "values": dict(values)}])
 
     def event(self, run: int, message: str, level: Literal["info", "warning", "error"] = "info") -> None:
         self._say(run, tables.Event, [{"run_id": run, "at": now(), "level": level, "message": message}])
@@ -186,9 +241,12 @@ class Tracker:
 
     def _get_or_create(self, session: Session, table: type[Row], key: dict[str, Any], rest: dict[str, Any]) -> Row:
         """Two processes may ask at once: the database decides who creates."""
-        insert: Any = postgresql.insert if self._engine.dialect.name == "postgresql" else sqlite.insert
-        session.execute(insert(table).values(**key, **rest).on_conflict_do_nothing(index_elements=list(key)))
+        insert = self._insert(table).values(**key, **rest)
+        session.execute(insert.on_conflict_do_nothing(index_elements=list(key)))
         return session.scalars(select(table).filter_by(**key)).one()
+
+    def _insert(self, table: type[Row]) -> Any:
+        return (postgresql if self._engine.dialect.name == "postgresql" else sqlite).insert(table)
 
 
 def _hold(session: Session, project: int) -> None:
@@ -217,12 +275,13 @@ def _evaluation(checkpoint: int, run: int | None, result: Mapping[str, Any]) -> 
     )  # fmt: skip
 
 
-def _score(evaluation: int, name: str, metric: Mapping[str, Any]) -> tables.Score:
-    low, high = metric.get("ci95") or (None, None)
-    return tables.Score(
-        evaluation_id=evaluation, metric=name, value=metric["value"], n=metric["n"], stderr=metric.get("stderr"),
-        low=low, high=high,
-    )  # fmt: skip
+def _scores(evaluation: int, metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[tables.Score]:
+    for position, (name, metric) in enumerate(metrics.items()):
+        low, high = metric.get("ci95") or (None, None)
+        yield tables.Score(
+            evaluation_id=evaluation, metric=name, value=metric["value"], n=metric["n"], stderr=metric.get("stderr"),
+            low=low, high=high, position=position,
+        )  # fmt: skip
 
 
 def _item(evaluation: int, position: int, item: Mapping[str, Any]) -> tables.Item:

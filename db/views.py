@@ -48,11 +48,19 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Headline(Score):
+    """A score that speaks for its suite, and what it is a score of."""
+
+    task: str
+    metric: str
+
+
+@dataclass(frozen=True)
 class Stage:
     """A checkpoint and its headline scores by suite; a suite that was not measured is missing."""
 
     checkpoint: Checkpoint | None = None
-    scores: dict[str, Score] = field(default_factory=dict)
+    scores: dict[str, Headline] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,7 @@ class Cycle:
     id: int
     number: int
     status: str
+    corpus_id: int | None
     documents: str | None
     """The folder of its corpus."""
     verdict: dict[str, Any] | None
@@ -102,6 +111,9 @@ class Run:
     heartbeat_at: datetime
     finished_at: datetime | None
     error: str | None
+    steps: int | None
+    """How many are planned, where that is known."""
+    cancel_requested_at: datetime | None
 
 
 @dataclass(frozen=True)
@@ -120,6 +132,14 @@ class Rollout:
     text: str
     truncated: bool
     reward: float | None
+    tokens: list[Any] | None
+    """One entry a token, where they were recorded; `Tracker.rollouts` says what is in it."""
+
+
+@dataclass(frozen=True)
+class Resource:
+    at: datetime
+    values: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -134,6 +154,14 @@ class Evaluation:
     seconds: float
     at: datetime
     scores: dict[str, Score]
+
+
+@dataclass(frozen=True)
+class Document:
+    position: int
+    name: str
+    hash: str
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -162,4 +190,15 @@ class Promotion:
     decision: str
     who: str
     why: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Note:
+    id: int
+    cycle: int | None
+    """The cycle's number in its project."""
+    checkpoint_id: int | None
+    text: str
+    who: str
     at: datetime

@@ -1,10 +1,10 @@
 """What two rooms must agree on, though neither may import the other."""
 
-import db.queries
+import db.headlines
 import evals.results
 import pipelines.tables
 
 
 def test_the_record_and_the_measurements_name_the_same_headlines() -> None:
-    assert db.queries.HEADLINES == evals.results.HEADLINES
+    assert db.headlines.HEADLINES == evals.results.HEADLINES
     assert list(pipelines.tables.SUITES) == list(evals.results.HEADLINES)

@@ -1,19 +1,34 @@
 """Up, down and up again on both databases; and the models are what the migrations make."""
 
+import sqlite3
+from contextlib import closing
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, inspect, text
+from sqlalchemy import Engine, create_engine, inspect, text
 
 from db.engine import open_database
 from db.errors import RecordError
 from db.migrations import VERSION_TABLE, config, current_version, move
+from db.queries import Reader
 from db.tables import Table
+from db.tracker import Tracker
+from tests.db.seeded import Seeded
 
 REVISIONS = [script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()][::-1]
+
+
+FROZEN = Path(__file__).with_name("frozen")
+"""A small record as each release left it, as `sqlite3 record.db .dump` writes it."""
+
+
+def _told(reader: Reader, project: int) -> list[object]:
+    runs = [(run.id, run.kind, run.settings, reader.points(run.id)) for run in reader.runs(project)]
+    return [reader.projects(), reader.stages(project), reader.promotions(project), reader.events(project), runs]
 
 
 def test_every_step_goes_up_and_down(engine: Engine) -> None:
@@ -44,6 +59,40 @@ def test_constraints_are_named_alike_in_models_and_database(engine: Engine) -> N
         for kind in (inspector.get_foreign_keys, inspector.get_unique_constraints, inspector.get_check_constraints):
             theirs |= {str(constraint["name"]) for constraint in kind(name)}
         assert theirs == ours
+
+
+def test_what_is_on_record_outlives_every_step(engine: Engine, reader: Reader, seeded: Seeded) -> None:
+    before = _told(reader, seeded.project)
+    without_foreign_keys = create_engine(engine.url)  # as a migration has it: SQLite drops a table to alter it
+    for to in [*["-1"] * (len(REVISIONS) - 1), "head"]:
+        with without_foreign_keys.begin() as connection:
+            move(connection, to)
+    without_foreign_keys.dispose()
+    assert _told(reader, seeded.project) == before
+
+
+@pytest.mark.parametrize("release", sorted(FROZEN.glob("*.sql")), ids=lambda file: file.stem)
+def test_a_record_of_an_earlier_release_opens_with_all_it_held(release: Path, tmp_path: Path) -> None:
+    path = tmp_path / "record.db"
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(release.read_text(encoding="utf-8"))
+    engine = open_database(path)
+    reader = Reader(engine)
+    (project,) = reader.projects()
+    first, second = reader.cycles(project.id)
+    assert (first.documents, first.status, first.verdict) == (
+        "/home/ada/handbook/2026-q1", "promoted", {"passed": True, "reason": "both bounds hold"},
+    )  # fmt: skip
+    assert {suite: score.value for suite, score in second.recovered.scores.items()} == {
+        "behaviour": 0.925, "knowledge": 0.95, "retention": 0.85,
+    }  # fmt: skip
+    run = reader.runs(project.id)[0]
+    assert (run.kind, run.steps, run.cancel_requested_at) == ("distill", None, None)
+    assert [rollout.tokens for rollout in reader.rollouts(run.id)] == [None, None]
+    with Tracker(engine) as tracker:
+        tracker.note(project.id, "still here", "ada", cycle=second.id)
+    assert [note.text for note in reader.notes(project.id)] == ["still here"]
+    engine.dispose()
 
 
 def test_a_record_from_a_newer_release_is_refused_and_left_alone(engine: Engine, url: str) -> None:

@@ -1,11 +1,13 @@
 """The read side, asked about a past of three cycles of which the gate let two pass."""
 
 import random
+from datetime import timedelta
 
 from sqlalchemy import Engine
 
 from db import views
-from db.queries import HEADLINES, Reader
+from db.headlines import HEADLINES
+from db.queries import Reader
 from db.tracker import Tracker
 from tests.db.seeded import Seeded, measure
 
@@ -96,11 +98,72 @@ def test_the_series_follows_the_checkpoints_through_time(reader: Reader, tracker
     assert [point.at for point in series] == sorted(point.at for point in series)
 
 
+def _measured_by_own_tasks(tracker: Tracker, checkpoint: int, run: int, *tasks: str) -> None:
+    for task in tasks:
+        metrics = {name: {"value": 0.5, "n": 10} for name in ("zeal", "acc")}
+        own = {"task": task, "suite": "retention", "data": "lm-eval", "seconds": 1.0, "metrics": metrics}
+        tracker.evaluation(checkpoint, run, own)
+
+
+def test_a_suite_of_own_tasks_is_headed_by_the_first_metric_of_its_first_task(
+    reader: Reader, tracker: Tracker, project: int
+) -> None:
+    base = tracker.checkpoint(project, "base", "/models/lab")
+    for tasks in [("old",), ("gsm8k", "mmlu")]:
+        _measured_by_own_tasks(tracker, base, tracker.start_run(project, "eval"), *tasks)
+    (stage,) = reader.stages(project)
+    assert (stage.scores["retention"].task, stage.scores["retention"].metric) == ("gsm8k", "zeal")
+    measure(tracker, base, None, {"retention": 0.75}, random.Random(0))
+    _measured_by_own_tasks(tracker, base, tracker.start_run(project, "eval"), "gsm8k")
+    assert reader.stages(project)[0].scores["retention"].task == "arithmetic"
+    assert {point.metric for point in reader.series(project)} == {"match"}
+
+
 def test_points_come_after_a_cursor(reader: Reader, seeded: Seeded) -> None:
     run = seeded.midtrain_runs[0]
     assert {point.step for point in reader.points(run)} == set(range(5))
     assert [(point.step, point.name) for point in reader.points(run, after=3, names=["loss"])] == [(4, "loss")]
     assert reader.points(run, after=4) == []
+
+
+def test_what_a_run_takes_comes_after_a_moment(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
+    run = seeded.distill_runs[0]
+    for percent in (50.0, 90.0):
+        tracker.resources(run, {"cpu_percent": percent, "gpu_bytes": None})
+    tracker.flush()
+    first, second = reader.resources(run)
+    assert (first.values, second.values["cpu_percent"]) == ({"cpu_percent": 50.0, "gpu_bytes": None}, 90.0)
+    assert reader.resources(run, after=first.at) == [second]
+
+
+def test_a_run_that_fell_silent_is_stale(reader: Reader, tracker: Tracker, project: int) -> None:
+    run = tracker.start_run(project, "distill")
+    tracker.finish_run(tracker.start_run(project, "eval"), "done")
+    assert reader.stale_runs(project) == []
+    assert [stale.id for stale in reader.stale_runs(project, after=timedelta(0))] == [run]
+    assert reader.stale_runs(project + 1, after=timedelta(0)) == []
+
+
+def test_notes_are_found_where_they_belong(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
+    cycle, checkpoint = seeded.cycles[1], seeded.recovered[0]
+    tracker.note(seeded.project, "Too **much** of it", "ada", cycle=cycle)
+    tracker.note(seeded.project, "The one to ship", "ben", checkpoint=checkpoint)
+    everything = reader.notes(seeded.project)
+    assert [(note.cycle, note.checkpoint_id, note.who) for note in everything] == [
+        (2, None, "ada"), (None, checkpoint, "ben"),
+    ]  # fmt: skip
+    assert reader.notes(seeded.project, cycle=cycle) == everything[:1]
+    assert reader.notes(seeded.project, checkpoint=checkpoint) == everything[1:]
+    assert reader.notes(seeded.project, cycle=seeded.cycles[0]) == reader.notes(seeded.project + 1) == []
+
+
+def test_documents_come_in_their_order(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
+    (corpus,) = {cycle.corpus_id for cycle in reader.cycles(seeded.project) if cycle.number == 1}
+    assert corpus is not None
+    told = [{"name": f"{n}.md", "hash": "ab" * 32, "bytes": 10 + n} for n in range(12)]
+    tracker.documents(corpus, told)
+    tracker.documents(corpus, told[::-1])  # the same content once more
+    assert [(found.name, found.bytes) for found in reader.documents(corpus)] == [(t["name"], t["bytes"]) for t in told]
 
 
 def test_runs_and_decisions_come_newest_first(reader: Reader, seeded: Seeded) -> None:
@@ -151,6 +214,8 @@ def test_changes_tell_when_to_look_again(reader: Reader, tracker: Tracker, proje
     tracker.close_cycle(cycle.id, "rejected")
     assert changed()
     tracker.promote(project, None, checkpoint, "promoted", "ada", "I like it")
+    assert changed()
+    tracker.note(project, "so do I", "ben", checkpoint=checkpoint)
     assert changed()
     tracker.open_cycle(tracker.project("other", "/other", "lab"))
     assert not changed()

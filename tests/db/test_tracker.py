@@ -119,6 +119,10 @@ def test_a_promotion_moves_current_and_closes_the_cycle(tracker: Tracker, reader
         lambda tracker, project: tracker.checkpoint(project, "base", "x", parent=99),
         lambda tracker, project: tracker.close_cycle(99, "promoted"),
         lambda tracker, project: tracker.promote(project, None, 99, "promoted", "ada", "why not"),
+        lambda tracker, project: tracker.note(project, "well", "ada", cycle=99),
+        lambda tracker, project: tracker.plan(99, 10),
+        lambda tracker, project: tracker.request_cancel(99),
+        lambda tracker, project: tracker.documents(99, [{"name": "a", "hash": "b", "bytes": 1}]),
         lambda tracker, project: tracker.evaluation(99, None, {"task": "ifeval"}),
     ],
 )
@@ -128,6 +132,40 @@ def test_structure_that_makes_no_sense_is_one_clear_error(
     with pytest.raises(RecordError, match="The re") as caught:
         wrong(tracker, project)
     assert "\n" not in str(caught.value)
+
+
+def test_a_note_says_something_about_one_thing(tracker: Tracker, project: int) -> None:
+    for about in ({}, {"cycle": 1, "checkpoint": 1}):
+        with pytest.raises(RecordError, match="about a cycle or about a checkpoint"):
+            tracker.note(project, "well", "ada", **about)
+    with pytest.raises(RecordError, match="needs some words"):
+        tracker.note(project, " \n", "ada", cycle=tracker.open_cycle(project).id)
+
+
+def test_a_run_can_be_asked_to_stop_while_it_runs(tracker: Tracker, reader: Reader, run: int) -> None:
+    assert not tracker.cancel_requested(run)
+    tracker.request_cancel(run)
+    tracker.request_cancel(run)
+    assert tracker.cancel_requested(run)
+    assert reader.cancel_requested(run)
+    tracker.finish_run(run, "interrupted")
+    with pytest.raises(RecordError, match=f"Run {run} is interrupted already"):
+        tracker.request_cancel(run)
+
+
+def test_a_record_out_of_reach_stops_nobody(engine: Engine, tracker: Tracker, run: int) -> None:
+    tracker.request_cancel(run)
+    rename(engine, "runs", "away")
+    assert tracker.cancel_requested(run) is False
+    rename(engine, "away", "runs")
+
+
+def test_a_plan_may_be_known_later(tracker: Tracker, reader: Reader, project: int) -> None:
+    known, later = tracker.start_run(project, "midtrain", steps=80), tracker.start_run(project, "midtrain")
+    found = [reader.run(run) for run in (known, later)]
+    assert [run.steps for run in found if run] == [80, None]
+    tracker.plan(later, 40)
+    assert [run.steps for run in reader.runs(project)] == [40, 80]
 
 
 # Narration
@@ -147,10 +185,15 @@ def test_a_finished_run_has_said_everything(engine: Engine, reader: Reader, proj
         for step in range(50):
             tracker.step(run, step, {"loss": 1.0})
         tracker.rollouts(run, 3, [{"prompt": "a", "text": "b", "truncated": True, "reward": 0.5}])
+        tracker.rollouts(
+            run, 4, [{"prompt": "a", "text": "Rome", "tokens": [["Ro", 0.3, [["Ro", 0.6]], [["Pa", 0.9]]]]}]
+        )
         tracker.event(run, "half way", level="warning")
         tracker.finish_run(run, "failed", "out of memory")
         assert len(reader.points(run)) == 50
-    assert [(rollout.text, rollout.reward) for rollout in reader.rollouts(run)] == [("b", 0.5)]
+    first, second = reader.rollouts(run)
+    assert (first.text, first.truncated, first.reward, first.tokens) == ("b", True, 0.5, None)
+    assert second.tokens == [["Ro", 0.3, [["Ro", 0.6]], [["Pa", 0.9]]]]
     assert [event.message for event in reader.events(project)] == ["half way"]
     found = reader.run(run)
     assert found is not None
