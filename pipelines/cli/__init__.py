@@ -91,6 +91,6 @@ def say(words: str) -> None:
     click.echo(words, err=True)
 
 
-from pipelines.cli import look, teach, window  # noqa: E402  (the commands register themselves with `main`)
+from pipelines.cli import doctor, look, teach, window  # noqa: E402  (the commands register themselves with `main`)
 
-__all__ = ["look", "main", "teach", "window"]
+__all__ = ["doctor", "look", "main", "teach", "window"]
