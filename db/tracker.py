@@ -102,6 +102,14 @@ class Tracker:
         self._background.keep_alive(run)
         return run
 
+    def resume_run(self, run: int) -> None:
+        """The same run goes on, in this process now; what it says again replaces what it said."""
+        with self._transaction(f"the resumption of run {run}") as session:
+            row = _get(session, tables.Run, run)
+            row.status, row.error, row.finished_at, row.cancel_requested_at = "running", None, None, None
+            row.host, row.pid, row.heartbeat_at = socket.gethostname(), os.getpid(), now()
+        self._background.keep_alive(run)
+
     def plan(self, run: int, steps: int) -> None:
         """How many steps the run is going to take: what is left can be told from it."""
         with self._transaction(f"the plan of run {run}") as session:
@@ -149,22 +157,24 @@ class Tracker:
 
     def evaluation(self, checkpoint: int, run: int | None, result: Mapping[str, Any]) -> int:
         """A measurement in the shape of docs/contracts.md, `items` included where there are any."""
-        with self._transaction(f"an evaluation of checkpoint {checkpoint}") as session:
-            try:
-                evaluation = _add(session, _evaluation(checkpoint, run, result))
-                session.add_all(_scores(evaluation.id, result["metrics"]))
-                session.add_all(_item(evaluation.id, n, item) for n, item in enumerate(result.get("items") or ()))
-            except KeyError as error:
-                raise RecordError(f"The result of an evaluation lacks {error}; see docs/contracts.md.") from error
-            return evaluation.id
+        return self.evaluations(checkpoint, run, [result])[0]
 
-    def promote(self, project: int, cycle: int | None, checkpoint: int, decision: Decision, who: str, why: str) -> int:
+    def evaluations(self, checkpoint: int, run: int | None, results: Iterable[Mapping[str, Any]]) -> list[int]:
+        """All that one look at a checkpoint found: on record as a whole or not at all."""
+        with self._transaction(f"an evaluation of checkpoint {checkpoint}") as session:
+            return [_whole_evaluation(session, checkpoint, run, result) for result in results]
+
+    def promote(
+        self, project: int, cycle: int | None, checkpoint: int, decision: Decision, who: str, why: str,
+        verdict: Mapping[str, Any] | None = None,
+    ) -> int:  # fmt: skip
         """Decide about a checkpoint. `promoted` makes it `current`; the cycle, if any, is closed with the decision."""
         with self._transaction(f"the decision about checkpoint {checkpoint}") as session:
             _hold(session, project)
             if cycle is not None:
                 row = _get(session, tables.Cycle, cycle)
                 row.status, row.closed_at = decision, row.closed_at or now()
+                row.verdict = dict(verdict) if verdict is not None else row.verdict
             made = tables.Promotion(
                 project_id=project, cycle_id=cycle, checkpoint_id=checkpoint, decision=decision, who=who, why=why
             )
@@ -266,6 +276,16 @@ def _add(session: Session, row: Row) -> Row:
     session.add(row)
     session.flush()
     return row
+
+
+def _whole_evaluation(session: Session, checkpoint: int, run: int | None, result: Mapping[str, Any]) -> int:
+    try:
+        evaluation = _add(session, _evaluation(checkpoint, run, result))
+        session.add_all(_scores(evaluation.id, result["metrics"]))
+        session.add_all(_item(evaluation.id, n, item) for n, item in enumerate(result.get("items") or ()))
+    except KeyError as error:
+        raise RecordError(f"The result of an evaluation lacks {error}; see docs/contracts.md.") from error
+    return evaluation.id
 
 
 def _evaluation(checkpoint: int, run: int | None, result: Mapping[str, Any]) -> tables.Evaluation:
