@@ -8,7 +8,7 @@ TORCH_CPU := $(shell command -v nvidia-smi >/dev/null 2>&1 || echo https://downl
 
 export OMP_WAIT_POLICY := passive  # threads that wait busily starve each other when tests run side by side
 
-.PHONY: demo test check format clean
+.PHONY: demo test check format docs clean
 demo: $(VENV)/.installed
 	$(BIN)/recover demo
 
@@ -24,6 +24,9 @@ check: $(VENV)/.installed
 format: $(VENV)/.installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.installed
+	$(BIN)/python -m tests.docs
 
 $(VENV)/.installed: pyproject.toml
 	@echo "Setting up $(VENV) (once; a few minutes)"
