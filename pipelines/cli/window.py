@@ -11,7 +11,13 @@ from pipelines.cli import ERROR, fail, main
 @click.option("--project", type=click.Path(path_type=Path, file_okay=False), help="The project's folder.")
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=click.IntRange(1, 65535), help="[default: the first free one from 7860]")
-@click.option("--auth", metavar="USER:PASSWORD", help="Needed on any address but loopback.")
+@click.option(
+    "--auth",
+    metavar="USER:PASSWORD",
+    envvar="RECOVER_AUTH",
+    show_envvar=True,
+    help="Needed on any address but loopback.",
+)
 def dashboard(project: Path | None, host: str, port: int | None, auth: str | None) -> None:
     """Open the record as pages: knowledge against instruction following, cycle by cycle.
 
