@@ -5,8 +5,11 @@ would have seen.
 """
 
 import random
+from array import array
+from bisect import bisect_right
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol
 
 from recovery.batch import Sequence
@@ -41,20 +44,49 @@ class Shuffled:
         return order
 
 
+class Windows:
+    """Documents end to end in the seed's order, each with its end, cut into windows: a window is made when asked for.
+
+    Documents may be any sequence of sequences, one that reads from a disk too: all of them are never held at once."""
+
+    def __init__(self, documents: Seq[Seq[int]], end: int, window: int, seed: int):
+        self.documents, self.end, self.window = documents, end, window
+        self.order = array("Q", (i for _, i in Shuffled(len(documents), seed).take(0, len(documents))))
+        self.starts = array("Q", accumulate((len(documents[i]) + 1 for i in self.order), initial=0))
+
+    @property
+    def tokens(self) -> int:
+        """Taught once an epoch: every token but the very first."""
+        return self.starts[-1] - 1
+
+    def __len__(self) -> int:
+        return max(0, -(-self.tokens // self.window))
+
+    def __getitem__(self, index: int) -> list[int]:
+        """Windows overlap by one token, which the next one needs as its first state."""
+        first = range(len(self))[index] * self.window
+        cut: list[int] = []
+        document = bisect_right(self.starts, first) - 1
+        while len(cut) <= self.window and document < len(self.order):
+            begin = max(0, first - self.starts[document])
+            cut += self.documents[self.order[document]][begin : begin + self.window + 1 - len(cut)]
+            if len(cut) <= self.window:
+                cut.append(self.end)
+            document += 1
+        return cut
+
+
 class Documents:
     """Documents end to end, cut into windows; every token but the very first is a target exactly once an epoch."""
 
-    def __init__(self, documents: Seq[list[int]], end: int, *, window: int, rows: int, seed: int = 0):
+    def __init__(self, documents: Seq[Seq[int]], end: int, *, window: int, rows: int, seed: int = 0):
         self.window, self.rows = window, rows
-        order = Shuffled(len(documents), seed)
-        stream = [token for _, i in order.take(0, len(documents)) for token in [*documents[i], end]]
-        # Windows overlap by one token, which the next one needs as its first state.
-        self.windows = [stream[i : i + window + 1] for i in range(0, len(stream) - 1, window)]
+        self.windows = Windows(documents, end, window, seed)
         self.order = Shuffled(len(self.windows), seed + 1)
 
     @property
     def tokens(self) -> int:
-        return sum(len(w) - 1 for w in self.windows)
+        return self.windows.tokens
 
     def draw(self, student: Student, step: int) -> list[Sequence]:
         rows = [self.windows[i] for _, i in mine(self.order.take(step * self.rows, self.rows))]
