@@ -1,0 +1,53 @@
+"""Every code block of the pages that a user reads runs as it stands there."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pipelines.settings import Settings, merged
+from tests.docs.blocks import Block, blocks, unfenced
+from tests.docs.sandbox import ROOT, furnish, run
+
+PAGES = [ROOT / "README.md", ROOT / "docs" / "tutorial.md"]
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_runs_in_the_order_of_the_page(page: Path, tmp_path: Path) -> None:
+    furnish(tmp_path)
+    for block in blocks(page):
+        if block.language in ("sh", "python"):
+            run(block, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_says_what_it_is_and_holds_what_it_says(page: Path) -> None:
+    assert not unfenced(page), "fence every block and name its language, or it is never run"
+    for block in blocks(page):
+        check = {"toml": settings_exist, "json": lines_parse, "sh": fits, "python": fits, "text": fits}[block.language]
+        check(block)
+
+
+def settings_exist(block: Block) -> None:
+    merged(Settings(), tomllib.loads(block.code))
+
+
+def lines_parse(block: Block) -> None:
+    for line in block.code.splitlines():
+        json.loads(line)
+
+
+def fits(block: Block) -> None:
+    widest = max(map(len, block.code.splitlines()))
+    assert widest <= 120, f"line {block.line}: {widest} columns do not fit a page"
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    gone = [target for target in LINK.findall(text) if not (page.parent / target).exists()]
+    assert not gone
