@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from random import Random
 
-from evals.behaviour import measure_ifeval, prompt_of
+from evals.behaviour import Prompt, measure_ifeval, prompt_of
 from evals.grading import ends_on
 from evals.knowledge import Grade, Question, ask, by_match
-from evals.results import Result
+from evals.parts import Part, chosen, enough
+from evals.results import Result, key_of
 from evals.subject import Subject
 from recovery import lab
 
@@ -15,43 +16,56 @@ SEED = 0  # evaluations draw their items with it; the base is trained on the oth
 WRITING_TOKENS, ANSWER_TOKENS = 320, 96  # room for the longest right answer
 
 
-def behaviour(subject: Subject, limit: int | None = None) -> list[Result]:
-    return [instructions(subject, limit), refusals(subject, limit)]
+def behaviour(subject: Subject, limit: int | None = None, part: Part = "all") -> list[Result]:
+    return [instructions(subject, limit, part), refusals(subject, limit, part)]
 
 
-def retention(subject: Subject, limit: int | None = None) -> list[Result]:
-    return [arithmetic(subject, limit), own_world(subject, limit)]
+def retention(subject: Subject, limit: int | None = None, part: Part = "all") -> list[Result]:
+    return [arithmetic(subject, limit, part), own_world(subject, limit, part)]
 
 
-def knowledge(subject: Subject, limit: int | None = None) -> list[Result]:
+def knowledge(subject: Subject, limit: int | None = None, part: Part = "all") -> list[Result]:
     """Where nobody brings questions on other documents: what the base was taught."""
-    return [replace(own_world(subject, limit), task="closed_book", suite="knowledge")]
+    return [replace(own_world(subject, limit, part), task="closed_book", suite="knowledge")]
 
 
 SUITES = {"behaviour": behaviour, "knowledge": knowledge, "retention": retention}
 
 
-def instructions(subject: Subject, limit: int | None = None) -> Result:
-    tasks = lab.instruction_tasks(SEED, limit or 200, "heldout")
-    prompts = [prompt_of((f"lab task {task.key}", asdict(task))) for task in tasks]
-    return measure_ifeval(subject, prompts, data="lab", max_new_tokens=WRITING_TOKENS)
+def instructions(subject: Subject, limit: int | None = None, part: Part = "all") -> Result:
+    return measure_ifeval(subject, prompts(limit, part), data="lab", max_new_tokens=WRITING_TOKENS)
 
 
-def refusals(subject: Subject, limit: int | None = None) -> Result:
-    return _ask(subject, "refusals", "behaviour", lab.refusals(SEED, limit or 50, "heldout"))
+def prompts(limit: int | None = None, part: Part = "all") -> list[Prompt]:
+    limit = limit or 200
+    tasks = lab.instruction_tasks(SEED, enough(limit, part), "heldout")
+    mine = chosen(tasks, lambda task: str(task.key), part, limit)
+    return [prompt_of((f"lab task {task.key}", asdict(task))) for task in mine]
 
 
-def arithmetic(subject: Subject, limit: int | None = None) -> Result:
-    questions = lab.arithmetic(SEED, limit or 100, "heldout")
-    return _ask(subject, "arithmetic", "retention", questions, lambda reply, question: ends_on(reply, question.answer))
+def refusals(subject: Subject, limit: int | None = None, part: Part = "all") -> Result:
+    limit = limit or 50
+    asked = lab.refusals(SEED, enough(limit, part), "heldout")
+    return _ask(subject, "refusals", "behaviour", _chosen(asked, part, limit))
 
 
-def own_world(subject: Subject, limit: int | None = None) -> Result:
+def arithmetic(subject: Subject, limit: int | None = None, part: Part = "all") -> Result:
+    limit = limit or 100
+    asked = _chosen(lab.arithmetic(SEED, enough(limit, part), "heldout"), part, limit)
+    return _ask(subject, "arithmetic", "retention", asked, lambda reply, question: ends_on(reply, question.answer))
+
+
+def own_world(subject: Subject, limit: int | None = None, part: Part = "all") -> Result:
     """Facts the base was trained on: the old knowledge that new knowledge must not push out."""
-    questions = lab.own_world().questions()
-    return _ask(subject, "own_world", "retention", Random(SEED).sample(questions, min(limit or 100, len(questions))))
+    asked = lab.own_world().questions()
+    shuffled = Random(SEED).sample(asked, min(enough(limit or 100, part), len(asked)))
+    return _ask(subject, "own_world", "retention", _chosen(shuffled, part, limit or 100))
 
 
-def _ask(subject: Subject, task: str, suite: str, asked: Iterable[lab.Question], grade: Grade = by_match) -> Result:
+def _chosen(asked: Iterable[lab.Question], part: Part, limit: int) -> list[Question]:
     questions = [Question(each.question, each.answer) for each in asked]
+    return chosen(questions, lambda question: key_of(question.text), part, limit)
+
+
+def _ask(subject: Subject, task: str, suite: str, questions: list[Question], grade: Grade = by_match) -> Result:
     return ask(subject, questions, task=task, suite=suite, data="lab", grade=grade, max_new_tokens=ANSWER_TOKENS)

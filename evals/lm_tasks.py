@@ -4,8 +4,7 @@ Import this module inside functions: lm-eval takes seconds to import, and its in
 """
 
 import contextlib
-import difflib
-import functools
+import json
 import logging
 import math
 import random
@@ -14,43 +13,57 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from lm_eval import simple_evaluate
-from lm_eval.tasks import TaskManager
+from lm_eval.utils import handle_non_serializable, hash_string
 
 from evals.lm_harness import HarnessModel
+from evals.lm_loading import loaded_tasks
+from evals.parts import Part, chosen
 from evals.results import Item, Metric, Result
 from evals.subject import Subject
-from recovery.errors import RecoverError
+
+KEY = 12  # letters of a document's hash
 
 
-def run_task(subject: Subject, task: str | dict[str, Any], *, suite: str, limit: int | None = None) -> list[Result]:
+def run_task(
+    subject: Subject, task: str | dict[str, Any], *, suite: str, limit: int | None = None, part: Part = "all"
+) -> list[Result]:
     """An lm-eval task with its own prompts, stops and metrics: by name, by the path of its YAML file, or as a
     configuration. A group (`mmlu`) gives a result for each of its tasks."""
     started = time.perf_counter()
     with _undisturbed():
-        manager = _manager_for(task)
-        try:
-            report = simple_evaluate(
-                HarnessModel(subject),
-                tasks=[task],
-                limit=limit,
-                task_manager=manager,
-                apply_chat_template=True,
-                bootstrap_iters=0,
-            )
-        except (ConnectionError, FileNotFoundError) as error:
-            raise RecoverError(f"the data of the lm-eval task {task!r} is not to be had ({error})") from error
+        manager, tasks = loaded_tasks(task)
+        rows = {each.config.task: _rows_of(each, part, limit) for each in tasks} if part != "all" else None
+        report = simple_evaluate(
+            HarnessModel(subject),
+            tasks=tasks,
+            limit=None if rows else limit,
+            samples=rows,
+            task_manager=manager,
+            apply_chat_template=True,
+            bootstrap_iters=0,
+        )
     seconds = (time.perf_counter() - started) / len(report["samples"])
-    settings = {"limit": limit, "thinking": subject.thinking, "lm_eval": version("lm_eval")}
+    settings = {"limit": limit, "part": part, "thinking": subject.thinking, "lm_eval": version("lm_eval")}
     return [
         Result(name, suite, "lm-eval", _metrics(report["results"][name], samples), _items(samples), settings, seconds)
         for name, samples in report["samples"].items()
     ]
+
+
+def _rows_of(task: Any, part: Part, limit: int | None) -> list[int]:
+    """Which of the task's documents belong to the part; by the key that their items will have."""
+    return [i for i, _ in chosen(enumerate(task.eval_docs), lambda row: _key_of(row[1]), part, limit)]
+
+
+def _key_of(document: Any) -> str:
+    """As lm-eval itself hashes a document."""
+    said = json.dumps(document, indent=2, default=handle_non_serializable, ensure_ascii=False)
+    return str(hash_string(said))[:KEY]
 
 
 def _metrics(reported: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str, Metric]:
@@ -93,7 +106,7 @@ def _item(alike: list[dict[str, Any]]) -> Item:
         for metric in sample["metrics"]
     }
     passed = next(iter(verdicts.values()))
-    return Item(first["doc_hash"][:12], first["arguments"][0][0], _reply(first), passed in (1, True), verdicts)
+    return Item(first["doc_hash"][:KEY], first["arguments"][0][0], _reply(first), passed in (1, True), verdicts)
 
 
 def _plain(value: Any) -> Any:
@@ -109,22 +122,6 @@ def _reply(sample: dict[str, Any]) -> str:
         return replies[0]
     best = max(range(len(replies)), key=lambda i: replies[i][0] if isinstance(replies[i], tuple) else replies[i])
     return str(sample["arguments"][best][-1])
-
-
-@functools.cache
-def _all_tasks() -> TaskManager:
-    return TaskManager()
-
-
-def _manager_for(task: str | dict[str, Any]) -> TaskManager:
-    if isinstance(task, dict) or Path(task).is_file():
-        return TaskManager(include_defaults=False)
-    known = _all_tasks().all_tasks
-    if task not in known:
-        close = difflib.get_close_matches(task, known, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "`lm-eval ls tasks` lists those there are"
-        raise RecoverError(f"there is no lm-eval task {task!r}; {hint}")
-    return _all_tasks()
 
 
 @contextlib.contextmanager

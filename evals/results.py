@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from evals.bootstrap import ratio_interval
 from evals.statistics import wilson
 from recovery.errors import RecoverError
 
@@ -50,6 +51,15 @@ class Metric:
             return cls(mean, 1, math.nan, (math.nan, math.nan))
         stderr = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n)
         return cls(mean, n, stderr, (mean - 1.96 * stderr, mean + 1.96 * stderr))
+
+    @classmethod
+    def of_ratio(cls, parts: list[float], wholes: list[float]) -> "Metric":
+        """Σ parts / Σ wholes, such as the bits of passages over their bytes; a (part, whole) is one sample."""
+        n, ratio = _counted(parts), math.fsum(parts) / math.fsum(wholes)
+        if n == 1:
+            return cls(ratio, 1, math.nan, (math.nan, math.nan))
+        spread = math.fsum((p - ratio * w) ** 2 for p, w in zip(parts, wholes, strict=True)) * n / (n - 1)
+        return cls(ratio, n, math.sqrt(spread) / math.fsum(wholes), ratio_interval(parts, wholes))
 
     def to_json(self) -> dict[str, Any]:
         low, high = self.ci95
@@ -111,7 +121,7 @@ def key_of(text: str) -> str:
 def main_result(results: Iterable[Result], suite: str) -> Result | None:
     """The result that speaks for a suite: its headline task where measured, else its first."""
     of_suite = [result for result in results if result.suite == suite]
-    task, _ = HEADLINES[suite]
+    task, _ = HEADLINES.get(suite, ("", ""))
     return next((result for result in of_suite if result.task == task), of_suite[0] if of_suite else None)
 
 

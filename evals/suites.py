@@ -1,14 +1,17 @@
 """The suites by name: what `recover eval` and the cycle measure a checkpoint by."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evals import lab
-from evals.behaviour import measure_ifeval, prompt_of, read_prompts
-from evals.knowledge import ask, read_questions
+from evals.behaviour import Prompt, measure_ifeval, prompt_of, read_prompts
+from evals.checks import measure_checks, read_tasks
+from evals.knowledge import Question, ask, read_questions
+from evals.parts import Part, chosen, named_part
+from evals.passages import bits_per_byte, read_passages, recall
 from evals.resources import public_ifeval
-from evals.results import HEADLINES, Result
+from evals.results import HEADLINES, Result, key_of
 from evals.subject import Subject
 from recovery.errors import RecoverError
 
@@ -22,28 +25,34 @@ def measure(
     limit: int | None = None,
     ifeval_data: str | Path | None = None,
     questions: str | Path | None = None,
+    passages: str | Path | None = None,
     suites: Mapping[str, str] | None = None,
+    part: str = "all",
 ) -> list[Result]:
     """Measure one suite, or all that there is data for; at most `limit` items a task.
 
-    `suites` is what the base's `recover.json` says it is to be measured by: per suite `lab`, `ifeval`, or lm-eval
-    tasks by name or YAML file, several with commas. Unnamed, behaviour is the public IFEval and retention nothing."""
+    `suites` is what the base's `recover.json` says it is to be measured by: per suite `lab`, `ifeval`, a JSONL of tasks
+    with checks, or lm-eval tasks by name or YAML file, several with commas. Unnamed, behaviour is the public IFEval and
+    retention nothing. `passages` are texts held back from the documents, which show knowledge without any manners.
+    `part` is `probe` or `final`, two halves of every task's items that share none, or `all`."""
     if suite not in (*SUITES, "all"):
         raise RecoverError(f"there is no suite {suite!r}; choose from {', '.join(SUITES)} or all")
     if limit is not None and limit < 1:
         raise RecoverError("the limit must be at least 1 item a task")
+    look = _Look(subject, limit, named_part(part))
     measured: list[Result] = []
     for name in SUITES if suite == "all" else (suite,):
         if name == "behaviour" and ifeval_data:
-            prompts = read_prompts(ifeval_data)[:limit]
-            measured.append(measure_ifeval(subject, prompts, data=Path(ifeval_data).name))
+            measured.append(look.prompts(read_prompts(ifeval_data), data=Path(ifeval_data).name))
         elif name == "knowledge" and questions:
-            measured.append(ask(subject, read_questions(questions)[:limit], data=Path(questions).name))
+            measured.append(look.questions(read_questions(questions), data=Path(questions).name))
         else:
-            measured += _measure_by_name(subject, name, _tasks(name, suites or {}), limit)
+            measured += [result for task in _tasks(name, suites or {}) for result in look.by_name(name, task)]
+        if name == "knowledge" and passages:
+            measured += look.passages(read_passages(passages), data=Path(passages).name)
     if not measured:
         raise RecoverError(_MISSING[suite])
-    return measured
+    return measured if part == "all" else [replace(r, settings=r.settings | {"part": part}) for r in measured]
 
 
 _MISSING = {
@@ -57,25 +66,46 @@ def _tasks(suite: str, suites: Mapping[str, str]) -> list[str]:
     return [task.strip() for task in named.split(",") if task.strip()]
 
 
-def _measure_by_name(subject: Subject, suite: str, tasks: list[str], limit: int | None) -> list[Result]:
-    measured: list[Result] = []
-    for task in tasks:
+@dataclass(frozen=True)
+class _Look:
+    """One model, and which items of every task it is asked."""
+
+    subject: Subject
+    limit: int | None
+    part: Part
+
+    def prompts(self, prompts: list[Prompt], *, data: str) -> Result:
+        mine = chosen(prompts, lambda prompt: prompt.key, self.part, self.limit)
+        return measure_ifeval(self.subject, mine, data=data)
+
+    def questions(self, questions: list[Question], *, data: str) -> Result:
+        mine = chosen(questions, lambda question: key_of(question.text), self.part, self.limit)
+        return ask(self.subject, mine, data=data)
+
+    def passages(self, passages: list[str], *, data: str) -> list[Result]:
+        mine = chosen(passages, key_of, self.part, self.limit)
+        return [measured(self.subject, mine, data=data) for measured in (bits_per_byte, recall)]
+
+    def by_name(self, suite: str, task: str) -> list[Result]:
         if task == "lab" and suite in lab.SUITES:
-            measured += lab.SUITES[suite](subject, limit)
-        elif task == "ifeval" and suite == "behaviour":
-            measured.append(_public_or_lab(subject, limit))
-        else:
-            from evals.lm_tasks import run_task
+            return lab.SUITES[suite](self.subject, self.limit, self.part)
+        if task == "ifeval" and suite == "behaviour":
+            return [self._public_or_lab()]
+        if task.endswith(".jsonl"):
+            mine = chosen(read_tasks(task), lambda each: each.key, self.part, self.limit)
+            return [measure_checks(self.subject, mine, suite=suite, path=task)]
+        from evals.lm_tasks import run_task
 
-            measured += run_task(subject, task, suite=suite, limit=limit)
-    return measured
+        return run_task(self.subject, task, suite=suite, limit=self.limit, part=self.part)
 
-
-def _public_or_lab(subject: Subject, limit: int | None) -> Result:
-    """The public prompts where they are to be had, else the lab's, and the result says so."""
-    public = public_ifeval()
-    if public is None:
-        result = lab.instructions(subject, limit)
-        return replace(result, settings=result.settings | {"instead_of": "the public IFEval, which is out of reach"})
-    prompts = [prompt_of((f"public prompt {doc['key']}", doc)) for doc in public[:limit]]
-    return measure_ifeval(subject, prompts, data="public")
+    def _public_or_lab(self) -> Result:
+        """The public prompts where they are to be had, else the lab's, and the result says so."""
+        public = public_ifeval()
+        if public is None:
+            result = lab.instructions(self.subject, self.limit, self.part)
+            return replace(
+                result, settings=result.settings | {"instead_of": "the public IFEval, which is out of reach"}
+            )
+        mine = chosen(public, lambda doc: str(doc["key"]), self.part, self.limit)
+        prompts = [prompt_of((f"public prompt {doc['key']}", doc)) for doc in mine]
+        return measure_ifeval(self.subject, prompts, data="public")

@@ -1,13 +1,14 @@
 import json
 import math
 import random
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from evals import lm_tasks
+from evals import lm_loading
 from evals.lm_harness import HarnessModel
 from evals.lm_tasks import run_task
 from recovery.errors import RecoverError
@@ -116,7 +117,7 @@ def test_long_texts_are_scored_a_window_at_a_time() -> None:
 
 
 def test_a_task_that_does_not_exist_is_named_with_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lm_tasks, "_all_tasks", lambda: SimpleNamespace(all_tasks=["gsm8k", "mmlu"]))  # 5 s to index
+    monkeypatch.setattr(lm_loading, "_all_tasks", lambda: SimpleNamespace(all_tasks=["gsm8k", "mmlu"]))  # 5 s to index
     with pytest.raises(RecoverError, match="did you mean gsm8k"):
         run_task(speaker("4"), "gsm8", suite="retention")
     with pytest.raises(RecoverError, match="no lm-eval task 'xyz'"):
@@ -128,3 +129,35 @@ def test_a_task_from_the_users_own_file(rows: str, tmp_path: Path) -> None:
     file.write_text(json.dumps(written(rows)))  # JSON is YAML
     [result] = run_task(speaker("4"), str(file), suite="behaviour")
     assert result.metrics["exact_match,all"].value == pytest.approx(1 / 3)
+
+
+def test_a_part_of_a_tasks_documents_and_the_rest(rows: str, tmp_path: Path) -> None:
+    file = tmp_path / "many.jsonl"
+    file.write_text("\n".join(json.dumps({"question": f"{i}+0?", "answer": str(i)}) for i in range(40)))
+    parts = {}
+    for part in ("probe", "final", "all"):
+        [result] = run_task(speaker("7"), written(str(file)), suite="retention", part=part)
+        parts[part] = {item.key: item.prompt for item in result.items}
+    assert 0 < len(parts["probe"]) < len(parts["final"])
+    assert parts["probe"].keys().isdisjoint(parts["final"])
+    assert parts["probe"] | parts["final"] == parts["all"]
+    [few] = run_task(speaker("7"), written(str(file)), suite="retention", part="probe", limit=2)
+    assert [item.key for item in few.items] == list(parts["probe"])[:2]
+    assert {item.key for item in few.items if item.passed} == {k for k, p in parts["probe"].items() if ">7+0" in p}
+
+
+def test_data_that_is_not_there_is_said_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RecoverError, match="local files"):
+        run_task(speaker("4"), task(str(tmp_path / "nowhere.jsonl")), suite="retention")
+    (tmp_path / "broken.yaml").write_text("task: [")
+    with pytest.raises(RecoverError, match=r"broken\.yaml"):
+        run_task(speaker("4"), str(tmp_path / "broken.yaml"), suite="retention")
+
+
+def test_a_hub_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    began = time.perf_counter()
+    with pytest.raises(RecoverError, match="not to be had"):
+        run_task(speaker("4"), task("") | {"dataset_path": "nobody/nothing", "dataset_kwargs": {}}, suite="retention")
+    assert time.perf_counter() - began < 15  # left to itself the hub's client tries for half a minute
