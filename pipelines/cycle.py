@@ -1,28 +1,34 @@
-"""One cycle: teach, measure the damage, bring the behaviour back, measure again, promote or reject."""
+"""One cycle: teach, measure the damage, bring the behaviour back, measure again, promote or reject.
+
+Every stage asks the record first whether it is done already: a cycle that was interrupted is carried out by the same
+code as a fresh one.
+"""
 
 import getpass
-import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from db.views import Checkpoint
-from evals.behaviour import read_prompts
 from evals.knowledge import read_questions
 from evals.results import Result, headlines, main_result
-from pipelines.documents import Corpus
+from pipelines.corpora import Kept, kept, must_be_kept
+from pipelines.errands import Errand
 from pipelines.gate import Verdict, judge
-from pipelines.measuring import Measures, measure_checkpoint
+from pipelines.history import Taught, taught
+from pipelines.learning import Say, Trained
+from pipelines.measuring import Measures, measure_checkpoint, of_earlier
+from pipelines.probing import probing
 from pipelines.project import Project
-from pipelines.settings import Settings, defaults_for, differences, merged, read_toml
-from pipelines.stages import Say, Trained, distill, midtrain
+from pipelines.prompts import read_prompts
+from pipelines.settings import Settings, merged
+from pipelines.stages import Stages
 from recovery.errors import RecoverError
-from recovery.recipes import RECIPES, recipe
-from recovery.students import load_chat, parameters_of
-from recovery.teachers import check_same_language
+from recovery.students import describe
 
-# What a command line can give all that it needs: the student's rollouts, or the teacher's, and a teacher to judge them.
-DISTILLING = [name for name, r in RECIPES.items() if r.share == 1 and r.data in ("none", "teacher")]
+LEAST_QUESTIONS = 50
+Ask = Callable[[Verdict], bool | None]  # a person's decision; None: later
 
 
 @dataclass(frozen=True)
@@ -34,135 +40,195 @@ class Outcome:
     damaged: list[Result]
     recovered: list[Result]
     verdict: Verdict
-    checkpoint: Checkpoint
-    seconds: float
+    promoted: bool
+    distilled: Trained
+    decided: bool = True
 
     def as_json(self) -> dict[str, Any]:
+        made = self.distilled.checkpoint
+        clean, damaged, recovered = (headlines(r) for r in (self.clean, self.damaged, self.recovered))
+        gained = (recovered["behaviour"] or 0.0) - (damaged["behaviour"] or 0.0)
+        seconds = round(self.distilled.seconds, 1)
         return {
             "cycle": self.cycle or None,
-            "clean": headlines(self.clean),
-            "damaged": headlines(self.damaged),
-            "recovered": headlines(self.recovered),
+            "clean": clean,
+            "damaged": damaged,
+            "recovered": recovered,
+            "earlier": {str(n): result.headline.value for n, result in of_earlier(self.recovered).items()},
             "verdict": self.verdict.as_dict(),
-            "promoted": self.verdict.passed,
-            "checkpoint": self.checkpoint.reference,
-            "path": self.checkpoint.path,
-            "seconds": round(self.seconds, 1),
+            "promoted": self.promoted,
+            "waits": not self.decided,
+            "checkpoint": made.reference,
+            "path": made.path,
+            "steps": self.distilled.steps,
+            "stopped": self.distilled.stopped or None,
+            "warm_start": self.distilled.warm,
+            "cost": {"seconds": seconds, "seconds_per_point": round(seconds / gained / 100, 2) if gained > 0 else None},
         }
 
 
 @dataclass
 class Cycle:
-    """The stages of one cycle, on record under one number."""
+    """The stages of one errand, on record under one number."""
 
     project: Project
-    settings: Settings
-    measures: Measures
-    seed: int
+    errand: Errand
     say: Say
     id: int = 0
     number: int = 0
 
-    def check(self, teacher: Checkpoint | None = None) -> "Cycle":
-        """Whatever can be refused is refused here, before anything is computed."""
-        if recipe(self.settings.midtrain.recipe).data != "documents":
-            raise RecoverError(
-                f"mid-training reads documents: {self.settings.midtrain.recipe!r} does not; use midtrain"
-            )
-        wanted = self.settings.distill
-        if wanted.recipe not in DISTILLING:
-            raise RecoverError(f"distillation has no recipe {wanted.recipe!r}; choose one of {', '.join(DISTILLING)}")
-        if wanted.rows % recipe(wanted.recipe).group:
-            raise RecoverError(
-                f"distill.rows = {wanted.rows} does not divide into groups of {recipe(wanted.recipe).group}"
-            )
-        if self.measures.questions is not None:
-            read_questions(self.measures.questions)
-        if self.measures.ifeval_data is not None:
-            read_prompts(self.measures.ifeval_data)
-        if teacher is not None:
-            check_same_language(load_chat(self.project.base), load_chat(teacher.path))
-        return self
+    def __post_init__(self) -> None:
+        self.settings: Settings = merged(Settings(), self.errand.settings)
+        self.measures = Measures.from_json(self.errand.measures)
 
-    def open(self, corpus: Corpus) -> "Cycle":
-        path = corpus.path.resolve()
-        documents = self.project.tracker.corpus(path, corpus.hash, corpus.files, sum(map(len, corpus.texts)) // 4)
-        self.id, self.number = self.project.tracker.open_cycle(self.project.id, documents)
-        return self
+    def teach(self) -> Trained:
+        """The first stage, in a cycle of its own."""
+        corpus = self._corpus()
+        self._open(corpus)
+        earlier = self._earlier_corpora() if self.settings.midtrain.rehearse else []
+        told = {"questions": self.errand.measures["questions"], "corpus": corpus.hash}
+        return self._stages.midtrain(corpus, self._checkpoint(self.errand.start), list(earlier), told)
 
-    def run(self, corpus: Corpus, teacher: Checkpoint, prompts: list[str] | None) -> Outcome:
-        started = time.perf_counter()
-        damaged = self.midtrain(corpus)
-        outcome = self.recover(damaged.checkpoint, teacher, prompts)
-        return replace(outcome, seconds=time.perf_counter() - started)
+    def run(self, ask: Ask | None = None) -> Outcome:
+        damaged = self.teach().checkpoint
+        return self.recover(damaged, ask)
 
-    def remember_questions(self, damaged: Checkpoint) -> None:
-        """Where none are given now, the questions that were given with the documents."""
-        run = self.project.reader.run(damaged.run_id) if damaged.run_id else None
-        given = run.settings.get("questions") if run else None
-        if self.measures.questions is None and given:
-            self.measures = replace(self.measures, questions=Path(given))
+    def repair(self, ask: Ask | None = None) -> Outcome:
+        """The second stage alone, on a checkpoint that waits for it or on a model from anywhere."""
+        student = self._checkpoint(self.errand.student)
+        self.id, self.number = cycle_of(self.project, student, self.errand)
+        return self.recover(student, ask)
 
-    def midtrain(self, corpus: Corpus) -> Trained:
-        start, questions = self.project.current, self.measures.questions
-        return midtrain(self.project, self.settings, corpus, start, self.id, self.seed, self.say, questions)
+    def recover(self, damaged: Checkpoint, ask: Ask | None = None) -> Outcome:
+        looking = None
+        if self.settings.distill.probe_every and self._enough_to_probe():
+            suites = describe(self.project.base).get("suites") or {}
+            items = self.settings.distill.probe_items
+            look_at_clean = lambda part: self._measure(self.project.clean, "the clean model's probe set", part, "probe")  # noqa: E731
+            looking = probing(self.settings.gate, self.measures, items, look_at_clean, suites)
+        final = replace(self.measures, part="final" if looking else "all")
+        clean = self._measure(self.project.clean, "the clean model", replace(final, earlier=()), "clean")
+        before = self._measure(damaged, "the model to recover", final, "damaged")
+        prompts = read_prompts(Path(self.errand.prompts)) if self.errand.prompts else None
+        distilled = self._stages.distill(damaged, self._checkpoint(self.errand.teacher), prompts, looking)
+        after = self._measure(distilled.checkpoint, "the recovered model", final, "recovered")
+        verdict = self._judge(clean, before, after)
+        promoted, decided = self._decide(distilled.checkpoint, verdict, ask)
+        return Outcome(self.number, clean, before, after, verdict, promoted, distilled, decided)
 
-    def recover(self, damaged: Checkpoint, teacher: Checkpoint, prompts: list[str] | None) -> Outcome:
-        started = time.perf_counter()
-        clean = self.measure(self.project.clean, "the clean model")
-        before = self.measure(damaged, "the mid-trained model")
-        recovered = distill(
-            self.project, self.settings, damaged, teacher, prompts, self.id or None, self.seed, self.say
+    @property
+    def _stages(self) -> Stages:
+        return Stages(self.project, self.settings, self.errand, self.id or None, self.say)
+
+    def _open(self, corpus: Kept) -> None:
+        """The errand's cycle; a new one, unless it has begun (or an earlier command ended before its first run)."""
+        cycles, runs = self.project.reader.cycles(self.project.id), self.project.reader.runs(self.project.id)
+        begun = next((r.cycle for r in runs if r.settings.get("errand") == self.errand.id and r.cycle), None)
+        mine = [c for c in cycles if c.number == begun]
+        orphans = [c for c in cycles[-1:] if c.status == "open" and not any(r.cycle == c.number for r in runs)]
+        documents = self.project.tracker.corpus(
+            corpus.path, corpus.hash, corpus.files, sum(len(text) for text in corpus.texts) // 4
         )
-        after = self.measure(recovered.checkpoint, "the recovered model")
-        verdict = self.judge(clean, before, after)
-        self.decide(recovered.checkpoint, verdict)
-        seconds = time.perf_counter() - started
-        return Outcome(self.number, clean, before, after, verdict, recovered.checkpoint, seconds)
+        found = next(iter(mine or [c for c in orphans if c.corpus_id == documents]), None)
+        if found is not None:
+            self.id, self.number = found.id, found.number
+        else:
+            self.id, self.number = self.project.tracker.open_cycle(self.project.id, documents)
 
-    def measure(self, checkpoint: Checkpoint, name: str) -> list[Result]:
-        return measure_checkpoint(self.project, checkpoint, self.measures, self.id or None, self.say, name)
+    def _corpus(self) -> Kept:
+        errand = self.errand
+        assert errand.corpus is not None
+        assert errand.documents is not None
+        return must_be_kept(self.project.home, errand.corpus, Path(errand.documents), errand.files)
 
-    def judge(self, clean: list[Result], before: list[Result], after: list[Result]) -> Verdict:
+    def _earlier_corpora(self) -> list[Kept]:
+        found = [
+            kept(self.project.home, t.corpus, Path(t.documents), 0)
+            for t in taught(self.project, self._checkpoint(self.errand.start))
+        ]
+        return [corpus for corpus in found if corpus is not None]
+
+    def _checkpoint(self, id: int | None) -> Checkpoint:
+        found = self.project.reader.checkpoint(id) if id is not None else None
+        if found is None:
+            raise RecoverError("the checkpoint this was begun with is no longer on record; run the command again")
+        return self.project.whole(found)
+
+    def _measure(self, checkpoint: Checkpoint, name: str, measures: Measures, stage: str) -> list[Result]:
+        return measure_checkpoint(
+            self.project, checkpoint, measures, self.id or None, self.say, name,
+            engine=self.settings.engine, errand=self.errand, stage=f"measure/{stage}",
+        )  # fmt: skip
+
+    def _judge(self, clean: list[Result], before: list[Result], after: list[Result]) -> Verdict:
         reference, behaviour = main_result(clean, "behaviour"), main_result(after, "behaviour")
         assert reference is not None
         assert behaviour is not None
         knowledge = [main_result(results, "knowledge") for results in (before, after)]
         best = max((k.headline.value for k in knowledge if k is not None), default=None)
-        return judge(self.settings.gate, reference, behaviour, knowledge[1], best)
+        now, then = of_earlier(after), {t.cycle: t for t in self._taught()}
+        earlier = {n: (now[n], then[n].known) for n in now if n in then}
+        return judge(self.settings.gate, reference, behaviour, knowledge[1], best, earlier)
 
-    def decide(self, recovered: Checkpoint, verdict: Verdict) -> None:
-        decision: Any = "promoted" if verdict.passed else "rejected"
-        self.say(f"{decision}: {verdict.reason}")
-        tracker = self.project.tracker
-        tracker.promote(self.project.id, self.id or None, recovered.id, decision, _user(), verdict.reason)
-        if self.id:
-            tracker.close_cycle(self.id, decision, verdict.as_dict())
+    def _enough_to_probe(self) -> bool:
+        """Whether the verdict can do without the fifth of the questions that distilling looks at."""
+        enough = self.measures.questions is None or len(read_questions(self.measures.questions)) >= LEAST_QUESTIONS
+        if not enough:
+            self.say(
+                f"fewer than {LEAST_QUESTIONS} questions: all are kept for the verdict, none for probes on the way"
+            )
+        return enough
+
+    def _taught(self) -> list[Taught]:
+        return taught(self.project, self._checkpoint(self.errand.start)) if self.errand.start else []
+
+    def _decide(self, recovered: Checkpoint, verdict: Verdict, ask: Ask | None) -> tuple[bool, bool]:
+        """(promoted, decided): the gate's decision, or a person's; one that was taken before this was resumed stays."""
+        taken = next(
+            (p for p in self.project.reader.promotions(self.project.id) if p.checkpoint_id == recovered.id), None
+        )
+        if taken is not None:
+            return taken.decision == "promoted", True
+        wished = ask(verdict) if ask else verdict.passed
+        if wished is None:
+            self.say(f"waiting for a decision ({verdict.reason}): recover promote {recovered.reference}")
+            return False, False
+        decision: Any = "promoted" if wished else "rejected"
+        why = verdict.reason if wished == verdict.passed else f"decided against the gate: {verdict.reason}"
+        self.say(f"{decision}: {why}")
+        self.project.tracker.promote(
+            self.project.id, self.id or None, recovered.id, decision, who(), why, verdict.as_dict()
+        )
+        return wished, True
 
 
-def begin(
-    folder: Path | None, base: str | None, measures: Measures, wanted: dict[str, Any], seed: int, say: Say
-) -> Cycle:
-    """A cycle ready to run: the project opened, its settings resolved for the model's size and announced."""
-    project = Project.open(folder, base)
-    if project.base_is_default:
-        say(f"base: the built-in lab model ({project.base}); choose another with --base FOLDER or a hub id")
-    usual = defaults_for(parameters_of(project.base))
-    settings = merged(merged(usual, read_toml(project.root)), wanted)
-    for line in differences(settings, usual):
-        say(f"setting {line}")
-    return Cycle(project, settings, measures, seed, say)
+def carry_out(project: Project, errand: Errand, say: Say, ask: Ask | None = None) -> Trained | Outcome:
+    """From the beginning, or from wherever it was interrupted."""
+    cycle = Cycle(project, errand, say)
+    work: dict[str, Callable[[], Trained | Outcome]] = {
+        "midtrain": cycle.teach,
+        "distill": lambda: cycle.repair(ask),
+        "cycle": lambda: cycle.run(ask),
+    }
+    done = work[errand.command]()
+    errand.done(project.home)
+    return done
 
 
-def cycle_of(project: Project, checkpoint: Checkpoint) -> tuple[int, int]:
+def cycle_of(project: Project, checkpoint: Checkpoint, errand: Errand | None = None) -> tuple[int, int]:
     """The (id, number) of the open cycle a checkpoint belongs to; zeros for a model from outside.
 
-    A cycle that was decided stays as it was decided: recovering its model once more is a run by itself."""
+    A cycle that was decided stays as it was decided: recovering its model once more is a run by itself. Unless this
+    very errand decided it, and was interrupted before it could say so."""
     found = next((c for c in project.reader.cycles(project.id) if c.number == checkpoint.cycle), None)
-    return (found.id, found.number) if found and found.status == "open" else (0, 0)
+    if found is None or found.status == "open":
+        return (found.id, found.number) if found else (0, 0)
+    runs = project.reader.runs(project.id)
+    ours = errand and any(r.settings.get("errand") == errand.id and r.cycle == found.number for r in runs)
+    return (found.id, found.number) if ours else (0, 0)
 
 
-def _user() -> str:
+def who() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # no name for this user id, as in a container

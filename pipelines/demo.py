@@ -4,14 +4,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipelines.cycle import Outcome, begin
-from pipelines.documents import read_corpus
-from pipelines.measuring import Measures
-from pipelines.stages import Say
+from pipelines.beginning import Wishes, begin
+from pipelines.cycle import Outcome, carry_out
+from pipelines.learning import Say
+from pipelines.lock import command_line, held
+from pipelines.project import Project
 from pipelines.tables import scores_table
 from recovery.lab import BASE, make_world
 
-SHOWN = 3
+SHOWN, ITEMS = 3, 500
 
 
 def run_demo(folder: Path, *, quick: bool, seed: int, say: Say) -> tuple[dict[str, Any], list[str]]:
@@ -23,10 +24,19 @@ def run_demo(folder: Path, *, quick: bool, seed: int, say: Say) -> tuple[dict[st
         corpus_folder = folder / f"world-{number + 1}"
         world.write(corpus_folder)
         say(f"a new world: {len(world.questions())} facts in {corpus_folder / 'docs'}")
-        measures = Measures(questions=corpus_folder / "questions.jsonl", limit=500)
-        cycle = begin(folder, str(BASE), measures, {}, seed, say)
-        corpus = read_corpus(corpus_folder / "docs")
-        outcomes.append(cycle.check().open(corpus).run(corpus, cycle.project.clean, None))
+        wishes = Wishes(
+            "cycle",
+            docs=corpus_folder / "docs",
+            teacher="base",
+            questions=corpus_folder / "questions.jsonl",
+            limit=ITEMS,
+            seed=seed,
+        )
+        project = Project.open(folder, str(BASE))
+        with held(project.home, command_line()):
+            done = carry_out(project, begin(project, wishes, say), say)
+        assert isinstance(done, Outcome)
+        outcomes.append(done)
     last = outcomes[-1]
     found = {
         "clean": outcomes[0].as_json()["clean"],

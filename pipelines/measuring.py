@@ -1,17 +1,29 @@
-"""Measure a checkpoint and put what was found on record, every item of it."""
+"""Measure a checkpoint and put what was found on record, every item of it. What is on record is not measured again."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from db.views import Checkpoint
-from evals.results import Result, main_result
+from db.views import Checkpoint, Evaluation
+from evals.knowledge import ask, read_questions
+from evals.results import Item, Metric, Result, main_result
 from evals.subject import Subject
-from evals.suites import measure
-from pipelines.project import Project
-from pipelines.stages import Say, frozen, recorded_run
-from recovery.engines.transformers import TransformersEngine
+from evals.suites import SUITES, measure
+from pipelines.engines import engine_for
+from pipelines.errands import Errand
+from pipelines.learning import Say
+from pipelines.project import Project, weights_hash
+from pipelines.runs import recorded_run
+from pipelines.stages import frozen
+from recovery.errors import RecoverError
 from recovery.students import describe
+
+EARLIER = "earlier"  # the suite of questions on the documents of earlier cycles
 
 
 @dataclass(frozen=True)
@@ -22,31 +34,147 @@ class Measures:
     questions: Path | None = None
     ifeval_data: Path | None = None
     limit: int | None = None
+    part: str = "all"  # of the items: "probe" while distilling, "final" for the verdict
+    earlier: tuple[tuple[int, Path], ...] = ()  # (cycle, its questions)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> "Measures":
+        paths = {name: Path(said[name]) for name in ("questions", "ifeval_data") if said.get(name)}
+        earlier = tuple((int(cycle), Path(file)) for cycle, file in said.get("earlier", ()))
+        return cls(said["suite"], limit=said["limit"], part=said["part"], earlier=earlier, **paths)
+
+    def to_json(self) -> dict[str, Any]:
+        paths = {name: str(file.resolve()) if file else None for name, file in self._files.items()}
+        earlier = [[cycle, str(file)] for cycle, file in self.earlier]
+        return {"suite": self.suite, "limit": self.limit, "part": self.part, "earlier": earlier, **paths}
+
+    @property
+    def _files(self) -> dict[str, Path | None]:
+        return {"questions": self.questions, "ifeval_data": self.ifeval_data}
+
+    def suites(self, named: Mapping[str, str]) -> list[str]:
+        """Those there is something to measure by."""
+        if self.suite != "all":
+            return [self.suite]
+        there = {
+            "behaviour": True,
+            "knowledge": self.questions or named.get("knowledge"),
+            "retention": named.get("retention"),
+        }
+        return [suite for suite in SUITES if there[suite]]
+
+    def key(self, weights: str, suite: str, named: Mapping[str, str]) -> str:
+        """What a measurement is decided by: two with the same key would find the same."""
+        file = {"behaviour": self.ifeval_data, "knowledge": self.questions}.get(suite)
+        said = [version("recover"), weights, suite, self.limit, self.part, _content(file), named.get(suite)]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
 def measure_checkpoint(
-    project: Project, checkpoint: Checkpoint, measures: Measures, cycle: int | None, say: Say, name: str = ""
+    project: Project,
+    checkpoint: Checkpoint,
+    measures: Measures,
+    cycle: int | None,
+    say: Say,
+    name: str = "",
+    *,
+    engine: str = "transformers",
+    errand: Errand | None = None,
+    stage: str = "",
+    again: bool = False,
 ) -> list[Result]:
-    say(f"measuring {name or checkpoint.reference}")
-    student = frozen(checkpoint.path)
-    settings = {k: str(v) for k, v in vars(measures).items() if v is not None}
-    with recorded_run(project, "eval", cycle, settings, seed=0) as run:
-        results = measure(
-            Subject(TransformersEngine(student), student.chat),
-            measures.suite,
-            limit=measures.limit,
-            ifeval_data=measures.ifeval_data,
-            questions=measures.questions,
-            suites=describe(project.base).get("suites"),
-        )
-        for result in results:
-            project.tracker.evaluation(checkpoint.id, run, result.to_json(items=True))
+    name = name or checkpoint.reference
+    named = describe(project.base).get("suites") or {}
+    keys = {suite: measures.key(_weights(checkpoint), suite, named) for suite in measures.suites(named)}
+    earlier = {f"cycle:{n}": file for n, file in measures.earlier}
+    keys |= {task: measures.key(_weights(checkpoint) + _content(file), EARLIER, {}) for task, file in earlier.items()}
+    known = {} if again else _on_record(project, checkpoint, set(keys.values()))
+    missing = [what for what, key in keys.items() if key not in known]
+    say(f"measuring {name}" if missing else f"{name} was measured before")
+    if missing:
+        student = frozen(checkpoint.path)
+        with recorded_run(project, "eval", cycle, measures.to_json(), 0, errand, stage) as run:
+            with engine_for(student, engine) as writes:
+                subject = Subject(writes, student.chat)
+                found = {keys[what]: _measure(subject, what, measures, earlier, named) for what in missing}
+            told = [r for key, results in found.items() for r in _keyed(results, key)]
+            project.tracker.evaluations(checkpoint.id, run, [r.to_json(items=True) for r in told])
+        known |= found
+    results = [result for key in keys.values() for result in known[key]]
     say("  " + " · ".join(summary(results)))
     return results
 
 
 def summary(results: Iterable[Result]) -> list[str]:
     results = list(results)
-    suites = dict.fromkeys(result.suite for result in results)
+    suites = dict.fromkeys(result.suite for result in results if result.suite in SUITES)
     mains = {suite: main_result(results, suite) for suite in suites}
     return [f"{suite} {main.headline.value:.3f} (n = {main.headline.n})" for suite, main in mains.items() if main]
+
+
+def of_earlier(results: Iterable[Result]) -> dict[int, Result]:
+    """By cycle: how much is known of what earlier cycles taught."""
+    return {int(r.task.removeprefix("cycle:")): r for r in results if r.suite == EARLIER}
+
+
+def _measure(
+    subject: Subject, what: str, measures: Measures, earlier: Mapping[str, Path], named: Mapping[str, str]
+) -> list[Result]:
+    if what in earlier:
+        questions = read_questions(earlier[what])[: measures.limit]
+        return [ask(subject, questions, task=what, suite=EARLIER, data=earlier[what].name)]
+    return measure(
+        subject,
+        what,
+        limit=measures.limit,
+        ifeval_data=measures.ifeval_data,
+        questions=measures.questions,
+        suites=named,
+        part=measures.part,
+    )
+
+
+def _keyed(results: list[Result], key: str) -> list[Result]:
+    return [replace(result, settings=result.settings | {"measured": key}) for result in results]
+
+
+def _on_record(project: Project, checkpoint: Checkpoint, keys: set[str]) -> dict[str, list[Result]]:
+    """The latest measurements with these keys; one look at a suite is written whole, so what is there is all of it."""
+    found: dict[str, dict[str, Evaluation]] = {}
+    for evaluation in project.reader.evaluations(checkpoint.id):
+        key = evaluation.settings.get("measured")
+        if key in keys:
+            found.setdefault(key, {})[evaluation.task] = evaluation
+    return {key: [_as_result(project, e) for e in tasks.values()] for key, tasks in found.items()}
+
+
+def _as_result(project: Project, evaluation: Evaluation) -> Result:
+    metrics = {
+        name: Metric(_number(s.value), s.n, _number(s.stderr), (_number(s.low), _number(s.high)))
+        for name, s in evaluation.scores.items()
+    }
+    items = [
+        Item(item.key, item.prompt, item.answer, bool(item.passed), item.verdicts or {})
+        for item in project.reader.items(evaluation.id)
+    ]
+    settings = {name: value for name, value in evaluation.settings.items() if name != "measured"}
+    e = evaluation
+    return Result(e.task, e.suite, e.data, metrics, items, settings, e.seconds)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _weights(checkpoint: Checkpoint) -> str:
+    folder = Path(checkpoint.path)
+    return checkpoint.hash or (weights_hash(folder) if folder.is_dir() else checkpoint.path)
+
+
+def _content(file: Path | None) -> str:
+    if file is None:
+        return ""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise RecoverError(f"cannot read {file}: {error.strerror or error}") from error

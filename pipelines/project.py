@@ -1,12 +1,14 @@
 """A folder that recover works in: its record, its checkpoints, and what a reference means in it."""
 
+import hashlib
 import os
 import re
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, make_url
 
 from db.engine import open_database
 from db.queries import Reader
@@ -48,18 +50,43 @@ class Project:
             project.base_is_default = known.base == str(LAB_BASE)
         return project
 
-    @property
+    @classmethod
+    def begun(cls, folder: Path | None) -> "Project":
+        """A project that is there already: looking must not begin one."""
+        if not cls.is_begun(folder):
+            raise RecoverError("there is no project here yet: run recover demo, or recover midtrain --docs DIR")
+        return cls.open(folder)
+
+    @cached_property
     def name(self) -> str:
-        """How the record knows it; one database may hold several projects."""
-        return str(self.root)
+        """How the record knows it, kept in the folder, which may move; one database may hold several projects."""
+        kept = self.home / "name"
+        if kept.is_file():
+            return kept.read_text(encoding="utf-8").strip()
+        if self.reader.project(str(self.root)) is not None:  # begun by a release that knew it by its folder
+            return str(self.root)
+        return f"{self.root.name or 'project'}-{secrets.token_hex(4)}"
 
     @property
     def home(self) -> Path:
         return self.root / HOME
 
     @cached_property
+    def database(self) -> str:
+        """A URL, or the path of an SQLite file: `RECOVER_DB`, then `db` in recover.toml, then the project's own."""
+        written = read_toml(self.root).get("db")
+        if written is not None and not isinstance(written, str):
+            raise RecoverError(f"db in {self.root / 'recover.toml'} should be a database URL, not {written!r}")
+        return os.environ.get("RECOVER_DB") or written or str(self.home / "recover.db")
+
+    @property
+    def database_shown(self) -> str:
+        """Without its password."""
+        return make_url(self.database).render_as_string() if "://" in self.database else self.database
+
+    @cached_property
     def _engine(self) -> Engine:
-        return open_database(os.environ.get("RECOVER_DB") or str(self.home / "recover.db"))
+        return open_database(self.database)
 
     @cached_property
     def reader(self) -> Reader:
@@ -71,6 +98,8 @@ class Project:
 
     @cached_property
     def id(self) -> int:
+        self.home.mkdir(parents=True, exist_ok=True)
+        (self.home / "name").write_text(self.name + "\n", encoding="utf-8")
         made = self.tracker.project(self.name, self.root, self.base)
         self.tracker.checkpoint(made, "base", self.base)
         return made
@@ -83,19 +112,20 @@ class Project:
 
     @property
     def current(self) -> Checkpoint:
-        return self.reader.current(self.id) or self.clean
+        return self.whole(self.reader.current(self.id) or self.clean)
 
     @staticmethod
     def is_begun(folder: Path | None) -> bool:
         """Whether looking would find anything: a look must not begin a project."""
         root = folder or Path.cwd()
         places = [root] if folder else [root, *root.parents]
-        return bool(os.environ.get("RECOVER_DB")) or any((p / HOME / "recover.db").is_file() for p in places)
+        return any((p / HOME / "name").is_file() or (p / HOME / "recover.db").is_file() for p in places)
 
     def latest_midtrained(self) -> Checkpoint | None:
         """What the open cycle waits to have recovered; a cycle that was decided is left alone."""
         cycles = self.reader.cycles(self.id)
-        return cycles[-1].damaged.checkpoint if cycles and cycles[-1].status == "open" else None
+        waiting = cycles[-1].damaged.checkpoint if cycles and cycles[-1].status == "open" else None
+        return self.whole(waiting) if waiting else None
 
     def checkpoint_folder(self, run: int) -> Path:
         return self.home / "checkpoints" / f"run-{run:04d}"
@@ -122,7 +152,33 @@ class Project:
             found = self.reader.cycle_checkpoint(self.id, int(named["cycle"]), named["stage"] or "recovered")  # type: ignore[arg-type]
         if found is None or found.project_id != self.id:
             raise RecoverError(f"there is no {reference} in this project yet; `recover status` lists what there is")
-        return found
+        return self.whole(found)
+
+    def whole(self, checkpoint: Checkpoint) -> Checkpoint:
+        """The checkpoint, if its weights are still those that were recorded."""
+        folder = Path(checkpoint.path)
+        if checkpoint.hash is None:
+            return checkpoint
+        here = self.home / "checkpoints" / folder.name
+        if not folder.is_dir() and here.is_dir():  # the project's folder was moved
+            folder, checkpoint = here, replace(checkpoint, path=str(here))
+        if not folder.is_dir():
+            raise RecoverError(f"the weights of {checkpoint.reference} are gone from {folder}; make it anew")
+        if weights_hash(folder) != checkpoint.hash:
+            raise RecoverError(
+                f"the weights in {folder} are not those that were recorded as {checkpoint.reference} (another hash): "
+                "the file was changed or damaged; restore it, or go on from another checkpoint"
+            )
+        return checkpoint
+
+
+def weights_hash(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        with file.open("rb") as weights:
+            while piece := weights.read(1 << 20):
+                digest.update(piece)
+    return digest.hexdigest()
 
 
 def _as_path(reference: str) -> str:

@@ -1,16 +1,21 @@
 """What a stage is told, where it comes from, and defaults that depend on the model's size.
 
-`recover.toml` in the project's folder, then the command line's flags. Each value that is not the default is announced.
+`recover.toml` in the project's folder, then `RECOVER_*`, then the command line. Each value that is not the default is
+announced.
 """
 
+import os
 import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from recovery.errors import RecoverError
 
-MAY_BE_ZERO = {"lora_rank"}
+MAY_BE_ZERO = {"lora_rank", "distill.probe_every"}
+SHORT = {"lr": "learning_rate"}  # what everybody types
+ENGINES = ("transformers", "vllm")
 SMALL = 100_000_000  # parameters up to which all weights are trained: an adapter would be no smaller
 
 
@@ -21,6 +26,7 @@ class Midtrain:
     epochs: float = 3.0
     window: int = 2048
     rows: int = 16
+    rehearse: float = 0.0  # share of what is read that comes from earlier cycles' documents
     max_steps: int | None = None
 
 
@@ -32,20 +38,30 @@ class Distill:
     rows: int = 64
     max_new_tokens: int = 1024
     prompts: int = 2048  # how many the base writes when none are given
+    warm_start: str = "off"  # a share of the way back in weights before the first step, or "auto": a few are probed
+    probe_every: int = 10  # steps between two looks at the probe set; 0: none, so all steps are taken
+    probe_items: int = 300
     max_steps: int | None = None
+    max_minutes: float | None = None
+    max_flops: float | None = None
 
 
 @dataclass(frozen=True)
 class Gate:
     behaviour_margin: float = 0.03
     keep_knowledge: float = 0.95
+    keep_earlier: float = 0.95  # of what each earlier cycle ended with, on its own questions
 
 
 @dataclass(frozen=True)
 class Settings:
     base: str | None = None
+    db: str | None = None  # where the record is kept; the project's own SQLite file unless said
     lora_rank: int = 128  # 0: all weights are trained
     bf16: bool = True
+    engine: str = "transformers"  # who writes the student's rollouts: or "vllm"
+    keep_documents: bool = True  # the text that was read stays in .recover/, to be rehearsed and to resume from
+    save_minutes: float = 2.0  # between two saves of a run that is going on
     midtrain: Midtrain = Midtrain()
     distill: Distill = Distill()
     gate: Gate = Gate()
@@ -75,10 +91,76 @@ def read_toml(root: Path) -> dict[str, Any]:
         raise RecoverError(f"{path} is not valid TOML: {error}") from error
 
 
+def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """`RECOVER_LORA_RANK=0`, `RECOVER_DISTILL__STEPS=20`: two underscores where the file has a table."""
+    kinds, wanted = get_type_hints(Settings), {}
+    for variable, value in environment.items():
+        name = variable.removeprefix("RECOVER_").lower()
+        group = name.partition("__")[0]
+        if variable.startswith("RECOVER_") and (name in kinds or (group in kinds and "__" in name)):
+            wanted[name.replace("__", ".")] = value
+    return from_dotted(f"{name}={value}" for name, value in wanted.items() if name not in ("base", "db"))
+
+
+def from_dotted(said: Iterable[str]) -> dict[str, Any]:
+    """`distill.steps=20` as `--set` takes it, nested as the file has it."""
+    nested: dict[str, Any] = {}
+    for each in said:
+        name, given, value = each.partition("=")
+        *groups, last = name.strip().split(".")
+        if not given or not last:
+            raise RecoverError(f"a setting is written name=value, such as distill.steps=20, not {each!r}")
+        place = nested
+        for group in groups:
+            place = place.setdefault(group, {})
+            if not isinstance(place, dict):
+                raise RecoverError(f"{each!r} goes on where another setting has its value")
+        place[last] = _value(value.strip())
+    return nested
+
+
+def _value(text: str) -> Any:
+    """As the file would have it; what is no TOML value is the text itself, so that words need no quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def settled(parameters: int, root: Path, flags: dict[str, Any], dotted: Iterable[str] = ()) -> tuple[Any, Settings]:
+    """(the settings, the defaults they differ from): file, then environment, then flags, then `--set`."""
+    usual = settings = defaults_for(parameters)
+    for wanted in (read_toml(root), from_environment(os.environ), flags, from_dotted(dotted)):
+        settings = merged(settings, wanted)
+    _check(settings)
+    return settings, usual
+
+
+def _check(settings: Settings) -> None:
+    if settings.engine not in ENGINES:
+        raise RecoverError(f"there is no engine {settings.engine!r}; choose one of {', '.join(ENGINES)}")
+    for name, share in (
+        ("midtrain.rehearse", settings.midtrain.rehearse),
+        ("distill.warm_start", warm_share(settings)),
+    ):
+        if not 0 <= share < 1:
+            raise RecoverError(f"{name} is a share, at least 0 and below 1, not {share}")
+
+
+def warm_share(settings: Settings) -> float:
+    """The share that is asked for; 0 where none is, or where it is to be found ("auto")."""
+    said = settings.distill.warm_start
+    try:
+        return 0.0 if said in ("off", "auto") else float(said)
+    except ValueError:
+        raise RecoverError(f"distill.warm_start is off, auto or a share such as 0.3, not {said!r}") from None
+
+
 def merged(settings: Any, wanted: dict[str, Any], where: str = "") -> Any:
     kinds = get_type_hints(type(settings))
     changes = {}
-    for name, value in wanted.items():
+    for said, value in wanted.items():
+        name = SHORT.get(said, said) if SHORT.get(said) in kinds else said
         if name not in kinds:
             raise RecoverError(f"there is no setting {where}{name!r}; known here are {', '.join(kinds)}")
         if is_dataclass(kinds[name]):
@@ -95,6 +177,8 @@ def _fitting(value: Any, kind: Any, name: str) -> Any:
     kinds = get_args(kind) or (kind,)
     if float in kinds and type(value) is int:
         value = float(value)
+    if str in kinds and type(value) in (int, float):  # a share where a word may stand
+        value = str(value)
     if type(value) not in kinds:
         wanted = " or ".join(k.__name__ for k in kinds if k is not type(None))
         raise RecoverError(f"{name} should be of the kind {wanted}, not {value!r}")

@@ -1,11 +1,14 @@
 """The whole state of a run on disk, so that it goes on after any end, the violent one included.
 
-Two files in a folder that is written aside and renamed: what is there is whole. The weights are those that learn, the
-rest is the optimiser and the count of steps; a draw depends on nothing else (`recovery.states`).
+A folder that is written aside and renamed: what is there is whole. The weights are those that learn, the rest is the
+optimiser and the count of steps; a draw depends on nothing else (`recovery.states`). The caller may add notes of its
+own, which belong to the same place of the run.
 """
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -14,10 +17,10 @@ from recovery.errors import RecoverError
 from recovery.students import Student
 from recovery.train import TrainState
 
-WEIGHTS, STATE = "learning.safetensors", "state.pt"
+WEIGHTS, STATE, NOTES = "learning.safetensors", "state.pt", "notes.json"
 
 
-def save_progress(folder: Path, student: Student, state: TrainState) -> bool:
+def save_progress(folder: Path, student: Student, state: TrainState, notes: dict[str, Any] | None = None) -> bool:
     """False where the run stands within a draw that it goes over several times: the last saved place is kept then."""
     if not state.between_draws:
         return False
@@ -27,6 +30,7 @@ def save_progress(folder: Path, student: Student, state: TrainState) -> bool:
     learning = {n: p.detach().contiguous() for n, p in student.model.named_parameters() if p.requires_grad}
     save_file(learning, aside / WEIGHTS)
     state.save(aside / STATE)
+    (aside / NOTES).write_text(json.dumps(notes or {}), encoding="utf-8")
     if folder.exists():  # a folder cannot be replaced in one step: there is a whole one under one name or the other
         shutil.rmtree(before, ignore_errors=True)
         folder.rename(before)
@@ -35,11 +39,11 @@ def save_progress(folder: Path, student: Student, state: TrainState) -> bool:
     return True
 
 
-def load_progress(folder: Path, student: Student, state: TrainState) -> bool:
-    """Bring student and state to where the run stood; False where nothing was saved yet."""
-    found = next((f for f in (folder, folder.with_name(folder.name + ".before")) if (f / STATE).is_file()), None)
+def load_progress(folder: Path, student: Student, state: TrainState) -> dict[str, Any] | None:
+    """Bring student and state to where the run stood, and give back its notes; None where nothing was saved yet."""
+    found = _whole(folder)
     if found is None:
-        return False
+        return None
     learning = {n: p for n, p in student.model.named_parameters() if p.requires_grad}
     saved = load_file(found / WEIGHTS)
     if {n: t.shape for n, t in saved.items()} != {n: p.shape for n, p in learning.items()}:
@@ -48,8 +52,17 @@ def load_progress(folder: Path, student: Student, state: TrainState) -> bool:
         for name, parameter in learning.items():
             parameter.copy_(saved[name])
     state.load(found / STATE)
-    student.updates = state.step
-    return True
+    student.updates += 1  # engines that serve a copy now know it is stale
+    notes: dict[str, Any] = json.loads((found / NOTES).read_text(encoding="utf-8"))
+    return notes
+
+
+def has_progress(folder: Path) -> bool:
+    return _whole(folder) is not None
+
+
+def _whole(folder: Path) -> Path | None:
+    return next((f for f in (folder, folder.with_name(folder.name + ".before")) if (f / STATE).is_file()), None)
 
 
 def discard_progress(folder: Path) -> None:

@@ -56,7 +56,7 @@ def answers(command: Callable[..., Answer]) -> Callable[..., None]:
         except (RecoverError, RecordError) as error:
             fail(str(error), ERROR, as_json)
         except KeyboardInterrupt:
-            fail("interrupted", INTERRUPTED, as_json)
+            fail("interrupted; `recover resume` goes on from where it was saved", INTERRUPTED, as_json)
         except Exception as error:  # a fault of ours, or of the machine: said in a sentence, whole on request
             if os.environ.get("RECOVER_DEBUG"):
                 raise
@@ -91,6 +91,7 @@ def say(words: str) -> None:
     click.echo(words, err=True)
 
 
-from pipelines.cli import doctor, look, teach, window  # noqa: E402  (the commands register themselves with `main`)
+# The commands register themselves with `main`.
+from pipelines.cli import doctor, look, manage, record, teach, window  # noqa: E402
 
-__all__ = ["doctor", "look", "main", "teach", "window"]
+__all__ = ["doctor", "look", "main", "manage", "record", "teach", "window"]

@@ -1,4 +1,4 @@
-"""The commands that look: eval, status."""
+"""The commands that look at models: eval, compare."""
 
 from pathlib import Path
 from typing import Any
@@ -7,40 +7,31 @@ import click
 
 from pipelines.cli import Answer, answers, main, options, say
 
-
-@main.command("eval")
-@click.argument("ref", default="current")
-@options.base
-@click.option(
+suite = click.option(
     "--suite",
     type=click.Choice(["behaviour", "knowledge", "retention", "all"]),
     default="all",
     show_default=True,
     help="What to measure.",
 )
-@options.together(options.limit, options.ifeval_data, options.questions)
+again = click.option("--again", is_flag=True, help="Measure even what is on record.")
+measured = options.together(suite, options.limit, options.ifeval_data, options.questions, options.engine, again)
+
+
+@main.command("eval")
+@click.argument("ref", default="current")
+@options.base
+@measured
 @answers
-def evaluate(
-    project: Path | None,
-    ref: str,
-    base: str | None,
-    suite: str,
-    limit: int | None,
-    ifeval_data: Path | None,
-    questions: Path | None,
-) -> Answer:
-    """Measure one checkpoint and put it on record.
+def evaluate(project: Path | None, ref: str, base: str | None, **wanted: Any) -> Answer:
+    """Measure one checkpoint and put it on record; what is on record already is not measured again.
 
     \b
     Example: recover eval current --suite behaviour --limit 200
     """
-    from pipelines.measuring import Measures, measure_checkpoint
     from pipelines.project import Project
 
-    opened = Project.open(project, base)
-    checkpoint = opened.resolve(ref)
-    measures = Measures(suite, questions, ifeval_data, limit)
-    results = measure_checkpoint(opened, checkpoint, measures, None, say)
+    results = _results(Project.open(project, base), ref, wanted)
     words = []
     for result in results:
         words.append(f"{result.task} ({result.suite}, {result.data}, {len(result.items)} items)")
@@ -52,41 +43,31 @@ def evaluate(
 
 
 @main.command()
+@click.argument("one")
+@click.argument("other")
+@measured
 @answers
-def status(project: Path | None) -> Answer:
-    """Where the project stands, and what to run next.
+def compare(project: Path | None, one: str, other: str, **wanted: Any) -> Answer:
+    """Two checkpoints on the same items: what was lost, what was gained, and could it be chance.
 
     \b
-    Example: recover status
+    Example: recover compare base current
     """
+    from pipelines.comparing import compared
     from pipelines.project import Project
 
-    if not Project.is_begun(project):
-        following = "recover demo, or recover midtrain --docs DIR"
-        nothing: dict[str, Any] = {"project": None, "base": None, "current": None, "cycles": [], "next": following}
-        return Answer(nothing, [f"no project here yet; next: {following}"])
     opened = Project.open(project)
-    cycles = opened.reader.cycles(opened.id)
-    following = "recover distill --teacher base" if opened.latest_midtrained() else "recover cycle --docs DIR"
-    listed = [
-        {
-            "cycle": c.number,
-            "status": c.status,
-            "documents": c.documents,
-            **{
-                name: {suite: score.value for suite, score in stage.scores.items()}
-                for name, stage in (("clean", c.clean), ("damaged", c.damaged), ("recovered", c.recovered))
-            },
-        }
-        for c in cycles
-    ]
-    found = {
-        "project": str(opened.root),
-        "base": opened.base,
-        "current": opened.current.reference,
-        "cycles": listed,
-        "next": following,
-    }
-    words = [f"base     {opened.base}", f"current  {found['current']}"]
-    words += [f"cycle {c.number}  {c.status}  {c.documents or ''}" for c in cycles]
-    return Answer(found, [*words, f"next: {following}"])
+    first, second = (_results(opened, ref, wanted) for ref in (one, other))
+    found = compared(first, second)
+    words = [f"{one} → {other}", *(c.line() for c in found)]
+    return Answer({"one": one, "other": other, "tasks": [c.as_json() for c in found]}, words)
+
+
+def _results(opened: Any, ref: str, wanted: dict[str, Any]) -> Any:
+    from pipelines.measuring import Measures, measure_checkpoint
+
+    measures = Measures(wanted["suite"], wanted["questions"], wanted["ifeval_data"], wanted["limit"])
+    engine = wanted["engine"] or "transformers"
+    return measure_checkpoint(
+        opened, opened.resolve(ref), measures, None, say, ref, engine=engine, again=wanted["again"]
+    )

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from pipelines.settings import ENGINES
+
 existing = click.Path(path_type=Path)
 
 
@@ -20,9 +22,25 @@ prompts = _option("--prompts", type=existing, help="Prompts to distil on [defaul
 questions = _option("--questions", type=existing, help="Closed-book questions on the documents (JSONL).")
 recipe = _option("--recipe", metavar="NAME", help="A named setting of the training loop's dials.")
 max_steps = _option("--max-steps", type=click.IntRange(min=1), help="At most so many optimiser steps.")
+max_minutes = _option("--max-minutes", type=click.FloatRange(min=0, min_open=True), help="Distil at most so long.")
+max_flops = _option(
+    "--max-flops", type=click.FloatRange(min=0, min_open=True), help="Distil with at most so many FLOPs."
+)
+warm_start = _option(
+    "--warm-start", metavar="off|auto|SHARE", help="Move the weights part of the way back before distilling."
+)
+rehearse = _option(
+    "--rehearse", type=click.FloatRange(0, 0.9), help="Share of what is read that comes from earlier cycles' documents."
+)
+engine = _option("--engine", type=click.Choice(ENGINES), help="Who writes the student's rollouts.")
 seed = _option("--seed", type=int, default=0, show_default=True)
 limit = _option("--limit", type=click.IntRange(min=1), help="At most so many items a task.")
 ifeval_data = _option("--ifeval-data", type=existing, help="IFEval prompts in the public JSONL format.")
+dotted = _option(
+    "--set", "dotted", metavar="NAME=VALUE", multiple=True, help="Any setting, such as distill.steps=20; repeatable."
+)
+dry_run = _option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+ask = _option("--ask", is_flag=True, help="Let a person decide, with the gate's verdict before them.")
 
 
 def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -34,5 +52,7 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return add
 
 
-# What a distillation is told, by itself or as part of a cycle.
-distilling = together(teacher, prompts, questions, recipe, max_steps, limit, ifeval_data, seed)
+# What every command that trains is told.
+training = together(base, questions, recipe, max_steps, engine, seed, dotted, dry_run)
+# What a distillation is told besides, by itself or as part of a cycle.
+distilling = together(teacher, prompts, limit, ifeval_data, warm_start, max_minutes, max_flops, ask)

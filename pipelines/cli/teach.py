@@ -1,4 +1,4 @@
-"""The commands that change weights: midtrain, distill, cycle, demo."""
+"""The commands that change weights: midtrain, distill, cycle, resume, demo."""
 
 from pathlib import Path
 from typing import Any
@@ -9,117 +9,74 @@ from pipelines.cli import REJECTED, Answer, answers, main, options, say
 
 
 @main.command()
-@options.together(options.base, options.docs, options.questions, options.recipe, options.max_steps, options.seed)
+@options.together(options.docs, options.training, options.rehearse)
 @answers
-def midtrain(
-    project: Path | None,
-    base: str | None,
-    docs: Path,
-    questions: Path | None,
-    recipe: str | None,
-    max_steps: int | None,
-    seed: int,
-) -> Answer:
+def midtrain(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
     """Teach the current model the documents; its behaviour is expected to suffer.
 
     \b
     Example: recover midtrain --docs ./corpus
     """
-    from pipelines.documents import read_corpus
-
-    cycle = _cycle(project, base, questions, seed, midtrain={"recipe": recipe, "max_steps": max_steps})
-    corpus = read_corpus(docs)
-    _report_skipped(corpus.skipped)
-    trained = cycle.check().open(corpus).midtrain(corpus)
-    made = trained.checkpoint
-    found = {
-        "run": trained.run,
-        "cycle": cycle.number,
-        "checkpoint": made.reference,
-        "path": made.path,
-        "steps": trained.steps,
-        "tokens": trained.tokens,
-        "seconds": round(trained.seconds, 1),
-    }
-    return Answer(found, [f"{made.reference} is in {made.path}", "next: recover distill --teacher base"])
+    return _do(project, "midtrain", dry_run, typed, recipe_of="midtrain")
 
 
 @main.command()
 @options.together(
-    options.base,
     click.option("--student", metavar="REF", help="What to repair [default: the latest mid-trained checkpoint]"),
+    options.training,
     options.distilling,
 )
 @answers
-def distill(
-    project: Path | None,
-    base: str | None,
-    teacher: str,
-    student: str | None,
-    prompts: Path | None,
-    questions: Path | None,
-    recipe: str | None,
-    max_steps: int | None,
-    limit: int | None,
-    ifeval_data: Path | None,
-    seed: int,
-) -> Answer:
+def distill(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
     """Bring the behaviour back from a clean teacher, on what the student itself writes; then judge and promote.
 
     \b
     Examples: recover distill --teacher base
               recover distill --student ./my-finetune --teacher Qwen/Qwen3-8B
     """
-    from pipelines.cycle import cycle_of
-    from recovery.errors import RecoverError
-
-    cycle = _cycle(
-        project, base, questions, seed, limit, ifeval_data, distill={"recipe": recipe, "max_steps": max_steps}
-    )
-    restorer, asked = cycle.project.resolve(teacher), _prompts(prompts)
-    cycle.check(restorer)
-    found = cycle.project.resolve(student) if student else cycle.project.latest_midtrained()
-    if found is None:
-        raise RecoverError("nothing mid-trained waits here: run `recover midtrain --docs DIR`, or give --student REF")
-    cycle.id, cycle.number = cycle_of(cycle.project, found)
-    cycle.remember_questions(found)
-    return _judged(cycle.recover(found, restorer, asked))
+    return _do(project, "distill", dry_run, typed, recipe_of="distill")
 
 
 @main.command()
-@options.together(
-    options.base,
-    options.docs,
-    options.distilling,
-)
+@options.together(options.docs, options.training, options.rehearse, options.distilling)
 @answers
-def cycle(
-    project: Path | None,
-    base: str | None,
-    docs: Path,
-    teacher: str,
-    prompts: Path | None,
-    questions: Path | None,
-    recipe: str | None,
-    max_steps: int | None,
-    limit: int | None,
-    ifeval_data: Path | None,
-    seed: int,
-) -> Answer:
+def cycle(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
     """Teach the documents, measure, bring the behaviour back, measure again, promote or reject.
 
     \b
     Example: recover cycle --docs ./corpus --questions ./questions.jsonl
     """
-    from pipelines.documents import read_corpus
+    return _do(project, "cycle", dry_run, typed, recipe_of="distill")
 
-    whole = _cycle(
-        project, base, questions, seed, limit, ifeval_data, distill={"recipe": recipe, "max_steps": max_steps}
-    )
-    corpus = read_corpus(docs)
-    _report_skipped(corpus.skipped)
-    restorer, asked = whole.project.resolve(teacher), _prompts(prompts)
-    return _judged(whole.check(restorer).open(corpus).run(corpus, restorer, asked))
+
+@main.command()
+@click.argument("run", type=click.IntRange(min=1), required=False)
+@answers
+def resume(project: Path | None, run: int | None) -> Answer:
+    """Pick up what was interrupted: the latest, or what RUN belongs to.
+
+    \b
+    Example: recover resume
+    """
+    from pipelines.cycle import carry_out
+    from pipelines.errands import unfinished
+    from pipelines.lock import command_line, held
+    from pipelines.project import Project
+    from recovery.errors import RecoverError
+
+    opened = Project.begun(project)
+    with held(opened.home, command_line()):
+        waiting = unfinished(opened.home)
+        if run is not None:
+            known = opened.reader.run(run)
+            wanted = known.settings.get("errand") if known else None
+            waiting = [errand for errand in waiting if errand.id == wanted]
+        if not waiting:
+            what = "nothing was interrupted here" if run is None else f"run {run} has nothing left to do"
+            raise RecoverError(f"{what}; `recover runs` lists what was done")
+        errand = waiting[-1]
+        say(f"picking up `recover {errand.command}`")
+        return _answer(carry_out(opened, errand, say, _decision if errand.ask else None))
 
 
 @main.command()
@@ -138,45 +95,65 @@ def demo(project: Path | None, quick: bool, seed: int) -> Answer:
     return Answer(found, words)
 
 
-def _cycle(
-    folder: Path | None,
-    base: str | None,
-    questions: Path | None,
-    seed: int,
-    limit: int | None = None,
-    ifeval_data: Path | None = None,
-    **stages: dict[str, Any],
-) -> Any:
-    """A cycle on the project in `folder`, with the settings it will run under announced."""
-    from pipelines.cycle import begin
-    from pipelines.measuring import Measures
+def _do(folder: Path | None, command: str, dry_run: bool, typed: dict[str, Any], recipe_of: str) -> Answer:
+    """Begin the errand that was typed, and carry it out; or only say what it would be."""
+    from pipelines.beginning import Wishes, begin, intended
+    from pipelines.cycle import carry_out
+    from pipelines.lock import command_line, held
+    from pipelines.project import Project
 
-    measures = Measures("all", questions, ifeval_data, limit)
-    wanted = {stage: {k: v for k, v in said.items() if v is not None} for stage, said in stages.items()}
-    return begin(folder, base, measures, wanted, seed, say)
-
-
-def _prompts(file: Path | None) -> list[str] | None:
-    from pipelines.prompts import read_prompts
-
-    return read_prompts(file) if file else None
-
-
-def _report_skipped(skipped: list[tuple[Path, str]]) -> None:
-    for path, reason in skipped[:10]:
-        say(f"skipped {path}: {reason}")
-    if len(skipped) > 10:
-        say(f"skipped {len(skipped) - 10} more files")
+    flags: dict[str, Any] = {}
+    for name in ("recipe", "max_steps"):
+        _put(flags, recipe_of, name, typed.pop(name, None))
+    for group, names in (("distill", ("warm_start", "max_minutes", "max_flops")), ("midtrain", ("rehearse",))):
+        for name in names:
+            _put(flags, group, name, typed.pop(name, None))
+    if (engine := typed.pop("engine", None)) is not None:
+        flags["engine"] = engine
+    wishes = Wishes(command, flags=flags, **typed)
+    opened = Project.open(folder, wishes.base)
+    if dry_run:
+        found = intended(opened, wishes, say)
+        return Answer(found, [f"{name}: {value}" for name, value in found.items() if value is not None])
+    with held(opened.home, command_line()):
+        errand = begin(opened, wishes, say)
+        return _answer(carry_out(opened, errand, say, _decision if errand.ask else None))
 
 
-def _judged(outcome: Any) -> Answer:
+def _put(flags: dict[str, Any], group: str, name: str, value: Any) -> None:
+    if value is not None:
+        flags.setdefault(group, {})[name] = value
+
+
+def _decision(verdict: Any) -> bool | None:
+    """A person's, on a terminal; elsewhere it waits for `recover promote`."""
+    import sys
+
+    say(f"the gate: {verdict.outcome}: {verdict.reason}")
+    return click.confirm("promote?", default=verdict.passed, err=True) if sys.stdin.isatty() else None
+
+
+def _answer(done: Any) -> Answer:
+    from pipelines.learning import Trained
     from pipelines.tables import scores_table
 
-    found = outcome.as_json()
-    verdict = "promoted" if found["promoted"] else "rejected"
+    if isinstance(done, Trained):
+        made = done.checkpoint
+        found = {
+            "run": done.run,
+            "cycle": made.cycle,
+            "checkpoint": made.reference,
+            "path": made.path,
+            "steps": done.steps,
+            "tokens": done.tokens,
+            "seconds": round(done.seconds, 1),
+        }
+        return Answer(found, [f"{made.reference} is in {made.path}", "next: recover distill --teacher base"])
+    found = done.as_json()
+    decision = "promoted" if found["promoted"] else "waiting for a decision" if found["waits"] else "rejected"
     words = [
-        *scores_table({"clean": found["clean"], "mid-trained": found["damaged"], "recovered": found["recovered"]}),
-        f"{verdict}: {outcome.verdict.reason}",
+        *scores_table({"clean": found["clean"], "damaged": found["damaged"], "recovered": found["recovered"]}),
+        f"{decision}: {done.verdict.reason}",
         f"{found['checkpoint']} is in {found['path']}",
     ]
-    return Answer(found, words, 0 if found["promoted"] else REJECTED)
+    return Answer(found, words, 0 if found["promoted"] or found["waits"] else REJECTED)

@@ -27,7 +27,7 @@ def test_what_is_written_in_the_project_replaces_the_default_and_is_announced(tm
     ("wanted", "sentence"),
     [
         ({"distil": {}}, "no setting 'distil'"),
-        ({"distill": {"lr": 1}}, "no setting distill.'lr'"),
+        ({"distill": {"rate": 1}}, "no setting distill.'rate'"),
         ({"distill": 3}, r"write it as a \[distill\] table"),
         ({"distill": {"rows": 2.5}}, "distill.rows should be of the kind int"),
         ({"distill": {"rows": 0}}, "distill.rows should be at least 1"),

@@ -1,0 +1,199 @@
+"""From what was typed to an errand: the project opened, settings resolved and announced, everything checked that can be
+checked before anything is computed."""
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from db.views import Checkpoint
+from evals.behaviour import read_prompts as read_ifeval
+from evals.knowledge import read_questions
+from pipelines.corpora import keep
+from pipelines.documents import read_corpus
+from pipelines.errands import Errand
+from pipelines.fitting import check_it_fits
+from pipelines.history import taught
+from pipelines.learning import Say
+from pipelines.measuring import Measures
+from pipelines.project import Project
+from pipelines.prompts import read_prompts
+from pipelines.settings import Settings, differences, settled
+from recovery.errors import RecoverError
+from recovery.recipes import RECIPES, recipe
+from recovery.students import load_chat, parameters_of
+from recovery.teachers import check_same_language
+
+# What a command line can give all that it needs: the student's rollouts, or the teacher's, and a teacher to judge them.
+DISTILLING = [name for name, r in RECIPES.items() if r.share == 1 and r.data in ("none", "teacher")]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What was typed, command by command; what a command does not take stays None."""
+
+    command: str
+    base: str | None = None
+    docs: Path | None = None
+    teacher: str | None = None
+    student: str | None = None
+    prompts: Path | None = None
+    questions: Path | None = None
+    ifeval_data: Path | None = None
+    limit: int | None = None
+    seed: int = 0
+    ask: bool = False
+    flags: dict[str, Any] = field(default_factory=dict)  # settings that have a flag of their own
+    dotted: tuple[str, ...] = ()
+
+
+TEMPLATE = """\
+# What is not set here has a default that depends on the model's size; `recover cycle --docs DIR --dry-run` shows them.
+# [midtrain]
+# epochs = 3
+# [distill]
+# steps = 100
+# [gate]
+# behaviour_margin = 0.03
+"""
+
+
+def initialise(root: Path, base: str | None, db: str | None) -> Project:
+    """A project with its settings file; what is there already stays as it is."""
+    file = root / "recover.toml"
+    if file.exists() and (base or db):
+        raise RecoverError(f"{file} is there already; write base or db into it")
+    if not file.exists():
+        root.mkdir(parents=True, exist_ok=True)
+        said = [f"{name} = {json.dumps(value)}" for name, value in (("base", base), ("db", db)) if value]
+        file.write_text("\n".join([*said, TEMPLATE]), encoding="utf-8")
+    project = Project.open(root, base)
+    parameters_of(project.base)  # a base that cannot be had is told now
+    _ = project.id
+    return project
+
+
+def intended(project: Project, wishes: Wishes, say: Say) -> dict[str, Any]:
+    """What `begin` would set out to do, found by looking alone."""
+    settings = announced_settings(project, wishes, say)
+    check_recipes(settings)
+    check_it_fits(project.base, settings)
+    corpus = read_corpus(wishes.docs) if wishes.docs else None
+    if corpus is not None:
+        _report_skipped(corpus.skipped, say)
+    student = _student(project, wishes) if wishes.command == "distill" else None
+    return {
+        "command": wishes.command,
+        "base": project.base,
+        "start": (student or project.current).reference,
+        "documents": corpus.files if corpus else None,
+        "characters": sum(len(text) for text in corpus.texts) if corpus else None,
+        "teacher": project.resolve(wishes.teacher).reference if wishes.teacher else None,
+        "distill_steps": settings.distill.steps if wishes.command != "midtrain" else None,
+        "settings": settings.as_dict(),
+    }
+
+
+def begin(project: Project, wishes: Wishes, say: Say) -> Errand:
+    """An errand ready to be carried out, and written down."""
+    settings = announced_settings(project, wishes, say)
+    check_recipes(settings)
+    check_it_fits(project.base, settings)
+    for file, read in (
+        (wishes.questions, read_questions),
+        (wishes.ifeval_data, read_ifeval),
+        (wishes.prompts, read_prompts),
+    ):
+        if file is not None:
+            read(file)
+    teacher = project.resolve(wishes.teacher) if wishes.teacher else None
+    student = _student(project, wishes) if wishes.command == "distill" else None
+    if teacher is not None:
+        check_same_language(load_chat(student.path if student else project.base), load_chat(teacher.path))
+    start = project.current if wishes.docs else student
+    measures = _measures(project, wishes, start, student)
+    errand = Errand(
+        wishes.command,
+        settings.as_dict(),
+        wishes.seed,
+        start=start.id if start else None,
+        student=student.id if student else None,
+        teacher=teacher.id if teacher else None,
+        prompts=_kept_prompts(project, wishes.prompts),
+        measures=measures.to_json(),
+        ask=wishes.ask,
+    )
+    if wishes.docs is not None:
+        corpus = read_corpus(wishes.docs)
+        _report_skipped(corpus.skipped, say)
+        kept = keep(project.home, corpus)
+        errand = replace(errand, corpus=kept.hash, documents=str(corpus.path.resolve()), files=corpus.files)
+    return errand.write(project.home)
+
+
+def announced_settings(project: Project, wishes: Wishes, say: Say) -> Settings:
+    if project.base_is_default:
+        say(f"base: the built-in lab model ({project.base}); choose another with --base FOLDER or a hub id")
+    settings, usual = settled(parameters_of(project.base), project.root, wishes.flags, wishes.dotted)
+    for line in differences(settings, usual):
+        say(f"setting {line}")
+    return settings
+
+
+def check_recipes(settings: Settings) -> None:
+    if recipe(settings.midtrain.recipe).data != "documents":
+        raise RecoverError(f"mid-training reads documents: {settings.midtrain.recipe!r} does not; use midtrain")
+    wanted = settings.distill
+    if wanted.recipe not in DISTILLING:
+        raise RecoverError(f"distillation has no recipe {wanted.recipe!r}; choose one of {', '.join(DISTILLING)}")
+    if wanted.rows % recipe(wanted.recipe).group:
+        raise RecoverError(f"distill.rows = {wanted.rows} does not divide into groups of {recipe(wanted.recipe).group}")
+
+
+def _student(project: Project, wishes: Wishes) -> Checkpoint:
+    found = project.resolve(wishes.student) if wishes.student else project.latest_midtrained()
+    if found is None:
+        raise RecoverError("nothing mid-trained waits here: run `recover midtrain --docs DIR`, or give --student REF")
+    return found
+
+
+def _measures(project: Project, wishes: Wishes, start: Checkpoint | None, student: Checkpoint | None) -> Measures:
+    """Where no questions are given now, those that were given with the documents; and those of earlier cycles."""
+    questions = _kept_questions(project, wishes.questions)
+    if questions is None and student is not None and student.run_id:
+        run = project.reader.run(student.run_id)
+        given = run.settings.get("questions") if run else None
+        questions = Path(given) if given else None
+    before = taught(project, start) if start else []
+    earlier = tuple((t.cycle, t.questions) for t in before if t.questions is not None)
+    return Measures("all", questions, wishes.ifeval_data, wishes.limit, earlier=earlier)
+
+
+def _kept_questions(project: Project, file: Path | None) -> Path | None:
+    """Under its content, where later cycles find it whatever becomes of the user's file."""
+    if file is None:
+        return None
+    content = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    kept = project.home / "questions" / content / file.name
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(file, kept)
+    return kept
+
+
+def _kept_prompts(project: Project, file: Path | None) -> str | None:
+    if file is None:
+        return None
+    texts = "\n".join(json.dumps({"prompt": text}, ensure_ascii=False) for text in read_prompts(file))
+    kept = project.home / "cache" / f"prompts-{hashlib.sha256(texts.encode()).hexdigest()[:16]}.jsonl"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(texts + "\n", encoding="utf-8")
+    return str(kept)
+
+
+def _report_skipped(skipped: list[tuple[Path, str]], say: Say) -> None:
+    for path, reason in skipped[:10]:
+        say(f"skipped {path}: {reason}")
+    if len(skipped) > 10:
+        say(f"skipped {len(skipped) - 10} more files")

@@ -1,0 +1,170 @@
+"""The commands a person keeps a project with: init, promote, rollback, export, cancel, gc, db."""
+
+from pathlib import Path
+
+import click
+
+from pipelines.cli import Answer, answers, main, options, say
+
+why = click.option("--why", default="", help="For the record.")
+
+
+@main.command()
+@options.base
+@click.option(
+    "--db", metavar="URL", help="Where the record is kept, such as postgresql://… [default: SQLite in .recover]"
+)
+@answers
+def init(project: Path | None, base: str | None, db: str | None) -> Answer:
+    """Begin a project here: recover.toml and .recover/. The other commands do it, too, when they first need it.
+
+    \b
+    Example: recover init --base Qwen/Qwen3-8B
+    """
+    from pipelines.beginning import initialise
+
+    opened = initialise(project or Path.cwd(), base, db)
+    found = {"project": str(opened.root), "base": opened.base, "record": opened.database_shown}
+    return Answer(found, [f"project  {opened.root}", f"base     {opened.base}", "next: recover cycle --docs DIR"])
+
+
+@main.command()
+@click.argument("ref")
+@click.option("--reject", is_flag=True, help="Turn it down instead.")
+@why
+@options.dry_run
+@answers
+def promote(project: Path | None, ref: str, reject: bool, why: str, dry_run: bool) -> Answer:
+    """Make a checkpoint the current one, whatever the gate said: a person's decision, on record.
+
+    \b
+    Example: recover promote cycle:3 --why "read fifty answers, they are fine"
+    """
+    from pipelines.deciding import decide
+    from pipelines.project import Project
+
+    opened = Project.begun(project)
+    checkpoint = opened.resolve(ref)
+    decision = "rejected" if reject else "promoted"
+    if not dry_run:
+        decide(opened, checkpoint, decision, why or "decided by a person")
+    current = opened.current.reference
+    return Answer(
+        {"checkpoint": checkpoint.reference, "decision": decision, "current": current, "dry_run": dry_run},
+        [f"{checkpoint.reference} {'would be ' if dry_run else ''}{decision}; current is {current}"],
+    )
+
+
+@main.command()
+@why
+@options.dry_run
+@answers
+def rollback(project: Path | None, why: str, dry_run: bool) -> Answer:
+    """Go back to what was current before the last promotion.
+
+    \b
+    Example: recover rollback --why "it forgot the tables"
+    """
+    from pipelines.deciding import before_last, decide
+    from pipelines.project import Project
+
+    opened = Project.begun(project)
+    left, back = opened.current, before_last(opened)
+    if not dry_run:
+        decide(opened, back, "promoted", why or f"rolled back from {left.reference}", closes_cycle=False)
+    return Answer(
+        {"from": left.reference, "current": back.reference, "dry_run": dry_run},
+        [f"{'would go' if dry_run else 'went'} back from {left.reference} to {back.reference}"],
+    )
+
+
+@main.command()
+@click.argument("ref", default="current")
+@click.option("--to", type=click.Path(path_type=Path, file_okay=False), required=True, help="A folder to write.")
+@click.option("--adapter", is_flag=True, help="The adapter by itself, not merged into its base.")
+@answers
+def export(project: Path | None, ref: str, to: Path, adapter: bool) -> Answer:
+    """Write a checkpoint as anyone can load it: safetensors, tokenizer, and a model card with scores and lineage.
+
+    \b
+    Example: recover export current --to ./my-model
+    """
+    from pipelines.exporting import export_checkpoint
+    from pipelines.project import Project
+
+    opened = Project.begun(project)
+    checkpoint = opened.resolve(ref)
+    kind = export_checkpoint(opened, checkpoint, to, adapter=adapter)
+    found = {"checkpoint": checkpoint.reference, "path": str(to.resolve()), "kind": kind}
+    return Answer(found, [f"{checkpoint.reference} is in {to} ({kind} weights)"])
+
+
+@main.command()
+@click.argument("run", type=click.IntRange(min=1))
+@answers
+def cancel(project: Path | None, run: int) -> Answer:
+    """Ask a run that is going on to save itself and end; `recover resume` goes on from there.
+
+    \b
+    Example: recover cancel 12
+    """
+    from pipelines.project import Project
+    from recovery.errors import RecoverError
+
+    opened = Project.begun(project)
+    known = opened.reader.run(run)
+    if known is None or known.project_id != opened.id:
+        raise RecoverError(f"there is no run {run} in this project; `recover runs` lists them")
+    if known.status != "running":
+        raise RecoverError(f"run {run} is not going on (it is {known.status})")
+    opened.tracker.request_cancel(run)
+    return Answer({"run": run, "cancelling": True}, [f"run {run} ends after the step it is in"])
+
+
+@main.command()
+@click.option("--rejected", is_flag=True, help="Also the weights of rejected checkpoints and of mid-trained ones.")
+@options.dry_run
+@answers
+def gc(project: Path | None, rejected: bool, dry_run: bool) -> Answer:
+    """Free what nothing refers to: halves of files, progress of runs that ended, folders not on record.
+
+    \b
+    Example: recover gc --rejected --dry-run
+    """
+    from pipelines.lock import command_line, held
+    from pipelines.project import Project
+    from pipelines.sweeping import sweep
+
+    opened = Project.begun(project)
+    with held(opened.home, command_line()):
+        freed = sweep(opened, rejected=rejected, dry_run=dry_run)
+    size = sum(size for _, size in freed)
+    found = {"freed": [str(path) for path, _ in freed], "bytes": size, "dry_run": dry_run}
+    for path, each in freed:
+        say(f"{'would remove' if dry_run else 'removed'} {path} ({each / 1e6:.1f} MB)")
+    return Answer(found, [f"{size / 1e6:.1f} MB {'could be' if dry_run else 'were'} freed"])
+
+
+@main.group()
+def db() -> None:
+    """The record's database.
+
+    \b
+    Example: recover db upgrade
+    """
+
+
+@db.command()
+@answers
+def upgrade(project: Path | None) -> Answer:
+    """Bring the record of an earlier release to this one's tables. Other commands do it, too, when they open it.
+
+    \b
+    Example: recover db upgrade
+    """
+    from pipelines.project import Project
+
+    opened = Project.begun(project)
+    return Answer(
+        {"record": opened.database_shown, "projects": len(opened.reader.projects())}, ["the record is up to date"]
+    )

@@ -1,0 +1,58 @@
+"""What a command was asked to do, kept until it is done: whoever picks it up needs nothing else.
+
+An errand is written once, before anything is computed, and never changed. What of it is done already is known from the
+record alone: every run says which errand it belongs to and which stage of it it is.
+"""
+
+import json
+import secrets
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from recovery.errors import RecoverError
+
+
+@dataclass(frozen=True)
+class Errand:
+    command: str  # midtrain, distill or cycle
+    settings: dict[str, Any]
+    seed: int
+    start: int | None = None  # the checkpoint that is mid-trained
+    student: int | None = None  # the checkpoint that is repaired, where none is made on the way
+    teacher: int | None = None
+    corpus: str | None = None  # hash of the documents, kept under it
+    documents: str | None = None  # where they were read
+    files: int = 0
+    prompts: str | None = None
+    measures: dict[str, Any] = field(default_factory=dict)
+    ask: bool = False
+    id: str = field(default_factory=lambda: secrets.token_hex(4))
+
+    def write(self, home: Path) -> Self:
+        path = _path(home, self.id)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(".partial")
+        aside.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        aside.replace(path)
+        return self
+
+    def done(self, home: Path) -> None:
+        _path(home, self.id).unlink(missing_ok=True)
+
+
+def unfinished(home: Path) -> list[Errand]:
+    """The oldest first."""
+    files = sorted((home / "errands").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    return [_read(path) for path in files]
+
+
+def _path(home: Path, id: str) -> Path:
+    return home / "errands" / f"{id}.json"
+
+
+def _read(path: Path) -> Errand:
+    try:
+        return Errand(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise RecoverError(f"{path} cannot be read ({error}); delete it and run the command again") from error

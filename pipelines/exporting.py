@@ -1,0 +1,72 @@
+"""A checkpoint as anyone can load it, with a card that says what it is."""
+
+import shutil
+from pathlib import Path
+
+from db.views import Checkpoint
+from pipelines.project import Project
+from recovery.errors import RecoverError
+from recovery.students import describe, load_student, save_student
+from recovery.weights import merge
+
+
+def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path, *, adapter: bool) -> str:
+    if to.exists() and any(to.iterdir()):
+        raise RecoverError(f"{to} is not empty; name another folder")
+    if adapter and checkpoint.kind != "adapter":
+        raise RecoverError(f"{checkpoint.reference} has full weights, so there is no adapter to export; drop --adapter")
+    student = load_student(checkpoint.path, frozen=True, dtype="auto")
+    if student.has_adapter and not adapter:
+        student = merge(student)
+    kind = "adapter" if student.has_adapter else "full"
+    about = {key: value for key, value in describe(checkpoint.path).items() if key in ("suites", "step", "run")}
+    to.parent.mkdir(parents=True, exist_ok=True)
+    if to.exists():
+        to.rmdir()
+    save_student(student, to, {**about, "kind": kind, "parent": project.base})
+    settings = Path(checkpoint.path) / "generation_config.json"
+    if settings.is_file() and not (to / settings.name).exists():
+        shutil.copy(settings, to)
+    (to / "README.md").write_text(card(project, checkpoint, kind), encoding="utf-8")
+    return kind
+
+
+def card(project: Project, checkpoint: Checkpoint, kind: str) -> str:
+    """Markdown, as hubs show it."""
+    stages = {stage.checkpoint.id: stage for stage in project.reader.stages(project.id) if stage.checkpoint}
+    line = project.reader.lineage(checkpoint.id)
+    rows = [
+        f"| {c.reference if c.role != 'base' else f'clean model ({project.base})'} | "
+        + " | ".join(_cell(stages[c.id].scores.get(suite)) for suite in ("behaviour", "knowledge", "retention"))
+        + " |"
+        for c in line
+    ]
+    cycles = {c.number: c for c in project.reader.cycles(project.id)}
+    taught = [cycles[n].documents for n in dict.fromkeys(c.cycle for c in reversed(line) if c.cycle) if n in cycles]
+    verdict = (cycles[checkpoint.cycle].verdict or {}).get("reason") if checkpoint.cycle in cycles else None
+    return "\n".join(
+        [
+            "---",
+            f"base_model: {project.base if not Path(project.base).is_dir() else Path(project.base).name}",
+            "library_name: " + ("peft" if kind == "adapter" else "transformers"),
+            "---",
+            "",
+            f"# {checkpoint.reference}",
+            "",
+            "Mid-trained on new documents, its behaviour distilled back from the clean model, with `recover`.",
+            "",
+            "| from this checkpoint back to the clean model | behaviour | knowledge | retention |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+            *([f"The gate: {verdict}.", ""] if verdict else []),
+            *(["Documents, oldest first: " + ", ".join(Path(d).name for d in taught if d) + ".", ""] if taught else []),
+            f"Weights: {kind}, safetensors; sha256 of those it was exported from: {checkpoint.hash}.",
+            "",
+        ]
+    )
+
+
+def _cell(score: object) -> str:
+    value, n = getattr(score, "value", None), getattr(score, "n", 0)
+    return "-" if value is None else f"{value:.3f} (n = {n})"

@@ -1,0 +1,39 @@
+"""What earlier cycles taught a checkpoint: their documents, their questions, and how much it knew when they ended."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from db.views import Checkpoint, Run
+from pipelines.project import Project
+
+
+@dataclass(frozen=True)
+class Taught:
+    cycle: int
+    corpus: str  # its hash
+    documents: str
+    questions: Path | None
+    known: float
+
+
+def taught(project: Project, checkpoint: Checkpoint) -> list[Taught]:
+    """The promoted cycles that this checkpoint has gone through, oldest first."""
+    line = {c.id for c in project.reader.lineage(checkpoint.id)}
+    runs = {r.id: r for r in project.reader.runs(project.id)}
+    found = []
+    for cycle in project.reader.cycles(project.id):
+        made, damaged = cycle.recovered.checkpoint, cycle.damaged.checkpoint
+        known = cycle.recovered.scores.get("knowledge")
+        if cycle.status != "promoted" or made is None or damaged is None or made.id not in line or known is None:
+            continue
+        run: Run | None = runs.get(damaged.run_id or 0)
+        corpus = run.settings.get("corpus") if run else None
+        if run is None or corpus is None:
+            continue
+        questions = run.settings.get("questions")
+        found.append(
+            Taught(
+                cycle.number, corpus, cycle.documents or "", Path(questions) if questions else None, known.value or 0.0
+            )
+        )
+    return found

@@ -1,0 +1,59 @@
+"""A look at a student while it learns: the gate's own bounds, on items that the verdict will not see."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from evals.results import Result, main_result
+from evals.subject import Subject
+from evals.suites import measure
+from pipelines.gate import judge
+from pipelines.measuring import Measures
+from pipelines.settings import Gate
+from pipelines.watch import Look, Probe
+from recovery.engines import Engine
+from recovery.students import Student
+
+
+@dataclass(frozen=True)
+class Prober:
+    gate: Gate
+    measures: Measures  # of the probe part
+    clean: list[Result]  # what the clean model scores on it
+    suites: dict[str, str]
+
+    def __call__(self, student: Student, engine: Engine) -> Look:
+        def look(best: float | None) -> Probe:
+            engine.sync(student)
+            subject = Subject(engine, student.chat)
+            found = self._measure(subject, "behaviour")
+            if self.measures.questions is not None:
+                found += self._measure(subject, "knowledge")
+            behaviour, knowledge = main_result(found, "behaviour"), main_result(found, "knowledge")
+            clean = main_result(self.clean, "behaviour")
+            assert behaviour is not None
+            assert clean is not None
+            known = knowledge.headline.value if knowledge else None
+            best = max((k for k in (known, best) if k is not None), default=None)
+            verdict = judge(self.gate, clean, behaviour, knowledge, best)
+            return Probe(behaviour.headline.value, known, verdict.passed)
+
+        return look
+
+    def _measure(self, subject: Subject, suite: str) -> list[Result]:
+        m = self.measures
+        return measure(
+            subject, suite, limit=m.limit, ifeval_data=m.ifeval_data, questions=m.questions, suites=self.suites,
+            part=m.part,
+        )  # fmt: skip
+
+
+def probing(
+    gate: Gate,
+    measures: Measures,
+    items: int,
+    measure_clean: Callable[[Measures], list[Result]],
+    suites: dict[str, str],
+) -> Prober:
+    """The clean model is measured on the probe part first, by whoever keeps the record."""
+    part = replace(measures, suite="behaviour", part="probe", limit=items, earlier=())
+    return Prober(gate, replace(part, suite="all"), measure_clean(part), suites)

@@ -1,0 +1,43 @@
+"""A run on record from start to end, however it ends; the same run again when its errand is picked up."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from db.errors import RecordError
+from db.views import Run
+from pipelines.errands import Errand
+from pipelines.project import Project
+
+
+def run_of(project: Project, errand: Errand, stage: str) -> Run | None:
+    runs = project.reader.runs(project.id)
+    return next((r for r in runs if r.settings.get("errand") == errand.id and r.settings.get("stage") == stage), None)
+
+
+@contextmanager
+def recorded_run(
+    project: Project,
+    kind: Any,
+    cycle: int | None,
+    settings: dict[str, Any],
+    seed: int,
+    errand: Errand | None = None,
+    stage: str = "",
+    steps: int | None = None,
+) -> Iterator[int]:
+    tracker, known = project.tracker, run_of(project, errand, stage) if errand else None
+    if known is not None:
+        run = known.id
+        tracker.resume_run(run)
+    else:
+        told = settings | ({"errand": errand.id, "stage": stage} if errand else {})
+        run = tracker.start_run(project.id, kind, cycle, told, seed, steps)
+    try:
+        yield run
+    except BaseException as error:
+        ended: Any = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        with suppress(RecordError):  # what ended the run matters more; it is found to be over by its silence
+            tracker.finish_run(run, ended, str(error) or type(error).__name__)
+        raise
+    tracker.finish_run(run, "done")

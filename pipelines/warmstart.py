@@ -1,0 +1,70 @@
+"""The move that costs nothing: some of the way back in weights, before the first step of a distillation.
+
+Where the bounds hold on the probe set already, as it is or after this move, there is nothing to distil: distilling a
+healthy model only costs it knowledge.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from pipelines.settings import Settings, warm_share
+from pipelines.watch import Probe
+from recovery.weights import Line
+
+if TYPE_CHECKING:
+    from pipelines.learning import Lesson
+
+SHARES = (0.3, 0.5, 0.7)
+
+
+def warm_start(lesson: "Lesson", settings: Settings, back: str) -> str:
+    """Leaves the student where distillation begins; says why none is needed, where that is so."""
+    wanted, watch = settings.distill, lesson.watch
+    first = _look(lesson, 0.0)
+    if first is not None and first.holds:
+        return "the bounds hold already, so there is nothing to bring back"
+    if wanted.warm_start == "off":
+        return ""
+    line = Line(lesson.student, back)
+    chosen, seen = warm_share(settings), first
+    if wanted.warm_start == "auto":
+        if first is None:
+            lesson.say("no probe set to choose a warm start by (give --questions); starting as it is")
+            return ""
+        tried: dict[float, Probe] = {0.0: first}
+        for share in SHARES:
+            line.at(share)
+            tried[share] = _seen(lesson, share)
+        limit = settings.gate.keep_knowledge * (watch.notes.best_knowledge or 0.0)
+        chosen = min(tried, key=lambda share: (_missing(tried[share], tried, limit), share))
+        seen = tried[chosen]
+        watch.notes.warm = {"tried": {str(share): _scores(probe) for share, probe in tried.items()}}
+    line.at(chosen)
+    if wanted.warm_start != "auto":
+        seen = _look(lesson, chosen)
+    watch.notes.warm = {**(watch.notes.warm or {}), "share": chosen}
+    lesson.say(f"warm start: {chosen:g} of the way back in weights")
+    return "the first move in weights was enough" if chosen and seen is not None and seen.holds else ""
+
+
+def _look(lesson: "Lesson", share: float) -> Probe | None:
+    return _seen(lesson, share) if lesson.watch.look is not None else None
+
+
+def _seen(lesson: "Lesson", share: float) -> Probe:
+    probe, _ = lesson.watch.probed()
+    lesson.watch.notes.holds_in_a_row = 0
+    known = "" if probe.knowledge is None else f" · knowledge {probe.knowledge:.3f}"
+    at = f"{share:g} of the way back" if share else "before the first step"
+    lesson.say(f"  probe {at}: behaviour {probe.behaviour:.3f}{known}")
+    return probe
+
+
+def _missing(probe: Probe, tried: dict[float, Probe], limit: float) -> float:
+    """How far from being good at both: what distillation will have to make up for, knowledge it cannot bring back."""
+    best = max(each.behaviour for each in tried.values())
+    lost = max(0.0, limit - probe.knowledge) if probe.knowledge is not None else 0.0
+    return max(0.0, best - probe.behaviour) + 3 * lost
+
+
+def _scores(probe: Probe) -> dict[str, Any]:
+    return {"behaviour": probe.behaviour, "knowledge": probe.knowledge, "holds": probe.holds}

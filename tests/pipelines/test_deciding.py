@@ -1,0 +1,106 @@
+"""Promotion, rejection and going back, on a real record without a model."""
+
+from pathlib import Path
+
+import pytest
+
+from db.tracker import Role
+from pipelines.deciding import before_last, decide
+from pipelines.project import Project, weights_hash
+from pipelines.sweeping import sweep
+from recovery.errors import RecoverError
+
+
+def checkpoint(project: Project, cycle: int, number: int, role: Role = "recovered") -> int:
+    run = project.tracker.start_run(project.id, "distill", cycle)
+    folder = project.checkpoint_folder(run)
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(b"x" * number)
+    made = project.tracker.checkpoint(
+        project.id, role, folder, parent=project.clean.id, run=run, cycle=cycle, hash=weights_hash(folder)
+    )
+    project.tracker.finish_run(run, "done")
+    return made
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project.open(tmp_path)
+
+
+def test_going_back_undoes_promotions_one_by_one_down_to_the_clean_model(project: Project) -> None:
+    made = {}
+    for number in (1, 2):
+        cycle, _ = project.tracker.open_cycle(project.id)
+        made[number] = checkpoint(project, cycle, number)
+        decide(project, project.resolve(f"cycle:{number}"), "promoted", "good")
+    assert project.current.id == made[2]
+    for expected in (made[1], project.clean.id):
+        back = before_last(project)
+        assert back.id == expected
+        decide(project, back, "promoted", "rolled back", closes_cycle=False)
+        assert project.current.id == expected
+    with pytest.raises(RecoverError, match="nothing to go back to"):
+        before_last(project)
+
+
+def test_a_persons_rejection_closes_the_cycle_and_the_current_one_cannot_be_rejected(project: Project) -> None:
+    cycle, _ = project.tracker.open_cycle(project.id)
+    checkpoint(project, cycle, 1)
+    decide(project, project.resolve("cycle:1"), "rejected", "reads badly")
+    assert project.reader.cycles(project.id)[0].status == "rejected"
+    assert project.current.id == project.clean.id
+    decide(project, project.resolve("cycle:1"), "promoted", "on second thoughts")
+    assert project.reader.cycles(project.id)[0].status == "promoted"
+    with pytest.raises(RecoverError, match="recover rollback"):
+        decide(project, project.resolve("cycle:1"), "rejected", "no")
+
+
+def test_only_what_nothing_refers_to_is_swept(project: Project) -> None:
+    for number, decision in ((1, "promoted"), (2, "rejected"), (3, None)):
+        cycle, _ = project.tracker.open_cycle(project.id)
+        checkpoint(project, cycle, number)
+        if decision:
+            decide(project, project.resolve(f"cycle:{number}"), decision, "because")
+    stray = project.home / "checkpoints" / "run-0099"
+    half = project.home / "checkpoints" / "run-0003.partial"
+    old = project.home / "progress" / "run-0001"
+    for folder in (stray, half, old):
+        folder.mkdir(parents=True)
+    named = {path.name for path, _ in sweep(project, rejected=False, dry_run=True)}
+    assert named == {"run-0099", "run-0003.partial", "run-0001"}
+    assert old.exists()
+    swept = {path.name for path, _ in sweep(project, rejected=True, dry_run=False)}
+    assert swept == named | {"run-0002"}
+    assert not stray.exists()
+    assert (project.home / "checkpoints" / "run-0001").exists()  # promoted
+    assert (project.home / "checkpoints" / "run-0003").exists()  # its cycle is open
+    with pytest.raises(RecoverError, match="are gone"):
+        project.resolve("cycle:2")
+
+
+def test_a_project_whose_folder_was_moved_is_the_same_project(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    project = Project.open(here)
+    cycle, _ = project.tracker.open_cycle(project.id)
+    made = checkpoint(project, cycle, 1)
+    decide(project, project.resolve("cycle:1"), "promoted", "good")
+    project.tracker.close()
+    here.rename(tmp_path / "there")
+    moved = Project.open(tmp_path / "there")
+    assert moved.name == project.name
+    assert moved.current.id == made
+    assert Path(moved.current.path).is_dir()
+
+
+def test_weights_that_were_changed_are_refused(project: Project) -> None:
+    cycle, _ = project.tracker.open_cycle(project.id)
+    run = project.tracker.start_run(project.id, "distill", cycle)
+    folder = project.checkpoint_folder(run)
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(b"good")
+    project.tracker.checkpoint(project.id, "recovered", folder, run=run, cycle=cycle, hash=weights_hash(folder))
+    assert project.resolve("cycle:1").path == str(folder)
+    (folder / "model.safetensors").write_bytes(b"bad!")
+    with pytest.raises(RecoverError, match="another hash"):
+        project.resolve("cycle:1")
