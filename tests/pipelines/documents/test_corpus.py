@@ -1,0 +1,128 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from pipelines.documents import read_corpus
+from recovery.errors import RecoverError
+
+
+def test_a_folder_is_read_in_order_once_each_and_hashed(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    (docs / "deep").mkdir(parents=True)
+    (docs / "b.md").write_text("two")
+    (docs / "a.txt").write_text("\ufeffone")
+    (docs / "deep" / "c.txt").write_text("two")
+    corpus = read_corpus(docs)
+    assert list(corpus.texts) == ["one", "two"]
+    assert (corpus.files, corpus.copies, corpus.texts.characters) == (2, 1, 6)
+    assert corpus.source(1) == str(docs / "b.md")
+    assert corpus.hash == read_corpus(docs).hash
+    (docs / "b.md").write_text("other")
+    assert corpus.hash != read_corpus(docs).hash
+    assert list(corpus.texts) == ["one", "two"]  # what was read stays what it was
+
+
+def test_what_cannot_be_read_is_listed_and_never_fatal(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (tmp_path / "secret.txt").write_text("outside")
+    (docs / "good.txt").write_text("good")
+    (docs / "empty.txt").write_text("  ")
+    (docs / "broken.txt").write_bytes(b"\xff\xfe\xff")
+    (docs / "binary.txt").write_bytes(b"text\0text")
+    (docs / "picture.png").write_bytes(b"png")
+    (docs / "fake.docx").write_bytes(b"no zip")
+    (docs / "fake.pdf").write_bytes(b"no pdf")
+    (docs / "half.jsonl").write_text('{"text": "kept"}\n{"text": \n')
+    (docs / ".git").mkdir()
+    (docs / ".git" / "config.txt").write_text("hidden")
+    os.mkfifo(docs / "pipe.txt")
+    corpus = read_corpus(docs)
+    assert list(corpus.texts) == ["good", "kept"]
+    reasons = {path.name: reason for path, reason in corpus.skipped}
+    assert set(reasons) == {
+        *("empty.txt", "broken.txt", "binary.txt", "picture.png", "fake.docx", "fake.pdf", "half.jsonl", "pipe.txt")
+    }
+    assert "the first is line 2 (its first 1 documents are kept)" in reasons["half.jsonl"]
+    assert "UTF-8" in reasons["broken.txt"]
+
+
+def test_links_never_lead_out_nor_in_circles(tmp_path: Path) -> None:
+    docs, outside = tmp_path / "docs", tmp_path / "outside"
+    docs.mkdir()
+    outside.mkdir()
+    (outside / "secret.txt").write_text("secret")
+    (docs / "good.txt").write_text("good")
+    (docs / "to-file.txt").symlink_to(outside / "secret.txt")
+    (docs / "to-folder").symlink_to(outside)
+    (docs / "up.txt").symlink_to("../outside/secret.txt")
+    (docs / "circle").symlink_to(docs)
+    (docs / "lost.txt").symlink_to(tmp_path / "nowhere")
+    (docs / "itself.txt").symlink_to(docs / "itself.txt")
+    corpus = read_corpus(docs)
+    assert list(corpus.texts) == ["good"]
+    reasons = {path.name: reason for path, reason in corpus.skipped}
+    assert {name for name, reason in reasons.items() if "leads out" in reason} == {"to-file.txt", "to-folder", "up.txt"}
+    assert "read where it is" in reasons["circle"]
+    assert "nowhere" in reasons["lost.txt"]
+    assert "nowhere" in reasons["itself.txt"]
+
+
+def test_near_copies_are_left_out_and_short_texts_are_not(tmp_path: Path) -> None:
+    letters = [f"Letter {n}: " + " ".join(f"word{n}x{i}" for i in range(300)) for n in range(3)]
+    for n, letter in enumerate(letters):
+        (tmp_path / f"{n}.txt").write_text(letter)
+    (tmp_path / "z.txt").write_text(letters[1].upper().replace("WORD1X44", "another") + "  (sent again)")
+    (tmp_path / "cards.csv").write_text("name,town\nAda,Oslo\nAda,Bergen\n")
+    corpus = read_corpus(tmp_path)
+    assert [*corpus.texts][:3] == letters
+    assert len(corpus.texts) == 5
+    assert corpus.near_copies == [(str(tmp_path / "z.txt"), str(tmp_path / "1.txt"))]
+
+
+def test_held_out_documents_stay_aside_when_others_come(tmp_path: Path) -> None:
+    for n in range(60):
+        (tmp_path / f"{n}.txt").write_text(f"note {n}")
+    before = read_corpus(tmp_path, held_out=0.2)
+    assert 2 <= len(before.held_out) <= 25
+    assert {*before.held_out}.isdisjoint(before.texts)
+    assert len(before.texts) + len(before.held_out) == 60
+    for n in range(60, 90):
+        (tmp_path / f"0{n}.txt").write_text(f"note {n}")
+    after = read_corpus(tmp_path, held_out=0.2)
+    assert {*before.held_out} == {text for text in after.held_out if int(text.split()[1]) < 60}
+    with pytest.raises(RecoverError, match="held out should be"):
+        read_corpus(tmp_path, held_out=1.0)
+
+
+def test_nothing_to_read_says_what_to_put_there(tmp_path: Path) -> None:
+    with pytest.raises(RecoverError, match="there is nothing at"):
+        read_corpus(tmp_path / "nowhere")
+    with pytest.raises(RecoverError, match="no readable document"):
+        read_corpus(tmp_path)
+
+
+def test_a_data_set_of_the_hub_is_rows_or_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    asked: list[object] = []
+
+    def load(name: str, **how: object) -> list[dict[str, str]]:
+        asked.extend([name, how["revision"], how["split"]])
+        return [{"text": "one"}, {"text": "two"}]
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    assert list(read_corpus(Path("some/notes@v1:test")).texts) == ["one", "two"]
+    assert asked == ["some/notes", "v1", "test"]
+
+    def gone(name: str, **how: object) -> None:
+        raise FileNotFoundError("no such data set\nand more")
+
+    monkeypatch.setattr(datasets, "load_dataset", gone)
+    with pytest.raises(RecoverError, match=r"cannot be read \(no such data set\); give a folder"):
+        read_corpus(Path("some/notes"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(RecoverError, match="out of reach"):
+        read_corpus(Path("some/notes"))

@@ -1,0 +1,100 @@
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.documents import libraries, read_corpus
+from pipelines.documents.formats import documents_in
+from pipelines.documents.pieces import Unreadable, parted
+from pipelines.documents.rows import row_text
+from tests.pipelines.documents.make import every_format, with_libraries
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for name in ("bs4", "markdownify", "pypdf", "docx", "pyarrow"):
+        pytest.importorskip(name)
+    made = tmp_path_factory.mktemp("formats")
+    every_format(made)
+    with_libraries(made)
+    return made
+
+
+def test_every_format_says_what_it_says(folder: Path) -> None:
+    said = {file.name: list(documents_in(file)) for file in folder.iterdir()}
+    assert said == {
+        "plain.txt": ["Said in txt.\n\nTwice."],
+        "plain.md": ["Said in md.\n\nTwice."],
+        "plain.rst": ["Said in rst.\n\nTwice."],
+        "wide.txt": ["Said in UTF-16."],
+        "page.html": ["# A page\n\nSaid in **HTML**, linked.\n\n* one"],
+        "table.csv": ["name: Ada\ntown: Oslo, west", "name: Bo"],
+        "table.tsv": ["Head\n\nBody of it"],
+        "rows.jsonl": ["Said in JSONL.", "a: 1\nc: [2]", "a bare line"],
+        "list.json": ["Said in JSON.", "lone: \ud800"],
+        "paper.pdf": ["Said in a PDF."],
+        "rows.parquet": ["Said in Parquet."],
+        "letter.docx": ["## A letter\n\nSaid in Word.\n\nleft | right"],
+    }
+    corpus = read_corpus(folder)
+    assert corpus.files == len(said)
+    assert not corpus.skipped
+
+
+def test_a_library_that_is_missing_skips_its_files_and_says_how_to_have_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(libraries.importlib, "import_module", missing)
+    corpus = read_corpus(folder)
+    reasons = {path.name: reason for path, reason in corpus.skipped}
+    assert set(reasons) == {"page.html", "paper.pdf", "letter.docx", "rows.parquet"}
+    assert all("recover[documents]" in reason for reason in reasons.values())
+
+
+def test_broken_files_of_every_format_are_never_fatal(folder: Path, tmp_path: Path) -> None:
+    dice = random.Random(0)
+    (tmp_path / "good.txt").write_text("good")
+    for file in sorted(folder.iterdir()):
+        whole = file.read_bytes()
+        for number in range(12):
+            broken = bytearray(whole[: dice.randrange(len(whole))] if number % 2 else whole)
+            for _ in range(dice.randint(1, 20)):
+                if broken:
+                    broken[dice.randrange(len(broken))] = dice.randrange(256)
+            (tmp_path / f"{file.stem}-{number}{file.suffix}").write_bytes(broken)
+    corpus = read_corpus(tmp_path)
+    assert "good" in list(corpus.texts)
+    assert corpus.hash == read_corpus(tmp_path).hash
+    assert all(reason for _, reason in corpus.skipped)
+
+
+def test_a_document_that_unpacks_to_too_much_is_left_packed(tmp_path: Path) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "bomb.docx", "w", zipfile.ZIP_DEFLATED) as bomb:
+        for number in range(9):
+            bomb.writestr(f"word/{number}.xml", bytes(8 << 20))
+    with pytest.raises(Unreadable, match="unpacks to more than"):
+        list(documents_in(tmp_path / "bomb.docx"))
+
+
+@settings(max_examples=50)
+@given(st.lists(st.text(st.sampled_from("ab \n"), max_size=30), max_size=12), st.integers(4, 40))
+def test_a_long_document_comes_in_parts_that_say_all_of_it(said: list[str], longest: int) -> None:
+    parts = list(parted(said, longest))
+    assert all(0 < len(part) <= longest for part in parts)
+    assert "".join("".join(parts).split()) == "".join("".join(said).split())
+    if len(whole := "".join(said).strip()) <= longest and len("".join(said)) <= longest:
+        assert parts == [whole][: bool(whole)]
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner)), st.text())
+def test_any_row_becomes_a_text(value: Any, name: str) -> None:
+    assert isinstance(row_text(value), str)
+    assert isinstance(row_text({name: value}), str)
