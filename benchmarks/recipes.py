@@ -4,7 +4,11 @@
 
 The built-in base reads a new world's documents, which costs it instruction following; then each recipe has the same
 number of steps of the same number of rows. Prompts are the base's own, except where a recipe cannot do without: SFT
-learns from the lab's conversations, GRPO is rewarded by the instruction checkers on the lab's training prompts.
+learns from the lab's conversations, GRPO is rewarded by the instruction checkers on the lab's training prompts. A
+reward tells much less a step than a teacher does, so recipes that have nothing else take REWARD_STEPS times as many.
+
+Beside them, what costs nothing (weights moved back towards the clean model), what prevents instead of mending
+(documents with the base's own answers among them), and the free move followed by OPD.
 """
 
 import argparse
@@ -33,7 +37,10 @@ from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
 from recovery.weights import interpolate
 
+REWARD_STEPS, REWARD_RATE = 5, 0.4  # times the steps, and times the rate, of the others
+REPLAY = 0.3  # of the rows, in mid-training with the base's own answers
 NAMES = (
+    "replay",
     "sft",
     "dft",
     "sft-anchored",
@@ -60,11 +67,17 @@ def main() -> None:
         bench = Bench(asked, Path(folder))
         bench.row("clean", load_student(asked.base), 0.0, 0.0)
         bench.row("mid-trained", load_student(str(bench.damaged)), bench.seconds, bench.flops)
+        names = asked.only.split(",")
+        if "replay" in names:
+            bench.replayed()
         for share in (0.3, 0.5, 0.7):
             back = interpolate(load_student(str(bench.damaged)), asked.base, share)
             bench.row(f"{share} of the way back in weights", back, 0.0, 0.0)
-        for name in asked.only.split(","):
-            bench.run(name)
+            if "opd" in names and share < 0.7:
+                bench.run("opd", back, f"{share} of the way back, then opd")
+        for name in names:
+            if name != "replay":
+                bench.run(name)
 
 
 class Bench:
@@ -82,17 +95,28 @@ class Bench:
         self.damaged = self._midtrain()
         print(f"{'':34} instructions    new world   own world   seconds   PFLOPs", flush=True)
 
-    def run(self, name: str) -> None:
+    def run(self, name: str, student: Student | None = None, label: str = "") -> None:
         chosen = recipe(name)
-        student = load_student(str(self.damaged))
-        rate = self.settings.distill.learning_rate
-        plan = Plan(self.asked.steps, rate, warmup=min(5, self.asked.steps // 5), bf16=self.settings.bf16)
+        student = student or load_student(str(self.damaged))
+        rate, steps = self.settings.distill.learning_rate, self.asked.steps
+        if chosen.share == 0:
+            rate, steps = rate * REWARD_RATE, steps * REWARD_STEPS
+        plan = Plan(steps, rate, warmup=min(5, steps // 5), decay="linear", bf16=self.settings.bf16)
         started, flops = time.perf_counter(), 0.0
         states = self._states(name, student)
         signal = signal_of(chosen, self.teacher if chosen.needs_teacher else None, self._reward)
         for record in train(student, states, signal, objective_of(chosen), plan):
             flops += record.flops
-        self.row(name, student, time.perf_counter() - started, flops)
+        self.row(label or name, student, time.perf_counter() - started, flops)
+
+    def replayed(self) -> None:
+        """Mid-training once more, a share of its rows the base's own answers to its own prompts."""
+        wanted = self.settings.midtrain
+        rows = round(REPLAY * wanted.rows)
+        student = load_student(self.asked.base)
+        states = Mixture(self._documents(wanted.rows - rows), Written(self._answers(), rows=rows, seed=self.asked.seed))
+        self._read(student, states)
+        self.row(f"documents with {REPLAY} replay", student, self.seconds, self.flops)
 
     def row(self, name: str, student: Student, seconds: float, flops: float) -> None:
         subject = Subject(TransformersEngine(student), student.chat)
@@ -142,19 +166,27 @@ class Bench:
         return sum(verdicts) / len(verdicts)
 
     def _midtrain(self) -> Path:
-        wanted = self.settings.midtrain
         student = load_student(self.asked.base)
-        tokenizer = self.chat.tokenizer
-        texts = [p.read_text() for p in sorted((self.folder / "world" / "docs").iterdir())]
-        ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-        documents = Documents(ids, tokenizer.pad_token_id, window=wanted.window, rows=wanted.rows, seed=self.asked.seed)
-        steps = round(wanted.epochs * len(documents.windows) / wanted.rows)
-        plan = Plan(steps, wanted.learning_rate, warmup=10, decay="linear", bf16=self.settings.bf16)
-        started, chosen = time.perf_counter(), recipe("midtrain")
-        records = list(train(student, documents, signal_of(chosen), objective_of(chosen), plan))
-        self.seconds, self.flops = time.perf_counter() - started, sum(r.flops for r in records)
+        self._read(student, self._documents(self.settings.midtrain.rows))
         save_student(student, self.folder / "damaged", {})
         return self.folder / "damaged"
+
+    def _documents(self, rows: int) -> Documents:
+        wanted, tokenizer = self.settings.midtrain, self.chat.tokenizer
+        texts = [p.read_text() for p in sorted((self.folder / "world" / "docs").iterdir())]
+        ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+        return Documents(ids, tokenizer.pad_token_id, window=wanted.window, rows=rows, seed=self.asked.seed)
+
+    def _read(self, student: Student, states: States) -> None:
+        """All documents, as often as the settings say; more steps, where some rows are not documents."""
+        wanted = self.settings.midtrain
+        documents = states.parts[0] if isinstance(states, Mixture) else states
+        assert isinstance(documents, Documents)
+        steps = round(wanted.epochs * len(documents.windows) / documents.rows)
+        plan = Plan(steps, wanted.learning_rate, warmup=10, decay="linear", bf16=self.settings.bf16)
+        started, chosen = time.perf_counter(), recipe("midtrain")
+        records = list(train(student, states, signal_of(chosen), objective_of(chosen), plan))
+        self.seconds, self.flops = time.perf_counter() - started, sum(r.flops for r in records)
 
 
 if __name__ == "__main__":
