@@ -2,19 +2,32 @@
 
 import gradio as gr
 
-from dashboard import overview
+from dashboard import compare, cycle, cycles, lineage, live, overview, tokens, trying
+from dashboard.actions import Actions
+from dashboard.follow import Site
+from dashboard.numbers import Numbers
 from db.queries import Reader
 
-PAGES = [("Overview", "", overview.page)]
+PAGES = [
+    ("Overview", "", overview.page),
+    ("Cycles", "cycles", cycles.page),
+    ("Cycle", "cycle", cycle.page),
+    ("Compare", "compare", compare.page),
+    ("Lineage", "lineage", lineage.page),
+    ("Tokens", "tokens", tokens.page),
+    ("Live", "live", live.page),
+]
 """Title, path, and what fills the page; the first answers at the root."""
+TRYING = ("Try it", "try", trying.page)
 
 
-def build(reader: Reader, project: str | None = None) -> gr.Blocks:
+def build(reader: Reader, project: str | None = None, actions: Actions = Actions()) -> gr.Blocks:  # noqa: B008
     """The dashboard of one project, by default the one the record heard of last."""
-    ways = [(title, path) for title, path, _ in PAGES]
+    pages = [*PAGES, TRYING] if actions.generate else PAGES
+    site = Site(reader, project, [(title, path) for title, path, _ in pages], actions, Numbers(reader))
     with gr.Blocks(title="recover", analytics_enabled=False) as app:
-        PAGES[0][2](app, reader, project, ways)
-    for title, path, fill in PAGES[1:]:
-        with app.route(title, path):
-            fill(app, reader, project, ways)
+        pages[0][2](app, site)
+    for title, path, fill in pages[1:]:
+        with app.route(title, path, show_in_navbar=False):  # our own is in the head
+            fill(app, site)
     return app

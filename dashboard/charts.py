@@ -6,8 +6,8 @@ one thing everywhere: blue is instruction following (and distillation, which bri
 says it a second time: circles follow instructions, diamonds know.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -29,13 +29,15 @@ class Palette:
     muted: str
     grid: str
     paper: str
+    promoted: str
+    rejected: str
 
     def of(self, axis: Axis) -> str:
         return self.behaviour if axis == "behaviour" else self.knowledge
 
 
-LIGHT = Palette("#0067b1", "#b85c00", "#1c2430", "#5b6675", "#e4e8ee", "#ffffff")
-DARK = Palette("#63b3f0", "#f0a33c", "#e8ecf2", "#9aa6b5", "#2a323d", "#151a21")
+LIGHT = Palette("#0067b1", "#b85c00", "#1c2430", "#5b6675", "#e4e8ee", "#ffffff", "#1a7f4b", "#b3261e")
+DARK = Palette("#63b3f0", "#f0a33c", "#e8ecf2", "#9aa6b5", "#2a323d", "#151a21", "#57c48b", "#ff8a80")
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class Trail:
     start: Mark
     damaged: Mark | None = None
     recovered: Mark | None = None
+    gate: Mapping[Axis, float] = field(default_factory=dict)
+    """What the cycle had to reach to be promoted."""
 
     def keeps(self, mark: Mark) -> bool:
         """Whether the mark stands: what a rejected cycle ended with is rolled back."""
@@ -95,36 +99,37 @@ def over_time(trails: Sequence[Trail], clean: Mark | None, look: Look = Look()) 
 
     Steps are evenly spaced. On a clock, minutes of training would vanish between the months that part two cycles.
     """
-    figure = _figure(look, height=300 if look.narrow else 400)
+    figure = blank(look, height=300 if look.narrow else 400)
     for axis in NAMES:
         figure.add_traces(_curve(trails, axis, look))
     shapes = [*_spans(trails, look), *(line for axis in NAMES for line in _clean_line(clean, axis, look))]
+    shapes += _gates(trails, look)
     figure.update_layout(shapes=shapes, annotations=[*_span_names(trails, look), *_end_names(trails, look)])
     # A long history opens at its end: forty teeth of a saw tell nobody anything. A double click shows it whole.
     first = 2 * max(0, len(trails) - _most(look))
     figure.update_xaxes(range=[first - 0.25, 2 * len(trails) + 0.25], showgrid=False, **_ticks(trails, look))
-    figure.update_yaxes(range=[-0.04, 1.08])
+    figure.update_yaxes(range=[-0.04, 1.08], **_SCALE)
     named = _all_named(trails, look)
     return figure.update_layout(margin=dict(l=32, r=12 if look.narrow else 172, t=26, b=44 if named else 28))
 
 
 def plane(trails: Sequence[Trail], clean: Mark | None, look: Look = Look()) -> go.Figure:
     """Knowledge against behaviour: a cycle leaves to the lower right and should come back to the upper right."""
-    figure = _figure(look, height=330 if look.narrow else 400)
-    figure.update_layout(shapes=list(_clean_line(clean, "behaviour", look)))
+    figure = blank(look, height=330 if look.narrow else 400)
+    figure.update_layout(shapes=[*_clean_line(clean, "behaviour", look), *_goal(trails, look)])
     shown = [trail for trail in trails if len(_placed(trail)) > 1][-TRAILS_IN_PLANE:]
     for trail in shown:
         figure.add_traces(_trail(trail, trail is shown[-1], look))
     title = dict(title_font=dict(size=12, color=look.palette.muted), title_standoff=8)
     figure.update_xaxes(range=[-0.06, 1.12], title_text="Knowledge of the documents →", **_SCALE, **title)
-    figure.update_yaxes(range=[-0.04, 1.12], title_text="Instruction following →", **title)
+    figure.update_yaxes(range=[-0.04, 1.12], title_text="Instruction following →", **_SCALE, **title)
     return figure.update_layout(margin=dict(l=50, r=12, t=10, b=48))
 
 
 _SCALE = dict(tickvals=[0, 0.2, 0.4, 0.6, 0.8, 1], tickformat=".1f")
 
 
-def _figure(look: Look, height: int) -> go.Figure:
+def blank(look: Look, height: int) -> go.Figure:
     palette, clear = look.palette, "rgba(0,0,0,0)"
     figure = go.Figure(layout=dict(template="none", height=height, showlegend=False))
     figure.update_layout(paper_bgcolor=clear, plot_bgcolor=clear, font=dict(family=FONT, size=12, color=palette.ink))
@@ -135,13 +140,31 @@ def _figure(look: Look, height: int) -> go.Figure:
     axis = dict(
         gridcolor=palette.grid, zeroline=False, tickfont_color=palette.muted, tickangle=0, fixedrange=look.narrow
     )
-    return figure.update_xaxes(**axis).update_yaxes(**axis, **_SCALE)
+    return figure.update_xaxes(**axis).update_yaxes(**axis)
 
 
 def _clean_line(clean: Mark | None, axis: Axis, look: Look) -> Iterator[dict[str, Any]]:
     if clean is not None and (level := clean.level(axis)) is not None:
         place = dict(type="line", xref="paper", x0=0, x1=1, y0=level.value, y1=level.value)
         yield place | dict(line=dict(color=look.palette.of(axis), width=1, dash="dot"), opacity=0.75)
+
+
+def _gates(trails: Sequence[Trail], look: Look) -> list[dict[str, Any]]:
+    """A dash where each cycle had to end, at the least."""
+    bar = dict(type="line", opacity=0.9)
+    return [
+        bar | dict(x0=2 * i + 1.72, x1=2 * i + 2.2, y0=y, y1=y, line=dict(color=look.palette.of(axis), width=2.5))
+        for i, trail in enumerate(trails)
+        for axis, y in trail.gate.items()
+    ]
+
+
+def _goal(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
+    """The corner that the latest cycle had to come back to."""
+    told = [trail.gate for trail in trails if len(trail.gate) == len(NAMES)]
+    for gate in told[-1:]:
+        corner = dict(type="rect", x0=gate["knowledge"], x1=1.12, y0=gate["behaviour"], y1=1.12, layer="below")
+        yield corner | dict(fillcolor=look.palette.promoted, opacity=0.16 if look.dark else 0.12, line_width=0)
 
 
 class _Point(NamedTuple):

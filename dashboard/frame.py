@@ -4,8 +4,10 @@ import html
 import re
 from dataclasses import fields
 from pathlib import Path
+from urllib.parse import urlencode
 
 import gradio as gr
+from markdown_it import MarkdownIt
 
 from dashboard.charts import DARK, LIGHT, Palette
 
@@ -13,6 +15,7 @@ Pages = list[tuple[str, str]]
 """Title and path of each page that is in the navigation; the path of the first is empty."""
 
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+LONGEST_NOTE = 20_000
 
 
 def shown(text: object, limit: int = 300) -> str:
@@ -20,11 +23,32 @@ def shown(text: object, limit: int = 300) -> str:
 
     Control and direction marks become a visible sign, so that a name cannot pose as another; a long text is cut.
     """
-    words = str(text)
-    words = words if len(words) <= limit else words[: limit - 1] + "…"
-    # Dollar signs and braces are spelt out too: Gradio's HTML component has a template language of its own.
-    plain = html.escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", words))
-    return f"<bdi>{plain.replace('$', '&#36;').replace('{', '&#123;')}</bdi>"
+    return f"<bdi>{plain(_cut(str(text), limit))}</bdi>"
+
+
+def plain(text: str) -> str:
+    """The same without a frame: for attributes, and for pieces of a text that stands in a frame of its own."""
+    return _inert(html.escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)))
+
+
+def markdown(text: str) -> str:
+    """A person's Markdown as HTML: no HTML of its own, no pictures from elsewhere, no links that run something."""
+    words = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", _cut(text, LONGEST_NOTE))
+    return _inert(_MARKDOWN.render(words))
+
+
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+
+
+def link(path: str, words: str, css: str = "", **query: object) -> str:
+    """A way to a page, what it is to show in the address. `words` are HTML already."""
+    marked = f' class="{css}"' if css else ""
+    return f'<a href="{address(path, **query)}"{marked}>{words}</a>'
+
+
+def address(path: str, **query: object) -> str:
+    asked = urlencode({name: value for name, value in query.items() if value not in (None, "")})
+    return html.escape(f"{path or './'}{'?' if asked else ''}{asked}")
 
 
 def head(project: str, here: str, pages: Pages) -> str:
@@ -33,7 +57,7 @@ def head(project: str, here: str, pages: Pages) -> str:
     links = "".join(f'<a href="{path or "./"}"{marked[path == here]}>{title}</a>' for title, path in pages)
     nav = f'<nav aria-label="Pages">{links}</nav>' if len(pages) > 1 else ""
     name = f'<span class="project">{shown(project, 80)}</span>' if project else ""
-    return f'<header class="masthead"><a class="brand" href="./">recover</a>{name}{nav}</header>'
+    return f'<header class="masthead"><a class="brand" href="./">recover</a>{nav}{name}</header>'
 
 
 def theme() -> gr.themes.Base:
@@ -48,13 +72,30 @@ def theme() -> gr.themes.Base:
         body_background_fill_dark="#0e1217",
         body_text_color=LIGHT.ink,
         body_text_color_dark=DARK.ink,
+        button_primary_background_fill=LIGHT.behaviour,
+        button_primary_background_fill_dark=DARK.behaviour,
+        button_primary_text_color="#ffffff",
+        button_primary_text_color_dark="#0e1217",
     )
+
+
+def _cut(words: str, limit: int) -> str:
+    return words if len(words) <= limit else words[: limit - 1] + "…"
+
+
+def _inert(markup: str) -> str:
+    """Dollar signs and braces are spelt out: Gradio's HTML component has a template language of its own."""
+    return markup.replace("$", "&#36;").replace("{", "&#123;")
 
 
 def _variables(palette: Palette) -> str:
     return "".join(f"--{field.name}: {getattr(palette, field.name)};" for field in fields(palette))
 
 
-STYLE = f":root {{{_variables(LIGHT)}}}\n.dark {{{_variables(DARK)}}}\n" + (
-    Path(__file__).with_name("style.css").read_text(encoding="utf-8")
-)
+def _beside(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+STYLE = f":root {{{_variables(LIGHT)}}}\n.dark {{{_variables(DARK)}}}\n" + _beside("style.css")
+SCRIPT = f"<script>{_beside('page.js')}</script>"
+"""What the browser does by itself: saving a table or a chart that it shows."""

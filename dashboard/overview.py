@@ -1,32 +1,32 @@
 """The overview: was the last cycle good, and why; what was learned, forgotten and brought back so far."""
 
 from collections.abc import Sequence
-from datetime import datetime
-from pathlib import PurePath
 from typing import Any
 
 import gradio as gr
 
 from dashboard import charts, story
-from dashboard.charts import Axis, Look, Trail
-from dashboard.frame import Pages, head, shown
-from db.errors import RecordError
-from db.queries import Reader
+from dashboard.charts import Axis, Trail
+from dashboard.cycles import table_of
+from dashboard.follow import Asked, NotThere, Site, follow
+from dashboard.frame import link, shown
+from dashboard.parts import DOING, ago, badge, clock, duration, save_buttons
+from db.queries import STALE_AFTER, Reader
+from db.types import now
 from db.views import Checkpoint, Cycle, Project, Promotion, Run
 
-SECONDS_BETWEEN_LOOKS = 4
-SEE = "(seen, look) => [seen, `${document.body.classList.contains('dark')} ${window.innerWidth <= 760}`]"
-"""Only the browser knows what the charts will be seen on; it says so with every question."""
-DOING = {"midtrain": "Mid-training", "distill": "Distillation", "eval": "Measuring"}
-ICONS = {"promoted": "✓", "rejected": "✕"}
-OVER_TIME = """<h2>Over the cycles</h2><p class="note"><span class="key knowledge"></span>mid-training
-<span class="key behaviour"></span>distillation <span class="key dotted"></span>clean model · hollow: rolled back ·
-bars: 95 % intervals</p>"""
-PLANE = """<h2>Knowledge against behaviour</h2><p class="note">To the right: knows more. Up: follows better.
-Older cycles are faint.</p>"""
+NEWEST = 12
+"""Cycles in the table here; the others are a click away."""
+
+OVER_TIME = f"""<h2>Over the cycles</h2><p class="note"><span class="key knowledge"></span>mid-training
+<span class="key behaviour"></span>distillation <span class="key dotted"></span>clean model
+<span class="key gate"></span>the gate: a cycle must end above it · hollow: rolled back · bars: 95 % intervals</p>
+{save_buttons("over-the-cycles", "png", "svg")}"""
+PLANE = f"""<h2>Knowledge against behaviour</h2><p class="note">To the right: knows more. Up: follows better. <span
+class="key goal"></span>where the gate lets pass. Older cycles are faint.</p>{save_buttons("plane", "png", "svg")}"""
 
 
-def page(app: gr.Blocks, reader: Reader, project: str | None, pages: Pages) -> None:
+def page(app: gr.Blocks, site: Site) -> None:
     top = gr.HTML(elem_id="summary")
     with gr.Row(visible=False, elem_id="charts") as row:
         with gr.Column(scale=3, min_width=340, elem_classes="card"):
@@ -36,48 +36,28 @@ def page(app: gr.Blocks, reader: Reader, project: str | None, pages: Pages) -> N
             gr.HTML(PLANE)
             plane = gr.Plot(show_label=False, container=False, elem_classes="plot", elem_id="plane")
     table = gr.HTML(elem_id="cycles")
-    seen, look = gr.State(), gr.Textbox(visible=False)
-
-    def refresh(seen: Any, look: str) -> list[Any]:
-        try:
-            return _refreshed(reader, project, pages, seen, look)
-        except RecordError as error:  # it may be readable again by the next tick
-            return [None, head("", "", pages) + f'<p role="alert">{shown(error)}</p>', *[gr.skip()] * 4]
-
-    asked: dict[str, Any] = {
-        "fn": refresh,
-        "inputs": [seen, look],
-        "outputs": [seen, top, row, over_time, plane, table],
-    }
-    asked |= {"js": SEE, "queue": False, "show_progress": "hidden", "api_visibility": "private"}
-    app.load(**asked)
-    gr.Timer(SECONDS_BETWEEN_LOOKS).tick(**asked)
+    follow(app, site, "", [top, row, over_time, plane, table], fill)
 
 
-def _refreshed(reader: Reader, name: str | None, pages: Pages, seen: Any, look: str) -> list[Any]:
-    """Everything anew when anything has changed, and nothing at all otherwise: no flicker, no wasted reading."""
-    projects = [project for project in reader.projects() if name in (None, project.name)]
-    project = projects[-1] if projects else None
-    now = (project and reader.changes(project.id), look)
-    if now == seen:
-        return [gr.skip()] * 6
-    cycles = reader.cycles(project.id) if project else []
-    if project is None or not cycles:
-        return [now, head(name or "", "", pages) + EMPTY, gr.update(visible=False), None, None, ""]
+def fill(asked: Asked) -> list[Any]:
+    reader, project = asked.reader, asked.project
+    cycles = reader.cycles(project.id)
+    if not cycles:
+        raise NotThere
     runs, trails, clean = reader.runs(project.id), story.trails(cycles), story.clean_mark(cycles)
-    last = (cycles[-1], trails[-1])
-    summary = verdict(*last, clean, runs) + tiles(
-        *last, runs, reader.current(project.id), reader.promotions(project.id)
-    )
-    seen_on = Look(*(word == "true" for word in look.split()))
-    drawn = [chart(trails, clean, seen_on) for chart in (charts.over_time, charts.plane)]
-    return [
-        now,
-        head(_title(project), "", pages) + summary,
-        gr.update(visible=True),
-        *drawn,
-        table_of(cycles, trails, runs, project.root),
-    ]
+    drawn = [chart(trails, clean, asked.look) for chart in (charts.over_time, charts.plane)]
+    listed = table_of(cycles[-NEWEST:], trails[-NEWEST:], runs, project.root)
+    more = f"<p>{link('cycles', f'All {len(cycles)} cycles')}</p>" if len(cycles) > NEWEST else ""
+    top = summary(reader, project, cycles[-1], trails[-1], clean, runs)
+    return [top, gr.update(visible=True), *drawn, f'<section class="card"><h2>Cycles</h2>{listed}{more}</section>']
+
+
+def summary(
+    reader: Reader, project: Project, cycle: Cycle, trail: Trail, clean: charts.Mark | None, runs: Sequence[Run]
+) -> str:
+    """A cycle in one sentence and five numbers."""
+    current, promotions = reader.current(project.id), reader.promotions(project.id)
+    return verdict(cycle, trail, clean, runs) + tiles(cycle, trail, runs, current, promotions, forgotten(reader, cycle))
 
 
 def verdict(cycle: Cycle, trail: Trail, clean: charts.Mark | None, runs: Sequence[Run]) -> str:
@@ -89,26 +69,47 @@ def verdict(cycle: Cycle, trail: Trail, clean: charts.Mark | None, runs: Sequenc
     reason = (cycle.verdict or {}).get("reason")
     said = [f"<p>{_capital(shown(reason, 500))}.</p>"] if reason else []
     running = [run for run in runs if run.status == "running"]
-    said += [f"<p>{DOING[run.kind]} has been running since {_clock(run.started_at)}.</p>" for run in running]
+    said += [f"<p>{_going_on(run)}</p>" for run in running]
     if cycle.status == "open" and not running:
-        said.append(
-            f"<p>Run next: <code>{'recover distill --teacher base' if trail.damaged else 'recover status'}</code></p>"
-        )
-    return f'<section class="verdict">{_badge(cycle.status)}<h1>{sentence}</h1>{"".join(said)}</section>'
+        following = "recover distill --teacher base" if trail.damaged else "recover status"
+        said.append(f"<p>Run next: <code>{following}</code></p>")
+    return f'<section class="verdict">{badge(cycle.status)}<h1>{sentence}</h1>{"".join(said)}</section>'
+
+
+def forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:
+    """Of the instructions that the clean model followed, how many the cycle's last checkpoint does not."""
+    latest = []
+    for stage in (cycle.clean, cycle.recovered if cycle.recovered.scores else cycle.damaged):
+        headline = stage.scores.get("behaviour")
+        if headline is None or stage.checkpoint is None:
+            return None
+        done = reader.evaluations(stage.checkpoint.id)
+        of_task = [one for one in done if one.suite == "behaviour" and one.task == headline.task]
+        latest.append(reader.passes(of_task[-1].id))
+    return story.forgotten(*latest)
 
 
 def tiles(
-    cycle: Cycle, trail: Trail, runs: Sequence[Run], current: Checkpoint | None, promotions: Sequence[Promotion]
+    cycle: Cycle,
+    trail: Trail,
+    runs: Sequence[Run],
+    current: Checkpoint | None,
+    promotions: Sequence[Promotion],
+    lost: tuple[int, int] | None,
 ) -> str:
     promoted = next((p for p in promotions if current and p.checkpoint_id == current.id), None)
-    decided = f"promoted {_clock(promoted.at)} by {shown(promoted.who, 40)}" if promoted else "the clean model"
+    decided = f"promoted {clock(promoted.at)} by {shown(promoted.who, 40)}" if promoted else "the clean model"
     spent = story.cost(cycle, runs)
     steps = ", ".join(f"{count} steps of {kind}" for kind, count in spent.steps.items())
+    missing = (
+        (str(lost[0]), f"of the {lost[1]} prompts the clean model followed") if lost else ("–", "not measured yet")
+    )
     cells = [
         ("Current checkpoint", shown(current.reference.removesuffix("/recovered") if current else "none", 60), decided),
         ("Damage undone", *_share(trail, "behaviour", "of the instruction following lost")),
         ("Knowledge kept", *_share(trail, "knowledge", "of what mid-training taught")),
-        (f"Cost of cycle {cycle.number}", story.duration(spent.time), steps or "nothing trained yet"),
+        ("Forgotten now", *missing),
+        (f"Cost of cycle {cycle.number}", duration(spent.time), steps or "nothing trained yet"),
     ]
     inside = "".join(
         f'<div class="tile"><dt>{name}</dt><dd>{value}</dd><dd class="note">{note}</dd></div>'
@@ -117,31 +118,11 @@ def tiles(
     return f'<dl class="tiles">{inside}</dl>'
 
 
-def table_of(cycles: Sequence[Cycle], trails: Sequence[Trail], runs: Sequence[Run], root: str) -> str:
-    """The newest first. On a phone the stylesheet turns each row into a card with the labels given here."""
-    columns = ["Cycle", "Verdict", "Documents", *charts.NAMES.values(), "Cost", "Opened"]
-    rows = []
-    for cycle, trail in reversed(list(zip(cycles, trails, strict=True))):
-        spent = story.cost(cycle, runs)
-        cells = [shown(_documents(cycle, root), 120), *(_steps(trail, axis) for axis in charts.NAMES)]
-        cells += [f"{spent.total} steps, {story.duration(spent.time)}", _clock(cycle.opened_at)]
-        kinds = ["documents", *["number"] * 4]
-        labelled = zip(columns[2:], kinds, cells, strict=True)
-        inside = "".join(
-            f'<td data-label="{label}" class="{kind}"><span>{cell}</span></td>' for label, kind, cell in labelled
-        )
-        rows.append(f'<tr><th scope="row">Cycle {cycle.number}</th><td>{_badge(cycle.status)}</td>{inside}</tr>')
-    headings = "".join(f'<th scope="col">{column}</th>' for column in columns)
-    caption = "<caption>All cycles, the newest first: before, after mid-training, after distillation</caption>"
-    note = '<p class="note">Scores before the cycle, after mid-training, after distillation.</p>'
-    body = f"{caption}<thead><tr>{headings}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    return f'<section class="card"><h2>Cycles</h2>{note}<table class="cycles">{body}</table></section>'
-
-
-EMPTY = """<section class="empty"><h1>No cycle on record yet</h1>
-<p>See the whole job on the built-in model, without a GPU or a network:</p><pre>recover demo</pre>
-<p>Or teach the current model your own documents:</p><pre>recover midtrain --docs ./corpus</pre>
-<p>This page fills by itself as soon as a cycle begins.</p></section>"""
+def _going_on(run: Run) -> str:
+    doing = DOING[run.kind]
+    if now() - run.heartbeat_at > STALE_AFTER:
+        return f"{doing} was last heard of {ago(run.heartbeat_at)}: its process seems to be gone."
+    return f"{doing} has been running since {clock(run.started_at)}: {link('live', 'watch it')}."
 
 
 def _share(trail: Trail, axis: Axis, of: str) -> tuple[str, str]:
@@ -154,28 +135,6 @@ def _share(trail: Trail, axis: Axis, of: str) -> tuple[str, str]:
     return f"{part:.0%}".replace("%", " %"), f"{of}: {abs(start.value - middle.value):.2f}"
 
 
-def _steps(trail: Trail, axis: Axis) -> str:
-    return ' <span class="arrow">→</span> '.join(story.way(trail, axis)) or "not measured"
-
-
-def _badge(status: str) -> str:
-    icon = f'<span aria-hidden="true">{ICONS.get(status, "●")}</span>'
-    return f'<span class="badge {status}">{icon}{status.capitalize()}</span>'
-
-
-def _documents(cycle: Cycle, root: str) -> str:
-    """Where they lay, from the project's folder where that is shorter."""
-    path = PurePath(cycle.documents or "unknown")
-    return str(path.relative_to(root) if path.is_relative_to(root) else path)
-
-
-def _title(project: Project) -> str:
-    return f"{project.name} · base {project.base}"
-
-
-def _clock(at: datetime) -> str:
-    return f"{at:%d %b %Y %H:%M} UTC"
-
-
 def _capital(text: str) -> str:
-    return text.replace("<bdi>", "", 1)[:1].upper() + text.replace("<bdi>", "", 1)[1:].replace("</bdi>", "").rstrip(".")
+    inside = text.removeprefix("<bdi>").removesuffix("</bdi>").rstrip(".")
+    return f"<bdi>{inside[:1].upper()}{inside[1:]}</bdi>"

@@ -5,17 +5,23 @@ import logging
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import gradio as gr
 import uvicorn
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
 
+from dashboard.actions import Actions
 from dashboard.app import build
-from dashboard.frame import STYLE, theme
+from dashboard.frame import SCRIPT, STYLE, theme
 from db.queries import Reader
 
+LOOPBACK = "127.0.0.1"
 FIRST_PORT, PORTS = 7860, 100
 HEADERS = {
     # The pages carry everything they need; should a library ever ask for a font or a script elsewhere, the browser
@@ -32,26 +38,34 @@ class ServeError(ValueError):
     """The dashboard cannot be opened as asked; the text says what to do."""
 
 
-LOOPBACK = "127.0.0.1"
+@dataclass(frozen=True)
+class Door:
+    """Where the pages are to be had, and who gets in. `auth` is `USER:PASSWORD`."""
+
+    host: str = LOOPBACK
+    port: int | None = None
+    auth: str | None = None
+    unsafe_no_auth: bool = False
 
 
-def serve(
-    reader: Reader, host: str = LOOPBACK, port: int | None = None, auth: str | None = None, project: str | None = None
-) -> None:
+def serve(reader: Reader, door: Door, project: str | None = None, actions: Actions = Actions()) -> None:  # noqa: B008
     """Serve until interrupted."""
-    with opened(reader, host, port, auth, project) as url:
+    with opened(reader, door, project, actions) as url:
         print(f"The dashboard is at {url} (Ctrl-C closes it).", flush=True)
         threading.Event().wait()
 
 
 @contextmanager
 def opened(
-    reader: Reader, host: str = LOOPBACK, port: int | None = None, auth: str | None = None, project: str | None = None
+    reader: Reader,
+    door: Door = Door(),
+    project: str | None = None,
+    actions: Actions = Actions(),  # noqa: B008
 ) -> Iterator[str]:
-    """The dashboard of a project, answering at the address this yields. `auth` is `USER:PASSWORD`."""
-    credentials = _credentials(host, auth)
-    listener = _listen(host, port)
-    app = application(reader, credentials, project)
+    """The dashboard of a project, answering at the address this yields."""
+    credentials = _credentials(door)
+    listener = _listen(door.host, door.port)
+    app = application(reader, credentials, project, actions, only_local=_is_loopback(door.host) and not credentials)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
@@ -60,7 +74,7 @@ def opened(
             raise ServeError("The dashboard's server did not start; its reason is printed above.")
         time.sleep(0.02)
     try:
-        shown = f"[{host}]" if ":" in host else host
+        shown = f"[{door.host}]" if ":" in door.host else door.host
         yield f"http://{shown}:{listener.getsockname()[1]}"
     finally:
         # An open page keeps a connection; leaving neither waits for it long nor complains of cutting it.
@@ -70,25 +84,44 @@ def opened(
         thread.join(10)
 
 
-def application(reader: Reader, credentials: tuple[str, str] | None = None, project: str | None = None) -> FastAPI:
-    """The pages as a web application, for a server of one's own too."""
+def application(
+    reader: Reader,
+    credentials: tuple[str, str] | None = None,
+    project: str | None = None,
+    actions: Actions = Actions(),  # noqa: B008
+    only_local: bool = False,
+) -> FastAPI:
+    """The pages as a web application, for a server of one's own too.
+
+    `only_local` refuses every name but this machine's own: with it, a name that somebody else made to lead here
+    (DNS rebinding) opens nothing.
+    """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.middleware("http")
     async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await answer(request)
+        asked_from = urlsplit(request.headers.get("origin") or "").netloc
+        here = request.headers.get("host", "")
+        if only_local and not _is_loopback(urlsplit(f"//{here}").hostname or ""):
+            response: Response = PlainTextResponse("Open it at 127.0.0.1 or localhost.", 403)
+        elif asked_from and asked_from != here:  # another site's page, in the browser of somebody who may
+            response = PlainTextResponse("Only the dashboard's own pages may ask for that.", 403)
+        else:
+            response = await answer(request)
         response.headers.update(HEADERS)
         return response
 
     # Mounted rather than launched: launching probes its own address through any proxy and offers to share when
     # that fails. Nothing here is shared, reported or fetched.
+    warnings.filterwarnings("ignore", message="SSR mode is not supported")  # nor asked for
     return gr.mount_gradio_app(
         app,
-        build(reader, project),
+        build(reader, project, actions),
         path="/",
         auth=credentials,
         theme=theme(),
         css=STYLE,
+        head=SCRIPT,
         footer_links=[],
         run_history=False,
         show_error=False,
@@ -97,12 +130,13 @@ def application(reader: Reader, credentials: tuple[str, str] | None = None, proj
     )
 
 
-def _credentials(host: str, auth: str | None) -> tuple[str, str] | None:
-    if auth is None:
-        if not _is_loopback(host):
-            raise ServeError(f"{host or 'That'} is an address others can reach: guard it with --auth USER:PASSWORD.")
+def _credentials(door: Door) -> tuple[str, str] | None:
+    if door.auth is None:
+        if not _is_loopback(door.host) and not door.unsafe_no_auth:
+            who = f"{door.host or 'That'} is an address others can reach"
+            raise ServeError(f"{who}: guard it with --auth USER:PASSWORD (or insist with --unsafe-no-auth).")
         return None
-    user, _, password = auth.partition(":")
+    user, _, password = door.auth.partition(":")
     if not user or not password:
         raise ServeError("Write --auth as USER:PASSWORD, neither of them empty.")
     return user, password

@@ -1,6 +1,6 @@
 """What the record's numbers say: trails for the charts, sentences and shares for the words around them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -33,8 +33,8 @@ def trails(cycles: Sequence[Cycle]) -> list[Trail]:
         # Until the cycle has measured something, the latest answers are to another cycle's questions.
         asked = cycle.clean.scores.get("knowledge") if cycle.damaged.scores else None
         before = Mark(name, _level(start.scores.get("behaviour")), _level(asked))
-        after = [_mark(f"cycle {cycle.number} {word}", stage) for word, stage in _named(cycle)]
-        told.append(Trail(cycle.number, cycle.status, before, *after))
+        damaged, recovered = (_mark(f"cycle {cycle.number} {word}", stage) for word, stage in _named(cycle))
+        told.append(Trail(cycle.number, cycle.status, before, damaged, recovered, _gate(cycle)))
     return told
 
 
@@ -75,20 +75,20 @@ def cost(cycle: Cycle, runs: Sequence[Run]) -> Cost:
     return Cost(steps, sum(spent, timedelta()))
 
 
-def duration(time: timedelta) -> str:
-    """`3 min 12 s`: the two units that matter."""
-    seconds = round(time.total_seconds())
-    if seconds == 0 and time:
-        return "under 1 s"
-    units = [("d", 86400), ("h", 3600), ("min", 60), ("s", 1)]
-    parts: list[str] = []
-    for name, size in units:
-        if seconds >= size or (name == "s" and not parts):
-            parts.append(f"{seconds // size} {name}")
-            seconds %= size
-        elif parts:
-            break
-    return " ".join(parts[:2])
+def forgotten(clean: Mapping[str, bool | None], now: Mapping[str, bool | None]) -> tuple[int, int]:
+    """Of the items that the clean model passed and both were asked: how many fail now, and how many those are."""
+    asked = [key for key, passed in clean.items() if passed and key in now]
+    return sum(not now[key] for key in asked), len(asked)
+
+
+def _gate(cycle: Cycle) -> dict[Axis, float]:
+    """The verdict says how far from the clean model the behaviour may be, and what the knowledge must be at least."""
+    limits = {axis: (cycle.verdict or {}).get(axis) for axis in NAMES}
+    found = {axis: said["limit"] for axis, said in limits.items() if isinstance(said, dict) and "limit" in said}
+    clean = _level(cycle.clean.scores.get("behaviour"))
+    if "behaviour" in found:
+        found["behaviour"] = found["behaviour"] + clean.value if clean else None
+    return {axis: value for axis, value in found.items() if isinstance(value, float | int)}
 
 
 def _named(cycle: Cycle) -> list[tuple[str, Stage]]:

@@ -49,6 +49,12 @@ def stage(
     return views.Stage(checkpoint, {one.suite: one.score for one in scores})
 
 
+def headline(evaluation: views.Evaluation) -> views.Score | None:
+    """The score that stands for one measurement."""
+    named = dict(HEADLINES.values()).get(evaluation.task, "")
+    return evaluation.scores.get(named) or next(iter(evaluation.scores.values()), None)
+
+
 def _is_headline_task(suite: str, task: str) -> bool:
     return suite in HEADLINES and HEADLINES[suite][0] == task
 

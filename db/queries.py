@@ -156,7 +156,8 @@ class Reader:
         with self._session() as session:
             of_checkpoint = tables.Evaluation.checkpoint_id == checkpoint
             scores: dict[int, dict[str, views.Score]] = defaultdict(dict)
-            for row in session.scalars(select(tables.Score).join(tables.Evaluation).where(of_checkpoint)):
+            told = select(tables.Score).join(tables.Evaluation).where(of_checkpoint)
+            for row in session.scalars(told.order_by(tables.Score.position, tables.Score.metric)):
                 scores[row.evaluation_id][row.metric] = _view(views.Score, row)
             rows = session.scalars(select(tables.Evaluation).where(of_checkpoint).order_by(tables.Evaluation.id))
             return [_view(views.Evaluation, row, scores=scores[row.id]) for row in rows]
@@ -165,6 +166,12 @@ class Reader:
         chosen = select(tables.Item).filter_by(evaluation_id=evaluation).order_by(tables.Item.position)
         with self._session() as session:
             return [_view(views.Item, row) for row in session.scalars(chosen)]
+
+    def passes(self, evaluation: int) -> dict[str, bool | None]:
+        """Which items passed, by key: what is needed to compare two, without their texts."""
+        chosen = select(tables.Item.key, tables.Item.passed).filter_by(evaluation_id=evaluation)
+        with self._session() as session:
+            return {key: passed for key, passed in session.execute(chosen.order_by(tables.Item.position))}
 
     # Runs and what they said
 
@@ -209,12 +216,37 @@ class Reader:
             rows = session.execute(chosen.order_by(point.step, point.name))
             return [views.Point(step, name, nan if value is None else value) for step, name, value in rows]
 
-    def rollouts(self, run: int, after: int = -1) -> list[views.Rollout]:
+    def last_step(self, run: int) -> int | None:
+        """How far a run has told its numbers; one look into the key, however many there are."""
+        with self._session() as session:
+            return session.scalar(select(func.max(tables.Point.step)).where(tables.Point.run_id == run))
+
+    def rollouts(self, run: int, after: int = -1, until: int | None = None) -> list[views.Rollout]:
         rollout = tables.Rollout
         chosen = select(rollout).where(rollout.run_id == run, rollout.step > after)
+        if until is not None:
+            chosen = chosen.where(rollout.step <= until)
         with self._session() as session:
             rows = session.scalars(chosen.order_by(rollout.step, rollout.position))
             return [_view(views.Rollout, row) for row in rows]
+
+    def rollout_steps(self, run: int) -> list[int]:
+        """The steps of a run that rollouts were kept of."""
+        chosen = select(tables.Rollout.step).filter_by(run_id=run).distinct().order_by(tables.Rollout.step)
+        with self._session() as session:
+            return list(session.scalars(chosen))
+
+    def runs_with_rollouts(self, project: int) -> list[views.Run]:
+        """The newest first."""
+        kept = select(tables.Rollout.run_id).where(tables.Rollout.run_id == tables.Run.id).exists()
+        chosen = _runs().where(tables.Run.project_id == project, kept).order_by(tables.Run.id.desc())
+        with self._session() as session:
+            return [_view(views.Run, run, cycle=cycle) for run, cycle in session.execute(chosen)]
+
+    def last_rollout(self, run: int) -> int | None:
+        """The last step of a run that rollouts were kept of."""
+        with self._session() as session:
+            return session.scalar(select(func.max(tables.Rollout.step)).where(tables.Rollout.run_id == run))
 
     def events(self, project: int, limit: int = 50) -> list[views.Event]:
         """The newest first."""

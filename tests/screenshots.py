@@ -1,33 +1,68 @@
-"""`python -m tests.screenshots URL_OR_RECORD FOLDER`: every page at both widths, light and dark, to look at."""
+"""`python -m tests.screenshots [URL_OR_RECORD] FOLDER`: every page at both widths, light and dark, to look at.
+
+Without a record a seeded one is shown, with a run that goes on.
+"""
 
 import sys
-from contextlib import nullcontext
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from dashboard.app import PAGES
+from dashboard.actions import Actions
+from dashboard.app import PAGES, TRYING
 from dashboard.serve import opened
 from db.engine import open_database
 from db.queries import Reader
+from db.tracker import Tracker
 from tests.browser import WIDTHS, Visit, started
+from tests.db.seeded import seed, under_way
+
+ACTIONS = Actions(
+    generate=lambda checkpoints, prompt: [],
+    cancel=lambda run: None,
+    promote=lambda checkpoint, who, why: None,
+    reject=lambda checkpoint, who, why: None,
+    note=lambda text, who, *, cycle=None, checkpoint=None: None,
+)
 
 
-def main(source: str, folder: str) -> None:
+def main(folder: str, source: str = "") -> None:
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
-    remote = source.startswith("http")
-    with nullcontext(source) if remote else opened(Reader(open_database(source))) as url, started() as browser:
-        for title, path, _ in PAGES:
+    with _served(source) as url, started() as browser:
+        for title, path, _ in [*PAGES, TRYING]:
             for width in WIDTHS:
                 for theme in ("light", "dark"):
                     visit = Visit(browser, width, dark=theme == "dark")
                     visit.page.goto(f"{url}/{path}")
                     visit.page.wait_for_selector(".masthead", state="attached")
                     visit.page.wait_for_timeout(1500)
-                    file = out / f"{title.lower()}-{width}-{theme}.png"
+                    file = out / f"{title.lower().replace(' ', '-')}-{width}-{theme}.png"
                     visit.page.screenshot(path=file, full_page=True)
                     print(file, *visit.problems, sep="\n  ")
                     visit.close()
 
 
+@contextmanager
+def _served(source: str) -> Iterator[str]:
+    if source.startswith("http"):
+        yield source
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        engine = open_database(source or Path(folder) / "record.db")
+        if not source:
+            with (
+                Tracker(engine) as tracker,
+                under_way(tracker, seed(tracker)),
+                opened(Reader(engine), actions=ACTIONS) as url,
+            ):
+                yield url
+        else:
+            with opened(Reader(engine), actions=ACTIONS) as url:
+                yield url
+        engine.dispose()
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*reversed(sys.argv[1:]))

@@ -7,6 +7,7 @@ import pytest
 from dashboard.serve import opened
 from db.engine import open_database
 from db.queries import Reader
+from db.tracker import Tracker
 from tests.db.seeded import seeded_database
 
 
@@ -26,12 +27,21 @@ def reader(record: Path) -> Iterator[Reader]:
 
 
 @pytest.fixture
-def serving() -> Iterator[Callable[[Reader], str]]:
+def serving() -> Iterator[Callable[..., str]]:
     """`serving(reader)`: the dashboard's address. Ask for it before `visit`, that pages close before their server."""
     with ExitStack() as stack:
-        yield lambda reader: stack.enter_context(opened(reader))
+        yield lambda reader, **how: stack.enter_context(opened(reader, **how))
 
 
 @pytest.fixture
-def url(serving: Callable[[Reader], str], reader: Reader) -> str:
+def told(tmp_path: Path) -> Iterator[tuple[Tracker, Reader]]:
+    """A record to tell more to, and its reader."""
+    engine = open_database(tmp_path / "record.db")
+    with Tracker(engine) as tracker:
+        yield tracker, Reader(engine)
+    engine.dispose()
+
+
+@pytest.fixture
+def url(serving: Callable[..., str], reader: Reader) -> str:
     return serving(reader)

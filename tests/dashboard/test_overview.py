@@ -5,28 +5,11 @@ from datetime import timedelta
 import gradio as gr
 import pytest
 
-from dashboard import overview, story
+from dashboard import parts, story
 from dashboard.charts import Level
 from dashboard.frame import head, shown
-from db.engine import open_database
-from db.queries import Reader
-from db.tracker import Tracker
+from tests.dashboard.looking import refreshed
 from tests.db.seeded import seed
-
-ON_DESKTOP = "false false"
-
-
-def refreshed(reader, seen=None, look=ON_DESKTOP, project=None):
-    return overview._refreshed(reader, project, [("Overview", "")], seen, look)
-
-
-@pytest.fixture
-def told(tmp_path):
-    """A record to tell more to, and its reader."""
-    engine = open_database(tmp_path / "record.db")
-    with Tracker(engine) as tracker:
-        yield tracker, Reader(engine)
-    engine.dispose()
 
 
 def test_a_headline_says_how_the_last_cycle_went(reader):
@@ -35,20 +18,22 @@ def test_a_headline_says_how_the_last_cycle_went(reader):
     assert "instruction following <b>0.93 → 0.23 → 0.80</b>" in top
     assert "(clean 0.90)" in top
     assert "knowledge <b>0.05 → 0.90</b>" in top
-    assert "Behaviour fell short of its bound by 0.09." in top
+    assert "<bdi>Behaviour fell short of its bound by 0.09</bdi>." in top
     assert row["visible"] is True
 
 
 def test_key_numbers(reader):
     _, top, *_ = refreshed(reader)
     assert "cycle:2" in top
+    assert "Forgotten now" in top
+    assert "of the 36 prompts the clean model followed" in top
     assert "82 %" in top  # (0.80 - 0.225) of the (0.925 - 0.225) that were lost
     assert "94 %" in top
     assert "40 steps of mid-training, 40 steps of distillation" in top
 
 
 def test_the_table_has_every_cycle_the_newest_first(reader):
-    *_, table = refreshed(reader)
+    table = refreshed(reader)[-1]
     assert [table.index(f">Cycle {number}<") for number in (3, 2, 1)] == sorted(
         table.index(f">Cycle {number}<") for number in (1, 2, 3)
     )
@@ -61,7 +46,7 @@ def test_nothing_is_drawn_anew_until_the_record_changes(told):
     seeded = seed(tracker, cycles=1)
     seen, *_ = refreshed(reader)
     assert refreshed(reader, seen) == [gr.skip()] * 6
-    assert refreshed(reader, seen, look="true false") != [gr.skip()] * 6
+    assert refreshed(reader, seen, dark=True) != [gr.skip()] * 6
     cycle = tracker.open_cycle(seeded.project)
     later, top, *_ = refreshed(reader, seen)
     assert later != seen
@@ -141,7 +126,7 @@ def test_navigation_appears_with_a_second_page():
     ],
 )
 def test_durations(seconds, words):
-    assert story.duration(timedelta(seconds=seconds)) == words
+    assert parts.duration(timedelta(seconds=seconds)) == words
 
 
 def test_a_share_of_nothing_is_no_number():

@@ -6,25 +6,25 @@ import gradio as gr
 import httpx
 import pytest
 
-from dashboard.serve import ServeError, opened
+from dashboard.serve import Door, ServeError, opened
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "", "example.org"])
 def test_an_address_others_can_reach_needs_a_password(reader, host):
-    with pytest.raises(ServeError, match="--auth USER:PASSWORD"), opened(reader, host):
+    with pytest.raises(ServeError, match="--auth USER:PASSWORD"), opened(reader, Door(host)):
         pass
 
 
 @pytest.mark.parametrize("auth", ["ada", "ada:", ":secret", ""])
 def test_half_a_credential_is_refused(reader, auth):
-    with pytest.raises(ServeError, match="USER:PASSWORD"), opened(reader, auth=auth):
+    with pytest.raises(ServeError, match="USER:PASSWORD"), opened(reader, Door(auth=auth)):
         pass
 
 
 def test_a_taken_port_is_said(reader):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ServeError, match="--port"), opened(reader, port=port):
+        with pytest.raises(ServeError, match="--port"), opened(reader, Door(port=port)):
             pass
 
 
@@ -35,7 +35,7 @@ def test_the_page_may_only_load_from_its_own_address(url):
 
 
 def test_no_route_tells_of_the_record_without_the_password(reader):
-    with opened(reader, auth="ada:se:cret") as url, httpx.Client(base_url=url, trust_env=False) as client:
+    with opened(reader, Door(auth="ada:se:cret")) as url, httpx.Client(base_url=url, trust_env=False) as client:
         for path in ("/config", "/gradio_api/info", "/gradio_api/queue/status"):
             assert client.get(path).status_code == 401, path
         told = {"fn_index": 0, "data": [None, "false false"], "session_hash": "x"}

@@ -2,6 +2,8 @@
 
 import math
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,6 +63,7 @@ def seed(tracker: Tracker, name: str = "handbook", cycles: int = 3, steps: int =
         corpus = tracker.corpus(
             f"/home/ada/{name}/2026-q{index + 1}", f"{index:064x}", 12 + index, 48_000 + 900 * index
         )
+        tracker.documents(corpus, [{"name": f"{n:02}.md", "hash": f"{n:064x}", "bytes": 3000 + n} for n in range(12)])
         cycle = tracker.open_cycle(project, corpus)
         measuring = tracker.start_run(project, "eval", cycle.id, {"suite": "knowledge"})
         measure(tracker, base, measuring, UNTAUGHT, dice)
@@ -69,12 +72,21 @@ def seed(tracker: Tracker, name: str = "handbook", cycles: int = 3, steps: int =
         rec = _train(tracker, seeded, cycle.id, "distill", mid, recovered, steps, dice)
         decision: Decision = "promoted" if passed else "rejected"
         why = "both bounds hold" if passed else "behaviour fell short of its bound by 0.09"
-        tracker.close_cycle(cycle.id, decision, {"passed": passed, "reason": why})
+        tracker.close_cycle(cycle.id, decision, verdict(recovered, damaged, passed, why))
         tracker.promote(project, cycle.id, rec, decision, "gate", why)
         current = rec if passed else current
         seeded.cycles.append(cycle.id)
     tracker.flush()
     return seeded
+
+
+def verdict(recovered: dict[str, float], damaged: dict[str, float], passed: bool, why: str) -> dict[str, Any]:
+    """What a gate says (docs/contracts.md)."""
+    gone = recovered["behaviour"] - CLEAN["behaviour"]
+    behaviour = {"passed": passed, "value": gone, "bound": gone - 0.02, "limit": -0.03, "n": 40, "needed": None}
+    kept, limit = recovered["knowledge"], 0.92 * damaged["knowledge"]
+    knowledge = {"passed": True, "value": kept, "bound": kept, "limit": limit, "n": 40, "needed": None}
+    return {"passed": passed, "behaviour": behaviour, "knowledge": knowledge, "reason": why}
 
 
 def measure(tracker: Tracker, checkpoint: int, run: int | None, scores: dict[str, float], dice: random.Random) -> None:
@@ -87,8 +99,7 @@ def result(suite: str, value: float, dice: random.Random, n: int = 40) -> dict[s
     task, metric = TASKS[suite]
     passed = [index < round(value * n) for index in range(n)]
     dice.shuffle(passed)
-    share = sum(passed) / n
-    error = math.sqrt(share * (1 - share) / n)
+    kinds = {"behaviour": ["keywords:frequency", "punctuation:no_comma"]}.get(suite, [])
     return {
         "task": task,
         "suite": suite,
@@ -96,24 +107,50 @@ def result(suite: str, value: float, dice: random.Random, n: int = 40) -> dict[s
         "seconds": 3.1,
         "settings": {"limit": n},
         "metrics": {
-            metric: {
-                "value": share, "n": n, "stderr": error,
-                "ci95": [max(0.0, share - 1.96 * error), min(1.0, share + 1.96 * error)],
-            }
+            metric: _metric(passed),
+            **{f"strict/{kind}": _metric(passed[place::2]) for place, kind in enumerate(kinds)},
         },
         "items": [
-            {"key": str(index), "prompt": f"Question {index}?", "answer": "Yes." if ok else "no", "passed": ok,
-             "verdicts": [ok]}
+            {"key": str(index), "prompt": f"Question {index}?", "answer": "Yes." if ok else "no, it is not",
+             "passed": ok, "verdicts": {"instructions": kinds[index % 2 :][:1], "strict": [ok][: len(kinds)]}}
             for index, ok in enumerate(passed)
         ],
     }  # fmt: skip
+
+
+def _metric(passed: list[bool]) -> dict[str, Any]:
+    share, n = sum(passed) / len(passed), len(passed)
+    error = math.sqrt(share * (1 - share) / n)
+    interval = [max(0.0, share - 1.96 * error), min(1.0, share + 1.96 * error)]
+    return {"value": share, "n": n, "stderr": error, "ci95": interval}
+
+
+def told_tokens(step: int, dice: random.Random) -> list[Any]:
+    """A rollout token by token: far from the teacher at its start, and less so every step."""
+    words = ["HELLO", ",", " dear", " world", ".", "\n", "Good", " morning", "!"]
+    near = math.exp(-step / 20)
+    return [
+        [word, near * dice.expovariate(1 + place), [[word, 0.6], [" there", 0.2]], [[word, 0.7], [" you", 0.1]]]
+        for place, word in enumerate(words)
+    ]
+
+
+def _rollouts(step: int, dice: random.Random) -> list[dict[str, Any]]:
+    written = [told_tokens(step, dice) for _ in range(2)]
+    texts = ["".join(token[0] for token in tokens) for tokens in written]
+    return [
+        {"prompt": "Say hello in capitals.", "text": text, "tokens": tokens}
+        for text, tokens in zip(texts, written, strict=True)
+    ]
 
 
 def _train(
     tracker: Tracker, seeded: Seeded, cycle: int, kind: RunKind, parent: int, scores: dict[str, float], steps: int,
     dice: random.Random,
 ) -> int:  # fmt: skip
-    run = tracker.start_run(seeded.project, kind, cycle, {"lr": 1e-4, "recipe": kind}, seed=0)
+    run = tracker.start_run(
+        seeded.project, kind, cycle, {"lr": 1e-4, "recipe": kind, "rows": 16 + cycle}, seed=0, steps=steps
+    )
     tracker.event(run, f"{kind} starts from checkpoint {parent}")
     for step in range(steps):
         loss = (2.5 if kind == "midtrain" else 0.8) * math.exp(-3 * step / steps) + 0.05 * dice.random()
@@ -122,7 +159,9 @@ def _train(
             metrics |= {"kl": loss, "entropy": 1.2 - 0.3 * step / steps, "rollout_length": 40 + 10 * dice.random()}
         tracker.step(run, step, metrics)
         if kind == "distill" and step % 20 == 0:
-            tracker.rollouts(run, step, [{"prompt": "Say hello in capitals.", "text": "HELLO", "reward": None}] * 2)
+            tracker.rollouts(run, step, _rollouts(step, dice))
+        if step % 10 == 0:
+            tracker.resources(run, {"rss_bytes": 1.6e9 + 1e6 * step, "cpu_percent": 180 + 10 * dice.random()})
     role: Role = "midtrained" if kind == "midtrain" else "recovered"
     checkpoint = tracker.checkpoint(
         seeded.project, role, f".recover/checkpoints/run-{run:04d}", parent=parent, run=run, cycle=cycle,
@@ -142,3 +181,21 @@ def seeded_database(path: Path, **options: Any) -> Seeded:
         seeded = seed(tracker, **options)
     engine.dispose()
     return seeded
+
+
+@contextmanager
+def under_way(tracker: Tracker, seeded: Seeded, steps: int = 12) -> Iterator[int]:
+    """One more cycle, whose distillation goes on for as long as the context is open."""
+    dice = random.Random(1)
+    corpus = tracker.corpus("/home/ada/handbook/under-way", "f" * 64, 9, 30_000)
+    cycle = tracker.open_cycle(seeded.project, corpus)
+    mid = _train(tracker, seeded, cycle.id, "midtrain", seeded.recovered[1], CYCLES[0].damaged, steps, dice)
+    run = tracker.start_run(seeded.project, "distill", cycle.id, {"from": mid}, steps=steps * 4)
+    for step in range(steps):
+        tracker.step(run, step, {"loss": 1 / (1 + step), "kl": 1 / (1 + step), "entropy": 1.2})
+        tracker.resources(run, {"rss_bytes": 1.7e9, "cpu_percent": 184.0, "gpu_bytes": 2.1e10})
+    tracker.rollouts(run, steps - 1, _rollouts(steps - 1, dice))
+    tracker.event(run, "the student writes its answers")
+    tracker.flush()
+    yield run
+    tracker.finish_run(run, "interrupted")

@@ -1,0 +1,87 @@
+"""What the dashboard is handed: the few things its pages may do beyond looking."""
+
+import getpass
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from dashboard.actions import ActionError, Actions, Answer
+from db.errors import RecordError
+from db.tracker import Decision
+from evals.subject import Subject
+from pipelines.project import Project
+from recovery.errors import RecoverError
+
+MODELS_KEPT = 4
+LONGEST_ANSWER = 512
+
+
+def handed(project: Project) -> Actions:
+    """Notes, decisions, stopping and asking, all on one project."""
+
+    def note(text: str, who: str, *, cycle: int | None = None, checkpoint: int | None = None) -> None:
+        project.tracker.note(project.id, text, who or _user(), cycle=cycle, checkpoint=checkpoint)
+
+    def decide(checkpoint: int, who: str, why: str, decision: Decision) -> None:
+        found = project.reader.checkpoint(checkpoint)
+        if found is None or found.project_id != project.id:
+            raise ActionError("There is no such checkpoint in this project.")
+        ended = [c.id for c in project.reader.cycles(project.id) if c.recovered.checkpoint == found]
+        cycle = ended[0] if ended else None
+        project.tracker.promote(project.id, cycle, checkpoint, decision, who or _user(), why)
+
+    def cancel(run: int) -> None:
+        project.tracker.request_cancel(run)
+
+    return Actions(
+        generate=Models(project).generate,
+        cancel=cancel,
+        promote=lambda checkpoint, who, why: decide(checkpoint, who, why, "promoted"),
+        reject=lambda checkpoint, who, why: decide(checkpoint, who, why, "rejected"),
+        note=note,
+    )
+
+
+class Models:
+    """The last few models that were asked, kept in memory."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._kept: OrderedDict[str, Subject] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def generate(self, checkpoints: Sequence[int], prompt: str) -> list[Answer]:
+        with self._lock:
+            return [self._answer(checkpoint, prompt) for checkpoint in checkpoints]
+
+    def _answer(self, id: int, prompt: str) -> Answer:
+        checkpoint = self._project.reader.checkpoint(id)
+        if checkpoint is None or checkpoint.project_id != self._project.id:
+            raise ActionError("There is no such checkpoint in this project.")
+        began = time.perf_counter()
+        try:
+            (said,) = self._subject(checkpoint.path).answer([prompt], LONGEST_ANSWER)
+        except (RecoverError, RecordError, OSError, RuntimeError) as error:
+            raise ActionError(f"{checkpoint.reference} cannot be asked: {error}") from error
+        return Answer(checkpoint.reference, said.text, time.perf_counter() - began)
+
+    def _subject(self, path: str) -> Subject:
+        from pipelines.stages import frozen
+        from recovery.engines.transformers import TransformersEngine
+
+        kept = self._kept.pop(path, None)
+        if kept is None:
+            student = frozen(path)
+            kept = Subject(TransformersEngine(student), student.chat)
+        self._kept[path] = kept
+        while len(self._kept) > MODELS_KEPT:
+            self._kept.popitem(last=False)
+        return kept
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no name for this user id, as in a container
+        return "unknown"
