@@ -1,10 +1,11 @@
 """What was read, kept under its hash whatever becomes of the user's folder: to resume from, to rehearse, to look at."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from recovery.errors import RecoverError
 
@@ -18,6 +19,7 @@ class Corpus(Protocol):
     def files(self) -> int: ...
     @property
     def texts(self) -> Iterable[str]: ...
+    def source(self, number: int) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,17 @@ class Kept:
 
     @property
     def texts(self) -> Iterator[str]:
+        return (row["text"] for row in self._rows())
+
+    def documents(self) -> Iterator[dict[str, Any]]:
+        """What the record keeps of each: where it was found, what it says (by its hash), and how long it is."""
+        for row in self._rows():
+            text = row["text"].encode()
+            yield {"name": row["source"], "hash": hashlib.sha256(text).hexdigest(), "bytes": len(text)}
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
         with self.file.open(encoding="utf-8") as lines:
-            for line in lines:
-                yield json.loads(line)["text"]
+            yield from map(json.loads, lines)
 
 
 def keep(home: Path, corpus: Corpus) -> Kept:
@@ -42,8 +52,9 @@ def keep(home: Path, corpus: Corpus) -> Kept:
         file.parent.mkdir(parents=True, exist_ok=True)
         aside = file.with_suffix(".partial")
         with aside.open("w", encoding="utf-8") as lines:
-            for text in corpus.texts:
-                lines.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+            for number, text in enumerate(corpus.texts):
+                row = {"source": corpus.source(number), "text": text}
+                lines.write(json.dumps(row, ensure_ascii=False) + "\n")
         aside.replace(file)
     return Kept(corpus.path, corpus.hash, corpus.files, file)
 
@@ -61,6 +72,10 @@ def must_be_kept(home: Path, hash: str, path: Path, files: int) -> Kept:
             "give them again with --docs"
         )
     return found
+
+
+def forget(home: Path, hash: str) -> None:
+    _file(home, hash).unlink(missing_ok=True)
 
 
 def _file(home: Path, hash: str) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 from db.views import Checkpoint
 from evals.knowledge import read_questions
 from evals.results import Result, headlines, main_result
-from pipelines.corpora import Kept, kept, must_be_kept
+from pipelines.corpora import Kept, forget, kept, must_be_kept
 from pipelines.errands import Errand
 from pipelines.gate import Verdict, judge
 from pipelines.history import Taught, taught
@@ -87,7 +87,7 @@ class Cycle:
         self._open(corpus)
         earlier = self._earlier_corpora() if self.settings.midtrain.rehearse else []
         told = {"questions": self.errand.measures["questions"], "corpus": corpus.hash}
-        return self._stages.midtrain(corpus, self._checkpoint(self.errand.start), list(earlier), told)
+        return self._stages.midtrain(corpus, self._checkpoint(self.errand.start), earlier, told)
 
     def run(self, ask: Ask | None = None) -> Outcome:
         damaged = self.teach().checkpoint
@@ -129,6 +129,7 @@ class Cycle:
         documents = self.project.tracker.corpus(
             corpus.path, corpus.hash, corpus.files, sum(len(text) for text in corpus.texts) // 4
         )
+        self.project.tracker.documents(documents, corpus.documents())
         found = next(iter(mine or [c for c in orphans if c.corpus_id == documents]), None)
         if found is not None:
             self.id, self.number = found.id, found.number
@@ -211,6 +212,8 @@ def carry_out(project: Project, errand: Errand, say: Say, ask: Ask | None = None
         "cycle": lambda: cycle.run(ask),
     }
     done = work[errand.command]()
+    if errand.corpus and not cycle.settings.keep_documents:
+        forget(project.home, errand.corpus)
     errand.done(project.home)
     return done
 

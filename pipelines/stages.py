@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from db.views import Checkpoint
-from pipelines.corpora import Corpus
+from pipelines.corpora import Kept
+from pipelines.documents import tokenised
 from pipelines.engines import engine_for
 from pipelines.errands import Errand
 from pipelines.learning import Lesson, Say, Trained
@@ -49,7 +50,7 @@ class Stages:
     cycle: int | None
     say: Say
 
-    def midtrain(self, corpus: Corpus, start: Checkpoint, earlier: list[Corpus], told: dict[str, Any]) -> Trained:
+    def midtrain(self, corpus: Kept, start: Checkpoint, earlier: list[Kept], told: dict[str, Any]) -> Trained:
         """Read the documents, all tokens of them, from `start`; and earlier ones again, where that is asked for."""
         wanted = self.settings.midtrain
         student = self._to_train(start)
@@ -143,15 +144,14 @@ class Stages:
             start.path, adapter=Adapter(rank=rank, seed=self.errand.seed) if rank else None, device=device()
         )
 
-    def _documents(self, student: Student, corpora: list[Corpus], rows: int) -> Documents:
+    def _documents(self, student: Student, corpora: list[Kept], rows: int) -> Documents:
         tokenizer = student.chat.tokenizer
-        # A special token written inside a document stays the text it is.
-        as_text = {"add_special_tokens": False, "split_special_tokens": True}
-        texts = [tokenizer(text, **as_text)["input_ids"] for corpus in corpora for text in corpus.texts]
+        cache = self.project.home / "cache"
+        ids = [document for c in corpora for document in tokenised(c.texts, tokenizer, cache, c.hash)]
         # Documents end as pre-training ended them: with the pad where that is an end of text (Qwen), else with the EOS.
         pad = tokenizer.pad_token or ""
         end = tokenizer.pad_token_id if "endoftext" in pad else tokenizer.eos_token_id
-        return Documents(texts, end, window=self.settings.midtrain.window, rows=rows, seed=self.errand.seed)
+        return Documents(ids, end, window=self.settings.midtrain.window, rows=rows, seed=self.errand.seed)
 
     def _teacher(self, student: Student, teacher: Checkpoint) -> Teacher:
         """The clean base under the student's adapters when that was asked for, else a checkpoint of its own."""
