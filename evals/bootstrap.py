@@ -13,7 +13,7 @@ def ratio_interval(
     parts: Sequence[float], wholes: Sequence[float], confidence: float = 0.95, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, float]:
     """Of Σ parts / Σ wholes; what is drawn is a (part, whole), such as a prompt with its instructions."""
-    if not parts:
+    if len(parts) == 0:
         raise RecoverError("there is nothing to measure: the data holds no items")
     p, w = np.asarray(parts, float), np.asarray(wholes, float)
     counts = _counts(len(p), draws, seed)

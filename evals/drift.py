@@ -1,0 +1,157 @@
+"""How far the states that a model visits have moved from those of the clean model.
+
+Both answer the same prompts. What they have written at several places of each rollout are the states; they are
+compared as words and, seen through the clean model, as hidden states. Beside it stands the KL a token to the clean
+model on given states: on those of the new task it is said to predict forgetting, which `foretells` puts to the test.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from evals.distances import States, centroid_distance, mmd, sliced_wasserstein
+from evals.results import Item, Metric, Result, key_of
+from evals.state_features import hidden, lexical, word_set
+from recovery.batch import Batch, micro_batches
+from recovery.batch import Sequence as Row
+from recovery.divergences import forward_kl, reverse_kl
+from recovery.engines import Engine, Sampling
+from recovery.engines.transformers import TransformersEngine
+from recovery.errors import RecoverError
+from recovery.students import Student
+from recovery.vocabulary import chunks
+
+STATES_A_ROLLOUT = 8
+MAX_NEW_TOKENS = 128
+TOKENS_AT_ONCE = 8192
+UNKNOWN = (float("nan"), float("nan"))
+
+
+@dataclass(frozen=True)
+class Rollout:
+    prompt: str
+    tokens: list[int]  # the prompt's and then the reply's
+    written: list[int]  # the reply's
+
+    def prefixes(self, count: int) -> list[list[int]]:
+        """Replies begun: the same number of each rollout, spread evenly over it."""
+        ends = np.linspace(1, len(self.written), min(count, len(self.written))).astype(int)
+        return [self.written[:end] for end in ends]
+
+
+def roll_out(engine: Engine, student: Student, prompts: Sequence[str], max_new_tokens: int, seed: int) -> list[Rollout]:
+    before = [student.chat.prompt(prompt) for prompt in prompts]
+    written = engine.generate(before, Sampling(max_new_tokens, seed=seed))
+    return [Rollout(prompt, ids + g.tokens, g.tokens) for prompt, ids, g in zip(prompts, before, written, strict=True)]
+
+
+def measure_drift(
+    current: Student,
+    clean: Student,
+    prompts: Sequence[str],
+    *,
+    data: str,
+    engines: tuple[Engine, Engine] | None = None,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+    seed: int = 0,
+) -> Result:
+    """Distances between what the two write to the same prompts; `engines` write for them (current, clean) if given."""
+    started = time.perf_counter()
+    prompts = list(dict.fromkeys(prompts))
+    if len(prompts) < 2:
+        raise RecoverError("drift needs at least two different prompts")
+    own, other = engines or (TransformersEngine(current), TransformersEngine(clean))
+    after = roll_out(own, current, prompts, max_new_tokens, seed)
+    # Luck of its own: with the same, equal models would write the same and differ less than chance has it.
+    before = roll_out(other, clean, prompts, max_new_tokens, seed + 1)
+    metrics: dict[str, Metric] = {}
+    for kind in ("lexical", "hidden"):
+        metrics |= _distances(kind, _states(kind, before, clean), _states(kind, after, clean), seed)
+    said = [(clean.chat.text(a.written), clean.chat.text(b.written)) for a, b in zip(before, after, strict=True)]
+    overlaps = [jaccard(a, b) for a, b in said]
+    metrics["jaccard"] = Metric.of_values(overlaps)
+    metrics |= token_kl(current, clean, [_row(rollout) for rollout in after])
+    items = [
+        Item(key_of(prompt), prompt, b, a == b, {"clean": a, "jaccard": overlap})
+        for prompt, (a, b), overlap in zip(prompts, said, overlaps, strict=True)
+    ]
+    settings = {"max_new_tokens": max_new_tokens, "seed": seed, "states_a_rollout": STATES_A_ROLLOUT}
+    return Result("drift", "drift", data, metrics, items, settings, time.perf_counter() - started)
+
+
+def jaccard(a: str, b: str) -> float:
+    """Words that both use, of all that either uses."""
+    one, other = word_set(a), word_set(b)
+    return len(one & other) / len(one | other) if one | other else 1.0
+
+
+def token_kl(current: Student, clean: Student, rows: Sequence[Row]) -> dict[str, Metric]:
+    """Exact KL a token between the two models on the target tokens of the rows, both ways; a row is a sample."""
+    ways: dict[str, list[tuple[float, int]]] = {"kl_from_clean": [], "kl_to_clean": []}
+    for part in micro_batches([row for row in rows if row.target_count], TOKENS_AT_ONCE):
+        there, back = _token_kls(current, clean, Batch.of(part, current.chat.pad_id, current.device))
+        start = 0
+        for row in part:
+            end = start + row.target_count
+            ways["kl_from_clean"].append((float(there[start:end].sum()), row.target_count))
+            ways["kl_to_clean"].append((float(back[start:end].sum()), row.target_count))
+            start = end
+    return {name: Metric.of_ratio([s for s, _ in pairs], [n for _, n in pairs]) for name, pairs in ways.items()}
+
+
+@torch.inference_mode()
+def _token_kls(current: Student, clean: Student, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """KL(clean ‖ current) and KL(current ‖ clean) [targets], with one chunk of the vocabulary at a time."""
+    ours, theirs = current.hidden(batch), clean.hidden(batch)
+    there, back = [], []
+    for part in chunks(len(ours), max(len(current.head.weight), len(clean.head.weight))):
+        log_p, log_q = (s.head.logits(h[part]).log_softmax(-1) for s, h in ((current, ours), (clean, theirs)))
+        there.append(forward_kl(log_p, log_q).cpu())
+        back.append(reverse_kl(log_p, log_q).cpu())
+    return torch.cat(there), torch.cat(back)
+
+
+def foretells(drifts: Sequence[float], forgotten: Sequence[float]) -> tuple[float, float]:
+    """How well drift ranks what was forgotten, over several checkpoints: Spearman's correlation and its p-value."""
+    from scipy.stats import permutation_test, spearmanr  # type: ignore[import-untyped]
+
+    if len(drifts) < 4:
+        raise RecoverError("to see whether drift foretells forgetting takes at least four checkpoints")
+    found = float(spearmanr(drifts, forgotten).statistic)
+    by_chance = permutation_test(
+        (drifts,),
+        lambda x: spearmanr(x, forgotten).statistic,
+        permutation_type="pairings",
+        n_resamples=2000,
+        rng=np.random.default_rng(0),
+    )
+    return found, float(by_chance.pvalue)
+
+
+def _states(kind: str, rollouts: list[Rollout], clean: Student) -> States:
+    prefixes = [(i, r, written) for i, r in enumerate(rollouts) for written in r.prefixes(STATES_A_ROLLOUT)]
+    owners = np.array([i for i, _, _ in prefixes])
+    if kind == "lexical":
+        return States(lexical([clean.chat.text(written) for _, _, written in prefixes]), owners)
+    before = [len(r.tokens) - len(r.written) for _, r, _ in prefixes]
+    begun = [r.tokens[: n + len(w)] for n, (_, r, w) in zip(before, prefixes, strict=True)]
+    return States(hidden(clean, begun), owners)
+
+
+def _distances(kind: str, before: States, after: States, seed: int) -> dict[str, Metric]:
+    n, moved = len(before.features) + len(after.features), mmd(before, after, seed=seed)
+    values = {
+        f"mmd/{kind}": moved.value,
+        f"mmd_p/{kind}": moved.p_value,
+        f"centroid/{kind}": centroid_distance(before, after),
+        f"sliced_wasserstein/{kind}": sliced_wasserstein(before, after, seed=seed),
+    }
+    return {name: Metric(value, n, UNKNOWN[0], UNKNOWN) for name, value in values.items()}
+
+
+def _row(rollout: Rollout) -> Row:
+    prompt = len(rollout.tokens) - len(rollout.written)
+    return Row(rollout.tokens, [False] * prompt + [True] * len(rollout.written))

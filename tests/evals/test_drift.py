@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+import torch
+
+from evals.drift import Rollout, foretells, jaccard, measure_drift, token_kl
+from evals.state_features import hidden, lexical
+from recovery.batch import Sequence
+from recovery.errors import RecoverError
+from recovery.students import Student
+from tests.models import tiny_student
+
+PROMPTS = [f"Say something of the number {i}." for i in range(24)]
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Student:
+    return tiny_student(tmp_path_factory.mktemp("clean"))
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> Student:
+    """The same model, but surer of everything: it repeats itself."""
+    student = tiny_student(tmp_path_factory.mktemp("moved"))
+    student.model.get_decoder().norm.weight.data *= 4
+    return student
+
+
+def test_a_model_has_not_drifted_from_itself(clean: Student) -> None:
+    metrics = measure_drift(clean, clean, PROMPTS, data="own", max_new_tokens=24).metrics
+    assert metrics["kl_from_clean"].value == pytest.approx(0.0, abs=1e-6)
+    assert metrics["kl_to_clean"].value == pytest.approx(0.0, abs=1e-6)
+    assert metrics["mmd_p/lexical"].value > 0.01
+    assert metrics["mmd_p/hidden"].value > 0.01
+
+
+def test_another_model_has(clean: Student, moved: Student) -> None:
+    result = measure_drift(moved, clean, PROMPTS, data="own", max_new_tokens=24)
+    same = measure_drift(clean, clean, PROMPTS, data="own", max_new_tokens=24)
+    for kind in ("lexical", "hidden"):
+        assert result.metrics[f"mmd_p/{kind}"].value < 0.01
+        for name in ("mmd", "centroid", "sliced_wasserstein"):
+            assert result.metrics[f"{name}/{kind}"].value > same.metrics[f"{name}/{kind}"].value
+    assert result.metrics["kl_from_clean"].value > 0.1
+    assert (result.suite, result.task, len(result.items)) == ("drift", "drift", 24)
+    assert result.metrics["mmd/hidden"].n > 100
+
+
+def test_the_kl_is_the_sum_over_the_vocabulary(clean: Student, moved: Student) -> None:
+    rows = [
+        Sequence([5, 9, 30, 41, 7], [False, False, True, True, True]),
+        Sequence([8, 61, 12], [False, True, False]),
+    ]
+    there, back = [], []
+    for row in rows:
+        ids = torch.tensor([row.tokens])
+        p = torch.log_softmax(moved.model(ids).logits[0].double(), -1)
+        q = torch.log_softmax(clean.model(ids).logits[0].double(), -1)
+        for at, taught in enumerate(row.targets):
+            if taught:
+                there.append(float((q[at - 1].exp() * (q[at - 1] - p[at - 1])).sum()))
+                back.append(float((p[at - 1].exp() * (p[at - 1] - q[at - 1])).sum()))
+    found = token_kl(moved, clean, rows)
+    assert found["kl_from_clean"].value == pytest.approx(np.mean(there), rel=1e-4)
+    assert found["kl_to_clean"].value == pytest.approx(np.mean(back), rel=1e-4)
+    assert found["kl_from_clean"].n == 2
+
+
+def test_hidden_states_are_those_of_each_prefix_alone(clean: Student) -> None:
+    long = list(range(40, 90))
+    prefixes = [long[:7], long[:20], [3, 4, 5], long[:50], [3, 4, 5], [3, 9]]
+    found = hidden(clean, prefixes)
+    assert found.shape == (6, 32)
+    for prefix, state in zip(prefixes, found, strict=True):
+        with torch.inference_mode():
+            alone = clean.model.get_decoder()(input_ids=torch.tensor([prefix])).last_hidden_state[0, -1]
+        assert state == pytest.approx(alone.numpy(), abs=1e-4)
+
+
+def test_words_and_their_shape_are_features() -> None:
+    a, b, c = lexical(["the green house", "house the green", "The GREEN house!"])
+    assert a == pytest.approx(b)
+    assert not np.allclose(a, c)
+    assert np.isfinite(lexical(["", "\n", "x" * 100_000, "\ud800"])).all()
+
+
+def test_states_are_spread_over_a_rollout() -> None:
+    rollout = Rollout("?", [1, 2, *range(10, 30)], list(range(10, 30)))
+    assert [len(prefix) for prefix in rollout.prefixes(4)] == [1, 7, 13, 20]
+    assert Rollout("?", [1, 2], [2]).prefixes(4) == [[2]]
+
+
+def test_overlap_in_words() -> None:
+    assert jaccard("The house is green.", "the House was green") == pytest.approx(3 / 5)
+    assert jaccard("", "") == 1.0
+    assert jaccard("a", "") == 0.0
+
+
+def test_does_drift_foretell_forgetting() -> None:
+    kls = [0.1, 0.2, 0.5, 0.9, 1.5, 2.0]
+    correlation, p = foretells(kls, [0.0, 0.01, 0.05, 0.2, 0.3, 0.6])
+    assert correlation == pytest.approx(1.0)
+    assert p < 0.01
+    correlation, p = foretells(kls, [0.3, 0.0, 0.2, 0.1, 0.4, 0.05])
+    assert p > 0.2
+    with pytest.raises(RecoverError, match="at least four"):
+        foretells([1.0, 2.0], [1.0, 2.0])
+
+
+def test_one_prompt_is_not_enough(clean: Student) -> None:
+    with pytest.raises(RecoverError, match="two different prompts"):
+        measure_drift(clean, clean, ["a", "a"], data="own")
