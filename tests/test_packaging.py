@@ -33,6 +33,8 @@ def test_ci_runs_the_vllm_that_the_extra_names() -> None:
 
 def test_every_dependency_is_bounded_above() -> None:
     for line in [*PROJECT["dependencies"], *(each for extra in EXTRAS.values() for each in extra)]:
+        if line.startswith("recover["):  # one extra that holds another
+            continue
         assert re.search(r"<\d|==\d", line), f"{line} may become anything"
 
 
