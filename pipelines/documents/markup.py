@@ -12,6 +12,9 @@ from pipelines.documents.pieces import Unreadable, parted
 
 LARGEST = 64 << 20  # bytes, unpacked: what has to be held as a whole
 
+for talkative in ("bs4", "pypdf"):  # they tell of every oddity that they cope with
+    logging.getLogger(talkative).setLevel(logging.CRITICAL)
+
 
 def read_html(file: Path) -> Iterator[str]:
     """All the page says, boilerplate included; where its links lead is left out."""
@@ -48,7 +51,6 @@ def _said(part: Any) -> str:
 
 def read_pdf(file: Path) -> Iterator[str]:
     pypdf = library("pypdf")
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells of every oddity that it copes with
     with file.open("rb") as raw:
         reader = pypdf.PdfReader(raw)
         if reader.is_encrypted and not reader.decrypt(""):
