@@ -35,7 +35,8 @@ class Finding:
         return asdict(self) | ({"costs": None, "mend": None} if self.ok else {})
 
 
-def examine(project: Path) -> list[Finding]:
+def examine(folder: Path | None) -> list[Finding]:
+    project = folder or next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / ".recover").is_dir()), Path.cwd())
     checks: dict[str, Callable[[], Finding]] = {
         "python": _python,
         "libraries": _libraries,
@@ -157,11 +158,15 @@ def _disk(project: Path) -> Finding:
 def _record(project: Path) -> Finding:
     from db.errors import RecordError
     from db.health import health
+    from pipelines.project import Project
+    from recovery.errors import RecoverError
 
-    ours = Finding("record", False, "", "nothing can be put on record", "name another with RECOVER_DB", True)
+    ours = Finding(
+        "record", False, "", "nothing can be put on record", "mend it, or name another with RECOVER_DB", True
+    )
     try:
-        state = health(os.environ.get("RECOVER_DB") or project / ".recover" / "recover.db")
-    except RecordError as error:
+        state = health(Project(project.resolve(), base="", base_is_default=True).database)
+    except (RecordError, RecoverError) as error:
         return replace(ours, found=str(error))
     if not state.known:
         return replace(ours, found=f"{state.where} was written by a newer release", mend="upgrade recover")

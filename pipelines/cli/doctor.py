@@ -21,7 +21,7 @@ def doctor(project: Path | None, as_json: bool) -> None:
     # Not through `answers`: that loads what may be the very thing that is broken.
     from pipelines.doctor import can_run, examine
 
-    findings = examine(project or Path.cwd())
+    findings = examine(project)
     runs = can_run(findings)
     if as_json:
         click.echo(json.dumps({"can_run": runs, "checks": [each.as_dict() for each in findings]}, ensure_ascii=False))
