@@ -17,7 +17,14 @@ from tests.docs.blocks import Block
 ROOT = Path(__file__).parents[2]
 TOOLS = Path(__file__).parent / "tools"
 ON_THE_HUB = "Qwen/Qwen3-8B"
-SHORT = "[midtrain]\nrows = 4\n\n[distill]\nrows = 4\nprompts = 16\nmax_new_tokens = 32\n"
+SHORT = {
+    "RECOVER_MIDTRAIN__MAX_STEPS": "2",
+    "RECOVER_DISTILL__MAX_STEPS": "2",
+    "RECOVER_DISTILL__ROWS": "8",
+    "RECOVER_DISTILL__PROMPTS": "16",
+    "RECOVER_DISTILL__MAX_NEW_TOKENS": "32",
+    "RECOVER_DISTILL__PROBE_ITEMS": "4",
+}
 
 
 def furnish(folder: Path) -> None:
@@ -28,14 +35,13 @@ def furnish(folder: Path) -> None:
     prompts = [task.prompt.replace("\n", " ") for task in instruction_tasks(7, 16, "train")]
     (folder / "prompts.txt").write_text("\n".join(prompts) + "\n", encoding="utf-8")
     shutil.copytree(BASE, folder / "my-finetune", ignore=shutil.ignore_patterns("recover.json", "README.md"))
-    (folder / "recover.toml").write_text(SHORT)
 
 
 def run(block: Block, folder: Path) -> None:
     code = block.code.replace(ON_THE_HUB, str(BASE)).replace("vllm", "transformers") if block.needs else block.code
     command = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}[block.language]
     done = subprocess.run(
-        [*command, code], cwd=folder, env=_environment(), capture_output=True, text=True, timeout=600, check=False
+        [*command, code], cwd=folder, env=_environment(), capture_output=True, text=True, timeout=1200, check=False
     )
     assert done.returncode == 0, (
         f"line {block.line} ended with {done.returncode}:\n{code}\n{done.stdout}\n{done.stderr}"
@@ -46,5 +52,5 @@ def _environment() -> dict[str, str]:
     """The tools stand before the programs they stand for."""
     path = os.pathsep.join([str(TOOLS), str(Path(sys.executable).parent), os.environ["PATH"]])
     ours = {"PATH": path, "PYTHON_OF_THE_TESTS": sys.executable, "CHECKOUT": str(ROOT), "HF_HUB_OFFLINE": "1"}
-    kept = {name: value for name, value in os.environ.items() if name not in ("RECOVER_DB", "RECOVER_BASE")}
-    return kept | ours
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RECOVER_")}
+    return kept | ours | SHORT
