@@ -7,7 +7,8 @@ COPY pyproject.toml README.md LICENSE ./
 # What to install is a layer of its own, which changes with pyproject.toml alone: code that changes installs nothing anew.
 RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; x = p['optional-dependencies']; \
     write = lambda name, what: open(name, 'w').write('\n'.join(what) + '\n'); \
-    write('cpu.txt', p['dependencies'] + x['postgres']); write('cuda.txt', p['dependencies'] + x['postgres'] + x['vllm'])"
+    write('cpu.txt', p['dependencies'] + x['postgres'] + x['documents']); \
+    write('cuda.txt', p['dependencies'] + x['postgres'] + x['documents'] + x['vllm'])"
 
 
 FROM source AS wheel

@@ -11,7 +11,7 @@ from pipelines.settings import Settings, merged
 from tests.docs.blocks import Block, blocks, unfenced
 from tests.docs.sandbox import ROOT, furnish, run
 
-PAGES = [ROOT / "README.md", ROOT / "docs" / "tutorial.md"]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", ROOT / "CONTRIBUTING.md"]
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 
