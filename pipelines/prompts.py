@@ -4,21 +4,28 @@ The base continues its own user turn: the ids its chat template prints before th
 data that the base was post-trained on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from evals.jsonl import read_rows, text_field
+from pipelines.documents.hub import is_hub_id, rows_of
+from pipelines.tidying import kinds, tidied
 from recovery.chat import Chat
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
 from recovery.states import Prompt
 
 LONGEST = 200  # tokens of a self-written prompt
+MOST_ROWS = 20_000  # that are read of a data set of the hub
 MARK = "\u241f"  # stands for the user's words while the place where they begin is looked for
 
 
 def read_prompts(path: Path) -> list[str]:
-    """JSONL with a `prompt` each, or one prompt a line."""
+    """JSONL with a `prompt` each, one prompt a line, or a data set of the hub: that one tidied, a file as it stands."""
+    if not path.exists() and is_hub_id(str(path)):
+        return _from_hub(str(path))
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -38,20 +45,24 @@ def as_prompts(texts: Iterable[str], chat: Chat) -> list[Prompt]:
 def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list[str]:
     """`count` different prompts in the base's own words; fewer, if it keeps repeating itself."""
     start = _user_turn(chat)
-    kept: dict[str, None] = {}
+    kept: list[str] = []
     for attempt in range(6):
         wanted = (count - len(kept)) * 5 // 4 + 8
-        for generation in engine.generate([start] * wanted, Sampling(LONGEST, seed=seed * 1000 + attempt)):
-            text = chat.text(generation.tokens).strip()
-            if generation.finished and len(text.split()) >= 2:
-                kept.setdefault(text)
+        written = engine.generate([start] * wanted, Sampling(LONGEST, seed=seed * 1000 + attempt))
+        kept = tidied([*kept, *(chat.text(g.tokens) for g in written if g.finished)]).kept
         if len(kept) >= count:
             break
     if len(kept) < min(count, 16):
         raise RecoverError(
             f"the base model wrote only {len(kept)} usable prompts of its own; give a file of prompts with --prompts"
         )
-    return list(kept)[:count]
+    return kept[:count]
+
+
+def in_words(prompts: list[str]) -> str:
+    """Such as "900 instructions, 300 questions, 80 of chat"."""
+    count = kinds(prompts)
+    return f"{count['instruction']:,} instructions, {count['question']:,} questions, {count['chat']:,} of chat"
 
 
 def _user_turn(chat: Chat) -> list[int]:
@@ -63,3 +74,27 @@ def _user_turn(chat: Chat) -> list[int]:
     if not found:
         raise RecoverError("the chat template hides where a user turn begins; give a file of prompts with --prompts")
     return list(chat.tokenizer(before, add_special_tokens=False)["input_ids"])
+
+
+def _from_hub(reference: str) -> list[str]:
+    prompts = tidied(_asked(islice(rows_of(reference), MOST_ROWS))).kept
+    if not prompts:
+        raise RecoverError(
+            f"no row of {reference} has a prompt (a field prompt, instruction, question, messages or conversations)"
+        )
+    return prompts
+
+
+def _asked(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        found = next((row[name] for name in ("prompt", "messages", "conversations") if row.get(name)), None)
+        if isinstance(found, list):
+            found = next((m.get("content") or m.get("value") for m in found if _by_user(m)), None)
+        found = found or row.get("instruction") or row.get("question")
+        if isinstance(found, str):
+            more = row.get("input")
+            yield f"{found}\n\n{more}" if isinstance(more, str) and more.strip() else found
+
+
+def _by_user(message: Any) -> bool:
+    return isinstance(message, dict) and (message.get("role") or message.get("from")) in ("user", "human")

@@ -6,7 +6,7 @@ texts that agree in one are compared, and then exactly. Signatures wait on disk;
 
 import tempfile
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -89,12 +89,12 @@ def copies(spool: Spool) -> NDArray[np.int64]:
     return order[1:][same]
 
 
-def near_copies(spool: Spool, signatures: Signatures, dropped: set[int]) -> dict[int, int]:
+def near_copies(texts: Sequence[str] | Spool, signatures: Signatures, dropped: set[int]) -> dict[int, int]:
     """Each text that nearly stands before, and where. What is dropped already is no model for others."""
     found: dict[int, int] = {}
     for earlier, later in signatures.pairs():
         gone = {earlier, later} & (dropped | found.keys())
-        if not gone and alike(runs(spool[earlier]), runs(spool[later])) >= SAME:
+        if not gone and alike(runs(texts[earlier]), runs(texts[later])) >= SAME:
             found[later] = earlier
     return found
 
