@@ -21,6 +21,7 @@ from pipelines.measuring import Measures
 from pipelines.project import Project
 from pipelines.prompts import read_prompts
 from pipelines.settings import Settings, differences, settled
+from pipelines.sinks import check_sink
 from recovery.errors import RecoverError
 from recovery.recipes import RECIPES, recipe
 from recovery.students import load_chat, parameters_of
@@ -100,6 +101,7 @@ def begin(project: Project, wishes: Wishes, say: Say) -> Errand:
     """An errand ready to be carried out, and written down."""
     settings = announced_settings(project, wishes, say)
     check_recipes(settings)
+    check_sink(settings.report_to)
     check_it_fits(project.base, settings)
     for file, read in (
         (wishes.questions, read_questions),

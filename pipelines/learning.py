@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from db.views import Checkpoint
 from pipelines.interrupts import listening
 from pipelines.project import Project, weights_hash
 from pipelines.resources import resources
+from pipelines.settings import Settings
+from pipelines.sinks import Log, sink
 from pipelines.watch import Probe, Watch
 from recovery.batch import Sequence
 from recovery.inspect import look_at
@@ -64,7 +67,7 @@ class Lesson:
     role: Any  # of the checkpoint it makes
     cycle: int | None
     say: Say
-    save_minutes: float
+    settings: Settings
     watch: Watch
     enough: str = ""  # why not even a first step is needed
 
@@ -89,9 +92,10 @@ class Lesson:
 
     def _train(self, state: TrainState) -> str:
         heard, last_save, shown = Overheard(self.states), time.monotonic(), max(1, self.plan.steps // 10)
-        with listening() as ending:
+        with listening() as ending, self._sink() as log:
             for record in train(self.student, heard, self.signal, self.objective, self.plan, state):
                 self.project.tracker.step(self.run, record.step, record.metrics())
+                log(record.metrics(), record.step)
                 if record.step % shown == 0 or record.step == self.plan.steps - 1:
                     self.say(_progress(record, self.plan))
                     self._show(record.step, heard.last)
@@ -104,7 +108,7 @@ class Lesson:
                 if probe is not None and not stopped:
                     self._save(state, self._good)
                 leaving = ending.wanted or self._cancelled()
-                due = time.monotonic() - last_save > 60 * self.save_minutes
+                due = time.monotonic() - last_save > 60 * self.settings.save_minutes
                 if (due or stopped or leaving) and self._save(state, self._folder, stopped):
                     last_save = time.monotonic()
                     if leaving:
@@ -113,6 +117,10 @@ class Lesson:
                     return stopped
             self._save(state, self._folder)
         return ""
+
+    def _sink(self) -> AbstractContextManager[Log]:
+        told, name = self.settings.as_dict(), f"run-{self.run:04d}"
+        return sink(self.settings.report_to, self.project.home, self.project.name, name, told)
 
     def _ship(self, steps: int, stopped: str) -> Trained:
         if stopped:

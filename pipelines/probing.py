@@ -1,4 +1,8 @@
-"""A look at a student while it learns: the gate's own bounds, on items that the verdict will not see."""
+"""A look at a student while it learns: what the gate asks, on items that the verdict will not see.
+
+So few items cannot show anything with certainty, or nothing would ever stop early: a look holds when no more than half
+the margin is lost on them, and it takes two such looks in a row. The verdict, on the other items, is by the bounds.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -35,7 +39,9 @@ class Prober:
             known = knowledge.headline.value if knowledge else None
             best = max((k for k in (known, best) if k is not None), default=None)
             verdict = judge(self.gate, clean, behaviour, knowledge, best)
-            return Probe(behaviour.headline.value, known, verdict.passed)
+            lost = -verdict.behaviour.value
+            kept = verdict.knowledge is None or verdict.knowledge.passed
+            return Probe(behaviour.headline.value, known, lost, kept and lost <= self.gate.behaviour_margin / 2)
 
         return look
 

@@ -61,6 +61,7 @@ class Settings:
     bf16: bool = True
     engine: str = "transformers"  # who writes the student's rollouts: or "vllm"
     keep_documents: bool = True  # the text that was read stays in .recover/, to be rehearsed and to resume from
+    report_to: str = "none"  # also told what a run says: "wandb", "trackio" or "tensorboard"
     save_minutes: float = 2.0  # between two saves of a run that is going on
     midtrain: Midtrain = Midtrain()
     distill: Distill = Distill()

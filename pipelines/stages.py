@@ -135,7 +135,7 @@ class Stages:
         signal, objective = signal_of(chosen, teacher), objective_of(chosen)
         return Lesson(
             self.project, run, student, states, signal, objective, plan, start, role, self.cycle, self.say,
-            self.settings.save_minutes, watch,
+            self.settings, watch,
         )  # fmt: skip
 
     def _to_train(self, start: Checkpoint) -> Student:

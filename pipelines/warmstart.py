@@ -1,6 +1,6 @@
 """The move that costs nothing: some of the way back in weights, before the first step of a distillation.
 
-Where the bounds hold on the probe set already, as it is or after this move, there is nothing to distil: distilling a
+Where nothing at all is lost on the probe set, as it is or after this move, there is nothing to distil: distilling a
 healthy model only costs it knowledge.
 """
 
@@ -20,8 +20,8 @@ def warm_start(lesson: "Lesson", settings: Settings, back: str) -> str:
     """Leaves the student where distillation begins; says why none is needed, where that is so."""
     wanted, watch = settings.distill, lesson.watch
     first = _look(lesson, 0.0)
-    if first is not None and first.holds:
-        return "the bounds hold already, so there is nothing to bring back"
+    if first is not None and _nothing_lost(first):
+        return "nothing is lost on the probe set, so there is nothing to bring back"
     if wanted.warm_start == "off":
         return ""
     line = Line(lesson.student, back)
@@ -43,7 +43,12 @@ def warm_start(lesson: "Lesson", settings: Settings, back: str) -> str:
         seen = _look(lesson, chosen)
     watch.notes.warm = {**(watch.notes.warm or {}), "share": chosen}
     lesson.say(f"warm start: {chosen:g} of the way back in weights")
-    return "the first move in weights was enough" if chosen and seen is not None and seen.holds else ""
+    return "the first move in weights was enough" if chosen and seen is not None and _nothing_lost(seen) else ""
+
+
+def _nothing_lost(probe: Probe) -> bool:
+    """One look decides here, so it must be better than one of several on the way."""
+    return probe.holds and probe.lost <= 0
 
 
 def _look(lesson: "Lesson", share: float) -> Probe | None:

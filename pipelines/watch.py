@@ -15,10 +15,11 @@ WINDOW = 5  # steps whose mean is compared with the first ones'
 
 @dataclass(frozen=True)
 class Probe:
-    """A look at the probe set: scores, and whether the gate's bounds hold on it."""
+    """A look at the probe set: scores, how much behaviour is lost against the clean model, and whether that will do."""
 
     behaviour: float
     knowledge: float | None
+    lost: float
     holds: bool
 
 
@@ -84,7 +85,7 @@ class Watch:
         )
         self.notes.holds_in_a_row = self.notes.holds_in_a_row + 1 if probe.holds else 0
         enough = self.notes.holds_in_a_row >= HOLDS_IN_A_ROW
-        return probe, f"the bounds held {HOLDS_IN_A_ROW} times in a row on the probe set" if enough else ""
+        return probe, f"the probe set was satisfied {HOLDS_IN_A_ROW} times in a row" if enough else ""
 
     def _astray(self) -> str:
         """Signs that training runs away from the teacher, each against how it began."""

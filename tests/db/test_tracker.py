@@ -298,17 +298,26 @@ def _tell(url: str, steps: int) -> None:
             tracker.finish_run(run, "done")
 
 
-def test_two_processes_writing_at_once_lose_nothing(url: str) -> None:
-    processes = [get_context("spawn").Process(target=_tell, args=(url, 50)) for _ in range(2)]
+def _tell_at_once(url: str, tellers: int, steps: int) -> None:
+    processes = [get_context("spawn").Process(target=_tell, args=(url, steps)) for _ in range(tellers)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
+    assert [process.exitcode for process in processes] == [0] * tellers
     engine = open_database(url)
     reader = Reader(engine)
     (project,) = reader.projects()
-    assert [cycle.number for cycle in reader.cycles(project.id)] == list(range(1, 11))
-    assert [len(reader.points(run.id)) for run in reader.runs(project.id)] == [100] * 10
-    assert len(reader.events(project.id, limit=10_000)) == 500
+    assert [cycle.number for cycle in reader.cycles(project.id)] == list(range(1, 5 * tellers + 1))
+    assert [len(reader.points(run.id)) for run in reader.runs(project.id)] == [2 * steps] * 5 * tellers
+    assert len(reader.events(project.id, limit=100_000)) == 5 * tellers * steps
     engine.dispose()
+
+
+def test_two_processes_writing_at_once_lose_nothing(url: str) -> None:
+    _tell_at_once(url, 2, 50)
+
+
+@pytest.mark.slow
+def test_eight_processes_of_a_thousand_records_each_lose_none(url: str) -> None:
+    _tell_at_once(url, 8, 200)

@@ -76,10 +76,12 @@ def test_eval_prints_numbers_with_their_uncertainty(lived: dict[str, Any]) -> No
     metric = next(e for e in ran.found["evaluations"] if e["task"] == "ifeval")["metrics"]["prompt_level_strict_acc"]
     assert metric["n"] == 150
     assert metric["ci95"][0] <= metric["value"] <= metric["ci95"][1]
-    again = lived["distill"].found["damaged"]["behaviour"]
-    assert metric["value"] == pytest.approx(again)  # measured twice, found twice
-    recovered = headline(lived["recovered"], "ifeval", "prompt_level_strict_acc")
-    assert recovered == pytest.approx(lived["distill"].found["recovered"]["behaviour"])
+
+
+def test_what_is_on_record_is_not_measured_again(lived: dict[str, Any]) -> None:
+    again = recover(lived["folder"], "eval", "cycle:1", "--limit", 150, "--suite", "behaviour")
+    assert "was measured before" in again.words
+    assert again.found["evaluations"] == lived["recovered"].found["evaluations"]
 
 
 def test_status_knows_the_cycle_and_the_current_model(lived: dict[str, Any]) -> None:
@@ -112,6 +114,13 @@ def test_looking_does_not_begin_a_project(tmp_path: Path) -> None:
         (["distill", "--student", "base", "--recipe", "grpo"], 1, "distillation has no recipe 'grpo'"),
         (["midtrain", "--docs", "."], 1, "no readable document"),
         (["dashboard"], 1, "there is no project here yet"),
+        (["resume"], 1, "there is no project here yet"),
+        (["runs"], 1, "there is no project here yet"),
+        (["rollback"], 1, "there is no project here yet"),
+        (["cycle", "--docs", ".", "--set", "distill.stepz=3"], 1, "there is no setting distill.'stepz'"),
+        (["cycle", "--docs", ".", "--set", "nonsense"], 1, "a setting is written name=value"),
+        (["distill", "--student", "base", "--warm-start", "half"], 1, "off, auto or a share"),
+        (["distill", "--student", "base", "--engine", "steam"], 2, "is not one of"),
         (["frobnicate"], 2, "No such command"),
     ],
 )

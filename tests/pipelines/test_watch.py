@@ -27,7 +27,7 @@ def run(watch: Watch, records: list[StepRecord]) -> tuple[int, str]:
 
 def test_it_stops_once_the_bounds_held_twice_in_a_row_and_not_before() -> None:
     seen = iter([True, False, True, True, True])
-    watch = Watch(LIMITS, lambda best: Probe(0.9, None, next(seen)))
+    watch = Watch(LIMITS, lambda best: Probe(0.9, None, 0.0, next(seen)))
     step, reason = run(watch, [record(i) for i in range(20)])
     assert step == 7  # probes after steps 2, 4, 6 and 8
     assert str(HOLDS_IN_A_ROW) in reason
@@ -38,7 +38,7 @@ def test_the_best_knowledge_seen_is_what_later_probes_are_judged_by() -> None:
 
     def look(best: float | None) -> Probe:
         given.append(best)
-        return Probe(0.9, next(known), False)
+        return Probe(0.9, next(known), 0.0, False)
 
     run(Watch(LIMITS, look), [record(i) for i in range(8)])  # the last step is not probed: it is measured
     assert given == [None, 0.5, 0.9]
