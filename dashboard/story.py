@@ -83,12 +83,15 @@ def forgotten(clean: Mapping[str, bool | None], now: Mapping[str, bool | None]) 
 
 def _gate(cycle: Cycle) -> dict[Axis, float]:
     """The verdict says how far from the clean model the behaviour may be, and what the knowledge must be at least."""
-    limits = {axis: (cycle.verdict or {}).get(axis) for axis in NAMES}
-    found = {axis: said["limit"] for axis, said in limits.items() if isinstance(said, dict) and "limit" in said}
     clean = _level(cycle.clean.scores.get("behaviour"))
-    if "behaviour" in found:
-        found["behaviour"] = found["behaviour"] + clean.value if clean else None
-    return {axis: value for axis, value in found.items() if isinstance(value, float | int)}
+    zero: dict[Axis, float | None] = {"behaviour": clean.value if clean else None, "knowledge": 0.0}
+    said = {axis: (cycle.verdict or {}).get(axis) for axis in NAMES}
+    limits = {axis: bound.get("limit") for axis, bound in said.items() if isinstance(bound, dict)}
+    return {
+        axis: start + limit
+        for axis, limit in limits.items()
+        if isinstance(limit, int | float) and (start := zero[axis]) is not None
+    }
 
 
 def _named(cycle: Cycle) -> list[tuple[str, Stage]]:

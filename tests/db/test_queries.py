@@ -126,8 +126,8 @@ def test_points_come_after_a_cursor(reader: Reader, seeded: Seeded) -> None:
     assert reader.points(run, after=4) == []
 
 
-def test_what_a_run_takes_comes_after_a_moment(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
-    run = seeded.distill_runs[0]
+def test_what_a_run_takes_comes_after_a_moment(reader: Reader, tracker: Tracker, project: int) -> None:
+    run = tracker.start_run(project, "distill")
     for percent in (50.0, 90.0):
         tracker.resources(run, {"cpu_percent": percent, "gpu_bytes": None})
     tracker.flush()
@@ -144,6 +144,27 @@ def test_a_run_that_fell_silent_is_stale(reader: Reader, tracker: Tracker, proje
     assert reader.stale_runs(project + 1, after=timedelta(0)) == []
 
 
+def test_rollouts_are_found_by_their_step(reader: Reader, tracker: Tracker, project: int) -> None:
+    silent, told = tracker.start_run(project, "distill"), tracker.start_run(project, "distill")
+    for step in (0, 10, 20):
+        tracker.rollouts(told, step, [{"prompt": "a", "text": f"{step}.{n}"} for n in range(2)])
+    tracker.step(told, 21, {"loss": 1.0})
+    tracker.flush()
+    assert reader.rollout_steps(told) == [0, 10, 20]
+    assert [one.text for one in reader.rollouts(told, after=5, until=10)] == ["10.0", "10.1"]
+    assert (reader.last_rollout(told), reader.last_step(told)) == (20, 21)
+    assert reader.last_rollout(silent) is reader.last_step(silent) is None
+    assert [run.id for run in reader.runs_with_rollouts(project)] == [told]
+
+
+def test_what_passed_is_known_without_the_texts(reader: Reader, seeded: Seeded) -> None:
+    evaluation = next(one for one in reader.evaluations(seeded.base) if one.task == "ifeval")
+    passes = reader.passes(evaluation.id)
+    assert passes == {item.key: item.passed for item in reader.items(evaluation.id)}
+    assert sum(map(bool, passes.values())) == 36
+    assert next(iter(evaluation.scores)) == "prompt_level_strict_acc"
+
+
 def test_notes_are_found_where_they_belong(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
     cycle, checkpoint = seeded.cycles[1], seeded.recovered[0]
     tracker.note(seeded.project, "Too **much** of it", "ada", cycle=cycle)
@@ -157,9 +178,8 @@ def test_notes_are_found_where_they_belong(reader: Reader, tracker: Tracker, see
     assert reader.notes(seeded.project, cycle=seeded.cycles[0]) == reader.notes(seeded.project + 1) == []
 
 
-def test_documents_come_in_their_order(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
-    (corpus,) = {cycle.corpus_id for cycle in reader.cycles(seeded.project) if cycle.number == 1}
-    assert corpus is not None
+def test_documents_come_in_their_order(reader: Reader, tracker: Tracker) -> None:
+    corpus = tracker.corpus("docs", "aaa", files=12, tokens=100)
     told = [{"name": f"{n}.md", "hash": "ab" * 32, "bytes": 10 + n} for n in range(12)]
     tracker.documents(corpus, told)
     tracker.documents(corpus, told[::-1])  # the same content once more

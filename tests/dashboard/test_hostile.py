@@ -1,0 +1,100 @@
+"""Nothing that was written by others runs, poses as something else, or fetches anything; on any page."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from playwright.sync_api import expect
+
+from dashboard import compare, cycle, cycles, lineage, live, tokens
+from dashboard.app import PAGES
+from dashboard.frame import markdown
+from dashboard.report import report
+from tests.browser import Visit
+from tests.dashboard.hostile import HARM, LONG, NOTE, hostile
+from tests.dashboard.looking import refreshed, words
+
+FORBIDDEN = {"script", "img", "iframe", "textarea", "object", "embed", "style", "base", "link", "meta", "image", "use"}
+
+
+class Elements(HTMLParser):
+    """What a browser would make of it."""
+
+    def __init__(self, markup: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str]] = []
+        self.feed(markup)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+
+def inert(markup: str) -> None:
+    found = Elements(markup)
+    assert not FORBIDDEN & found.tags
+    assert not [name for name, _ in found.attributes if name.startswith("on") or name in ("srcdoc", "formaction")]
+    ways = [value for name, value in found.attributes if name in ("href", "src", "action")]
+    assert not [way for way in ways if re.match(r"\s*(javascript|data|vbscript):", way, re.IGNORECASE)]
+    assert not set("${\u202e\u2066\x00\x07\x1b") & set(markup)
+    assert len(markup) < 400_000, "a text of a megabyte is cut"
+
+
+@pytest.fixture
+def bad(told):
+    tracker, reader = told
+    hostile(tracker)
+    return reader
+
+
+@pytest.mark.parametrize(
+    ("page", "search"),
+    [
+        (cycles, ""),
+        (cycles, f"?documents={LONG[:3000]}"),
+        (cycle, ""),
+        (compare, "?a=1&b=5"),
+        (compare, f"?a=1&b=5&text={HARM}&kind=<script>"),
+        (lineage, "?checkpoint=5"),
+        (tokens, ""),
+        (live, ""),
+    ],
+)
+def test_no_page_hands_on_what_could_run(bad, page, search):
+    inert(words(page, bad, search))
+
+
+def test_the_overview_hands_on_nothing_that_could_run(bad):
+    inert("".join(part for part in refreshed(bad)[1:] if isinstance(part, str)))
+
+
+def test_a_note_is_markdown_and_no_more(bad):
+    inert(markdown(NOTE + LONG))
+    assert markdown("**so** [it](https://example.org) is") == (
+        '<p><strong>so</strong> <a href="https://example.org">it</a> is</p>\n'
+    )
+
+
+def test_a_report_of_it_is_inert_too(bad):
+    written = report(bad, bad.projects()[-1], 2)
+    assert "default-src 'none'" in written
+    shown = written[written.index("<body>") :]
+    own = re.sub(r"<script.*?</script>", "", shown, flags=re.DOTALL)  # plotly's, with our numbers in it
+    assert HARM in own
+    assert not FORBIDDEN & Elements(own).tags
+
+
+@pytest.mark.browser
+def test_it_does_nothing_in_a_browser(bad, serving, visit):
+    url = serving(bad)
+    seen: Visit = visit(f"{url}/?__theme=light")
+    for title, path, _ in PAGES:
+        seen.page.goto(f"{url}/{path}?checkpoint=5&a=1&b=5")
+        expect(seen.page.get_by_role("navigation", name="Pages")).to_be_visible()
+        expect(seen.page.get_by_role("link", name=title, exact=True).first).to_have_attribute("aria-current", "page")
+        seen.page.wait_for_timeout(500)
+        for link in seen.page.get_by_role("link", name="click").all():
+            assert not (link.get_attribute("href") or "").startswith("javascript")
+        assert seen.page.evaluate("window.hacked") is None, title
+    assert seen.hosts == {url.removeprefix("http://")}
