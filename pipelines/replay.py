@@ -1,0 +1,53 @@
+"""Manners kept while documents are read: the clean base's own answers to its own prompts, mixed into mid-training.
+
+Prevention beside cure: what is rehearsed while the documents are learned need not be brought back afterwards.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence as Seq
+from pathlib import Path
+
+from pipelines.prompts import as_prompts
+from recovery.batch import Sequence
+from recovery.chat import Chat
+from recovery.engines import Engine, Sampling
+from recovery.errors import RecoverError
+from recovery.states import Written
+
+
+def answered(
+    engine: Engine, chat: Chat, prompts: Seq[str], folder: Path, model: str, *, max_new_tokens: int, seed: int = 0
+) -> list[Sequence]:
+    """The base's sampled answers that ended by themselves, as rows of which the answer alone is taught.
+
+    They are kept in `folder` by what was asked, and of whom (`model`, its weights' hash), and not written twice."""
+    asked = as_prompts(prompts, chat)
+    key = hashlib.sha256(json.dumps([model, max_new_tokens, seed, *prompts]).encode()).hexdigest()[:16]
+    file = folder / f"answers-{key}.json"
+    if not file.is_file():
+        written = engine.generate([prompt.tokens for prompt in asked], Sampling(max_new_tokens, seed=seed))
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = file.with_suffix(".partial")
+        aside.write_text(json.dumps([g.tokens if g.finished else [] for g in written]), encoding="utf-8")
+        aside.replace(file)
+    rows = [
+        Sequence(p.tokens + reply, [False] * len(p.tokens) + [True] * len(reply), prompt=p.text)
+        for p, reply in zip(asked, json.loads(file.read_text(encoding="utf-8")), strict=True)
+        if reply
+    ]
+    if not rows:
+        raise RecoverError(
+            f"none of the base's answers ended within {max_new_tokens} tokens, so there is nothing to replay; "
+            "allow longer answers, or mid-train without replay"
+        )
+    return rows
+
+
+def replayed(answers: Seq[Sequence], share: float, tokens: int, *, seed: int = 0) -> Written:
+    """So many answers a step that, beside `tokens` of documents, `share` of all that is taught is replay."""
+    if not 0 < share < 1:
+        raise RecoverError(f"the share of replay should be more than 0 and less than 1, not {share}")
+    taught = sum(answer.target_count for answer in answers) / len(answers)
+    rows = max(1, round(share / (1 - share) * tokens / taught))
+    return Written(answers, rows=rows, seed=seed)
