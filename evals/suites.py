@@ -9,7 +9,7 @@ from evals.behaviour import Prompt, measure_ifeval, prompt_of, read_prompts
 from evals.checks import measure_checks, read_tasks
 from evals.knowledge import Question, ask, read_questions
 from evals.parts import Part, chosen, named_part
-from evals.passages import bits_per_byte, read_passages, recall
+from evals.passages import bits_per_byte, clozes_of, read_passages, recall
 from evals.resources import public_ifeval
 from evals.results import HEADLINES, Result, key_of
 from evals.subject import Subject
@@ -84,7 +84,8 @@ class _Look:
 
     def passages(self, passages: list[str], *, data: str) -> list[Result]:
         mine = chosen(passages, key_of, self.part, self.limit)
-        return [measured(self.subject, mine, data=data) for measured in (bits_per_byte, recall)]
+        with_clozes = any(clozes_of(passage) for passage in mine)
+        return [measured(self.subject, mine, data=data) for measured in (recall, bits_per_byte)[not with_clozes :]]
 
     def by_name(self, suite: str, task: str) -> list[Result]:
         if task == "lab" and suite in lab.SUITES:

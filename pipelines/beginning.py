@@ -11,7 +11,7 @@ from typing import Any
 from db.views import Checkpoint
 from evals.behaviour import read_prompts as read_ifeval
 from evals.knowledge import read_questions
-from pipelines.corpora import keep
+from pipelines.corpora import Kept, keep, sample
 from pipelines.documents import read_corpus
 from pipelines.errands import Errand
 from pipelines.fitting import check_it_fits
@@ -116,6 +116,9 @@ def begin(project: Project, wishes: Wishes, say: Say) -> Errand:
         check_same_language(load_chat(student.path if student else project.base), load_chat(teacher.path))
     start = project.current if wishes.docs else student
     measures = _measures(project, wishes, start, student)
+    kept = _read(project, wishes.docs, say) if wishes.docs is not None else None
+    if kept is not None and measures.questions is None:
+        measures = replace(measures, passages=sample(project.home, kept))
     errand = Errand(
         wishes.command,
         settings.as_dict(),
@@ -127,12 +130,15 @@ def begin(project: Project, wishes: Wishes, say: Say) -> Errand:
         measures=measures.to_json(),
         ask=wishes.ask,
     )
-    if wishes.docs is not None:
-        corpus = read_corpus(wishes.docs)
-        _report_skipped(corpus.skipped, say)
-        kept = keep(project.home, corpus)
-        errand = replace(errand, corpus=kept.hash, documents=str(corpus.path.resolve()), files=corpus.files)
+    if kept is not None:
+        errand = replace(errand, corpus=kept.hash, documents=str(kept.path), files=kept.files)
     return errand.write(project.home)
+
+
+def _read(project: Project, docs: Path, say: Say) -> Kept:
+    corpus = read_corpus(docs)
+    _report_skipped(corpus.skipped, say)
+    return replace(keep(project.home, corpus), path=corpus.path.resolve())
 
 
 def announced_settings(project: Project, wishes: Wishes, say: Say) -> Settings:
@@ -162,15 +168,15 @@ def _student(project: Project, wishes: Wishes) -> Checkpoint:
 
 
 def _measures(project: Project, wishes: Wishes, start: Checkpoint | None, student: Checkpoint | None) -> Measures:
-    """Where no questions are given now, those that were given with the documents; and those of earlier cycles."""
-    questions = _kept_questions(project, wishes.questions)
+    """Where no questions are given now, what was given with the documents; and the questions of earlier cycles."""
+    questions, passages = _kept_questions(project, wishes.questions), None
     if questions is None and student is not None and student.run_id:
         run = project.reader.run(student.run_id)
-        given = run.settings.get("questions") if run else None
-        questions = Path(given) if given else None
+        said = run.settings if run else {}
+        questions, passages = (Path(said[name]) if said.get(name) else None for name in ("questions", "passages"))
     before = taught(project, start) if start else []
     earlier = tuple((t.cycle, t.questions) for t in before if t.questions is not None)
-    return Measures("all", questions, wishes.ifeval_data, wishes.limit, earlier=earlier)
+    return Measures("all", questions, wishes.ifeval_data, passages, wishes.limit, earlier=earlier)
 
 
 def _kept_questions(project: Project, file: Path | None) -> Path | None:

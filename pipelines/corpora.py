@@ -59,6 +59,19 @@ def keep(home: Path, corpus: Corpus) -> Kept:
     return Kept(corpus.path, corpus.hash, corpus.files, file)
 
 
+def sample(home: Path, corpus: Kept, count: int = 200) -> Path:
+    """Some of the documents, from all over: where nobody brings questions, what is known of these is measured."""
+    file = _file(home, corpus.hash).with_suffix(".sample.jsonl")
+    if not file.is_file():
+        total = sum(1 for _ in corpus.texts)
+        wanted = {i * total // count for i in range(count)} if total > count else set(range(total))
+        rows = [json.dumps({"text": t}, ensure_ascii=False) for i, t in enumerate(corpus.texts) if i in wanted]
+        aside = file.with_suffix(".partial")
+        aside.write_text("\n".join(rows) + "\n", encoding="utf-8")
+        aside.replace(file)
+    return file
+
+
 def kept(home: Path, hash: str, path: Path, files: int) -> Kept | None:
     file = _file(home, hash)
     return Kept(path, hash, files, file) if file.is_file() else None

@@ -18,7 +18,7 @@ from pipelines.errands import Errand
 from pipelines.gate import Verdict, judge
 from pipelines.history import Taught, taught
 from pipelines.learning import Say, Trained
-from pipelines.measuring import Measures, measure_checkpoint, of_earlier
+from pipelines.measuring import Measures, knowledge_of, measure_checkpoint, of_earlier
 from pipelines.probing import probing
 from pipelines.project import Project
 from pipelines.prompts import read_prompts
@@ -86,7 +86,8 @@ class Cycle:
         corpus = self._corpus()
         self._open(corpus)
         earlier = self._earlier_corpora() if self.settings.midtrain.rehearse else []
-        told = {"questions": self.errand.measures["questions"], "corpus": corpus.hash}
+        given = {name: self.errand.measures[name] for name in ("questions", "passages")}
+        told = given | {"corpus": corpus.hash}
         return self._stages.midtrain(corpus, self._checkpoint(self.errand.start), earlier, told)
 
     def run(self, ask: Ask | None = None) -> Outcome:
@@ -165,7 +166,7 @@ class Cycle:
         reference, behaviour = main_result(clean, "behaviour"), main_result(after, "behaviour")
         assert reference is not None
         assert behaviour is not None
-        knowledge = [main_result(results, "knowledge") for results in (before, after)]
+        knowledge = [knowledge_of(results) for results in (before, after)]
         best = max((k.headline.value for k in knowledge if k is not None), default=None)
         now, then = of_earlier(after), {t.cycle: t for t in self._taught()}
         earlier = {n: (now[n], then[n].known) for n in now if n in then}

@@ -23,6 +23,7 @@ from pipelines.stages import frozen
 from recovery.errors import RecoverError
 from recovery.students import describe
 
+FILES = ("questions", "ifeval_data", "passages")
 EARLIER = "earlier"  # the suite of questions on the documents of earlier cycles
 
 
@@ -33,13 +34,14 @@ class Measures:
     suite: str = "all"
     questions: Path | None = None
     ifeval_data: Path | None = None
+    passages: Path | None = None  # of the documents: what of them is known, where nobody brings questions
     limit: int | None = None
     part: str = "all"  # of the items: "probe" while distilling, "final" for the verdict
     earlier: tuple[tuple[int, Path], ...] = ()  # (cycle, its questions)
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> "Measures":
-        paths = {name: Path(said[name]) for name in ("questions", "ifeval_data") if said.get(name)}
+        paths = {name: Path(said[name]) for name in FILES if said.get(name)}
         earlier = tuple((int(cycle), Path(file)) for cycle, file in said.get("earlier", ()))
         return cls(said["suite"], limit=said["limit"], part=said["part"], earlier=earlier, **paths)
 
@@ -50,7 +52,7 @@ class Measures:
 
     @property
     def _files(self) -> dict[str, Path | None]:
-        return {"questions": self.questions, "ifeval_data": self.ifeval_data}
+        return {name: getattr(self, name) for name in FILES}
 
     def suites(self, named: Mapping[str, str]) -> list[str]:
         """Those there is something to measure by."""
@@ -58,15 +60,16 @@ class Measures:
             return [self.suite]
         there = {
             "behaviour": True,
-            "knowledge": self.questions or named.get("knowledge"),
+            "knowledge": self.questions or self.passages or named.get("knowledge"),
             "retention": named.get("retention"),
         }
         return [suite for suite in SUITES if there[suite]]
 
     def key(self, weights: str, suite: str, named: Mapping[str, str]) -> str:
         """What a measurement is decided by: two with the same key would find the same."""
-        file = {"behaviour": self.ifeval_data, "knowledge": self.questions}.get(suite)
-        said = [version("recover"), weights, suite, self.limit, self.part, _content(file), named.get(suite)]
+        files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}.get(suite, [])
+        content = [_content(file) for file in files]
+        said = [version("recover"), weights, suite, self.limit, self.part, content, named.get(suite)]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
@@ -112,6 +115,12 @@ def summary(results: Iterable[Result]) -> list[str]:
     return [f"{suite} {main.headline.value:.3f} (n = {main.headline.n})" for suite, main in mains.items() if main]
 
 
+def knowledge_of(results: Iterable[Result]) -> Result | None:
+    """What the gate judges knowledge by: shares of things known, never bits."""
+    main = main_result(results, "knowledge")
+    return main if main is not None and "bits_per_byte" not in main.metrics else None
+
+
 def of_earlier(results: Iterable[Result]) -> dict[int, Result]:
     """By cycle: how much is known of what earlier cycles taught."""
     return {int(r.task.removeprefix("cycle:")): r for r in results if r.suite == EARLIER}
@@ -129,6 +138,7 @@ def _measure(
         limit=measures.limit,
         ifeval_data=measures.ifeval_data,
         questions=measures.questions,
+        passages=measures.passages,
         suites=named,
         part=measures.part,
     )

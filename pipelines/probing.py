@@ -11,7 +11,7 @@ from evals.results import Result, main_result
 from evals.subject import Subject
 from evals.suites import measure
 from pipelines.gate import judge
-from pipelines.measuring import Measures
+from pipelines.measuring import Measures, knowledge_of
 from pipelines.settings import Gate
 from pipelines.watch import Look, Probe
 from recovery.engines import Engine
@@ -30,9 +30,9 @@ class Prober:
             engine.sync(student)
             subject = Subject(engine, student.chat)
             found = self._measure(subject, "behaviour")
-            if self.measures.questions is not None:
+            if self.measures.questions or self.measures.passages:
                 found += self._measure(subject, "knowledge")
-            behaviour, knowledge = main_result(found, "behaviour"), main_result(found, "knowledge")
+            behaviour, knowledge = main_result(found, "behaviour"), knowledge_of(found)
             clean = main_result(self.clean, "behaviour")
             assert behaviour is not None
             assert clean is not None
@@ -48,9 +48,15 @@ class Prober:
     def _measure(self, subject: Subject, suite: str) -> list[Result]:
         m = self.measures
         return measure(
-            subject, suite, limit=m.limit, ifeval_data=m.ifeval_data, questions=m.questions, suites=self.suites,
+            subject,
+            suite,
+            limit=m.limit,
+            ifeval_data=m.ifeval_data,
+            questions=m.questions,
+            passages=None if m.questions else m.passages,
+            suites=self.suites,
             part=m.part,
-        )  # fmt: skip
+        )
 
 
 def probing(

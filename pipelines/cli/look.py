@@ -66,7 +66,7 @@ def compare(project: Path | None, one: str, other: str, **wanted: Any) -> Answer
 def _results(opened: Any, ref: str, wanted: dict[str, Any]) -> Any:
     from pipelines.measuring import Measures, measure_checkpoint
 
-    measures = Measures(wanted["suite"], wanted["questions"], wanted["ifeval_data"], wanted["limit"])
+    measures = Measures(**{name: wanted[name] for name in ("suite", "questions", "ifeval_data", "limit")})
     engine = wanted["engine"] or "transformers"
     return measure_checkpoint(
         opened, opened.resolve(ref), measures, None, say, ref, engine=engine, again=wanted["again"]

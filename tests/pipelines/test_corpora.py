@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.corpora import keep, kept, must_be_kept
+from evals.passages import read_passages
+from pipelines.corpora import keep, kept, must_be_kept, sample
 from pipelines.documents import read_corpus
 from recovery.errors import RecoverError
 
@@ -21,3 +22,14 @@ def test_what_was_read_stays_whatever_becomes_of_the_folder(tmp_path: Path) -> N
     assert kept(tmp_path / "home", "0" * 64, corpus.path, 1) is None
     with pytest.raises(RecoverError, match="give them again with --docs"):
         must_be_kept(tmp_path / "home", "0" * 64, corpus.path, 1)
+
+
+def test_a_sample_takes_from_all_over_and_is_made_once(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for i in range(30):
+        (tmp_path / "docs" / f"{i:02}.txt").write_text(f"The {'very ' * i} long story of number {i}.")
+    corpus = keep(tmp_path / "home", read_corpus(tmp_path / "docs"))
+    few = read_passages(sample(tmp_path / "home", corpus, count=10))
+    texts = list(corpus.texts)
+    assert [texts.index(text) for text in few] == list(range(0, 30, 3))
+    assert read_passages(sample(tmp_path / "home", corpus, count=10)) == few

@@ -1,0 +1,96 @@
+"""Which share of the way back is taken, and when that is all there is to do."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+
+from pipelines.settings import Distill, Settings
+from pipelines.warmstart import warm_start
+from pipelines.watch import Probe, Watch
+from recovery.lab import BASE
+from recovery.students import Student, load_student
+
+AUTO = Settings(lora_rank=0, distill=Distill(warm_start="auto"))
+
+
+@dataclass
+class Lesson:
+    """As much of one as the first move needs."""
+
+    student: Student
+    watch: Watch
+    said: list[str] = field(default_factory=list)
+
+    def say(self, words: str) -> None:
+        self.said.append(words)
+
+
+@pytest.fixture
+def away() -> Student:
+    """The built-in model, every weight moved by one."""
+    student = load_student(str(BASE))
+    with torch.no_grad():
+        for parameter in student.trainable():
+            parameter.add_(1.0)
+    return student
+
+
+def lesson(student: Student, *looks: tuple[float, float | None]) -> Any:
+    """Looks as (behaviour, knowledge), of a clean model that scores 0.9 and a gate that keeps 0.95 of 0.8."""
+    seen = iter(looks)
+
+    def look(best: float | None) -> Probe:
+        behaviour, knowledge = next(seen)
+        kept = knowledge is None or knowledge >= 0.95 * 0.8
+        return Probe(behaviour, knowledge, 0.9 - behaviour, kept and behaviour >= 0.9 - 0.015)
+
+    return Lesson(student, Watch(Distill(), look))
+
+
+def moved(student: Student) -> float:
+    """How far it still is from the clean model, as a share of the way."""
+    clean = load_student(str(BASE))
+    return float((student.trainable()[0] - clean.trainable()[0]).detach().mean())
+
+
+def test_where_nothing_was_lost_there_is_nothing_to_do(away: Student) -> None:
+    assert "nothing is lost" in warm_start(lesson(away, (0.9, 0.8)), AUTO, str(BASE))
+    assert moved(away) == pytest.approx(1.0)
+
+
+def test_auto_takes_behaviour_as_long_as_knowledge_is_kept(away: Student) -> None:
+    taught = lesson(away, (0.5, 0.8), (0.7, 0.79), (0.8, 0.60), (0.9, 0.10))
+    assert warm_start(taught, AUTO, str(BASE)) == ""
+    assert taught.watch.notes.warm["share"] == 0.3
+    assert set(taught.watch.notes.warm["tried"]) == {"0.0", "0.3", "0.5", "0.7"}
+    assert moved(away) == pytest.approx(0.7, abs=1e-4)
+
+
+def test_a_first_move_that_is_enough_is_the_last(away: Student) -> None:
+    taught = lesson(away, (0.5, 0.8), (0.7, 0.8), (0.91, 0.8), (0.9, 0.1))
+    assert "enough" in warm_start(taught, AUTO, str(BASE))
+    assert moved(away) == pytest.approx(0.5, abs=1e-4)
+
+
+def test_a_share_is_taken_as_it_was_said_and_off_moves_nothing(away: Student) -> None:
+    off = replace(AUTO, distill=Distill(warm_start="off"))
+    assert warm_start(lesson(away, (0.5, 0.8)), off, str(BASE)) == ""
+    assert moved(away) == pytest.approx(1.0)
+    given = replace(AUTO, distill=Distill(warm_start="0.25"))
+    assert warm_start(lesson(away, (0.5, 0.8), (0.6, 0.8)), given, str(BASE)) == ""
+    assert moved(away) == pytest.approx(0.75, abs=1e-4)
+
+
+def test_without_knowledge_to_weigh_auto_still_stops_at_what_behaviour_needs(away: Student) -> None:
+    taught = lesson(away, (0.5, None), (0.9, None), (0.9, None), (0.9, None))
+    assert "enough" in warm_start(taught, AUTO, str(BASE))
+    assert moved(away) == pytest.approx(0.7, abs=1e-4)  # the least share of those that do as well
+
+
+def test_with_nothing_to_look_at_auto_leaves_the_model_as_it_is(away: Student) -> None:
+    blind = Lesson(away, Watch(Distill()))
+    assert warm_start(blind, AUTO, str(BASE)) == ""  # type: ignore[arg-type]
+    assert moved(away) == pytest.approx(1.0)
+    assert "starting as it is" in blind.said[-1]
