@@ -26,6 +26,7 @@ class Midtrain:
     epochs: float = 3.0
     window: int = 2048
     rows: int = 16
+    replay: float = 0.0  # share of what is taught that is the clean base's own answers to its own prompts
     rehearse: float = 0.0  # share of what is read that comes from earlier cycles' documents
     max_steps: int | None = None
 
@@ -141,6 +142,7 @@ def _check(settings: Settings) -> None:
     if settings.engine not in ENGINES:
         raise RecoverError(f"there is no engine {settings.engine!r}; choose one of {', '.join(ENGINES)}")
     for name, share in (
+        ("midtrain.replay", settings.midtrain.replay),
         ("midtrain.rehearse", settings.midtrain.rehearse),
         ("distill.warm_start", warm_share(settings)),
     ):

@@ -18,6 +18,7 @@ from pipelines.errands import Errand
 from pipelines.learning import Lesson, Say, Trained
 from pipelines.project import Project, weights_hash
 from pipelines.prompts import as_prompts, write_prompts
+from pipelines.replay import answered, replayed
 from pipelines.runs import recorded_run
 from pipelines.settings import Settings
 from pipelines.warmstart import warm_start
@@ -57,6 +58,8 @@ class Stages:
         again = round(wanted.rehearse * wanted.rows) if earlier else 0
         new = self._documents(student, [corpus], wanted.rows - again)
         parts: list[States] = [new, self._documents(student, earlier, again)] if again else [new]
+        if wanted.replay:
+            parts.append(self._replay())
         steps = max(1, math.ceil(wanted.epochs * len(new.windows) / new.rows))
         steps = min(steps, wanted.max_steps or steps)
         plan = Plan(steps, wanted.learning_rate, warmup=min(10, steps // 10), decay="linear", bf16=self.settings.bf16)
@@ -64,6 +67,7 @@ class Stages:
         self.say(
             f"mid-training on {corpus.files} documents, {new.tokens:,} tokens: {steps} steps from {start.reference}"
             + (f", {again} of {wanted.rows} rows from {len(earlier)} earlier corpora" if again else "")
+            + (f", {wanted.replay:.0%} replay" if wanted.replay else "")
         )
         with self._run("midtrain", "midtrained", steps, told) as run:
             return self._lesson(run, student, Mixture(*parts), chosen, None, plan, start, "midtrained", Watch()).learn()
@@ -101,8 +105,7 @@ class Stages:
     def own_prompts(self, count: int) -> list[str]:
         """Prompts in the clean base's own words, kept for the next time."""
         base, seed = self.project.base, self.errand.seed
-        weights = weights_hash(Path(base)) if Path(base).is_dir() else base
-        key = hashlib.sha256(f"{weights}/{count}/{seed}".encode()).hexdigest()[:16]
+        key = hashlib.sha256(f"{self._base_weights()}/{count}/{seed}".encode()).hexdigest()[:16]
         kept = self.project.home / "cache" / f"prompts-{key}.json"
         if kept.is_file():
             return list(json.loads(kept.read_text(encoding="utf-8")))
@@ -137,6 +140,22 @@ class Stages:
             self.project, run, student, states, signal, objective, plan, start, role, self.cycle, self.say,
             self.settings, watch,
         )  # fmt: skip
+
+    def _replay(self) -> Written:
+        """The clean base's own answers to its own prompts, so many beside the documents as the share says."""
+        wanted, base = self.settings.midtrain, self.project.base
+        prompts = self.own_prompts(self.settings.distill.prompts)
+        clean = frozen(base)
+        with engine_for(clean, self.settings.engine) as engine:
+            rows = answered(
+                engine, clean.chat, prompts, self.project.home / "cache", self._base_weights(),
+                max_new_tokens=self.settings.distill.max_new_tokens, seed=self.errand.seed,
+            )  # fmt: skip
+        return replayed(rows, wanted.replay, wanted.rows * wanted.window, seed=self.errand.seed)
+
+    def _base_weights(self) -> str:
+        base = self.project.base
+        return weights_hash(Path(base)) if Path(base).is_dir() else base
 
     def _to_train(self, start: Checkpoint) -> Student:
         rank = self.settings.lora_rank

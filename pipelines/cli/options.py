@@ -32,6 +32,9 @@ warm_start = _option(
 rehearse = _option(
     "--rehearse", type=click.FloatRange(0, 0.9), help="Share of what is read that comes from earlier cycles' documents."
 )
+replay = _option(
+    "--replay", type=click.FloatRange(0, 0.9), help="Share of what is taught that is the clean base's own answers."
+)
 engine = _option("--engine", type=click.Choice(ENGINES), help="Who writes the student's rollouts.")
 seed = _option("--seed", type=int, default=0, show_default=True)
 limit = _option("--limit", type=click.IntRange(min=1), help="At most so many items a task.")

@@ -9,7 +9,7 @@ from pipelines.cli import REJECTED, Answer, answers, main, options, say
 
 
 @main.command()
-@options.together(options.docs, options.training, options.rehearse)
+@options.together(options.docs, options.training, options.replay, options.rehearse)
 @answers
 def midtrain(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
     """Teach the current model the documents; its behaviour is expected to suffer.
@@ -38,7 +38,7 @@ def distill(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
 
 
 @main.command()
-@options.together(options.docs, options.training, options.rehearse, options.distilling)
+@options.together(options.docs, options.training, options.replay, options.rehearse, options.distilling)
 @answers
 def cycle(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
     """Teach the documents, measure, bring the behaviour back, measure again, promote or reject.
@@ -105,7 +105,7 @@ def _do(folder: Path | None, command: str, dry_run: bool, typed: dict[str, Any],
     flags: dict[str, Any] = {}
     for name in ("recipe", "max_steps"):
         _put(flags, recipe_of, name, typed.pop(name, None))
-    for group, names in (("distill", ("warm_start", "max_minutes", "max_flops")), ("midtrain", ("rehearse",))):
+    for group, names in (("distill", ("warm_start", "max_minutes", "max_flops")), ("midtrain", ("replay", "rehearse"))):
         for name in names:
             _put(flags, group, name, typed.pop(name, None))
     if (engine := typed.pop("engine", None)) is not None:
