@@ -23,7 +23,7 @@ SHORT = {
     "RECOVER_DISTILL__ROWS": "8",
     "RECOVER_DISTILL__PROMPTS": "16",
     "RECOVER_DISTILL__MAX_NEW_TOKENS": "32",
-    "RECOVER_DISTILL__PROBE_ITEMS": "4",
+    "RECOVER_DISTILL__PROBE_EVERY": "0",  # else it would stop before it begins, with so little to bring back
 }
 
 
