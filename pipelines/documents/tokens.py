@@ -52,6 +52,10 @@ def tokenised(texts: Iterable[str], tokenizer: Any, folder: Path, content: str) 
     return TokenFile(file)
 
 
+def count_tokens(texts: Iterable[str], tokenizer: Any) -> int:
+    return sum(len(ids) for ids in _tokenise(texts, tokenizer))
+
+
 def _tokenise(texts: Iterable[str], tokenizer: Any) -> Iterator[list[int]]:
     waiting = iter(texts)
     while some := list(islice(waiting, AT_ONCE)):

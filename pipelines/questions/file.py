@@ -1,0 +1,64 @@
+"""The file of questions: written once, then the user's to edit."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+
+from evals.jsonl import read_rows
+from evals.subject import Subject
+from pipelines.documents import Corpus
+from pipelines.engines import engine_for
+from pipelines.passages import spread
+from pipelines.questions.asking import Report, ask_about
+from pipelines.stages import frozen
+from recovery.errors import RecoverError
+
+ITEMS = ("question", "prompt", "text")  # where an evaluation's files say what is asked
+
+
+def write_questions(
+    corpus: Corpus,
+    base: str,
+    out: Path,
+    *,
+    count: int,
+    against: Sequence[Path] = (),
+    engine: str | None = None,
+    seed: int = 0,
+) -> Report:
+    if out.exists():
+        raise RecoverError(f"{out} is there already, perhaps with your edits; name another file with --out")
+    evaluations = [item for file in against for item in _items(file)]
+    student = frozen(base)
+    with engine_for(student, engine or "transformers") as speaking:
+        return keep_questions(Subject(speaking, student.chat), corpus, out, count, evaluations, seed)
+
+
+def keep_questions(
+    subject: Subject, corpus: Corpus, out: Path, count: int, evaluations: Sequence[str] = (), seed: int = 0
+) -> Report:
+    report = Report()
+    passages = ((corpus.source(number), passage) for number, passage in spread(corpus.texts, seed))
+    found = ask_about(subject, passages, report, evaluations=evaluations, seed=seed)
+    lines = [json.dumps(asdict(kept), ensure_ascii=False) for kept in islice(found, count)]
+    if not lines:
+        reasons = ", ".join(f"{times} {reason}" for reason, times in report.dropped.most_common(3))
+        raise RecoverError(
+            f"none of the {report.written} questions that the base wrote stood the test ({reasons or 'no passage'}); "
+            "write some yourself for --questions, or name a more capable model with --base"
+        )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    aside = out.with_name(out.name + ".partial")
+    aside.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    aside.replace(out)
+    return report
+
+
+def _items(file: Path) -> Iterator[str]:
+    for where, row in read_rows(file):
+        said = next((row[name] for name in ITEMS if isinstance(row.get(name), str)), None)
+        if said is None:
+            raise RecoverError(f"{where}: no question, prompt or text, so nothing can be held against it")
+        yield said
