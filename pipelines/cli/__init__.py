@@ -92,6 +92,6 @@ def say(words: str) -> None:
 
 
 # The commands register themselves with `main`.
-from pipelines.cli import doctor, look, manage, record, teach, window  # noqa: E402
+from pipelines.cli import corpus, doctor, look, manage, record, teach, window  # noqa: E402
 
-__all__ = ["doctor", "look", "main", "manage", "record", "teach", "window"]
+__all__ = ["corpus", "doctor", "look", "main", "manage", "record", "teach", "window"]
