@@ -15,7 +15,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
@@ -76,12 +77,12 @@ def main(arguments: list[str] | None = None) -> dict[str, Comparison]:
     with tempfile.TemporaryDirectory() as scratch:
         model = as_the_task_asks(asked.model, Path(scratch) / "model")
         student = load_student(model, frozen=True)
-        engine = engine_for(student, asked.engine)
-        for task in asked.tasks.split(","):
-            folder = Path(scratch) / task
-            folder.mkdir()
-            compared[task] = TASKS[task](Side(student, engine, model, folder, asked))
-            show(compared[task])
+        with engine_for(student, asked.engine) as engine:
+            for task in asked.tasks.split(","):
+                folder = Path(scratch) / task
+                folder.mkdir()
+                compared[task] = TASKS[task](Side(student, engine, model, folder, asked))
+                show(compared[task])
     return compared
 
 
@@ -104,12 +105,18 @@ class Side:
         )
 
 
-def engine_for(student: Student, name: str) -> Engine:
+@contextmanager
+def engine_for(student: Student, name: str) -> Iterator[Engine]:
     if name == "transformers":
-        return TransformersEngine(student)
+        yield TransformersEngine(student)
+        return
     from recovery.engines.vllm import VllmEngine
 
-    return VllmEngine(student, eager=True)
+    engine = VllmEngine(student, eager=True)
+    try:
+        yield engine
+    finally:
+        engine.close()
 
 
 def as_the_task_asks(model: str, folder: Path) -> str:

@@ -1,17 +1,23 @@
 """What a model knows without the book: questions asked through the chat template, and what it would have said.
 
 Answers are read through manners: a damaged model may know and not be able to say. So beside the graded replies stands
-`answer_logprob`, how likely the reference answer is after the question, a token, whatever the model would write itself.
+`answer_logprob`, how likely the reference answer is as the reply, a token. That still takes the bare form of an answer
+for granted, and rises with the style of the documents alone. So a third, `preferred`: in the place where the model's
+own reply names an answer, is the right one likelier than each of three others of its kind (and other than the one it
+gave)? Chance is a quarter.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evals.continuations import cut
 from evals.grading import f1, matches
 from evals.jsonl import Row, read_rows, text_field
 from evals.results import Item, Metric, Result, key_of
+from evals.rivals import Rivals
 from evals.subject import Answer, Subject
 from recovery.errors import RecoverError
 
@@ -56,13 +62,16 @@ def ask(
     questions = list({question.text: question for question in questions}.values())
     answers = subject.answer([question.text for question in questions], max_new_tokens)
     likelihoods = answer_logprobs(subject, questions)
-    items = [_item(*each, grade) for each in zip(questions, answers, likelihoods, strict=True)]
+    beaten = preferences(subject, questions, [answer.text for answer in answers])
+    items = [_item(*each, grade) for each in zip(questions, answers, likelihoods, beaten, strict=True)]
+    preferred = [each for each in beaten if each is not None]
     metrics = {
         "match": Metric.of_passes([item.passed for item in items]),
         "f1": Metric.of_values([item.verdicts["f1"] for item in items]),
         "answer_logprob": Metric.of_values(likelihoods),
         "finished": Metric.of_passes([answer.finished for answer in answers]),
     }
+    metrics |= {"preferred": Metric.of_passes(preferred)} if preferred else {}
     settings = {"max_new_tokens": max_new_tokens, "thinking": subject.thinking}
     return Result(task, suite, data, metrics, items, settings, time.perf_counter() - started)
 
@@ -70,20 +79,40 @@ def ask(
 def answer_logprobs(subject: Subject, questions: Sequence[Question]) -> list[float]:
     """Mean log-likelihood a token of each reference as the reply; its end is left out, to stop there is manners."""
     prompts = [subject.chat.prompt(question.text) for question in questions]
-    encode = subject.chat.tokenizer.encode
-    answers = [list(encode(question.answer, add_special_tokens=False)) for question in questions]
+    answers = [subject.encode(question.answer) for question in questions]
     scored = subject.engine.logprobs([prompt + answer for prompt, answer in zip(prompts, answers, strict=True)])
-    tails = [values[-len(answer) :] for values, answer in zip(scored, answers, strict=True)]
-    return [sum(value if value > LEAST_LOGPROB else LEAST_LOGPROB for value in tail) / len(tail) for tail in tails]
+    return [_mean(values[-len(answer) :]) for values, answer in zip(scored, answers, strict=True)]
 
 
-def _item(question: Question, answer: Answer, likelihood: float, grade: Grade) -> Item:
+def _mean(logprobs: list[float]) -> float:
+    return math.fsum(value if value > LEAST_LOGPROB else LEAST_LOGPROB for value in logprobs) / len(logprobs)
+
+
+def preferences(subject: Subject, questions: Sequence[Question], replies: Sequence[str]) -> list[bool | None]:
+    """Is the right answer likelier than each rival where the reply names an answer? None where there is no rival."""
+    rivals = Rivals([(question.text, question.references) for question in questions])
+    against = [rivals.of(i, reply) for i, reply in enumerate(replies)]
+    rows: list[list[int]] = []
+    lengths: list[int] = []
+    for i, (question, others) in enumerate(zip(questions, against, strict=True)):
+        begun = rivals.before_the_answer(i, replies[i])
+        for answer in (question.answer, *others) if others else ():
+            before, after = cut(subject.encode, begun, answer)
+            rows.append([*subject.chat.prompt(question.text), *before, *after])
+            lengths.append(len(after))
+    scored = zip(subject.engine.logprobs(rows), lengths, strict=True)
+    means = iter([_mean(values[-length:]) for values, length in scored])
+    return [next(means) > max([next(means) for _ in others]) if others else None for others in against]
+
+
+def _item(question: Question, answer: Answer, likelihood: float, preferred: bool | None, grade: Grade) -> Item:
     overlap = max(f1(answer.text, reference) for reference in question.references)
     verdicts = {
         "reference": question.answer,
         "f1": overlap,
         "answer_logprob": likelihood,
         "finished": answer.finished,
+        "preferred": preferred,
     }
     return Item(key_of(question.text), question.text, answer.text, grade(answer.text, question), verdicts)
 

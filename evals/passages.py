@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evals.continuations import cut
 from evals.jsonl import read_rows, text_field
 from evals.results import Item, Metric, Result, key_of
 from evals.subject import Subject
@@ -100,15 +101,13 @@ def clozes_of(passage: str) -> list[Cloze]:
 
 
 def _split(subject: Subject, clozes: list[Cloze]) -> tuple[list[list[int]], list[list[int]]]:
-    """Tokens before and of each missing text. Encoded together: cut apart first, the space might be a token's own."""
+    """Tokens before and of each missing text."""
     starts, wanted = [], []
     for cloze in clozes:
-        gap = " " if not cloze.before.endswith("\n") else ""
-        whole, before = _encode(subject, cloze.before + gap + cloze.missing), _encode(subject, cloze.before)
-        shared = next((i for i, (a, b) in enumerate(zip(whole, before, strict=False)) if a != b), len(before))
-        shared = min(shared, len(whole) - 1)
-        starts.append([_first(subject), *whole[:shared]][-WINDOW:])
-        wanted.append(whole[shared:])
+        gap = "" if cloze.before.endswith("\n") else " "
+        before, missing = cut(subject.encode, cloze.before + gap, cloze.missing)
+        starts.append([_first(subject), *before][-WINDOW:])
+        wanted.append(missing)
     return starts, wanted
 
 
@@ -129,7 +128,7 @@ def _logprobs(subject: Subject, passages: list[str]) -> list[float]:
     rows: list[list[int]] = []
     owners: list[int] = []
     for i, passage in enumerate(passages):
-        tokens = _encode(subject, passage)
+        tokens = subject.encode(passage)
         for start in range(0, len(tokens), WINDOW):
             rows.append([_first(subject), *tokens[start : start + WINDOW]])
             owners.append(i)
@@ -143,10 +142,6 @@ def _first(subject: Subject) -> int:
     """What stands before a text: lm-eval's choice, the tokenizer's BOS or else its EOS."""
     tokenizer = subject.chat.tokenizer
     return int(tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id)
-
-
-def _encode(subject: Subject, text: str) -> list[int]:
-    return list(subject.chat.tokenizer.encode(text, add_special_tokens=False))
 
 
 def _distinct(passages: Sequence[str]) -> list[str]:

@@ -24,6 +24,10 @@ class Subject:
     def thinking(self) -> bool:
         return self.chat.thinking
 
+    def encode(self, text: str) -> list[int]:
+        """Plain text, with nothing put before or after it."""
+        return list(self.chat.tokenizer.encode(text, add_special_tokens=False))
+
     def prompt_text(self, messages: list[Message] | str, *, add_generation_prompt: bool = True) -> str:
         """The same as text, for harnesses that pass prompts around as strings."""
         if isinstance(messages, str):

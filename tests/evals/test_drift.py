@@ -53,8 +53,8 @@ def test_the_kl_is_the_sum_over_the_vocabulary(clean: Student, moved: Student) -
     there, back = [], []
     for row in rows:
         ids = torch.tensor([row.tokens])
-        p = torch.log_softmax(moved.model(ids).logits[0].double(), -1)
-        q = torch.log_softmax(clean.model(ids).logits[0].double(), -1)
+        p = torch.log_softmax(moved.model(ids).logits[0].detach().double(), -1)
+        q = torch.log_softmax(clean.model(ids).logits[0].detach().double(), -1)
         for at, taught in enumerate(row.targets):
             if taught:
                 there.append(float((q[at - 1].exp() * (q[at - 1] - p[at - 1])).sum()))

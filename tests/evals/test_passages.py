@@ -86,9 +86,9 @@ def test_passages_stand_beside_the_questions(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text('{"question": "Who?", "answer": "Ada"}')
     (tmp_path / "held.jsonl").write_text(json.dumps({"text": TEXT}))
     results = measure(speaker("Ada"), "knowledge", questions=tmp_path / "q.jsonl", passages=tmp_path / "held.jsonl")
-    assert [result.task for result in results] == ["closed_book", "passages", "cloze"]
+    assert [result.task for result in results] == ["closed_book", "cloze", "passages"]
     alone = measure(speaker("Ada"), "knowledge", passages=tmp_path / "held.jsonl")
-    assert [result.task for result in alone] == ["passages", "cloze"]
+    assert [result.task for result in alone] == ["cloze", "passages"]
 
 
 def test_passages_are_read_from_what_people_have(tmp_path: Path) -> None:
