@@ -44,7 +44,7 @@ def reworded(subject: Subject, texts: Iterable[str], times: int, report: Rewordi
             for passage, text in zip(some, _written(subject, some, f"{seed}/{report.passages}/{turn}"), strict=True):
                 report.written += 1
                 reason = why_not(text, passage, before[passage])
-                if reason:
+                if reason or text is None:
                     report.dropped[reason] += 1
                     continue
                 before[passage].append(text)

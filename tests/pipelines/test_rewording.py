@@ -6,8 +6,8 @@ from pipelines.rewording import Rewordings, names_in, reworded, why_not
 from tests.evals.fakes import speaker
 
 PASSAGE = (
-    "In the spring of 1931 the painter Ada Bergum opened a museum by the harbour of Oslo. It holds 1,100 ships, and one "
-    "of them is the Sula. Visitors come from Bergen every summer to see it."
+    "In the spring of 1931 the painter Ada Bergum opened a museum by the harbour of Oslo. It holds 1,100 ships, and "
+    "one of them is the Sula. Visitors come from Bergen every summer to see it."
 )
 FAIR = (
     "Oslo has had a museum beside its harbour since Ada Bergum, who painted, opened the doors in spring 1931. Among "
