@@ -96,10 +96,10 @@ def test_a_save_cut_off_half_way_leaves_the_one_before(tmp_path: Path) -> None:
     student = tiny_student(tmp_path / "model")
     state = TrainState.start(student, Plan(9, 1e-3))
     state.step = 4
-    save_progress(tmp_path / "progress", student, state)
+    save_progress(tmp_path / "progress", student, state, {"seen": [1.5, None]})
     (tmp_path / "progress").rename(tmp_path / "progress.before")  # killed between the two renames
     (tmp_path / "progress.partial").mkdir()
     again = TrainState.start(student, Plan(9, 1e-3))
-    assert load_progress(tmp_path / "progress", student, again)
+    assert load_progress(tmp_path / "progress", student, again) == {"seen": [1.5, None]}
     assert again.step == 4
-    assert not load_progress(tmp_path / "elsewhere", student, again)
+    assert load_progress(tmp_path / "elsewhere", student, again) is None

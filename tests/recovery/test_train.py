@@ -182,7 +182,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, kind: str, stop: 
             break
     resumed, states, signal, objective = pieces(tmp_path / "resumed")
     state = TrainState.start(resumed, plan)
-    assert load_progress(tmp_path / "progress", resumed, state)
+    assert load_progress(tmp_path / "progress", resumed, state) is not None
     assert state.step == (stop + 1 if saved else stop)
     list(train(resumed, states, signal, objective, plan, state))  # type: ignore[arg-type]
     ours, theirs = student.model.state_dict(), resumed.model.state_dict()
