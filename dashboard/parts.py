@@ -82,11 +82,13 @@ def choice(name: str, label: str, options: Iterable[tuple[str, str]], chosen: st
         f'<option value="{plain(value)}"{" selected" if value == chosen else ""}>{plain(words)}</option>'
         for value, words in options
     )
-    return f'<label>{label}<select name="{name}">{inside}</select></label>'
+    return f'<label>{label}<select name="{name}" aria-label="{label}">{inside}</select></label>'
 
 
 def words(name: str, label: str, value: str) -> str:
-    return f'<label>{label}<input type="search" name="{name}" value="{plain(value[:200])}"></label>'
+    return (
+        f'<label>{label}<input type="search" name="{name}" aria-label="{label}" value="{plain(value[:200])}"></label>'
+    )
 
 
 def clock(at: datetime) -> str:

@@ -100,11 +100,13 @@ def application(
 
     @app.middleware("http")
     async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        asked_from = urlsplit(request.headers.get("origin") or "").netloc
+        asked_from = request.headers.get("origin")
         here = request.headers.get("host", "")
         if only_local and not _is_loopback(urlsplit(f"//{here}").hostname or ""):
             response: Response = PlainTextResponse("Open it at 127.0.0.1 or localhost.", 403)
-        elif asked_from and asked_from != here:  # another site's page, in the browser of somebody who may
+        elif (
+            asked_from and urlsplit(asked_from).netloc != here
+        ):  # another site's page, in the browser of somebody who may
             response = PlainTextResponse("Only the dashboard's own pages may ask for that.", 403)
         else:
             response = await answer(request)
@@ -127,6 +129,7 @@ def application(
         show_error=False,
         ssr_mode=False,
         mcp_server=False,
+        app_kwargs={"docs_url": None, "redoc_url": None, "openapi_url": None},
     )
 
 

@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 WIDTHS = {"desktop": (1440, 900), "phone": (390, 844)}
+PATIENCE = 30_000
+"""Milliseconds: a machine that also does other work takes its time to draw a page."""
+expect.set_options(timeout=PATIENCE)
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 

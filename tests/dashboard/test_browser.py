@@ -33,7 +33,7 @@ def test_an_open_page_follows_the_record_and_holds_still_otherwise(tmp_path, ser
         page = visit(serving(Reader(engine))).page
         expect(page.get_by_text("recover demo")).to_be_visible()
         seed(tracker, cycles=1)
-        expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 1 promoted", timeout=15_000)
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 1 promoted")
         expect(page.locator("#over-time").get_by_text("Knowledge")).to_be_visible()
         page.evaluate("document.querySelector('#over-time .js-plotly-plot').dataset.same = 'yes'")
         page.wait_for_timeout(6_000)
