@@ -12,17 +12,21 @@ from typing import Any
 
 from lm_eval.tasks import TaskManager
 
-from evals.resources import HUB_SECONDS, hub_is_off, reachable_hub, within
+from evals.resources import hub_is_off, reachable_hub, within
 from recovery.errors import RecoverError
+
+LOADING_SECONDS = 1800.0  # a group of many tasks on a slow line, the first time
 
 
 def loaded_tasks(task: str | dict[str, Any]) -> tuple[TaskManager, list[Any]]:
     """The task, or all of its group, with their data."""
     manager = _manager_for(task)
     with _from_cache_alone() if not hub_is_off() and not reachable_hub() else contextlib.nullcontext():
-        found = within(HUB_SECONDS, lambda: _tried(manager, task))
+        found = within(LOADING_SECONDS, lambda: _tried(manager, task))
     if found is None:
-        raise RecoverError(f"the data of the lm-eval task {_named(task)} did not come within {HUB_SECONDS:.0f} s")
+        raise RecoverError(
+            f"the data of the lm-eval task {_named(task)} did not come within {LOADING_SECONDS:.0f} s; try again"
+        )
     if isinstance(found, Exception):
         raise RecoverError(
             f"the data of the lm-eval task {_named(task)} is not to be had ({_first_line(found)}); "

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import divergence, midtrain, opd_step
+from benchmarks import dashboard, divergence, drift, midtrain, opd_step
 from tests.models import save_tiny
 
 TINY = ["--device", "cpu", "--threads", "1"]
@@ -32,3 +32,16 @@ def test_mid_training_beside_the_trainer(tmp_path: Path) -> None:
     model = str(save_tiny(tmp_path))
     result = midtrain.main([*TINY, "--model", model, "--steps", "2", "--rows", "2", "--window", "32"])
     assert result["loss"] == pytest.approx(result["their loss"], abs=1e-3)
+
+
+def test_distances_between_states() -> None:
+    assert drift.main(["--states", "48", "--width", "8"])["seconds"] > 0
+
+
+@pytest.mark.browser
+def test_the_pages_of_a_long_history(browser: object, tmp_path: Path) -> None:
+    sizes = ["--cycles", "3", "--runs", "12", "--points", "500", "--rounds", "1", "--viewers", "2", "--minutes", "0.05"]
+    result = dashboard.main([*sizes, "--record", str(tmp_path / "record.db")])
+    assert set(result["pages"]) == set(dashboard.PAGES)
+    assert result["idle look, ms"] > 0
+    assert len(result["resident MB"]) == 3
