@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.documents import Corpus, count_tokens
-from pipelines.settings import defaults_for, merged, read_toml
+from pipelines.settings import settled
 from recovery.students import load_chat, parameters_of
 
 SHOWN = 10
@@ -13,7 +13,7 @@ SHOWN = 10
 
 def summary(corpus: Corpus, base: str, root: Path) -> dict[str, Any]:
     parameters = parameters_of(base)
-    wanted = merged(defaults_for(parameters), read_toml(root)).midtrain
+    wanted = settled(parameters, root, {})[0].midtrain
     tokens = count_tokens(corpus.texts, load_chat(base).tokenizer)
     taught = tokens + len(corpus.texts)  # every document has an end, which is learned too
     steps = math.ceil(wanted.epochs * math.ceil(taught / wanted.window) / wanted.rows)
