@@ -55,10 +55,15 @@ class Comparison:
     numbers: dict[str, tuple[float, float]]  # ours, theirs
     differences: list[Difference]
     seconds: tuple[float, float]
+    cpu_seconds: tuple[float, float]  # theirs with the start of the command, some seconds
 
     @property
     def ratio(self) -> float:
         return self.seconds[1] / self.seconds[0]
+
+    @property
+    def cpu_ratio(self) -> float:
+        return self.cpu_seconds[1] / self.cpu_seconds[0]
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Comparison]:
@@ -134,9 +139,9 @@ def ifeval(side: Side) -> Comparison:
     data = side.asked.ifeval or _lab_prompts(side.folder / "lab.jsonl", side.asked.items)
     report = side.command(task_file(side.folder, "ifeval/ifeval.yaml", {"train": data}))
     prompts = read_prompts(data)[: side.asked.items]
-    started = time.perf_counter()
+    cpu = time.process_time()
     result = measure_ifeval(side.subject, prompts, data="same")
-    seconds = time.perf_counter() - started
+    cpu_seconds = time.process_time() - cpu
     theirs = {str(sample["doc"]["key"]): sample for sample in report.samples}
     differences = []
     for item, prompt in zip(result.items, prompts, strict=True):
@@ -150,7 +155,8 @@ def ifeval(side: Side) -> Comparison:
             pairs = zip(ACCURACIES, written, strict=True)
             differences += [Difference(item.key, name) for name, mine in pairs if mine != sample[name]]
     numbers = {name: (result.metrics[name].value, report.results[f"{name},none"]) for name in ACCURACIES}
-    return Comparison("ifeval", len(result.items), numbers, differences, (seconds, report.generating))
+    times = (result.seconds, report.generating), (cpu_seconds, report.cpu_seconds)
+    return Comparison("ifeval", len(result.items), numbers, differences, *times)
 
 
 def gsm8k(side: Side) -> Comparison:
@@ -181,10 +187,13 @@ def _by_name(side: Side, name: str, yaml: Path) -> Comparison:
     from evals.lm_tasks import run_task
 
     report = side.command(yaml)
+    cpu = time.process_time()
     [result] = run_task(side.subject, str(yaml), suite="retention", limit=side.asked.items)
+    cpu_seconds = time.process_time() - cpu
     differences = [d for item in result.items for d in _unlike(side, item.key, item, report.samples)]
     numbers = {_in_full(metric): (m.value, report.results[_in_full(metric)]) for metric, m in result.metrics.items()}
-    return Comparison(name, len(result.items), numbers, differences, (result.seconds, report.generating))
+    times = (result.seconds, report.generating), (cpu_seconds, report.cpu_seconds)
+    return Comparison(name, len(result.items), numbers, differences, *times)
 
 
 def _in_full(metric: str) -> str:
@@ -228,8 +237,12 @@ def gap_where_they_part(student: Student, prompt: list[int], ours: str, theirs: 
 
 
 def show(compared: Comparison) -> None:
-    ours, theirs = compared.seconds
-    print(f"\n{compared.task}: {compared.items} items, {ours:.1f} s and {theirs:.1f} s, {compared.ratio:.2f} × as fast")
+    print(f"\n{compared.task}: {compared.items} items")
+    for what, (ours, theirs), ratio in (
+        ("seconds", compared.seconds, compared.ratio),
+        ("CPU seconds", compared.cpu_seconds, compared.cpu_ratio),
+    ):
+        print(f"  {ours:.1f} and {theirs:.1f} {what}: {ratio:.2f} × as fast")
     rows = [[name, f"{mine:.6f}", f"{other:.6f}"] for name, (mine, other) in compared.numbers.items()]
     table(["", "recover", "lm_eval"], rows)
     print(f"{len(compared.differences)} differences")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ class Report:
     samples: list[dict[str, Any]]  # one for each document and filter
     seconds: float  # the whole command, its start included
     generating: float  # what it says the evaluation itself took, the loading of the model included
+    cpu_seconds: float  # processor time of the whole command: on a machine shared with others the steadier measure
 
 
 def task_file(folder: Path, yaml: str, rows: Mapping[str, str | Path]) -> Path:
@@ -51,18 +53,23 @@ def run_command(
     asked += ["--log_samples", "--output_path", str(folder / "out")]
     asked += ["--limit", str(limit)] if limit else []
     surroundings = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), _cpu_of_children()
     ended = subprocess.run(
         [sys.executable, "-c", SEEDED, "run", *asked], env=surroundings, capture_output=True, text=True, check=False
     )
-    seconds = time.perf_counter() - started
+    seconds, cpu_seconds = time.perf_counter() - started, _cpu_of_children() - cpu
     if ended.returncode:
         raise RuntimeError(f"lm_eval failed:\n{ended.stderr[-4000:]}")
     report = json.loads(_newest(folder / "out", "results_*.json").read_text())
     lines = _newest(folder / "out", "samples_*.jsonl").read_text().split("\n")
     samples = [json.loads(line) for line in lines if line]
     [results] = report["results"].values()
-    return Report(results, samples, seconds, float(report["total_evaluation_time_seconds"]))
+    return Report(results, samples, seconds, float(report["total_evaluation_time_seconds"]), cpu_seconds)
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _tasks() -> Path:
