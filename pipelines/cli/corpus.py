@@ -58,7 +58,9 @@ def questions(
 
     chosen = _base(project, base)
     say(f"{chosen} writes questions on {docs}")
-    report = write_questions(read_corpus(docs), chosen, out, count=count, against=against, engine=engine, seed=seed)
+    report = write_questions(
+        read_corpus(docs), chosen, out, count=count, against=against, engine=engine, seed=seed, say=say
+    )
     found = {"questions": str(out), **report.as_dict()}
     words = [f"{report.kept} questions are in {out}, of {report.written} written about {report.passages} passages"]
     words += [f"  dropped {times:>5}  {reason}" for reason, times in report.dropped.most_common()]

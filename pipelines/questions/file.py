@@ -10,11 +10,13 @@ from evals.jsonl import read_rows
 from evals.subject import Subject
 from pipelines.documents import Corpus
 from pipelines.engines import engine_for
+from pipelines.learning import Say
 from pipelines.passages import spread
 from pipelines.questions.asking import Report, ask_about
 from pipelines.stages import frozen
 from recovery.errors import RecoverError
 
+TOLD = 20  # questions between two words on how far it is
 ITEMS = ("question", "prompt", "text")  # where an evaluation's files say what is asked
 
 
@@ -27,22 +29,33 @@ def write_questions(
     against: Sequence[Path] = (),
     engine: str | None = None,
     seed: int = 0,
+    say: Say = lambda words: None,
 ) -> Report:
     if out.exists():
         raise RecoverError(f"{out} is there already, perhaps with your edits; name another file with --out")
     evaluations = [item for file in against for item in _items(file)]
     student = frozen(base)
     with engine_for(student, engine or "transformers") as speaking:
-        return keep_questions(Subject(speaking, student.chat), corpus, out, count, evaluations, seed)
+        return keep_questions(Subject(speaking, student.chat), corpus, out, count, evaluations, seed, say)
 
 
 def keep_questions(
-    subject: Subject, corpus: Corpus, out: Path, count: int, evaluations: Sequence[str] = (), seed: int = 0
+    subject: Subject,
+    corpus: Corpus,
+    out: Path,
+    count: int,
+    evaluations: Sequence[str] = (),
+    seed: int = 0,
+    say: Say = lambda words: None,
 ) -> Report:
     report = Report()
     passages = ((corpus.source(number), passage) for number, passage in spread(corpus.texts, seed))
     found = ask_about(subject, passages, report, evaluations=evaluations, seed=seed)
-    lines = [json.dumps(asdict(kept), ensure_ascii=False) for kept in islice(found, count)]
+    lines: list[str] = []
+    for kept in islice(found, count):
+        lines.append(json.dumps(asdict(kept), ensure_ascii=False))
+        if len(lines) % TOLD == 0:
+            say(f"  {len(lines)} kept of {report.written} written, {report.passages} passages read")
     if not lines:
         reasons = ", ".join(f"{times} {reason}" for reason, times in report.dropped.most_common(3))
         raise RecoverError(

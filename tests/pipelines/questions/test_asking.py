@@ -85,7 +85,10 @@ def test_the_file_is_one_that_measuring_reads_and_is_never_written_over(tmp_path
         Draft(f"Whose work is vessel {passage.split()[2]}?", passage.split()[6] + " " + passage.split()[7])
     ]
     out = tmp_path / "out" / "questions.jsonl"
-    report = keep_questions(speaker(capable(ask)), read_corpus(docs), out, 30)
+    told: list[str] = []
+    report = keep_questions(speaker(capable(ask)), read_corpus(docs), out, 30, say=told.append)
+    assert len(told) == 1
+    assert told[0].startswith("  20 kept of ")
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(rows) == len(read_questions(out)) == report.kept == 30
     assert all(row["answer"] in row["passage"] and Path(row["source"]).is_file() for row in rows)
