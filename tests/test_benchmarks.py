@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import dashboard, divergence, drift, midtrain, opd_step
+from benchmarks import dashboard, divergence, documents, drift, midtrain, opd_step, replay
 from tests.models import save_tiny
 
 TINY = ["--device", "cpu", "--threads", "1"]
@@ -45,3 +45,21 @@ def test_the_pages_of_a_long_history(browser: object, tmp_path: Path) -> None:
     assert set(result["pages"]) == set(dashboard.PAGES)
     assert result["idle look, ms"] > 0
     assert len(result["resident MB"]) == 3
+
+
+@pytest.mark.slow
+def test_cycles_with_and_without_replay() -> None:
+    short = ["midtrain.max_steps=2", "distill.max_steps=1", "distill.prompts=20", "distill.max_new_tokens=60"]
+    settings = [word for each in [*short, "distill.probe_every=0"] for word in ("--set", each)]
+    rows = replay.main(["--shares", "0", "0.3", "--items", "3", *settings])
+    assert [row["replay"] for row in rows] == [0.0, 0.3]
+    assert rows[0]["clean"] == rows[1]["clean"]
+
+
+def test_a_folder_with_every_format_is_read_alike_twice(tmp_path: Path) -> None:
+    pytest.importorskip("docx")
+    documents.fill(tmp_path / "docs", 300_000)
+    first, second = (documents.measured(tmp_path / "docs", ids) for ids in (True, False))
+    assert first["hash"] == second["hash"]
+    assert first["tokens"]
+    documents.fuzz(tmp_path / "fuzz", 60)
