@@ -13,6 +13,8 @@ class Answer(NamedTuple):
     reference: str
     text: str
     seconds: float
+    followed: Sequence[tuple[str, bool]] = ()
+    """Each instruction of the prompt and whether the answer follows it, where the prompt's instructions are known."""
 
 
 class Generate(Protocol):

@@ -14,6 +14,8 @@ from db.views import Checkpoint, Evaluation, Item
 
 PLACES = ("a", "b", "c", "d")
 A_PAGE = 15
+TRYABLE = 1500
+"""Characters of a prompt that still fit into an address."""
 SHOW = [("", "all items"), ("flipped", "flipped"), ("lost", "lost: passed, then failed"), ("gained", "gained")]
 
 
@@ -115,7 +117,7 @@ def _answers(asked: Asked, sides: Sequence[Side], task: Task) -> str:
     found = [row for row in rows if matches(row, kind, text, show)]
     last = max(0, (len(found) - 1) // A_PAGE)
     at = min((asked.number("page") or 1) - 1, last)
-    body = "".join(_row(sides, row, kind) for row in found[at * A_PAGE : (at + 1) * A_PAGE])
+    body = "".join(_row(asked, sides, row, kind) for row in found[at * A_PAGE : (at + 1) * A_PAGE])
     query = {**{k: v for k, v in asked.query.items() if k != "page"}}
     ways = [link("compare", "← before", **query, page=at)] if at else []
     ways += [link("compare", "more →", **query, page=at + 2)] if at < last else []
@@ -124,7 +126,7 @@ def _answers(asked: Asked, sides: Sequence[Side], task: Task) -> str:
     return card(f"Answers to {plain(_name(task))}", (body or none) + paging, f"{len(found)} of {len(rows)} items")
 
 
-def _row(sides: Sequence[Side], items: Sequence[Item | None], kind: str) -> str:
+def _row(asked: Asked, sides: Sequence[Side], items: Sequence[Item | None], kind: str) -> str:
     prompt = next(item.prompt for item in items if item is not None)
     texts = [item.answer if item else "" for item in items]
     cells = []
@@ -134,7 +136,9 @@ def _row(sides: Sequence[Side], items: Sequence[Item | None], kind: str) -> str:
         ticks = "".join(_tick(name, yes, kind) for name, yes in instructions(item)) if item else ""
         passed = tick(item.passed) if item else ""
         cells.append(f'<div class="answer"><h4>{_title(side)} {passed}</h4><p class="text">{told}</p>{ticks}</div>')
-    asked_for = f'<h3 class="text">{shown(prompt, 2000)}</h3>'
+    whom = ",".join(str(side.checkpoint.id) for side in sides)
+    again = link("try", "Try it", of=whom, prompt=prompt) if asked.actions.generate and len(prompt) < TRYABLE else ""
+    asked_for = f'<h3 class="text">{shown(prompt, 2000)} <small>{again}</small></h3>'
     return f'<article class="item">{asked_for}<div class="side">{"".join(cells)}</div></article>'
 
 

@@ -8,7 +8,7 @@ import gradio as gr
 from dashboard.actions import ActionError, Answer
 from dashboard.follow import SEE, Asked, NotThere, Site, acting, follow
 from dashboard.frame import shown
-from dashboard.parts import card
+from dashboard.parts import card, tick
 
 MOST = 4
 LONGEST = 8_000
@@ -41,7 +41,8 @@ def fill(asked: Asked) -> list[Any]:
     chosen = [id for id in asked.query.get("of", "").split(",") if id in dict(choices).values()]
     return [
         '<section class="section"><h1>Try it</h1><p class="note">The models run on the machine that serves this page. '
-        "The first answer of each takes longer: it has to be loaded.</p></section>",
+        "The first answer of each takes longer: it has to be loaded. Where a prompt is one of the evaluations', its "
+        "instructions are ticked.</p></section>",
         gr.update(visible=True),
         gr.update(choices=choices, value=chosen[:MOST] or list(dict.fromkeys(usual))),
         asked.query.get("prompt", "")[:LONGEST],
@@ -61,5 +62,6 @@ def _asked(asked: Asked, whom: Sequence[str], prompt: str) -> str:
 
 
 def _answer(answer: Answer) -> str:
-    note = f"{answer.seconds:.1f} s"
-    return card(shown(answer.reference, 100), f'<p class="text">{shown(answer.text, 20_000)}</p>', note)
+    ticks = "".join(tick(yes, shown(name, 60)) for name, yes in answer.followed)
+    said = f'<p class="text">{shown(answer.text, 20_000)}</p>{ticks}'
+    return card(shown(answer.reference, 100), said, f"{answer.seconds:.1f} s")

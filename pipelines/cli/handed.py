@@ -5,16 +5,23 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cached_property
 
 from dashboard.actions import ActionError, Actions, Answer
 from db.errors import RecordError
 from db.tracker import Decision
+from evals import lab
+from evals.behaviour import Prompt, judge, prompt_of
+from evals.resources import public_ifeval
+from evals.subject import Answer as Said
 from evals.subject import Subject
 from pipelines.project import Project
 from recovery.errors import RecoverError
 
 MODELS_KEPT = 4
 LONGEST_ANSWER = 512
+LAB_PROMPTS = 1000
+"""As many as an evaluation is likely to have asked."""
 
 
 def handed(project: Project) -> Actions:
@@ -64,7 +71,22 @@ class Models:
             (said,) = self._subject(checkpoint.path).answer([prompt], LONGEST_ANSWER)
         except (RecoverError, RecordError, OSError, RuntimeError) as error:
             raise ActionError(f"{checkpoint.reference} cannot be asked: {error}") from error
-        return Answer(checkpoint.reference, said.text, time.perf_counter() - began)
+        return Answer(checkpoint.reference, said.text, time.perf_counter() - began, self._followed(prompt, said))
+
+    def _followed(self, text: str, said: Said) -> list[tuple[str, bool]]:
+        """The verdict on each instruction, where the prompt is one that the evaluations ask."""
+        known = next((prompt for prompt in self._prompts if prompt.text.strip() == text.strip()), None)
+        if known is None:
+            return []
+        verdicts = judge(known, said).verdicts
+        return list(zip(verdicts["instructions"], verdicts["strict"], strict=True))
+
+    @cached_property
+    def _prompts(self) -> list[Prompt]:
+        done = self._project.reader.evaluations(self._project.clean.id)
+        asked_public = any(one.data == "public" for one in done)  # so they were fetched already
+        public = (public_ifeval() or []) if asked_public else []
+        return lab.prompts(LAB_PROMPTS) + [prompt_of((f"public prompt {doc['key']}", doc)) for doc in public]
 
     def _subject(self, path: str) -> Subject:
         from pipelines.stages import frozen

@@ -3,6 +3,7 @@
 import pytest
 
 from dashboard.actions import ActionError
+from evals import lab
 from pipelines.cli.handed import handed
 from pipelines.project import Project
 from recovery.lab import BASE
@@ -22,6 +23,14 @@ def test_models_are_asked_side_by_side(project):
     assert first.text == second.text != ""
     with pytest.raises(ActionError, match="no such checkpoint"):
         actions.generate([999], "Say hello.")
+
+
+def test_instructions_of_a_known_prompt_are_judged(project):
+    known = lab.prompts(5)[0]
+    (answer,) = handed(project).generate([project.clean.id], known.text + "\n")
+    assert [name for name, _ in answer.followed] == known.instructions
+    (other,) = handed(project).generate([project.clean.id], "Say hello.")
+    assert other.followed == []
 
 
 def test_a_model_that_is_gone_is_said(project, tmp_path):
