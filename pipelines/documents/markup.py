@@ -10,7 +10,8 @@ from typing import Any
 from pipelines.documents.libraries import library
 from pipelines.documents.pieces import Unreadable, parted
 
-LARGEST = 64 << 20  # bytes, unpacked: what has to be held as a whole
+# Bytes of what has to be held as a whole, a page's tree being many times its text.
+LARGEST_PAGE, LARGEST_UNPACKED = 16 << 20, 64 << 20
 
 for talkative in ("bs4", "pypdf"):  # they tell of every oddity that they cope with
     logging.getLogger(talkative).setLevel(logging.CRITICAL)
@@ -18,8 +19,8 @@ for talkative in ("bs4", "pypdf"):  # they tell of every oddity that they cope w
 
 def read_html(file: Path) -> Iterator[str]:
     """All the page says, boilerplate included; where its links lead is left out."""
-    if file.stat().st_size > LARGEST:
-        raise Unreadable(f"it is over {LARGEST >> 20} MB, too large for one page")
+    if file.stat().st_size > LARGEST_PAGE:
+        raise Unreadable(f"it is over {LARGEST_PAGE >> 20} MB, too large for one page")
     soup, markdown = library("bs4"), library("markdownify")
     with warnings.catch_warnings(action="ignore"):  # on XML that calls itself HTML, and the like
         page = soup.BeautifulSoup(file.read_bytes(), "html.parser")
@@ -35,8 +36,8 @@ def read_html(file: Path) -> Iterator[str]:
 
 
 def read_docx(file: Path) -> Iterator[str]:
-    if sum(part.file_size for part in zipfile.ZipFile(file).infolist()) > LARGEST:
-        raise Unreadable(f"it unpacks to more than {LARGEST >> 20} MB")
+    if sum(part.file_size for part in zipfile.ZipFile(file).infolist()) > LARGEST_UNPACKED:
+        raise Unreadable(f"it unpacks to more than {LARGEST_UNPACKED >> 20} MB")
     docx = library("docx")
     yield from parted(f"{_said(part)}\n\n" for part in docx.Document(str(file)).iter_inner_content())
 

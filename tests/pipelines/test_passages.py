@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.passages import FEWEST_WORDS, MOST_WORDS, passages_of, spread
@@ -6,6 +6,7 @@ from pipelines.passages import FEWEST_WORDS, MOST_WORDS, passages_of, spread
 paragraph = st.integers(1, 400).map(lambda n: " ".join(f"w{i}{'.' if i % 9 == 0 else ''}" for i in range(n)))
 
 
+@settings(deadline=None)
 @given(st.lists(paragraph, max_size=8))
 def test_passages_are_the_whole_text_in_pieces_that_are_not_too_long(paragraphs: list[str]) -> None:
     text = "\n\n".join(paragraphs)

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.tidying import kind_of, kinds, tidied
@@ -56,6 +56,7 @@ def test_the_kind_of_a_prompt(prompt: str, kind: str) -> None:
     assert kinds([prompt])[kind] == 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.text()))
 def test_tidying_the_tidied_changes_nothing(prompts: list[str]) -> None:
     once = tidied(prompts)

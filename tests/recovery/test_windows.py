@@ -1,6 +1,6 @@
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.states import Documents, Shuffled
@@ -15,6 +15,7 @@ def windows_of_the_whole_stream(texts: list[list[int]], window: int, seed: int) 
     return [stream[i : i + window + 1] for i in range(0, len(stream) - 1, window)]
 
 
+@settings(deadline=None)
 @given(documents, st.integers(1, 9), st.integers(0, 3))
 def test_windows_made_when_asked_for_are_the_whole_streams(texts: list[list[int]], window: int, seed: int) -> None:
     expected = windows_of_the_whole_stream(texts, window, seed)

@@ -84,7 +84,15 @@ def test_a_document_that_unpacks_to_too_much_is_left_packed(tmp_path: Path) -> N
         list(documents_in(tmp_path / "bomb.docx"))
 
 
-@settings(max_examples=50)
+def test_what_would_have_to_be_held_as_a_whole_has_a_limit(tmp_path: Path) -> None:
+    for name, size in (("page.html", 17 << 20), ("list.json", 65 << 20)):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+        with pytest.raises(Unreadable, match="too large"):
+            list(documents_in(tmp_path / name))
+
+
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(st.sampled_from("ab \n"), max_size=30), max_size=12), st.integers(4, 40))
 def test_a_long_document_comes_in_parts_that_say_all_of_it(said: list[str], longest: int) -> None:
     parts = list(parted(said, longest))
@@ -94,6 +102,7 @@ def test_a_long_document_comes_in_parts_that_say_all_of_it(said: list[str], long
         assert parts == [whole][: bool(whole)]
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner)), st.text())
 def test_any_row_becomes_a_text(value: Any, name: str) -> None:
     assert isinstance(row_text(value), str)

@@ -2,7 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.documents import tokenised
@@ -12,6 +12,7 @@ from tests.models import tiny_tokenizer
 TOKENIZER = tiny_tokenizer()
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=150))
 def test_a_token_file_holds_what_the_tokenizer_says(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     tokens = tokenised(texts, TOKENIZER, tmp_path_factory.mktemp("t"), "x")

@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.questions import Draft, drafts_in
@@ -18,6 +18,7 @@ def test_lines_will_do_too() -> None:
     assert drafts_in("There is nothing to ask.") == []
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from('{}[]":, qQaA1\nuestion')))
 def test_any_reply_can_be_read(reply: str) -> None:
     assert isinstance(drafts_in(reply), list)
