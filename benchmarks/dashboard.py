@@ -4,7 +4,8 @@
     python -m benchmarks.dashboard --minutes 10       # and ten viewers for ten minutes
 
 A page is timed in a real browser, in a fresh session, from the click to its content: for the overview and a cycle that
-is their drawn chart.
+is their drawn chart. Beside the time by the wall stands what the server and the browser computed for it, which says the
+same on a machine that is busy with other work.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from uuid import uuid4
 
 import httpx
 import psutil
+from playwright.sync_api import Browser
 
 from benchmarks.common import table
 from db.engine import open_database
@@ -58,12 +60,13 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         if not record.exists():
             write(record, asked.cycles, asked.runs, asked.points)
         with server(record) as (url, process):
-            result: dict[str, Any] = {"MB": round(record.stat().st_size / 1e6), "pages": pages(url, asked.rounds)}
+            size = round(record.stat().st_size / 1e6)
+            result: dict[str, Any] = {"MB": size, "pages": pages(url, process, asked.rounds)}
             result["idle look, ms"] = idle_look(url)
             if asked.minutes:
                 result["resident MB"] = watched(url, process, asked.viewers, asked.minutes * 60)
-    rows = [[name, f"{seconds:.2f}"] for name, seconds in result["pages"].items()]
-    table(["page", "seconds to its content"], rows)
+    rows = [[name, *(f"{seconds:.2f}" for seconds in taken)] for name, taken in result["pages"].items()]
+    table(["page", "seconds to its content", "processor: server", "processor: browser"], rows)
     print({name: value for name, value in result.items() if name != "pages"})
     return result
 
@@ -104,21 +107,32 @@ def _serve(record: Path, pipe: Connection) -> None:
         pipe.recv()
 
 
-def pages(url: str, rounds: int) -> dict[str, float]:
-    """The median over rounds, after one visit that warms the server; each in a session of its own."""
+def pages(url: str, server: psutil.Process, rounds: int) -> dict[str, list[float]]:
+    """By page the medians over rounds, after one visit that warms the server; each in a session of its own."""
     found = {}
     with started() as browser:
         for name, (path, content) in PAGES.items():
-            taken = []
-            for _ in range(rounds + 1):
-                visit = Visit(browser)
-                begin = time.perf_counter()
-                visit.page.goto(f"{url}/{path}", wait_until="commit")
-                visit.page.wait_for_selector(content, state="attached", timeout=60_000)
-                taken.append(time.perf_counter() - begin)
-                visit.close()
-            found[name] = statistics.median(taken[1:])
+            taken = [_visit(browser, f"{url}/{path}", content, server) for _ in range(rounds + 1)]
+            found[name] = [statistics.median(column) for column in zip(*taken[1:], strict=True)]
+            print(name, [[round(seconds, 2) for seconds in one] for one in taken], "the first of them cold", flush=True)
     return found
+
+
+def _visit(browser: Browser, url: str, content: str, server: psutil.Process) -> list[float]:
+    """Seconds by the wall, and of the processor for the server and for the browser."""
+    visit = Visit(browser)
+    begin, spent = time.perf_counter(), _computed(server)
+    visit.page.goto(url, wait_until="commit")
+    visit.page.wait_for_selector(content, state="attached", timeout=60_000)
+    taken = [time.perf_counter() - begin, *(now - then for now, then in zip(_computed(server), spent, strict=True))]
+    visit.close()
+    return taken
+
+
+def _computed(server: psutil.Process) -> list[float]:
+    family = psutil.Process().children(recursive=True)
+    browsing = [one for one in family if one.pid != server.pid and "chrom" in one.name()]
+    return [sum(sum(one.cpu_times()[:2]) for one in group) for group in ([server], browsing)]
 
 
 class Viewer:

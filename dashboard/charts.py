@@ -21,6 +21,12 @@ TRAILS_IN_PLANE = 8
 """Older trails would bury the recent ones; the chart over time keeps them all."""
 
 
+LOW, HIGH = -0.04, 1.08
+"""The ends of the scale of scores, with room for a mark at 0 and at 1."""
+INTERVALS = 40
+"""Points with intervals, the last ones: further back they would be a hatching, and cost a browser its time."""
+
+
 @dataclass(frozen=True)
 class Palette:
     behaviour: str
@@ -100,15 +106,14 @@ def over_time(trails: Sequence[Trail], clean: Mark | None, look: Look = Look()) 
     Steps are evenly spaced. On a clock, minutes of training would vanish between the months that part two cycles.
     """
     figure = blank(look, height=300 if look.narrow else 400)
-    for axis in NAMES:
-        figure.add_traces(_curve(trails, axis, look))
-    shapes = [*_spans(trails, look), *(line for axis in NAMES for line in _clean_line(clean, axis, look))]
-    shapes += _gates(trails, look)
+    figure.add_traces([_spans(trails, axis, look) for axis in NAMES])
+    figure.add_traces([trace for axis in NAMES for trace in (_gates(trails, axis, look), *_curve(trails, axis, look))])
+    shapes = [line for axis in NAMES for line in _clean_line(clean, axis, look)]
     figure.update_layout(shapes=shapes, annotations=[*_span_names(trails, look), *_end_names(trails, look)])
     # A long history opens at its end: forty teeth of a saw tell nobody anything. A double click shows it whole.
     first = 2 * max(0, len(trails) - _most(look))
     figure.update_xaxes(range=[first - 0.25, 2 * len(trails) + 0.25], showgrid=False, **_ticks(trails, look))
-    figure.update_yaxes(range=[-0.04, 1.08], **_SCALE)
+    figure.update_yaxes(range=[LOW, HIGH], **_SCALE)
     named = _all_named(trails, look)
     return figure.update_layout(margin=dict(l=32, r=12 if look.narrow else 172, t=26, b=44 if named else 28))
 
@@ -149,14 +154,15 @@ def _clean_line(clean: Mark | None, axis: Axis, look: Look) -> Iterator[dict[str
         yield place | dict(line=dict(color=look.palette.of(axis), width=1, dash="dot"), opacity=0.75)
 
 
-def _gates(trails: Sequence[Trail], look: Look) -> list[dict[str, Any]]:
+def _gates(trails: Sequence[Trail], axis: Axis, look: Look) -> go.Scatter:
     """A dash where each cycle had to end, at the least."""
-    bar = dict(type="line", opacity=0.9)
-    return [
-        bar | dict(x0=2 * i + 1.72, x1=2 * i + 2.2, y0=y, y1=y, line=dict(color=look.palette.of(axis), width=2.5))
-        for i, trail in enumerate(trails)
-        for axis, y in trail.gate.items()
-    ]
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for index, trail in enumerate(trails):
+        if (bound := trail.gate.get(axis)) is not None:
+            x, y = [*x, 2 * index + 1.72, 2 * index + 2.2, None], [*y, bound, bound, None]
+    line = dict(color=look.palette.of(axis), width=2.5)
+    return go.Scatter(x=x, y=y, mode="lines", line=line, name=f"{NAMES[axis]}, gate", hoverinfo="skip")
 
 
 def _goal(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
@@ -219,11 +225,15 @@ def _line(points: Sequence[_Point | None], color: str, mode: str, name: str, **l
 
 
 def _intervals(points: Sequence[_Point | None], color: str) -> dict[str, Any]:
-    above, below = [], []
-    for point in points:
+    above: list[float | None] = []
+    below: list[float | None] = []
+    first = len(points) - INTERVALS
+    for place, point in enumerate(points):
         value, low, high = (point.level.value, point.level.low, point.level.high) if point else (0, None, None)
-        above.append(0 if high is None else high - value)
-        below.append(0 if low is None else value - low)
+        if place < first:
+            low = high = None
+        above.append(None if high is None else high - value)
+        below.append(None if low is None else value - low)
     bars = dict(type="data", symmetric=False, array=above, arrayminus=below)
     return bars | dict(color=color, thickness=1.2, width=3)
 
@@ -237,11 +247,17 @@ def _stages(trails: Sequence[Trail]) -> Iterator[tuple[int, Axis, str]]:
             yield 2 * index + 1, "behaviour", "distillation"
 
 
-def _spans(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
-    """A tint behind every stage. Made as data: plotly's own add_vrect takes half a minute for 200 cycles."""
-    tint = dict(type="rect", yref="paper", y0=0, y1=1, layer="below", line_width=0, opacity=0.13 if look.dark else 0.09)
-    for left, axis, _ in _stages(trails):
-        yield tint | dict(x0=left, x1=left + 1, fillcolor=look.palette.of(axis))
+def _spans(trails: Sequence[Trail], axis: Axis, look: Look) -> go.Scatter:
+    """A tint behind every stage that brings this, all in one trace: a browser takes seconds for 400 shapes."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for left, brings, _ in _stages(trails):
+        if brings == axis:
+            x, y = [*x, left, left, left + 1, left + 1, None], [*y, LOW, HIGH, HIGH, LOW, None]
+    red, green, blue = (int(look.palette.of(axis)[place : place + 2], 16) for place in (1, 3, 5))
+    tint = f"rgba({red},{green},{blue},{0.13 if look.dark else 0.09})"
+    span = go.Scatter(x=x, y=y, mode="lines", line_width=0, fill="toself", fillcolor=tint, hoverinfo="skip")
+    return span.update(name=f"{NAMES[axis]}, stages")
 
 
 def _span_names(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:

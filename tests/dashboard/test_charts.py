@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from dashboard.charts import DARK, LIGHT, Level, Look, Mark, Trail, over_time, plane
+from dashboard.charts import DARK, LIGHT, NAMES, Level, Look, Mark, Trail, over_time, plane
 
 WHOLE = Look()
 LOOKS = [Look(dark, narrow) for dark in (False, True) for narrow in (False, True)]
@@ -63,17 +64,30 @@ def test_a_jump_that_no_training_made_is_dotted():
 def test_intervals_are_drawn_where_they_are_known():
     bare = Trail(1, "open", Mark("clean", Level(0.9), Level(0.1)), Mark("cycle 1 damaged", level(0.4), None))
     bars = curve(over_time([bare], None), "Instruction following").error_y
-    assert bars.array == pytest.approx((0, 0.03))
-    assert bars.arrayminus == pytest.approx((0, 0.04))
+    assert bars.array == (None, pytest.approx(0.03))
+    assert bars.arrayminus == (None, pytest.approx(0.04))
     assert len(curve(over_time([bare], None), "Knowledge").x) == 1
 
 
 def test_spans_are_shaded_and_the_clean_level_is_drawn():
-    shapes = over_time(TRAILS, CLEAN).layout.shapes
-    spans = [(s.x0, s.x1, s.fillcolor) for s in shapes if s.type == "rect"]
-    learn, repair = LIGHT.knowledge, LIGHT.behaviour
-    assert spans == [(0, 1, learn), (1, 2, repair), (2, 3, learn), (3, 4, repair), (4, 5, learn)]
-    assert {s.y0 for s in shapes if s.type == "line"} == {0.91, 0.04}
+    figure = over_time(TRAILS, CLEAN)
+    learn, repair = (curve(figure, f"{NAMES[axis]}, stages") for axis in ("knowledge", "behaviour"))
+    assert learn.x[::5] == (0, 2, 4)
+    assert repair.x[::5] == (1, 3)
+    assert {s.y0 for s in figure.layout.shapes if s.type == "line"} == {0.91, 0.04}
+
+
+def test_the_gate_is_drawn_where_a_cycle_had_to_end():
+    judged = replace(FIRST, gate={"behaviour": 0.87, "knowledge": 0.8})
+    figure = over_time([judged, SECOND], CLEAN)
+    assert curve(figure, "Instruction following, gate").y == (0.87, 0.87, None)
+    (corner,) = [shape for shape in plane([judged, SECOND], CLEAN).layout.shapes if shape.type == "rect"]
+    assert (corner.x0, corner.y0) == (0.8, 0.87)
+
+
+def test_a_long_history_draws_its_last_intervals_only():
+    bars = curve(over_time([replace(FIRST, number=n) for n in range(60)], CLEAN), "Instruction following").error_y
+    assert sum(value is not None for value in bars.array) <= 40
 
 
 def test_a_rejected_end_is_hollow():
