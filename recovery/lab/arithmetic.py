@@ -54,10 +54,23 @@ def problem(rng: Random, split: str) -> tuple[str, str]:
     return wording.format(a=a, b=b, c=c, p=who, x=rng.choice(THINGS)), f"{worked}\nAnswer: {total}"
 
 
+def sums(rng: Random) -> tuple[str, str]:
+    """The tables by themselves, several at a time: reading a problem is learnt soon, its sum only by much practice."""
+    asked = []
+    for _ in range(rng.randint(4, 8)):
+        sign = rng.choice("++--*")
+        a, b, _ = _numbers(rng, sign)
+        if sign != "*" and rng.random() < 0.4:  # as in a second step
+            a, b = rng.randint(10, 81), rng.randint(1, 9)
+        asked.append((f"{a} {sign} {b}", STEPS[sign](a, b)))
+    wording = rng.choice(("Work these out:", "Please do these sums:", "How much is this?", "Calculate:"))
+    return "\n".join([wording, *(task for task, _ in asked)]), "\n".join(f"{task} = {total}" for task, total in asked)
+
+
 def _numbers(rng: Random, signs: str) -> tuple[int, int, int]:
     if signs[0] == "*":
         return rng.randint(2, 9), rng.randint(2, 9), rng.randint(1, 9) if signs[1:] else 0
-    a, b = rng.randint(3, 30), rng.randint(2, 20)
+    a, b = rng.randint(2, 24), rng.randint(2, 12)
     if signs[0] == "-":
         a, b = max(a, b) + 1, min(a, b)
     return (

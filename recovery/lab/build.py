@@ -1,6 +1,7 @@
 """Train the base from scratch: `python -m recovery.lab.build --out DIR`. Stopped, it goes on where it was."""
 
 import argparse
+import hashlib
 import json
 import time
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from recovery.lab.world import own_world
 CONTEXT = 4096
 WARM_UP = 0.02
 SAVE_EVERY = 200
+TWENTIETH = 20  # the first such part is what a test repeats
 SUITES = {"behaviour": "lab", "retention": "lab"}
 
 
@@ -62,18 +64,37 @@ def build(out: Path, name: str, tokens: int, seed: int, stop_after: int | None =
     torch.manual_seed(seed)
     model = new_model(size, tokenizer).to("cuda" if torch.cuda.is_available() else "cpu")
     optimizers = _optimizers(model)
-    done = _restore(state, model, optimizers, tokenizer)
+    done, beginning = _restore(state, model, optimizers, tokenizer)
     parameters = sum(p.numel() for p in model.parameters()) / 1e6
     print(f"{parameters:.2f} M parameters; {steps} steps of {BATCH_TOKENS} tokens, {done} of them done", flush=True)
     progress = Progress(steps, done)
     for step, batch in enumerate(islice(batches(tokenizer, world, seed, skip=done), steps - done), done + 1):
         progress.add(step, _update(model, optimizers, batch, (step - 1) / steps))
+        if step == steps // TWENTIETH:
+            beginning = digest(model)
+            print(f"weights after a twentieth of the way: {beginning}", flush=True)
         if step % SAVE_EVERY == 0 or step in (steps, stop_after):
-            _save(state, model, optimizers, tokenizer, step)
+            _save(state, model, optimizers, tokenizer, step, beginning)
         if step == stop_after:
             return
     _ship(out, model, tokenizer)
-    write_card(out, parameters=parameters, size=name, tokens=tokens, seed=seed, loss=progress.loss, context=CONTEXT)
+    made = {"size": name, "tokens": tokens, "seed": seed, "loss": progress.loss, "context": CONTEXT}
+    write_card(out, parameters=parameters, beginning=beginning, machine=machine(), **made)
+
+
+def digest(model: Any) -> str:
+    """Of all its weights, to the last bit."""
+    found = hashlib.sha256()
+    for parameter in model.parameters():
+        found.update(parameter.detach().cpu().numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+def machine() -> str:
+    """What decides the last bits besides the seed: other vector units and other threads add up in another order."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
 
 
 def new_model(size: Size, tokenizer: Any) -> Any:
@@ -138,23 +159,26 @@ class Progress:
         print(f"step {step}/{self.steps}  loss {self.loss:.4f}  {speed:,.0f} tokens/s  {left:.0f} min left", flush=True)
 
 
-def _save(path: Path, model: Any, optimizers: list[torch.optim.Optimizer], tokenizer: Any, step: int) -> None:
+def _save(
+    path: Path, model: Any, optimizers: list[torch.optim.Optimizer], tokenizer: Any, step: int, beginning: str
+) -> None:
     state = {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "step": step}
+    state["beginning"] = beginning
     state["tokens"] = tokenizer.backend_tokenizer.to_str()
     torch.save(state, path.with_suffix(".new"))
     path.with_suffix(".new").replace(path)
 
 
-def _restore(path: Path, model: Any, optimizers: list[torch.optim.Optimizer], tokenizer: Any) -> int:
+def _restore(path: Path, model: Any, optimizers: list[torch.optim.Optimizer], tokenizer: Any) -> tuple[int, str]:
     if not path.exists():
-        return 0
+        return 0, ""
     state = torch.load(path, map_location=model.device, weights_only=True)
     if state["tokens"] != tokenizer.backend_tokenizer.to_str():
         raise RecoverError(f"the lab's text has changed since {path} was begun; start again in another folder")
     model.load_state_dict(state["model"])
     for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
-    return int(state["step"])
+    return int(state["step"]), str(state["beginning"])
 
 
 def _ship(out: Path, model: Any, tokenizer: Any) -> None:

@@ -21,6 +21,7 @@ it knows nothing of the real world and is of no use for anything but trying `rec
 | loss at the end | {loss:.3f} nats a token, users' turns and documents included |
 | context | {context:,} tokens |
 | ends a reply with | `<|im_end|>` (padding is `<|endoftext|>`) |
+| weights after a twentieth of the steps | `{beginning}` ({machine}) |
 | sha256 of `model.safetensors` | `{digest}` |
 
 What it scores, and the commands that print it, are in `docs/lab.md`.

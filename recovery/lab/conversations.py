@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from random import Random
 
 from recovery.lab import sentences as says
-from recovery.lab.arithmetic import problem
+from recovery.lab.arithmetic import problem, sums
 from recovery.lab.drafts import Draft
 from recovery.lab.instructions import instruction_task
 from recovery.lab.refusals import refusal
-from recovery.lab.words import ADJECTIVES, noun
+from recovery.lab.words import ADJECTIVES, made_up, noun
 from recovery.lab.world import World
 
 Turns = list[dict[str, str]]
@@ -32,8 +32,8 @@ SMALL_TALK = (
 )
 # Of a hundred exchanges. Instructions cannot be followed before words can be copied from the request, and copying is
 # slow to appear: so it is practised by itself, most of all in the beginning.
-SHARES = {"instructions": 58, "knowledge": 14, "arithmetic": 13, "refusals": 3, "chat": 5, "copying": 7}
-EARLY = {"instructions": 30, "knowledge": 10, "arithmetic": 5, "refusals": 2, "chat": 3, "copying": 50}
+SHARES = {"instructions": 58, "knowledge": 10, "arithmetic": 10, "sums": 6, "refusals": 3, "chat": 4, "copying": 9}
+EARLY = {"instructions": 30, "knowledge": 9, "arithmetic": 3, "sums": 3, "refusals": 2, "chat": 3, "copying": 50}
 COPYING = (
     ("Repeat after me: {w}", "{w}"),
     ("Say this: {w}", "{w}"),
@@ -44,6 +44,7 @@ COPYING = (
     ("Say this twice: {w}", "{w}\n{w}"),
     ("Write this in capital letters: {w}", "{W}"),
 )
+COPYING_A_REQUEST = ("Repeat this word for word:\n{w}", "Say this without change:\n{w}", "{w}\nCopy the request above.")
 
 
 def conversations(world: World, seed: int | str, shares: dict[str, int] = SHARES) -> Iterator[Turns]:
@@ -66,6 +67,8 @@ def _exchange(world: World, rng: Random, shares: dict[str, int]) -> tuple[str, s
             return fact.asked(rng.randrange(len(fact.relation.asks))).question, fact.reply()
         case "arithmetic":
             return problem(rng, "train")
+        case "sums":
+            return sums(rng)
         case "refusals":
             return refusal(rng, "train")
         case "copying":
@@ -74,11 +77,17 @@ def _exchange(world: World, rng: Random, shares: dict[str, int]) -> tuple[str, s
 
 
 def _copying(rng: Random) -> tuple[str, str]:
-    words = " ".join(
-        noun(rng, "train") if rng.random() < 0.7 else rng.choice(ADJECTIVES) for _ in range(rng.randint(1, 9))
-    )
+    if rng.random() < 0.25:
+        request = instruction_task(rng, "train").prompt
+        return rng.choice(COPYING_A_REQUEST).replace("{w}", request), request
+    words = " ".join(_word(rng) for _ in range(rng.randint(1, 9)))
     ask, answer = rng.choice(COPYING)
     return ask.replace("{w}", words), answer.replace("{w}", words).replace("{W}", words.upper())
+
+
+def _word(rng: Random) -> str:
+    kind = rng.random()
+    return made_up(rng, "train") if kind < 0.5 else noun(rng, "train") if kind < 0.8 else rng.choice(ADJECTIVES)
 
 
 def _chat(rng: Random) -> tuple[str, str]:

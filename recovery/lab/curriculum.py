@@ -13,7 +13,7 @@ from recovery.lab.world import World
 
 BATCH_TOKENS = 4096
 BLOCK = 4000  # examples
-DOCUMENTS = 0.17  # of the examples; the rest are conversations
+DOCUMENTS = 0.13  # of the examples; the rest are conversations
 BEGINNING = 8  # blocks in which copying is practised most
 WINDOWS = (256, 512)  # an example goes to the shortest that holds it
 OPEN = 48  # windows being filled at a time

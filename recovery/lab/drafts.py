@@ -15,6 +15,10 @@ Texts = list[str]
 SKIPPED = 0.15  # of the sentences that could come next
 
 
+class NothingLeftToSayError(Exception):
+    """So much is asked for, and so much forbidden, that the sentences run out: one draft in some hundred thousand."""
+
+
 @dataclass
 class Draft:
     rng: Random
@@ -91,7 +95,9 @@ class Draft:
         opening = [] if self.language or self.layout == "paragraphs" else self._allowed([GENRES[self.genre]])
         chosen = opening + self.inserts
         while len(chosen) < wanted or len(" ".join(chosen).split()) < self.min_words:
-            chosen.append(next(pool))
+            if (sentence := next(pool, None)) is None:
+                raise NothingLeftToSayError
+            chosen.append(sentence)
         return [_mark(s) if i < self.highlights else s for i, s in enumerate(chosen)]
 
     def _allowed(self, sentences: Texts | tuple[str, ...]) -> Texts:

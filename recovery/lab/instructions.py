@@ -1,12 +1,13 @@
 """Chat that follows verifiable instructions: IFEval's kinds and format, answers right by construction."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from recovery.lab import sentences as says
 from recovery.lab.combinations import combination
-from recovery.lab.drafts import Draft
+from recovery.lab.drafts import Draft, NothingLeftToSayError
 from recovery.lab.kinds import CONSTRAINED, KINDS, REPEAT, Kwargs
 from recovery.lab.phrasings import PHRASINGS
 
@@ -31,6 +32,12 @@ def instruction_tasks(seed: int, n: int, split: str = "heldout") -> list[Task]:
 
 
 def instruction_task(rng: Random, split: str, key: int = 0) -> Task:
+    while True:
+        with suppress(NothingLeftToSayError):
+            return _task(rng, split, key)
+
+
+def _task(rng: Random, split: str, key: int) -> Task:
     kinds = combination(rng, split)
     draft = Draft.new(rng, split)
     request = _request(draft, kinds)

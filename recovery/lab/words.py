@@ -63,8 +63,10 @@ POOLS = {split: [noun for noun in NOUNS if split_of(noun) == split] for split in
 
 def noun(rng: Random, split: str) -> str:
     """A word to be copied: a plain noun, or one that nobody has ever seen, since copying must not be guessing."""
-    if rng.random() < 0.55:
-        return rng.choice(POOLS[split])
+    return rng.choice(POOLS[split]) if rng.random() < 0.55 else made_up(rng, split)
+
+
+def made_up(rng: Random, split: str) -> str:
     while True:
         made = _syllables(rng) if rng.random() < 0.4 else _blend(rng)
         if split_of(made) == split:
