@@ -90,7 +90,7 @@ def intended(project: Project, wishes: Wishes, say: Say) -> dict[str, Any]:
         "base": project.base,
         "start": (student or project.current).reference,
         "documents": corpus.files if corpus else None,
-        "characters": sum(len(text) for text in corpus.texts) if corpus else None,
+        "characters": corpus.texts.characters if corpus else None,
         "teacher": project.resolve(wishes.teacher).reference if wishes.teacher else None,
         "distill_steps": settings.distill.steps if wishes.command != "midtrain" else None,
         "settings": settings.as_dict(),
@@ -138,7 +138,8 @@ def begin(project: Project, wishes: Wishes, say: Say) -> Errand:
 def _read(project: Project, docs: Path, say: Say) -> Kept:
     corpus = read_corpus(docs)
     _report_skipped(corpus.skipped, say)
-    return replace(keep(project.home, corpus), path=corpus.path.resolve())
+    kept = keep(project.home, corpus)
+    return replace(kept, path=corpus.path.resolve()) if corpus.path.exists() else kept  # a hub id stays what it is
 
 
 def announced_settings(project: Project, wishes: Wishes, say: Say) -> Settings:

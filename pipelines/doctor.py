@@ -16,7 +16,7 @@ MANY_BYTES, FEW_BYTES = 20e9, 0.2e9  # an 8-billion-parameter model from the hub
 VLLM_SECONDS = 120.0
 EXTRAS = {
     "postgres": "the record can only live in SQLite, on one machine",
-    "documents": "only plain text and Markdown are read",
+    "documents": "HTML, PDF, Word and Parquet files are skipped",
     "bench": "the benchmarks cannot run others' code beside ours",
 }
 

@@ -17,7 +17,7 @@ from pipelines.engines import engine_for
 from pipelines.errands import Errand
 from pipelines.learning import Lesson, Say, Trained
 from pipelines.project import Project, weights_hash
-from pipelines.prompts import as_prompts, write_prompts
+from pipelines.prompts import as_prompts, in_words, write_prompts
 from pipelines.replay import answered, replayed
 from pipelines.runs import recorded_run
 from pipelines.settings import Settings
@@ -113,6 +113,7 @@ class Stages:
         clean = frozen(base)
         with engine_for(clean, self.settings.engine) as engine:
             written = write_prompts(engine, clean.chat, count, seed)
+        self.say(f"  {in_words(written)}")
         kept.parent.mkdir(parents=True, exist_ok=True)
         aside = kept.with_suffix(".partial")
         aside.write_text(json.dumps(written, ensure_ascii=False), encoding="utf-8")
