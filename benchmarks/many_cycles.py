@@ -28,9 +28,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--set", dest="dotted", action="append", default=[])
     asked = options.parse_args()
-    print(
-        f"{'cycle':5}  {'verdict':12} {'instructions':>12} {'clean':>6} {'own world':>9}  known of each cycle's documents"
-    )
+    print(f"{'cycle':5}  {'verdict':12} {'instructions':>12} {'clean':>6} {'own world':>9}  known, cycle by cycle")
     with tempfile.TemporaryDirectory() as folder:
         for number in range(1, asked.cycles + 1):
             show(number, one(Path(folder), asked.first_world + number - 1, asked))
