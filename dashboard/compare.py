@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
-from dashboard.flips import Flips, flips, instructions, kinds_of, marked, matches
+from dashboard.flips import Flips, flips, instructions, is_kind, kinds_of, marked, matches
 from dashboard.follow import Asked, NotThere, Site, follow
 from dashboard.frame import link, plain, shown
 from dashboard.parts import NOTHING, Cell, card, choice, clock, form, number, table, tick, words
@@ -133,7 +133,7 @@ def _row(asked: Asked, sides: Sequence[Side], items: Sequence[Item | None], kind
     for place, (side, item) in enumerate(zip(sides, items, strict=True)):
         other = texts[0] if place else texts[1]
         told = f"<bdi>{marked(item.answer, other)}</bdi>" if item else NOTHING
-        ticks = "".join(_tick(name, yes, kind) for name, yes in instructions(item)) if item else ""
+        ticks = " ".join(_tick(name, yes, kind) for name, yes in instructions(item)) if item else ""
         passed = tick(item.passed) if item else ""
         cells.append(f'<div class="answer"><h4>{_title(side)} {passed}</h4><p class="text">{told}</p>{ticks}</div>')
     whom = ",".join(str(side.checkpoint.id) for side in sides)
@@ -144,7 +144,7 @@ def _row(asked: Asked, sides: Sequence[Side], items: Sequence[Item | None], kind
 
 def _tick(name: str, followed: bool, kind: str) -> str:
     inside = tick(followed, shown(name, 60))
-    return f'<span class="asked-for">{inside}</span>' if name == kind else inside
+    return f'<span class="asked-for">{inside}</span>' if kind and is_kind(name, kind) else inside
 
 
 def _flips(found: Flips) -> Cell:

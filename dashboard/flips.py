@@ -42,7 +42,13 @@ def instructions(item: Item) -> list[tuple[str, bool]]:
 
 
 def kinds_of(items: Sequence[Item]) -> list[str]:
-    return sorted({kind for item in items for kind, _ in instructions(item)})
+    """Each kind and its family: `startend:quotation` and `startend`."""
+    kinds = {kind for item in items for kind, _ in instructions(item)}
+    return sorted(kinds | {kind.partition(":")[0] for kind in kinds})
+
+
+def is_kind(name: str, kind: str) -> bool:
+    return name == kind or name.startswith(f"{kind}:")
 
 
 def marked(text: str, beside: str) -> str:
@@ -60,7 +66,7 @@ def marked(text: str, beside: str) -> str:
 def matches(items: Sequence[Item | None], kind: str, text: str, show: str) -> bool:
     """Whether a row of answers, the first to be compared with the others, is among those asked for."""
     told = [item for item in items if item is not None]
-    if kind and not any(name == kind for item in told for name, _ in instructions(item)):
+    if kind and not any(is_kind(name, kind) for item in told for name, _ in instructions(item)):
         return False
     if text and not any(text.lower() in f"{item.prompt}\n{item.answer}".lower() for item in told):
         return False

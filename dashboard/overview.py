@@ -20,10 +20,11 @@ NEWEST = 12
 
 OVER_TIME = f"""<h2>Over the cycles</h2><p class="note"><span class="key knowledge"></span>mid-training
 <span class="key behaviour"></span>distillation <span class="key dotted"></span>clean model
-<span class="key gate"></span>the gate: a cycle must end above it · hollow: rolled back · bars: 95 % intervals</p>
-{save_buttons("over-the-cycles", "png", "svg")}"""
-PLANE = f"""<h2>Knowledge against behaviour</h2><p class="note">To the right: knows more. Up: follows better. <span
-class="key goal"></span>where the gate lets pass. Older cycles are faint.</p>{save_buttons("plane", "png", "svg")}"""
+<span class="key gate"></span>the gate: a cycle must surely end above it · hollow: rolled back ·
+bars: 95 % intervals</p>{save_buttons("over-the-cycles", "png", "svg")}"""
+PLANE = f"""<h2>Knowledge against behaviour</h2><p class="note">To the right: knows more. Up: follows better.
+<span class="key goal"></span>where the gate wants it to be, with certainty. Older cycles are faint.</p>
+{save_buttons("plane", "png", "svg")}"""
 
 
 def page(app: gr.Blocks, site: Site) -> None:

@@ -62,6 +62,6 @@ def _asked(asked: Asked, whom: Sequence[str], prompt: str) -> str:
 
 
 def _answer(answer: Answer) -> str:
-    ticks = "".join(tick(yes, shown(name, 60)) for name, yes in answer.followed)
+    ticks = " ".join(tick(yes, shown(name, 60)) for name, yes in answer.followed)
     said = f'<p class="text">{shown(answer.text, 20_000)}</p>{ticks}'
     return card(shown(answer.reference, 100), said, f"{answer.seconds:.1f} s")

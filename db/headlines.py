@@ -17,6 +17,8 @@ HEADLINES = {
     "knowledge": ("closed_book", "match"),
     "retention": ("arithmetic", "match"),
 }
+METRICS = tuple(metric for _, metric in HEADLINES.values())
+"""What sums up a task that is no headline itself, where it has one of these: the first release kept no order."""
 
 
 class Measured(NamedTuple):
@@ -51,8 +53,9 @@ def stage(
 
 def headline(evaluation: views.Evaluation) -> views.Score | None:
     """The score that stands for one measurement."""
-    named = dict(HEADLINES.values()).get(evaluation.task, "")
-    return evaluation.scores.get(named) or next(iter(evaluation.scores.values()), None)
+    named = [dict(HEADLINES.values()).get(evaluation.task, ""), *METRICS]
+    found = (evaluation.scores[name] for name in named if name in evaluation.scores)
+    return next(found, None) or next(iter(evaluation.scores.values()), None)
 
 
 def _is_headline_task(suite: str, task: str) -> bool:
@@ -68,7 +71,7 @@ def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
     """The score that stands for each evaluation, oldest first: (checkpoint, run, cycle, suite, score)."""
     evaluation, score = tables.Evaluation, tables.Score
     named = or_(*(and_(evaluation.task == task, score.metric == metric) for task, metric in HEADLINES.values()))
-    order = (case((named, 0), else_=1), score.position, score.metric)
+    order = (case((named, 0), (score.metric.in_(METRICS), 1), else_=2), score.position, score.metric)
     ranked = (
         select(score, func.row_number().over(partition_by=score.evaluation_id, order_by=order).label("rank"))
         .join(evaluation, evaluation.id == score.evaluation_id)

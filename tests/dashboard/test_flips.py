@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.flips import LONGEST_DIFFERENCE, Flips, flips, instructions, marked, matches
+from dashboard.flips import LONGEST_DIFFERENCE, Flips, flips, instructions, kinds_of, marked, matches
 from db.views import Item
 from evals.statistics import mcnemar
 
@@ -48,6 +48,9 @@ def test_rows_are_filtered():
     assert [matches(row, "", "", "flipped") for row in (lost, kept)] == [True, False]
     assert [matches(row, "", "", "gained") for row in (lost[::-1], kept)] == [True, False]
     assert [matches(row, "a:b", "", "") for row in (lost, kept)] == [True, False]
+    assert matches(lost, "a", "", ""), "a family of instructions"
+    assert not matches(lost, "a:", "", "")
+    assert kinds_of(lost) == ["a", "a:b"]
     assert [matches(row, "", "OTHER", "") for row in (lost, kept)] == [False, True]
     assert matches([item(True), None], "", "", "lost") is False
 

@@ -3,11 +3,12 @@
 import random
 from datetime import timedelta
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 
 from db import views
-from db.headlines import HEADLINES
+from db.headlines import HEADLINES, headline
 from db.queries import Reader
+from db.tables import Score
 from db.tracker import Tracker
 from tests.db.seeded import Seeded, measure
 
@@ -117,6 +118,20 @@ def test_a_suite_of_own_tasks_is_headed_by_the_first_metric_of_its_first_task(
     _measured_by_own_tasks(tracker, base, tracker.start_run(project, "eval"), "gsm8k")
     assert reader.stages(project)[0].scores["retention"].task == "arithmetic"
     assert {point.metric for point in reader.series(project)} == {"match"}
+
+
+def test_without_an_order_a_task_is_headed_by_a_metric_that_heads_others(
+    engine: Engine, reader: Reader, tracker: Tracker, project: int
+) -> None:
+    base = tracker.checkpoint(project, "base", "/models/lab")
+    metrics = {name: {"value": 0.5, "n": 10} for name in ("answer_logprob", "f1", "match")}
+    own = {"task": "own_world", "suite": "retention", "data": "lab", "seconds": 1.0, "metrics": metrics}
+    tracker.evaluation(base, None, own)
+    with engine.begin() as connection:
+        connection.execute(update(Score).values(position=0))  # as a record of the first release has it
+    (evaluation,) = reader.evaluations(base)
+    assert reader.stages(project)[0].scores["retention"].metric == "match"
+    assert headline(evaluation) == evaluation.scores["match"]
 
 
 def test_points_come_after_a_cursor(reader: Reader, seeded: Seeded) -> None:
