@@ -12,6 +12,7 @@ from typing import Any
 
 from db.views import Checkpoint
 from evals.knowledge import read_questions
+from evals.leaks import sift
 from evals.results import Result, headlines, main_result
 from pipelines.corpora import Kept, forget, kept, must_be_kept
 from pipelines.errands import Errand
@@ -28,6 +29,7 @@ from recovery.errors import RecoverError
 from recovery.students import describe
 
 LEAST_QUESTIONS = 50
+RUN = 40  # words in a row that make a prompt an item: instructions are made of shorter ones that everybody uses
 Ask = Callable[[Verdict], bool | None]  # a person's decision; None: later
 
 
@@ -110,12 +112,23 @@ class Cycle:
         final = replace(self.measures, part="final" if looking else "all")
         clean = self._measure(self.project.clean, "the clean model", replace(final, earlier=()), "clean")
         before = self._measure(damaged, "the model to recover", final, "damaged")
-        prompts = read_prompts(Path(self.errand.prompts)) if self.errand.prompts else None
+        prompts = self._prompts([item.prompt for result in clean for item in result.items])
         distilled = self._stages.distill(damaged, self._checkpoint(self.errand.teacher), prompts, looking)
         after = self._measure(distilled.checkpoint, "the recovered model", final, "recovered")
         verdict = self._judge(clean, before, after)
         promoted, decided = self._decide(distilled.checkpoint, verdict, ask)
         return Outcome(self.number, clean, before, after, verdict, promoted, distilled, decided)
+
+    def _prompts(self, measured: list[str]) -> list[str]:
+        """What the student is asked while it is distilled: nothing that it will be measured by."""
+        given = self.errand.prompts
+        said = read_prompts(Path(given)) if given else self._stages.own_prompts(self.settings.distill.prompts)
+        sifted = sift(said, measured, RUN)
+        if sifted.leaks:
+            self.say(f"{len(sifted.leaks)} prompts share their words with what is measured; they are left out")
+        if not sifted.kept:
+            raise RecoverError("every prompt shares its words with what is measured; give others with --prompts")
+        return sifted.kept
 
     @property
     def _stages(self) -> Stages:

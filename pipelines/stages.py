@@ -76,7 +76,7 @@ class Stages:
         self,
         start: Checkpoint,
         teacher: Checkpoint,
-        prompts: list[str] | None,
+        prompts: list[str],
         looking: Callable[[Student, Engine], Look] | None,
     ) -> Trained:
         """Bring the behaviour of `teacher` back into `start`, on what `start` itself writes."""
@@ -87,8 +87,7 @@ class Stages:
         steps = min(wanted.steps, wanted.max_steps or wanted.steps)
         plan = Plan(steps, wanted.learning_rate, warmup=min(5, steps // 5), decay="linear", bf16=self.settings.bf16)
         with self._run("distill", "recovered", steps, {}) as run:
-            texts = prompts or self.own_prompts(wanted.prompts)
-            asked = as_prompts(texts, student.chat)
+            asked = as_prompts(prompts, student.chat)
             with engine_for(student, self.settings.engine) as engine:
                 look = looking(student, engine) if looking and wanted.probe_every else None
                 watch = Watch(wanted, look)
