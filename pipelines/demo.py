@@ -12,7 +12,7 @@ from pipelines.project import Project
 from pipelines.tables import scores_table
 from recovery.lab import BASE, make_world
 
-SHOWN, ITEMS = 3, 500
+SHOWN, ITEMS = 3, 400
 
 
 def run_demo(folder: Path, *, quick: bool, seed: int, say: Say) -> tuple[dict[str, Any], list[str]]:

@@ -78,8 +78,8 @@ def defaults_for(parameters: int) -> Settings:
         return Settings()
     return Settings(
         lora_rank=0,
-        midtrain=Midtrain(learning_rate=1e-3, epochs=8, window=256, rows=16),
-        distill=Distill(learning_rate=5e-4, steps=30, max_new_tokens=320, prompts=1280),
+        midtrain=Midtrain(learning_rate=2e-3, epochs=8, window=256, rows=16),
+        distill=Distill(learning_rate=5e-4, steps=40, max_new_tokens=320, prompts=1280),
     )
 
 
