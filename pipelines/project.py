@@ -172,6 +172,11 @@ class Project:
         return checkpoint
 
 
+def names_a_model(reference: str) -> bool:
+    """A folder or a hub id, rather than a name that only means something within a project."""
+    return NAMED.fullmatch(reference) is None
+
+
 def weights_hash(folder: Path) -> str:
     digest = hashlib.sha256()
     for file in sorted(folder.glob("*.safetensors")):

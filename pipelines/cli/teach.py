@@ -1,5 +1,6 @@
 """The commands that change weights: midtrain, distill, cycle, resume, demo."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def _do(folder: Path | None, command: str, dry_run: bool, typed: dict[str, Any],
     from pipelines.beginning import Wishes, begin, intended
     from pipelines.cycle import carry_out
     from pipelines.lock import command_line, held
-    from pipelines.project import Project
+    from pipelines.project import Project, names_a_model
 
     flags: dict[str, Any] = {}
     for name in ("recipe", "max_steps"):
@@ -111,7 +112,12 @@ def _do(folder: Path | None, command: str, dry_run: bool, typed: dict[str, Any],
     if (engine := typed.pop("engine", None)) is not None:
         flags["engine"] = engine
     wishes = Wishes(command, flags=flags, **typed)
+    fresh = not Project.is_begun(folder)
     opened = Project.open(folder, wishes.base)
+    if fresh and opened.base_is_default and wishes.teacher and names_a_model(wishes.teacher):
+        say(f"base: {wishes.teacher}, the teacher, since no other was named: it is what the student is held against")
+        wishes = replace(wishes, base=wishes.teacher)
+        opened = Project.open(folder, wishes.base)
     if dry_run:
         found = intended(opened, wishes, say)
         return Answer(found, [f"{name}: {value}" for name, value in found.items() if value is not None])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recovery.lab import make_world
+from recovery.lab import BASE, make_world
 
 RECOVER = [sys.executable, "-m", "pipelines.cli"]
 
@@ -97,6 +98,15 @@ def test_looking_does_not_begin_a_project(tmp_path: Path) -> None:
     assert ran.code == 0
     assert ran.found["current"] is None
     assert not list(tmp_path.iterdir())
+
+
+def test_a_repair_is_held_against_its_teacher_where_no_other_base_is_named(tmp_path: Path) -> None:
+    teacher = tmp_path / "clean"
+    shutil.copytree(BASE, teacher)
+    ran = recover(tmp_path, "distill", "--student", BASE, "--teacher", teacher, "--dry-run")
+    assert ran.code == 0, ran.words
+    assert ran.found["base"] == str(teacher)
+    assert "held against" in ran.words
 
 
 @pytest.mark.parametrize(
