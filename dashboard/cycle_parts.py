@@ -49,7 +49,9 @@ def timeline(runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle) 
 
 def gate(cycle: Cycle) -> str:
     """Each bound of the verdict: what was measured, how bad it could still be, and what it had to reach."""
-    judged = {name: said for name, said in (cycle.verdict or {}).items() if isinstance(said, dict)}
+    verdict = cycle.verdict or {}
+    judged = {name: said for name, said in verdict.items() if isinstance(said, dict) and "passed" in said}
+    judged |= {f"knowledge of cycle {number}": said for number, said in (verdict.get("earlier") or {}).items()}
     if not judged:
         return ""
     rows = [

@@ -7,6 +7,7 @@ part that says the same is not sent again.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -116,7 +117,7 @@ def refreshed(site: Site, here: str, many: int, fill: Fill, mark: Mark, seen: An
 
 
 def _values(site: Site, here: str, asked: Asked | None, fill: Fill, many: int) -> list[Any]:
-    name = f"{asked.project.name} · base {asked.project.base}" if asked else site.project or ""
+    name = f"{asked.project.name} · base {_short(asked.project.base)}" if asked else site.project or ""
     top = head(name, here, site.pages)
     try:
         if asked is None:
@@ -144,3 +145,9 @@ def _update(value: Any) -> Any:
     if value is None:
         return gr.update(visible=False)
     return gr.update(value=value, visible=True) if isinstance(value, str | go.Figure) else value
+
+
+def _short(base: str) -> str:
+    """A folder by its last two names; a hub id as it is."""
+    parts = Path(base).parts
+    return "/".join(parts[-2:]) if Path(base).is_absolute() else base

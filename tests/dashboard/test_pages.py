@@ -1,13 +1,16 @@
 """The pages' content, asked for as a browser does: what the address says is what is shown."""
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from dashboard import compare, cycle, cycles, lineage, live, tokens
 from dashboard.actions import Actions
+from dashboard.cycle_parts import gate
 from dashboard.follow import NotThere
+from db import views
 from db.queries import Reader
 from db.types import now
 from tests.dashboard.looking import asked, content, words
@@ -153,3 +156,15 @@ def test_a_run_that_fell_silent_is_not_said_to_go_on(told, monkeypatch) -> None:
         shown = words(live, reader)
         assert "seems to be gone" in shown
         assert " left" not in shown
+
+
+def test_the_gate_has_a_row_for_each_bound_and_none_for_what_was_not_judged() -> None:
+    bound = {"passed": True, "value": 0.9, "bound": 0.9, "limit": 0.8, "n": 100}
+    verdict = {"passed": True, "outcome": "passed", "behaviour": bound, "knowledge": None, "earlier": {}}
+    stage = views.Stage()
+    first = views.Cycle(1, 4, "promoted", None, None, verdict, now(), now(), stage, stage, stage)
+    later = replace(first, verdict=verdict | {"earlier": {"2": bound | {"passed": False}}})
+    assert gate(first).count("<tr") == 2  # the head, and behaviour
+    shown = gate(later)
+    assert shown.count("<tr") == 3
+    assert "Knowledge of cycle 2" in shown
