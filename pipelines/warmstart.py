@@ -34,7 +34,8 @@ def warm_start(lesson: "Lesson", settings: Settings, back: str) -> str:
         for share in SHARES:
             line.at(share)
             tried[share] = _seen(lesson, share)
-        limit = settings.gate.keep_knowledge * (watch.notes.best_knowledge or 0.0)
+        # Of the knowledge that may be lost, half is left for the distillation to lose.
+        limit = (1 + settings.gate.keep_knowledge) / 2 * (watch.notes.best_knowledge or 0.0)
         chosen = min(tried, key=lambda share: (_missing(tried[share], tried, limit), share))
         seen = tried[chosen]
         watch.notes.warm = {"tried": {str(share): _scores(probe) for share, probe in tried.items()}}
