@@ -2,7 +2,9 @@
 a fine-tune repaired without any documents."""
 
 import json
+import os
 import sqlite3
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,8 @@ def test_the_exported_model_answers_through_transformers(lived: dict[str, Any]) 
 
 @pytest.mark.vllm
 def test_the_exported_model_answers_through_vllm(lived: dict[str, Any]) -> None:
+    if find_spec("vllm") is None and os.environ.get("RECOVER_REQUIRE_VLLM") != "1":
+        pytest.skip("vllm is not installed; RECOVER_REQUIRE_VLLM=1 makes that a failure")
     from recovery.engines import Sampling
     from recovery.engines.vllm import VllmEngine
     from recovery.students import load_student
