@@ -59,7 +59,7 @@ def test_likelihood_shows_what_answers_do_not(world: World, clean: Subject, dama
 
 
 def test_what_was_known_before_is_not_gone_because_it_is_not_said(clean: Subject, damaged: Subject) -> None:
-    before, after = own_world(clean, 100), own_world(damaged, 100)
+    before, after = own_world(clean, 400), own_world(damaged, 400)
     assert before.metrics["match"].value > 0.95
     assert before.metrics["preferred"].value > 0.95
     assert after.metrics["match"].ci95[1] < before.metrics["match"].ci95[0]
