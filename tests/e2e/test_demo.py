@@ -42,7 +42,7 @@ def test_the_overview_of_the_demo_has_both_curves(demo: tuple[Path, Ran], visit:
     folder, ran = demo
     scores: Any = ran.found["cycles"][0]["recovered"]
     reader = Reader(open_database(folder / ".recover" / "recover.db"))
-    with opened(reader, port=None) as url:
+    with opened(reader) as url:
         page = visit(url).page
         page.wait_for_selector("#over-time")
         chart = page.locator("#over-time")
