@@ -40,7 +40,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ran: dict[str, Any] = {"folder": folder}
     ran["midtrain"] = recover(folder, "midtrain", "--docs", folder / "corpus" / "docs", "--questions", questions)
     ran["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 150, "--questions", questions)
-    ran["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 150)
+    ran["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 150, "--max-steps", 16)
     ran["recovered"] = recover(folder, "eval", "cycle:1", "--limit", 150, "--suite", "behaviour")
     ran["status"] = recover(folder, "status")
     return ran
