@@ -22,6 +22,7 @@ from pipelines.project import Project
 from pipelines.prompts import read_prompts
 from pipelines.settings import Settings, differences, settled
 from pipelines.sinks import check_sink
+from pipelines.writing import write_whole
 from recovery.errors import RecoverError
 from recovery.recipes import RECIPES, recipe
 from recovery.students import load_chat, parameters_of
@@ -196,8 +197,7 @@ def _kept_prompts(project: Project, file: Path | None) -> str | None:
         return None
     texts = "\n".join(json.dumps({"prompt": text}, ensure_ascii=False) for text in read_prompts(file))
     kept = project.home / "cache" / f"prompts-{hashlib.sha256(texts.encode()).hexdigest()[:16]}.jsonl"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(texts + "\n", encoding="utf-8")
+    write_whole(kept, [texts, "\n"])
     return str(kept)
 
 

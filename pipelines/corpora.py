@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from pipelines.writing import write_whole
 from recovery.errors import RecoverError
 
 
@@ -49,13 +50,8 @@ class Kept:
 def keep(home: Path, corpus: Corpus) -> Kept:
     file = _file(home, corpus.hash)
     if not file.is_file():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        aside = file.with_suffix(".partial")
-        with aside.open("w", encoding="utf-8") as lines:
-            for number, text in enumerate(corpus.texts):
-                row = {"source": corpus.source(number), "text": text}
-                lines.write(json.dumps(row, ensure_ascii=False) + "\n")
-        aside.replace(file)
+        rows = ({"source": corpus.source(number), "text": text} for number, text in enumerate(corpus.texts))
+        write_whole(file, map(_line, rows))
     return Kept(corpus.path, corpus.hash, corpus.files, file)
 
 
@@ -65,10 +61,7 @@ def sample(home: Path, corpus: Kept, count: int = 200) -> Path:
     if not file.is_file():
         total = sum(1 for _ in corpus.texts)
         wanted = {i * total // count for i in range(count)} if total > count else set(range(total))
-        rows = [json.dumps({"text": t}, ensure_ascii=False) for i, t in enumerate(corpus.texts) if i in wanted]
-        aside = file.with_suffix(".partial")
-        aside.write_text("\n".join(rows) + "\n", encoding="utf-8")
-        aside.replace(file)
+        write_whole(file, (_line({"text": text}) for i, text in enumerate(corpus.texts) if i in wanted))
     return file
 
 
@@ -89,6 +82,10 @@ def must_be_kept(home: Path, hash: str, path: Path, files: int) -> Kept:
 
 def forget(home: Path, hash: str) -> None:
     _file(home, hash).unlink(missing_ok=True)
+
+
+def _line(row: dict[str, str]) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def _file(home: Path, hash: str) -> Path:

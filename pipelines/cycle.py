@@ -23,6 +23,7 @@ from pipelines.measuring import Measures, knowledge_of, measure_checkpoint, of_e
 from pipelines.probing import probing
 from pipelines.project import Project
 from pipelines.prompts import read_prompts
+from pipelines.runs import runs_of
 from pipelines.settings import Settings, merged
 from pipelines.stages import Stages
 from recovery.errors import RecoverError
@@ -107,8 +108,7 @@ class Cycle:
         if self.settings.distill.probe_every and self._enough_to_probe():
             suites = describe(self.project.base).get("suites") or {}
             items = self.settings.distill.probe_items
-            look_at_clean = lambda part: self._measure(self.project.clean, "the clean model's probe set", part, "probe")  # noqa: E731
-            looking = probing(self.settings.gate, self.measures, items, look_at_clean, suites)
+            looking = probing(self.settings.gate, self.measures, items, self._look_at_clean, suites)
         final = replace(self.measures, part="final" if looking else "all")
         clean = self._measure(self.project.clean, "the clean model", replace(final, earlier=()), "clean")
         before = self._measure(damaged, "the model to recover", final, "damaged")
@@ -136,19 +136,20 @@ class Cycle:
 
     def _open(self, corpus: Kept) -> None:
         """The errand's cycle; a new one, unless it has begun (or an earlier command ended before its first run)."""
-        cycles, runs = self.project.reader.cycles(self.project.id), self.project.reader.runs(self.project.id)
-        begun = next((r.cycle for r in runs if r.settings.get("errand") == self.errand.id and r.cycle), None)
-        mine = [c for c in cycles if c.number == begun]
-        orphans = [c for c in cycles[-1:] if c.status == "open" and not any(r.cycle == c.number for r in runs)]
-        documents = self.project.tracker.corpus(
-            corpus.path, corpus.hash, corpus.files, sum(len(text) for text in corpus.texts) // 4
-        )
-        self.project.tracker.documents(documents, corpus.documents())
-        found = next(iter(mine or [c for c in orphans if c.corpus_id == documents]), None)
-        if found is not None:
-            self.id, self.number = found.id, found.number
-        else:
-            self.id, self.number = self.project.tracker.open_cycle(self.project.id, documents)
+        cycles = self.project.reader.cycles(self.project.id)
+        begun = next((run.cycle for run in runs_of(self.project, self.errand) if run.cycle), None)
+        found = next((c for c in cycles if c.number == begun), None)
+        if found is None:
+            tracker, tokens = self.project.tracker, sum(len(text) for text in corpus.texts) // 4
+            documents = tracker.corpus(corpus.path, corpus.hash, corpus.files, tokens)
+            tracker.documents(documents, corpus.documents())
+            ran = {run.cycle for run in self.project.reader.runs(self.project.id)}
+            orphans = [c for c in cycles[-1:] if c.status == "open" and c.number not in ran]
+            found = next((c for c in orphans if c.corpus_id == documents), None)
+            if found is None:
+                self.id, self.number = tracker.open_cycle(self.project.id, documents)
+                return
+        self.id, self.number = found.id, found.number
 
     def _corpus(self) -> Kept:
         errand = self.errand
@@ -157,10 +158,7 @@ class Cycle:
         return must_be_kept(self.project.home, errand.corpus, Path(errand.documents), errand.files)
 
     def _earlier_corpora(self) -> list[Kept]:
-        found = [
-            kept(self.project.home, t.corpus, Path(t.documents), 0)
-            for t in taught(self.project, self._checkpoint(self.errand.start))
-        ]
+        found = [kept(self.project.home, t.corpus, Path(t.documents), 0) for t in self._taught()]
         return [corpus for corpus in found if corpus is not None]
 
     def _checkpoint(self, id: int | None) -> Checkpoint:
@@ -168,6 +166,9 @@ class Cycle:
         if found is None:
             raise RecoverError("the checkpoint this was begun with is no longer on record; run the command again")
         return self.project.whole(found)
+
+    def _look_at_clean(self, probe_part: Measures) -> list[Result]:
+        return self._measure(self.project.clean, "the clean model's probe set", probe_part, "probe")
 
     def _measure(self, checkpoint: Checkpoint, name: str, measures: Measures, stage: str) -> list[Result]:
         return measure_checkpoint(
@@ -240,8 +241,7 @@ def cycle_of(project: Project, checkpoint: Checkpoint, errand: Errand | None = N
     found = next((c for c in project.reader.cycles(project.id) if c.number == checkpoint.cycle), None)
     if found is None or found.status == "open":
         return (found.id, found.number) if found else (0, 0)
-    runs = project.reader.runs(project.id)
-    ours = errand and any(r.settings.get("errand") == errand.id and r.cycle == found.number for r in runs)
+    ours = errand and any(run.cycle == found.number for run in runs_of(project, errand))
     return (found.id, found.number) if ours else (0, 0)
 
 

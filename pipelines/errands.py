@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from pipelines.writing import write_whole
 from recovery.errors import RecoverError
 
 
@@ -30,11 +31,7 @@ class Errand:
     id: str = field(default_factory=lambda: secrets.token_hex(4))
 
     def write(self, home: Path) -> Self:
-        path = _path(home, self.id)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".partial")
-        aside.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
-        aside.replace(path)
+        write_whole(_path(home, self.id), [json.dumps(asdict(self), indent=1)])
         return self
 
     def done(self, home: Path) -> None:

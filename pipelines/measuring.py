@@ -1,7 +1,5 @@
 """Measure a checkpoint and put what was found on record, every item of it. What is on record is not measured again."""
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from db.views import Checkpoint, Evaluation
+from evals.keys import data_hash, measurement_key
 from evals.knowledge import ask, read_questions
 from evals.results import Item, Metric, Result, main_result
 from evals.subject import Subject
@@ -17,10 +16,9 @@ from evals.suites import SUITES, measure
 from pipelines.engines import engine_for
 from pipelines.errands import Errand
 from pipelines.learning import Say
-from pipelines.project import Project, weights_hash
+from pipelines.project import Project, weights_of
 from pipelines.runs import recorded_run
 from pipelines.stages import frozen
-from recovery.errors import RecoverError
 from recovery.students import describe
 
 FILES = ("questions", "ifeval_data", "passages")
@@ -67,10 +65,28 @@ class Measures:
 
     def key(self, weights: str, suite: str, named: Mapping[str, str]) -> str:
         """What a measurement is decided by: two with the same key would find the same."""
-        files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}.get(suite, [])
-        content = [_content(file) for file in files]
-        said = [version("recover"), weights, suite, self.limit, self.part, content, named.get(suite)]
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+        earlier = {f"cycle:{n}": file for n, file in self.earlier}
+        files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}
+        content = "/".join(data_hash(file) for file in files.get(suite, [earlier.get(suite)]))
+        settings = {"limit": self.limit, "part": self.part, "named": named.get(suite), "version": version("recover")}
+        return measurement_key(weights, suite, content, settings)[:16]
+
+    def take(self, subject: Subject, what: str, named: Mapping[str, str]) -> list[Result]:
+        """One suite, or the questions of one earlier cycle ("cycle:3")."""
+        earlier = {f"cycle:{n}": file for n, file in self.earlier}
+        if what in earlier:
+            questions = read_questions(earlier[what])[: self.limit]
+            return [ask(subject, questions, task=what, suite=EARLIER, data=earlier[what].name)]
+        return measure(
+            subject,
+            what,
+            limit=self.limit,
+            ifeval_data=self.ifeval_data,
+            questions=self.questions,
+            passages=self.passages,
+            suites=named,
+            part=self.part,
+        )
 
 
 def measure_checkpoint(
@@ -88,9 +104,11 @@ def measure_checkpoint(
 ) -> list[Result]:
     name = name or checkpoint.reference
     named = describe(project.base).get("suites") or {}
-    keys = {suite: measures.key(_weights(checkpoint), suite, named) for suite in measures.suites(named)}
-    earlier = {f"cycle:{n}": file for n, file in measures.earlier}
-    keys |= {task: measures.key(_weights(checkpoint) + _content(file), EARLIER, {}) for task, file in earlier.items()}
+    weights = checkpoint.hash or (
+        project.base_weights if checkpoint.path == project.base else weights_of(checkpoint.path)
+    )
+    asked = [*measures.suites(named), *(f"cycle:{n}" for n, _ in measures.earlier)]
+    keys = {what: measures.key(weights, what, named) for what in asked}
     known = {} if again else _on_record(project, checkpoint, set(keys.values()))
     missing = [what for what, key in keys.items() if key not in known]
     say(f"measuring {name}" if missing else f"{name} was measured before")
@@ -99,7 +117,7 @@ def measure_checkpoint(
         with recorded_run(project, "eval", cycle, measures.to_json(), 0, errand, stage) as run:
             with engine_for(student, engine) as writes:
                 subject = Subject(writes, student.chat)
-                found = {keys[what]: _measure(subject, what, measures, earlier, named) for what in missing}
+                found = {keys[what]: measures.take(subject, what, named) for what in missing}
             told = [r for key, results in found.items() for r in _keyed(results, key)]
             project.tracker.evaluations(checkpoint.id, run, [r.to_json(items=True) for r in told])
         known |= found
@@ -124,24 +142,6 @@ def knowledge_of(results: Iterable[Result]) -> Result | None:
 def of_earlier(results: Iterable[Result]) -> dict[int, Result]:
     """By cycle: how much is known of what earlier cycles taught."""
     return {int(r.task.removeprefix("cycle:")): r for r in results if r.suite == EARLIER}
-
-
-def _measure(
-    subject: Subject, what: str, measures: Measures, earlier: Mapping[str, Path], named: Mapping[str, str]
-) -> list[Result]:
-    if what in earlier:
-        questions = read_questions(earlier[what])[: measures.limit]
-        return [ask(subject, questions, task=what, suite=EARLIER, data=earlier[what].name)]
-    return measure(
-        subject,
-        what,
-        limit=measures.limit,
-        ifeval_data=measures.ifeval_data,
-        questions=measures.questions,
-        passages=measures.passages,
-        suites=named,
-        part=measures.part,
-    )
 
 
 def _keyed(results: list[Result], key: str) -> list[Result]:
@@ -174,17 +174,3 @@ def _as_result(project: Project, evaluation: Evaluation) -> Result:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-def _weights(checkpoint: Checkpoint) -> str:
-    folder = Path(checkpoint.path)
-    return checkpoint.hash or (weights_hash(folder) if folder.is_dir() else checkpoint.path)
-
-
-def _content(file: Path | None) -> str:
-    if file is None:
-        return ""
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError as error:
-        raise RecoverError(f"cannot read {file}: {error.strerror or error}") from error

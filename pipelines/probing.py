@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from evals.results import Result, main_result
 from evals.subject import Subject
-from evals.suites import measure
 from pipelines.gate import judge
 from pipelines.measuring import Measures, knowledge_of
 from pipelines.settings import Gate
@@ -29,9 +28,9 @@ class Prober:
         def look(best: float | None) -> Probe:
             engine.sync(student)
             subject = Subject(engine, student.chat)
-            found = self._measure(subject, "behaviour")
+            found = self.measures.take(subject, "behaviour", self.suites)
             if self.measures.questions or self.measures.passages:
-                found += self._measure(subject, "knowledge")
+                found += self.measures.take(subject, "knowledge", self.suites)
             behaviour, knowledge = main_result(found, "behaviour"), knowledge_of(found)
             clean = main_result(self.clean, "behaviour")
             assert behaviour is not None
@@ -45,19 +44,6 @@ class Prober:
 
         return look
 
-    def _measure(self, subject: Subject, suite: str) -> list[Result]:
-        m = self.measures
-        return measure(
-            subject,
-            suite,
-            limit=m.limit,
-            ifeval_data=m.ifeval_data,
-            questions=m.questions,
-            passages=None if m.questions else m.passages,
-            suites=self.suites,
-            part=m.part,
-        )
-
 
 def probing(
     gate: Gate,
@@ -67,5 +53,6 @@ def probing(
     suites: dict[str, str],
 ) -> Prober:
     """The clean model is measured on the probe part first, by whoever keeps the record."""
-    part = replace(measures, suite="behaviour", part="probe", limit=items, earlier=())
+    passages = None if measures.questions else measures.passages  # one reading of what is known is enough for a look
+    part = replace(measures, suite="behaviour", part="probe", limit=items, earlier=(), passages=passages)
     return Prober(gate, replace(part, suite="all"), measure_clean(part), suites)

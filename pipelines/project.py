@@ -110,9 +110,13 @@ class Project:
         assert found is not None
         return found
 
+    @cached_property
+    def base_weights(self) -> str:
+        return weights_of(self.base)
+
     @property
     def current(self) -> Checkpoint:
-        return self.whole(self.reader.current(self.id) or self.clean)
+        return self.here(self.reader.current(self.id) or self.clean)
 
     @staticmethod
     def is_begun(folder: Path | None) -> bool:
@@ -125,7 +129,7 @@ class Project:
         """What the open cycle waits to have recovered; a cycle that was decided is left alone."""
         cycles = self.reader.cycles(self.id)
         waiting = cycles[-1].damaged.checkpoint if cycles and cycles[-1].status == "open" else None
-        return self.whole(waiting) if waiting else None
+        return self.here(waiting) if waiting else None
 
     def checkpoint_folder(self, run: int) -> Path:
         return self.home / "checkpoints" / f"run-{run:04d}"
@@ -154,8 +158,8 @@ class Project:
             raise RecoverError(f"there is no {reference} in this project yet; `recover status` lists what there is")
         return self.whole(found)
 
-    def whole(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The checkpoint, if its weights are still those that were recorded."""
+    def here(self, checkpoint: Checkpoint) -> Checkpoint:
+        """The checkpoint where its weights lie now."""
         folder = Path(checkpoint.path)
         if checkpoint.hash is None:
             return checkpoint
@@ -164,7 +168,13 @@ class Project:
             folder, checkpoint = here, replace(checkpoint, path=str(here))
         if not folder.is_dir():
             raise RecoverError(f"the weights of {checkpoint.reference} are gone from {folder}; make it anew")
-        if weights_hash(folder) != checkpoint.hash:
+        return checkpoint
+
+    def whole(self, checkpoint: Checkpoint) -> Checkpoint:
+        """The checkpoint where its weights lie now, if they are still those that were recorded."""
+        checkpoint = self.here(checkpoint)
+        folder = Path(checkpoint.path)
+        if checkpoint.hash is not None and weights_hash(folder) != checkpoint.hash:
             raise RecoverError(
                 f"the weights in {folder} are not those that were recorded as {checkpoint.reference} (another hash): "
                 "the file was changed or damaged; restore it, or go on from another checkpoint"
@@ -175,6 +185,11 @@ class Project:
 def names_a_model(reference: str) -> bool:
     """A folder or a hub id, rather than a name that only means something within a project."""
     return NAMED.fullmatch(reference) is None
+
+
+def weights_of(model: str) -> str:
+    """What tells a model from others: the hash of its weights where they lie here, else its hub id."""
+    return weights_hash(Path(model)) if Path(model).is_dir() else model
 
 
 def weights_hash(folder: Path) -> str:

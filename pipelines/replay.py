@@ -9,6 +9,7 @@ from collections.abc import Sequence as Seq
 from pathlib import Path
 
 from pipelines.prompts import as_prompts
+from pipelines.writing import write_whole
 from recovery.batch import Sequence
 from recovery.chat import Chat
 from recovery.engines import Engine, Sampling
@@ -27,13 +28,10 @@ def answered(
     file = folder / f"answers-{key}.json"
     if not file.is_file():
         written = engine.generate([prompt.tokens for prompt in asked], Sampling(max_new_tokens, seed=seed))
-        folder.mkdir(parents=True, exist_ok=True)
-        aside = file.with_suffix(".partial")
-        aside.write_text(json.dumps([g.tokens if g.finished else [] for g in written]), encoding="utf-8")
-        aside.replace(file)
+        write_whole(file, [json.dumps([g.tokens if g.finished else [] for g in written])])
     rows = [
-        Sequence(p.tokens + reply, [False] * len(p.tokens) + [True] * len(reply), prompt=p.text)
-        for p, reply in zip(asked, json.loads(file.read_text(encoding="utf-8")), strict=True)
+        prompt.with_reply(reply)
+        for prompt, reply in zip(asked, json.loads(file.read_text(encoding="utf-8")), strict=True)
         if reply
     ]
     if not rows:

@@ -10,9 +10,12 @@ from pipelines.errands import Errand
 from pipelines.project import Project
 
 
+def runs_of(project: Project, errand: Errand) -> list[Run]:
+    return [run for run in project.reader.runs(project.id) if run.settings.get("errand") == errand.id]
+
+
 def run_of(project: Project, errand: Errand, stage: str) -> Run | None:
-    runs = project.reader.runs(project.id)
-    return next((r for r in runs if r.settings.get("errand") == errand.id and r.settings.get("stage") == stage), None)
+    return next((run for run in runs_of(project, errand) if run.settings.get("stage") == stage), None)
 
 
 @contextmanager

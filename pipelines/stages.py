@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,13 +15,14 @@ from pipelines.documents import tokenised
 from pipelines.engines import engine_for
 from pipelines.errands import Errand
 from pipelines.learning import Lesson, Say, Trained
-from pipelines.project import Project, weights_hash
+from pipelines.project import Project
 from pipelines.prompts import as_prompts, in_words, write_prompts
 from pipelines.replay import answered, replayed
 from pipelines.runs import recorded_run
 from pipelines.settings import Settings
 from pipelines.warmstart import warm_start
 from pipelines.watch import Look, Watch
+from pipelines.writing import write_whole
 from recovery.adapters import Adapter, same_model
 from recovery.batch import Sequence
 from recovery.engines import Engine, Sampling
@@ -104,7 +104,7 @@ class Stages:
     def own_prompts(self, count: int) -> list[str]:
         """Prompts in the clean base's own words, kept for the next time."""
         base, seed = self.project.base, self.errand.seed
-        key = hashlib.sha256(f"{self._base_weights()}/{count}/{seed}".encode()).hexdigest()[:16]
+        key = hashlib.sha256(f"{self.project.base_weights}/{count}/{seed}".encode()).hexdigest()[:16]
         kept = self.project.home / "cache" / f"prompts-{key}.json"
         if kept.is_file():
             return list(json.loads(kept.read_text(encoding="utf-8")))
@@ -113,10 +113,7 @@ class Stages:
         with engine_for(clean, self.settings.engine) as engine:
             written = write_prompts(engine, clean.chat, count, seed)
         self.say(f"  {in_words(written)}")
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        aside = kept.with_suffix(".partial")
-        aside.write_text(json.dumps(written, ensure_ascii=False), encoding="utf-8")
-        aside.replace(kept)
+        write_whole(kept, [json.dumps(written, ensure_ascii=False)])
         return written
 
     def _run(self, kind: str, stage: str, steps: int, told: dict[str, Any]) -> Any:
@@ -148,14 +145,10 @@ class Stages:
         clean = frozen(base)
         with engine_for(clean, self.settings.engine) as engine:
             rows = answered(
-                engine, clean.chat, prompts, self.project.home / "cache", self._base_weights(),
+                engine, clean.chat, prompts, self.project.home / "cache", self.project.base_weights,
                 max_new_tokens=self.settings.distill.max_new_tokens, seed=self.errand.seed,
             )  # fmt: skip
         return replayed(rows, wanted.replay, wanted.rows * wanted.window, seed=self.errand.seed)
-
-    def _base_weights(self) -> str:
-        base = self.project.base
-        return weights_hash(Path(base)) if Path(base).is_dir() else base
 
     def _to_train(self, start: Checkpoint) -> Student:
         rank = self.settings.lora_rank
@@ -206,7 +199,4 @@ def _answers(teacher_path: str, prompts: list[Prompt], max_new_tokens: int, seed
     """The teacher's sampled answers to the prompts: states the student did not write."""
     with engine_for(frozen(teacher_path), "transformers") as engine:
         written = engine.generate([p.tokens for p in prompts], Sampling(max_new_tokens, seed=seed))
-    return [
-        Sequence(p.tokens + g.tokens, [False] * len(p.tokens) + [True] * len(g.tokens), prompt=p.text)
-        for p, g in zip(prompts, written, strict=True)
-    ]
+    return [prompt.with_reply(reply.tokens) for prompt, reply in zip(prompts, written, strict=True)]

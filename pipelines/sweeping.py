@@ -5,7 +5,9 @@ from pathlib import Path
 
 from pipelines.errands import unfinished
 from pipelines.project import Project
-from pipelines.runs import run_of
+from pipelines.runs import runs_of
+
+HALVES = (".partial", ".before")
 
 
 def sweep(project: Project, *, rejected: bool, dry_run: bool) -> list[tuple[Path, int]]:
@@ -18,36 +20,34 @@ def sweep(project: Project, *, rejected: bool, dry_run: bool) -> list[tuple[Path
 
 
 def _loose(project: Project, rejected: bool) -> list[Path]:
-    home = project.home
-    halves = [p for p in home.glob("*/*") if p.name.endswith((".partial", ".before"))]
-    return [*halves, *_progress_of_ended_runs(project), *_checkpoints(project, rejected)]
+    going_on = {f"run-{run.id:04d}" for errand in unfinished(project.home) for run in runs_of(project, errand)}
+    checkpoints = [p for p in _whole_folders(project, "checkpoints") if p.name not in going_on]
+    progress = [p for p in _whole_folders(project, "progress") if p.name.removesuffix("-good") not in going_on]
+    return [*_halves(project, going_on), *progress, *_unneeded(project, checkpoints, rejected)]
 
 
-def _progress_of_ended_runs(project: Project) -> list[Path]:
-    wanted = {errand.id for errand in unfinished(project.home)}
-    running = {f"run-{run.id:04d}" for run in project.reader.runs(project.id) if run.settings.get("errand") in wanted}
-    there = [p for p in (project.home / "progress").glob("run-*") if not p.name.endswith((".partial", ".before"))]
-    return [p for p in there if p.name.removesuffix("-good") not in running]
+def _halves(project: Project, going_on: set[str]) -> list[Path]:
+    """Of a run that goes on, what was there before a save is all there is, where the save was cut off."""
+    found = [p for p in project.home.glob("*/*") if p.name.endswith(HALVES)]
+    return [p for p in found if p.suffix != ".before" or p.stem.removesuffix("-good") not in going_on]
 
 
-def _checkpoints(project: Project, rejected: bool) -> list[Path]:
+def _whole_folders(project: Project, kind: str) -> list[Path]:
+    return [p for p in (project.home / kind).glob("run-*") if not p.name.endswith(HALVES)]
+
+
+def _unneeded(project: Project, folders: list[Path], rejected: bool) -> list[Path]:
+    """Not on record; or, if asked, on record as no longer wanted: neither promoted, nor of an open cycle, nor what an
+    interrupted command goes on from."""
     known = {Path(c.path).name: c for c in project.reader.checkpoints(project.id) if c.run_id}
-    there = [p for p in (project.home / "checkpoints").glob("run-*") if not p.name.endswith((".partial", ".before"))]
-    unknown = [p for p in there if p.name not in known and not _is_being_made(project, p)]
+    unknown = [folder for folder in folders if folder.name not in known]
     if not rejected:
         return unknown
-    promoted = {p.checkpoint_id for p in project.reader.promotions(project.id) if p.decision == "promoted"}
+    needed = {p.checkpoint_id for p in project.reader.promotions(project.id) if p.decision == "promoted"}
+    needed |= {id for e in unfinished(project.home) for id in (e.start, e.student, e.teacher) if id is not None}
     open_cycles = {c.number for c in project.reader.cycles(project.id) if c.status == "open"}
-    decided = [p for p in there if p.name in known and known[p.name].id not in promoted]
-    return unknown + [p for p in decided if known[p.name].cycle not in open_cycles]
-
-
-def _is_being_made(project: Project, folder: Path) -> bool:
-    """A checkpoint that was written, and its run interrupted before the record heard of it."""
-    runs = [
-        run_of(project, errand, stage) for errand in unfinished(project.home) for stage in ("midtrained", "recovered")
-    ]
-    return folder.name in {f"run-{run.id:04d}" for run in runs if run is not None}
+    on_record = [(folder, known[folder.name]) for folder in folders if folder.name in known]
+    return unknown + [folder for folder, c in on_record if c.id not in needed and c.cycle not in open_cycles]
 
 
 def _size(path: Path) -> int:

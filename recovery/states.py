@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
+from typing import Any, Protocol
 
 from recovery.batch import Sequence
 from recovery.chat import Chat, Message
@@ -117,6 +117,11 @@ class Prompt:
     tokens: list[int]
     domain: str | None = None
 
+    def with_reply(self, reply: list[int], **of_rollouts: Any) -> Sequence:
+        """The prompt and what somebody wrote after it, of which the reply alone is a target."""
+        targets = [False] * len(self.tokens) + [True] * len(reply)
+        return Sequence(self.tokens + reply, targets, prompt=self.text, domain=self.domain, **of_rollouts)
+
 
 class Rollouts:
     """What the student itself writes after each prompt, `group` times."""
@@ -146,14 +151,8 @@ class Rollouts:
         sampling = Sampling(self.max_new_tokens, seed=(self.seed * 1_000_003 + step * 1009 + rank()) % 2**31)
         written = self.engine.generate([p.tokens for _, p in chosen], sampling)
         return [
-            Sequence(
-                tokens=prompt.tokens + generation.tokens,
-                targets=[False] * len(prompt.tokens) + [True] * len(generation.tokens),
-                logprobs=generation.logprobs,
-                group=group,
-                truncated=not generation.finished,
-                prompt=prompt.text,
-                domain=prompt.domain,
+            prompt.with_reply(
+                generation.tokens, logprobs=generation.logprobs, group=group, truncated=not generation.finished
             )
             for (group, prompt), generation in zip(chosen, written, strict=True)
         ]

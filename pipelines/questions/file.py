@@ -14,6 +14,7 @@ from pipelines.learning import Say
 from pipelines.passages import spread
 from pipelines.questions.asking import Report, ask_about
 from pipelines.stages import frozen
+from pipelines.writing import write_whole
 from recovery.errors import RecoverError
 
 TOLD = 20  # questions between two words on how far it is
@@ -62,10 +63,7 @@ def keep_questions(
             f"none of the {report.written} questions that the base wrote stood the test ({reasons or 'no passage'}); "
             "write some yourself for --questions, or name a more capable model with --base"
         )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(out.name + ".partial")
-    aside.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    aside.replace(out)
+    write_whole(out, (line + "\n" for line in lines))
     return report
 
 

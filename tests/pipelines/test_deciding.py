@@ -6,6 +6,7 @@ import pytest
 
 from db.tracker import Role
 from pipelines.deciding import before_last, decide
+from pipelines.errands import Errand
 from pipelines.project import Project, weights_hash
 from pipelines.sweeping import sweep
 from recovery.errors import RecoverError
@@ -104,3 +105,17 @@ def test_weights_that_were_changed_are_refused(project: Project) -> None:
     (folder / "model.safetensors").write_bytes(b"bad!")
     with pytest.raises(RecoverError, match="another hash"):
         project.resolve("cycle:1")
+
+
+def test_what_an_interrupted_command_goes_on_from_is_not_swept(project: Project) -> None:
+    cycle, _ = project.tracker.open_cycle(project.id)
+    made = checkpoint(project, cycle, 1)
+    decide(project, project.resolve("cycle:1"), "rejected", "because")
+    errand = Errand("distill", {}, 0, student=made).write(project.home)
+    run = project.tracker.start_run(project.id, "distill", None, {"errand": errand.id, "stage": "recovered"})
+    before = project.home / "progress" / f"run-{run:04d}.before"  # killed between the two renames of a save
+    before.mkdir(parents=True)
+    assert sweep(project, rejected=True, dry_run=False) == []
+    errand.done(project.home)
+    swept = {path.name for path, _ in sweep(project, rejected=True, dry_run=False)}
+    assert swept == {before.name, "run-0001"}
