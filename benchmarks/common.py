@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from recovery.lab import BASE
 from recovery.lab.build import SIZES, build
@@ -21,6 +22,7 @@ from recovery.students import Student, load_student
 def parser(about: str | None, *, steps: int) -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=about)
     options.add_argument("--model", help="a model folder (default: the lab's own, or a stand-in of its shape)")
+    options.add_argument("--shape", choices=SHAPES, help="instead: random weights of a real model's shape")
     options.add_argument("--steps", type=int, default=steps, help=f"timed steps of each (default {steps})")
     options.add_argument("--warmup", type=int, default=1, help="steps of each before the clock runs (default 1)")
     options.add_argument("--bf16", action="store_true", help="bfloat16 autocast, both sides")
@@ -30,8 +32,37 @@ def parser(about: str | None, *, steps: int) -> argparse.ArgumentParser:
     return options
 
 
-def model_folder(asked: str | None) -> str:
+SHAPES = {
+    "qwen3-0.6b": {
+        "vocab_size": 151_936,
+        "hidden_size": 1024,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 3072,
+        "tie_word_embeddings": True,
+    }
+}
+
+
+def shaped(name: str) -> str:
+    """Random weights in bfloat16 of a real model's shape, with the lab's tokenizer; made once a day."""
+    folder = Path(tempfile.gettempdir()) / f"recover-benchmark-{name}"
+    if not (folder / "model.safetensors").is_file():
+        tokenizer = AutoTokenizer.from_pretrained(BASE)
+        ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
+        torch.manual_seed(0)
+        model = Qwen3ForCausalLM(Qwen3Config(**SHAPES[name], **ends))
+        tokenizer.save_pretrained(folder)
+        model.to(torch.bfloat16).save_pretrained(folder)
+    return str(folder)
+
+
+def model_folder(asked: str | None, shape: str | None = None) -> str:
     """The lab's model; where it is not shipped, one of its shape and tokenizer, hardly trained."""
+    if shape:
+        return shaped(shape)
     if asked:
         return asked
     if (BASE / "config.json").is_file():
@@ -105,9 +136,11 @@ def profiled(name: str, step: Callable[[], Any]) -> None:
     """Where one step's time goes, operator by operator."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU]) as measured:
+    kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
+    with profile(activities=kinds) as measured:
         step()
-    print(f"\n{name}\n{measured.key_averages().table(sort_by='self_cpu_time_total', row_limit=12)}")
+    order = f"self_{'cuda' if torch.cuda.is_available() else 'cpu'}_time_total"
+    print(f"\n{name}\n{measured.key_averages().table(sort_by=order, row_limit=12)}")
 
 
 def median(values: Sequence[float]) -> float:

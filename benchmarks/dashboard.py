@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
                 result["resident MB"] = watched(url, process, asked.viewers, asked.minutes * 60)
     rows = [[name, *(f"{seconds:.2f}" for seconds in taken)] for name, taken in result["pages"].items()]
     table(["page", "seconds to its content", "processor: server", "processor: browser"], rows)
-    print({name: value for name, value in result.items() if name != "pages"})
+    print(json.dumps({name: value for name, value in result.items() if name != "pages"}))
     return result
 
 

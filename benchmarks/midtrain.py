@@ -8,7 +8,7 @@ from benchmarks.common import in_turns, median, model_folder, parser, profiled, 
 from recovery.lab import own_world
 from recovery.objectives import CrossEntropy
 from recovery.signals import Labels
-from recovery.states import Documents
+from recovery.states import Documents, Shuffled
 from recovery.students import Student, load_student
 from recovery.train import Plan, train
 
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     options.add_argument("--window", type=int, default=256, help="tokens a window (default 256)")
     asked = options.parse_args(arguments)
     torch.set_num_threads(asked.threads)
-    student = load_student(model_folder(asked.model), device=asked.device)
+    student = load_student(model_folder(asked.model, asked.shape), device=asked.device)
     other = twin(student)
     steps = asked.steps + asked.warmup
     documents = _documents(student, asked, steps)
@@ -66,6 +66,7 @@ def _documents(student: Student, asked: Any, steps: int) -> Documents:
     texts *= 1 + needed // sum(len(text) for text in texts)
     documents = Documents(texts, end, window=asked.window, rows=asked.rows)
     documents.windows = [window for window in documents.windows if len(window) == asked.window + 1]
+    documents.order = Shuffled(len(documents.windows), 1)
     return documents
 
 

@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     options.add_argument("--only", choices=["ours"], help="ours alone, for tuning")
     asked = options.parse_args(arguments)
     torch.set_num_threads(asked.threads)
-    folder = model_folder(asked.model)
+    folder = model_folder(asked.model, asked.shape)
     student = perturbed(folder, asked.device)
     other = twin(student)
     steps = asked.steps + asked.warmup

@@ -15,6 +15,7 @@ import argparse
 import tempfile
 import time
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,21 @@ from evals.behaviour import judge, prompt_of
 from evals.knowledge import ask, read_questions
 from evals.subject import Answer, Subject
 from pipelines.prompts import as_prompts, write_prompts
-from pipelines.settings import defaults_for
+from pipelines.settings import defaults_for, from_dotted, merged
+from pipelines.stages import device
 from recovery.batch import Sequence
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, instruction_tasks, make_world, own_world
 from recovery.lab.conversations import conversations
 from recovery.recipes import RECIPES, objective_of, recipe, signal_of
-from recovery.states import Conversations, Documents, Mixture, Rollouts, States, Written
+from recovery.states import Conversations, Documents, Mixture, Prompt, Rollouts, States, Written
 from recovery.students import Student, load_student, parameters_of, save_student
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
 from recovery.weights import interpolate
 
+DEVICE = device()
 REWARD_STEPS, REWARD_RATE = 5, 0.4  # times the steps, and times the rate, of the others
 REPLAY = 0.3  # of the rows, in mid-training with the base's own answers
 NAMES = (
@@ -62,30 +65,33 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=1, help="of the world and of every draw")
     options.add_argument("--world", default="quick", help="the size of the new world")
     options.add_argument("--only", default=",".join(NAMES), help="recipes, with commas")
+    options.add_argument("--set", dest="dotted", action="append", default=[], metavar="NAME=VALUE")
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(asked, Path(folder))
-        bench.row("clean", load_student(asked.base), 0.0, 0.0)
-        bench.row("mid-trained", load_student(str(bench.damaged)), bench.seconds, bench.flops)
+        bench.row("clean", load_student(asked.base, device=DEVICE), 0.0, 0.0)
+        bench.row("mid-trained", load_student(str(bench.damaged), device=DEVICE), bench.seconds, bench.flops)
         names = asked.only.split(",")
         if "replay" in names:
             bench.replayed()
         for share in (0.3, 0.5, 0.7):
-            back = interpolate(load_student(str(bench.damaged)), asked.base, share)
+            back = interpolate(load_student(str(bench.damaged), device=DEVICE), asked.base, share)
             bench.row(f"{share} of the way back in weights", back, 0.0, 0.0)
             if "opd" in names and share < 0.7:
                 bench.run("opd", back, f"{share} of the way back, then opd")
         for name in names:
             if name != "replay":
                 bench.run(name)
+        if "opd" in names:
+            bench.run("opd", label="opd on the generator's prompts", prompts=bench.generated())
 
 
 class Bench:
     def __init__(self, asked: argparse.Namespace, folder: Path):
         self.asked, self.folder = asked, folder
-        self.settings = defaults_for(parameters_of(asked.base))
-        self.teacher = FrozenTeacher(asked.base)
-        base = load_student(asked.base, frozen=True)
+        self.settings = merged(defaults_for(parameters_of(asked.base)), from_dotted(asked.dotted))
+        self.teacher = FrozenTeacher(asked.base, device=DEVICE)
+        base = load_student(asked.base, frozen=True, device=DEVICE)
         self.chat = base.chat
         own = write_prompts(TransformersEngine(base), base.chat, self.settings.distill.prompts, asked.seed)
         self.prompts = as_prompts(own, base.chat)
@@ -95,15 +101,17 @@ class Bench:
         self.damaged = self._midtrain()
         print(f"{'':34} instructions    new world   own world   seconds   PFLOPs", flush=True)
 
-    def run(self, name: str, student: Student | None = None, label: str = "") -> None:
+    def run(
+        self, name: str, student: Student | None = None, label: str = "", prompts: list[Prompt] | None = None
+    ) -> None:
         chosen = recipe(name)
-        student = student or load_student(str(self.damaged))
+        student = student or load_student(str(self.damaged), device=DEVICE)
         rate, steps = self.settings.distill.learning_rate, self.asked.steps
         if chosen.share == 0:
             rate, steps = rate * REWARD_RATE, steps * REWARD_STEPS
         plan = Plan(steps, rate, warmup=min(5, steps // 5), decay="linear", bf16=self.settings.bf16)
         started, flops = time.perf_counter(), 0.0
-        states = self._states(name, student)
+        states = self._states(name, student, prompts or self.prompts)
         signal = signal_of(chosen, self.teacher if chosen.needs_teacher else None, self._reward)
         for record in train(student, states, signal, objective_of(chosen), plan):
             flops += record.flops
@@ -113,7 +121,7 @@ class Bench:
         """Mid-training once more, a share of its rows the base's own answers to its own prompts."""
         wanted = self.settings.midtrain
         rows = round(REPLAY * wanted.rows)
-        student = load_student(self.asked.base)
+        student = load_student(self.asked.base, device=DEVICE)
         states = Mixture(self._documents(wanted.rows - rows), Written(self._answers(), rows=rows, seed=self.asked.seed))
         self._read(student, states)
         self.row(f"documents with {REPLAY} replay", student, self.seconds, self.flops)
@@ -128,10 +136,15 @@ class Bench:
         cost = f"{seconds:9.0f} {flops / 1e15:8.3f}"
         print(f"{name:34} {followed.value:.3f} {interval}  {known.value:.3f}       {old.value:.3f} {cost}", flush=True)
 
-    def _states(self, name: str, student: Student) -> States:
+    def generated(self) -> list[Prompt]:
+        """What nobody has but the lab: first turns of the conversations that the base was made from, as many."""
+        talks = islice(conversations(own_world(), f"prompts/{self.asked.seed}"), len(self.prompts))
+        return as_prompts([next(m["content"] for m in talk if m["role"] == "user") for talk in talks], self.chat)
+
+    def _states(self, name: str, student: Student, prompts: list[Prompt]) -> States:
         """The recipe's own share of rollouts; the rest from the data it names."""
         chosen, wanted, seed = RECIPES[name], self.settings.distill, self.asked.seed
-        prompts = as_prompts(self.tasks, self.chat) if chosen.share < 1 else self.prompts
+        prompts = as_prompts(self.tasks, self.chat) if chosen.share < 1 else prompts
         own = round(chosen.alpha * wanted.rows)
         parts: list[States] = []
         if own:
@@ -147,13 +160,10 @@ class Bench:
         return Mixture(*parts)
 
     def _answers(self) -> list[Sequence]:
-        engine = TransformersEngine(load_student(self.asked.base, frozen=True))
+        engine = TransformersEngine(load_student(self.asked.base, frozen=True, device=DEVICE))
         sampling = Sampling(self.settings.distill.max_new_tokens, seed=self.asked.seed)
         written = engine.generate([p.tokens for p in self.prompts], sampling)
-        return [
-            Sequence(p.tokens + g.tokens, [False] * len(p.tokens) + [True] * len(g.tokens))
-            for p, g in zip(self.prompts, written, strict=True)
-        ]
+        return [p.with_reply(g.tokens) for p, g in zip(self.prompts, written, strict=True)]
 
     def _rewarded(self) -> dict[str, Instructions]:
         tasks = [prompt_of((str(t.key), asdict(t))) for t in instruction_tasks(self.asked.seed, 600, "train")]
@@ -166,7 +176,7 @@ class Bench:
         return sum(verdicts) / len(verdicts)
 
     def _midtrain(self) -> Path:
-        student = load_student(self.asked.base)
+        student = load_student(self.asked.base, device=DEVICE)
         self._read(student, self._documents(self.settings.midtrain.rows))
         save_student(student, self.folder / "damaged", {})
         return self.folder / "damaged"

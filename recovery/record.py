@@ -69,6 +69,8 @@ class Readings:
     def timed(self, name: str) -> Iterator[None]:
         started = time.perf_counter()
         yield
+        if torch.cuda.is_initialized():  # what was asked of the GPU is done, not merely queued
+            torch.cuda.synchronize()
         self.seconds[name] += time.perf_counter() - started
 
     def of_tokens(self) -> dict[str, Any]:
