@@ -6,50 +6,25 @@ Each world is read by the built-in base and recovered with ordinary settings; pr
 mid-training cost, what came back (paired with the clean model, item by item), and what is known of the new world.
 """
 
-import argparse
 import tempfile
 from pathlib import Path
 
+from benchmarks.worlds import cycle_on, options
 from evals.results import main_result
 from evals.statistics import paired
-from pipelines.beginning import Wishes, begin
-from pipelines.cycle import Outcome, carry_out
-from pipelines.project import Project
-from recovery.lab import BASE, make_world
+from pipelines.cycle import Outcome
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--base", default=str(BASE))
-    options.add_argument("--worlds", default="301,302,303")
-    options.add_argument("--seeds", default="31,32,33", help="one a world")
-    options.add_argument("--items", type=int, default=1000)
-    options.add_argument("--size", default="cycle")
-    options.add_argument("--set", dest="dotted", action="append", default=[])
-    asked = options.parse_args()
+    wanted = options(__doc__, items=1000, size="cycle")
+    wanted.add_argument("--worlds", default="301,302,303")
+    wanted.add_argument("--seeds", default="31,32,33", help="one a world")
+    asked = wanted.parse_args()
     head = f"{'world/seed':12} {'clean':>6} {'damaged':>8} {'recovered':>10} {'share':>6}  {'difference (bounds)':26}"
     print(f"{head} {'known: damaged':>15} {'recovered':>10} {'own world':>20}  steps  seconds", flush=True)
     for world, seed in zip(asked.worlds.split(","), asked.seeds.split(","), strict=True):
         with tempfile.TemporaryDirectory() as folder:
-            show(f"{world}/{seed}", one(Path(folder), int(world), int(seed), asked))
-
-
-def one(folder: Path, world: int, seed: int, asked: argparse.Namespace) -> Outcome:
-    make_world(world, size=asked.size).write(folder / "world")
-    project = Project.open(folder, asked.base)
-    wishes = Wishes(
-        "cycle",
-        docs=folder / "world" / "docs",
-        questions=folder / "world" / "questions.jsonl",
-        teacher="base",
-        limit=asked.items,
-        seed=seed,
-        dotted=tuple(asked.dotted),
-    )
-    silent = lambda words: None  # noqa: E731
-    done = carry_out(project, begin(project, wishes, silent), silent)
-    assert isinstance(done, Outcome)
-    return done
+            show(f"{world}/{seed}", cycle_on(int(world), int(seed), Path(folder), asked))
 
 
 def show(name: str, done: Outcome) -> None:

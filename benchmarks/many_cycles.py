@@ -1,71 +1,66 @@
 """Cycle after cycle in one project, each on another world: what is kept of all of them.
 
-    python -m benchmarks.many_cycles [--cycles 5] [--first-world 401] [--items 500] [--size quick] [--set NAME=VALUE …]
+    python -m benchmarks.many_cycles [--cycles 5] [--first-world 401] [--items 500] [--size quick]
+    python -m benchmarks.many_cycles --rehearse 0.4 --warm-start 0.4 --teacher router --set distill.steps=30
 
-A row a cycle: instructions followed, the clean model's own world, and what is known of the documents of every cycle so
-far. A cycle that the gate rejects stays in the table; the next one starts from what was promoted last.
+A row a cycle: instructions followed (by the clean model, after mid-training, recovered), the clean model's own world,
+and what is known of the documents of every cycle that it went through. A rejected cycle stays in the table, and the
+next one starts from what was promoted last. `--loud`: what `recover cycle` would say, on standard error.
 """
 
-import argparse
+import sys
 import tempfile
+import time
 from pathlib import Path
 
-from evals.results import main_result
-from pipelines.beginning import Wishes, begin
-from pipelines.cycle import Outcome, carry_out
+from transformers.utils.logging import disable_progress_bar
+
+from benchmarks.worlds import cycle_on, options
+from evals.results import Result, main_result
+from pipelines.cycle import Outcome
 from pipelines.measuring import of_earlier
-from pipelines.project import Project
-from recovery.lab import BASE, make_world
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--base", default=str(BASE))
-    options.add_argument("--cycles", type=int, default=5)
-    options.add_argument("--first-world", type=int, default=401)
-    options.add_argument("--items", type=int, default=500)
-    options.add_argument("--size", default="quick")
-    options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--set", dest="dotted", action="append", default=[])
-    asked = options.parse_args()
-    print(f"{'cycle':5}  {'verdict':12} {'instructions':>12} {'clean':>6} {'own world':>9}  known, cycle by cycle")
+def main(arguments: list[str] | None = None) -> list[Outcome]:
+    wanted = options(__doc__, items=500, size="quick")
+    wanted.add_argument("--cycles", type=int, default=5)
+    wanted.add_argument("--first-world", type=int, default=401)
+    wanted.add_argument("--seed", type=int, default=0)
+    wanted.add_argument("--loud", action="store_true")
+    asked = wanted.parse_args(arguments)
+    disable_progress_bar()
+    say = _loudly if asked.loud else lambda words: None
+    head = f"{'cycle':5}  {'verdict':12} {'clean':>6} {'damaged':>7} {'recovered':>9} {'own world':>9}"
+    print(f"{head} {'steps':>5} {'s':>5}  known, cycle by cycle", flush=True)
+    found = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(1, asked.cycles + 1):
-            show(number, one(Path(folder), asked.first_world + number - 1, asked))
+            began = time.perf_counter()
+            found.append(cycle_on(asked.first_world + number - 1, asked.seed, Path(folder), asked, say))
+            show(number, found[-1], time.perf_counter() - began)
+    return found
 
 
-def one(folder: Path, world: int, asked: argparse.Namespace) -> Outcome:
-    place = folder / f"world-{world}"
-    make_world(world, size=asked.size).write(place)
-    project = Project.open(folder, asked.base)
-    wishes = Wishes(
-        "cycle",
-        docs=place / "docs",
-        questions=place / "questions.jsonl",
-        teacher="base",
-        limit=asked.items,
-        seed=asked.seed,
-        dotted=tuple(asked.dotted),
-    )
-    silent = lambda words: None  # noqa: E731
-    done = carry_out(project, begin(project, wishes, silent), silent)
-    assert isinstance(done, Outcome)
-    return done
-
-
-def show(number: int, done: Outcome) -> None:
-    behaviour, clean = main_result(done.recovered, "behaviour"), main_result(done.clean, "behaviour")
+def show(number: int, done: Outcome, seconds: float) -> None:
     own = next((r for r in done.recovered if r.task == "own_world"), None)
-    known = [result.headline.value for _, result in sorted(of_earlier(done.recovered).items())]
-    new = main_result(done.recovered, "knowledge")
-    assert behaviour is not None
-    assert clean is not None
-    kept = "  ".join(f"{value:.3f}" for value in [*known, *([new.headline.value] if new else [])])
+    known = [
+        *(result for _, result in sorted(of_earlier(done.recovered).items())),
+        main_result(done.recovered, "knowledge"),
+    ]
+    behaviour = [_value(main_result(results, "behaviour")) for results in (done.clean, done.damaged, done.recovered)]
     print(
-        f"{number:5}  {'promoted' if done.promoted else done.verdict.outcome:12} {behaviour.headline.value:12.3f} "
-        f"{clean.headline.value:6.3f} {f'{own.headline.value:.3f}' if own else '-':>9}  {kept}",
+        f"{number:5}  {'promoted' if done.promoted else done.verdict.outcome:12} {behaviour[0]:>6} {behaviour[1]:>7} "
+        f"{behaviour[2]:>9} {_value(own):>9} {done.distilled.steps:5} {seconds:5.0f}  {'  '.join(map(_value, known))}",
         flush=True,
     )
+
+
+def _value(result: Result | None) -> str:
+    return f"{result.headline.value:.3f}" if result else "-"
+
+
+def _loudly(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

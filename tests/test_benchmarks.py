@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import dashboard, divergence, documents, drift, memory, midtrain, opd_step, replay
+from benchmarks import dashboard, divergence, documents, drift, many_cycles, memory, midtrain, opd_step, replay
 from tests.models import save_tiny
 
 TINY = ["--device", "cpu", "--threads", "1"]
@@ -68,6 +68,19 @@ def test_cycles_with_and_without_replay() -> None:
     rows = replay.main(["--shares", "0", "0.3", "--items", "3", *settings])
     assert [row["replay"] for row in rows] == [0.0, 0.3]
     assert rows[0]["clean"] == rows[1]["clean"]
+
+
+@pytest.mark.slow
+def test_each_of_many_cycles_goes_on_from_the_last(capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["midtrain.max_steps=2", "distill.max_steps=1", "distill.prompts=20", "distill.max_new_tokens=60"]
+    lenient = ["distill.probe_every=0", "gate.behaviour_margin=1", "gate.keep_knowledge=0", "gate.keep_earlier=0"]
+    settings = [word for each in [*short, *lenient] for word in ("--set", each)]
+    ways = ["--rehearse", "0.4", "--warm-start", "0.4"]
+    first, second = many_cycles.main(["--cycles", "2", "--items", "3", *ways, *settings])
+    assert first.promoted
+    assert list(second.as_json()["earlier"]) == ["1"]
+    assert second.distilled.warm == {"share": 0.4}
+    assert len(capsys.readouterr().out.splitlines()) == 3
 
 
 def test_a_folder_with_every_format_is_read_alike_twice(tmp_path: Path) -> None:
