@@ -51,6 +51,16 @@ class Batch:
         rows, columns = targets.nonzero(as_tuple=True)
         return cls(sequences, tokens.to(device), rows.to(device), columns.to(device))
 
+    def only(self, rows: list[int]) -> tuple["Batch", Tensor]:
+        """Some of the rows, and where their targets stand among those of the whole."""
+        length = max(len(self.sequences[row].tokens) for row in rows)
+        new = torch.full((len(self.sequences),), -1, dtype=torch.long)
+        new[rows] = torch.arange(len(rows))
+        owners = new.to(self.tokens.device)[self.target_rows]
+        places = (owners >= 0).nonzero().squeeze(-1)
+        mine = [self.sequences[row] for row in rows]
+        return Batch(mine, self.tokens[rows, :length], owners[places], self.target_columns[places]), places
+
     @property
     def target_tokens(self) -> Tensor:
         return self.tokens[self.target_rows, self.target_columns]

@@ -15,11 +15,9 @@ def flops_of_step(student: Student, signal: Signal, sequences: list[Sequence], *
     tokens = sum(len(s.tokens) for s in sequences)
     rolled_out = rolled_out and any(s.logprobs is not None for s in sequences)
     passes = 3.0 * student.parameters
-    if signal.teacher is not None:
-        passes += signal.teacher.parameters
     if rolled_out:
         passes += student.parameters
-    return 2.0 * tokens * passes
+    return 2.0 * tokens * passes + (signal.teacher.flops(sequences) if signal.teacher is not None else 0.0)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

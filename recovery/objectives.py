@@ -13,7 +13,7 @@ from recovery.batch import Batch
 from recovery.divergences import divergence, entropy, reverse_kl, with_tail
 from recovery.errors import RecoverError
 from recovery.signals import Said
-from recovery.vocabulary import Terms, token_logprobs
+from recovery.vocabulary import Terms
 
 
 class Objective(Protocol):
@@ -117,7 +117,7 @@ class SampledGradient:
             )
         advantage = torch.zeros_like(said.rollout_logprobs)
         if said.teacher is not None and share > 0:
-            liked = token_logprobs(said.teacher.hidden, said.teacher.head, said.tokens) - said.rollout_logprobs
+            liked = said.teacher.of_tokens(said.tokens) - said.rollout_logprobs
             advantage += share * self._discounted(liked, batch)
         if share < 1:
             gained = [(s.reward or 0.0) - s.baseline for s in batch.sequences]

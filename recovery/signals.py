@@ -10,7 +10,7 @@ from statistics import fmean
 from torch import Tensor
 
 from recovery.batch import Batch, Sequence
-from recovery.teachers import Distribution, Teacher
+from recovery.teachers import Opinion, Teacher
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Said:
     """One entry a target token of a micro-batch."""
 
     tokens: Tensor  # the label, or what the student sampled
-    teacher: Distribution | None = None
+    teacher: Opinion | None = None
     rollout_logprobs: Tensor | None = None
     advantage: Tensor | None = None  # λ-weighted sum of teacher and reward, where the objective asks for one
 

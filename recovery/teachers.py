@@ -12,11 +12,27 @@ import torch
 from torch import Tensor
 
 from recovery.adapters import base_of, same_model, undisturbed
-from recovery.batch import Batch
+from recovery.batch import Batch, Sequence
 from recovery.chat import Chat
 from recovery.errors import RecoverError
 from recovery.students import Student, describe, hidden_states, load_student
-from recovery.vocabulary import Head
+from recovery.vocabulary import Head, token_logprobs
+
+Part = slice | Tensor  # some of the states
+
+
+class Opinion(Protocol):
+    """What a teacher would say next at each target of a batch, told a chunk of states at a time."""
+
+    def logprobs(self, part: Part) -> Tensor: ...
+
+    def logprobs_of(self, part: Part, tokens: Tensor) -> Tensor:
+        """Of some tokens a state [positions, k]: all that a teacher who is asked over a network need tell."""
+        ...
+
+    def of_tokens(self, tokens: Tensor) -> Tensor:
+        """Of one token at every state."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -33,19 +49,22 @@ class Distribution:
         now = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
         return cls(hidden.to(now), head)
 
-    def logprobs(self, part: slice) -> Tensor:
+    def logprobs(self, part: Part) -> Tensor:
         return torch.log_softmax(self.head.logits(self.hidden[part]), dim=-1)
 
-    def logprobs_of(self, part: slice, tokens: Tensor) -> Tensor:
-        """Of some tokens a state [positions, k]: all that a teacher who is asked over a network need tell."""
+    def logprobs_of(self, part: Part, tokens: Tensor) -> Tensor:
         return self.logprobs(part).gather(-1, tokens)
+
+    def of_tokens(self, tokens: Tensor) -> Tensor:
+        return token_logprobs(self.hidden, self.head, tokens)
 
 
 class Teacher(Protocol):
-    @property
-    def parameters(self) -> int: ...
+    def flops(self, sequences: list[Sequence]) -> float:
+        """Of reading these rows once: the usual 2 × parameters a token."""
+        ...
 
-    def distribution(self, batch: Batch) -> Distribution: ...
+    def distribution(self, batch: Batch) -> Opinion: ...
 
 
 class FrozenTeacher:
@@ -55,7 +74,9 @@ class FrozenTeacher:
         self._student = load_student(reference, frozen=True, dtype=dtype, device=device)
         self.reference = reference
         self.chat = self._student.chat
-        self.parameters = self._student.parameters
+
+    def flops(self, sequences: list[Sequence]) -> float:
+        return _of_one_reading(self._student, sequences)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
@@ -93,7 +114,9 @@ class AdapterOffTeacher:
                 "from its checkpoint"
             )
         self._student = student
-        self.parameters = student.parameters
+
+    def flops(self, sequences: list[Sequence]) -> float:
+        return _of_one_reading(self._student, sequences)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
@@ -115,10 +138,12 @@ class AdapterTeacher:
                 "they cannot share its weights; load the teacher from its checkpoint"
             )
         self._student, self.reference = student, reference
-        self.parameters = student.parameters
         self._name = f"teacher_{len(student.model.peft_config)}"
         with undisturbed(student.model):
             student.model.load_adapter(reference, self._name, is_trainable=False, use_safetensors=True)
+
+    def flops(self, sequences: list[Sequence]) -> float:
+        return _of_one_reading(self._student, sequences)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
@@ -126,6 +151,10 @@ class AdapterTeacher:
         with undisturbed(model):
             model.base_model.set_adapter([self._name])
             return Distribution.of(hidden_states(self._student.causal, batch), self._student.head)
+
+
+def _of_one_reading(student: Student, sequences: list[Sequence]) -> float:
+    return 2.0 * student.parameters * sum(len(s.tokens) for s in sequences)
 
 
 def check_same_language(student: Chat, teacher: Chat) -> None:
