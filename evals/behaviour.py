@@ -7,7 +7,6 @@ answer that makes a checker fail is a failed answer, not a failed evaluation.
 """
 
 import random
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.jsonl import Row, read_rows, text_field
+from evals.metered import metered
 from evals.resources import ifeval_checkers
 from evals.results import Item, Metric, Result, key_of
 from evals.subject import Answer, Subject
@@ -42,7 +42,7 @@ def read_prompts(path: str | Path) -> list[Prompt]:
 def measure_ifeval(
     subject: Subject, prompts: Sequence[Prompt], *, data: str, max_new_tokens: int = PUBLIC_NEW_TOKENS
 ) -> Result:
-    started = time.perf_counter()
+    subject, spent = metered(subject)
     _, splitter = ifeval_checkers()
     answers = subject.answer([prompt.text for prompt in prompts], max_new_tokens)
     items = [judge(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
@@ -52,7 +52,7 @@ def measure_ifeval(
         "sentence_splitter": splitter,
         "lm_eval": version("lm_eval"),
     }
-    return Result("ifeval", "behaviour", data, _metrics(items), items, settings, time.perf_counter() - started)
+    return Result("ifeval", "behaviour", data, _metrics(items), items, settings, *spent())
 
 
 def judge(prompt: Prompt, answer: Answer) -> Item:

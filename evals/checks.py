@@ -9,7 +9,6 @@ A task may have a `key`; without one it is known by what it asks.
 """
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import regex  # type: ignore[import-untyped]
 from evals.behaviour import Prompt, judge, prompt_of
 from evals.grading import matches
 from evals.jsonl import Row, read_rows, text_field
+from evals.metered import metered
 from evals.results import Item, Metric, Result, key_of
 from evals.subject import Answer, Subject
 from recovery.chat import Message
@@ -54,7 +54,7 @@ def measure_checks(
     subject: Subject, tasks: Sequence[Task], *, suite: str, path: str | Path, max_new_tokens: int = MAX_NEW_TOKENS
 ) -> Result:
     """A reply passes that passes all of its checks. The task is called what its file is."""
-    started = time.perf_counter()
+    subject, spent = metered(subject)
     answers = subject.answer([task.messages for task in tasks], max_new_tokens)
     items, by_kind = [], defaultdict(list)
     for task, answer in zip(tasks, answers, strict=True):
@@ -70,7 +70,7 @@ def measure_checks(
     metrics |= {f"check/{kind}": Metric.of_passes(passes) for kind, passes in sorted(by_kind.items())}
     settings = {"max_new_tokens": max_new_tokens, "thinking": subject.thinking}
     path = Path(path)
-    return Result(path.stem, suite, path.name, metrics, items, settings, time.perf_counter() - started)
+    return Result(path.stem, suite, path.name, metrics, items, settings, *spent())
 
 
 def task_of(row: Row) -> Task:

@@ -1,12 +1,12 @@
 """How many ways a model still has to answer: reverse KL and rewards both narrow, which greedy scores cannot show."""
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from evals.behaviour import Prompt, judge
 from evals.knowledge import Grade, Question, by_match
+from evals.metered import metered
 from evals.results import Item, Metric, Result, key_of
 from evals.subject import Answer, Subject, spoken
 from recovery.engines import Generation, Sampling
@@ -47,7 +47,7 @@ def _diversity(
     """`samples` replies to each prompt at temperature 1, the model's own distribution."""
     if samples < 2:
         raise RecoverError("diversity takes at least 2 samples a prompt")
-    started = time.perf_counter()
+    subject, spent = metered(subject)
     ids = [tokens for prompt in prompts for tokens in [subject.chat.prompt(prompt)] * samples]
     written = subject.engine.generate(ids, Sampling(max_new_tokens, temperature=1.0, seed=seed))
     groups = [written[i * samples : (i + 1) * samples] for i in range(len(prompts))]
@@ -65,7 +65,7 @@ def _diversity(
         ),
     }
     settings = {"samples": samples, "max_new_tokens": max_new_tokens, "seed": seed, "thinking": subject.thinking}
-    return Result("diversity", "diversity", data, metrics, items, settings, time.perf_counter() - started)
+    return Result("diversity", "diversity", data, metrics, items, settings, *spent())
 
 
 def _item(subject: Subject, prompt: str, group: list[Generation], passes: Callable[[str, Answer], bool]) -> Item:

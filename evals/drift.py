@@ -22,7 +22,7 @@ from recovery.engines import Engine, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.students import Student
-from recovery.vocabulary import chunks
+from recovery.vocabulary import CHUNK_ELEMENTS, chunks
 
 STATES_A_ROLLOUT = 8
 MAX_NEW_TOKENS = 128
@@ -107,7 +107,7 @@ def _token_kls(current: Student, clean: Student, batch: Batch) -> tuple[torch.Te
     """KL(clean ‖ current) and KL(current ‖ clean) [targets], with one chunk of the vocabulary at a time."""
     ours, theirs = current.hidden(batch), clean.hidden(batch)
     there, back = [], []
-    for part in chunks(len(ours), max(len(current.head.weight), len(clean.head.weight))):
+    for part in chunks(len(ours), max(len(current.head.weight), len(clean.head.weight)), CHUNK_ELEMENTS):
         log_p, log_q = (s.head.logits(h[part]).log_softmax(-1) for s, h in ((current, ours), (clean, theirs)))
         there.append(forward_kl(log_p, log_q).cpu())
         back.append(reverse_kl(log_p, log_q).cpu())

@@ -8,7 +8,6 @@ gave)? Chance is a quarter.
 """
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 from evals.continuations import cut
 from evals.grading import f1, matches
 from evals.jsonl import Row, read_rows, text_field
+from evals.metered import metered
 from evals.results import Item, Metric, Result, key_of
 from evals.rivals import Rivals
 from evals.subject import Answer, Subject
@@ -58,7 +58,7 @@ def ask(
     max_new_tokens: int = MAX_NEW_TOKENS,
 ) -> Result:
     """Put each question once, even if the data holds it twice: it is known by its text."""
-    started = time.perf_counter()
+    subject, spent = metered(subject)
     questions = list({question.text: question for question in questions}.values())
     answers = subject.answer([question.text for question in questions], max_new_tokens)
     likelihoods = answer_logprobs(subject, questions)
@@ -73,7 +73,7 @@ def ask(
     }
     metrics |= {"preferred": Metric.of_passes(preferred)} if preferred else {}
     settings = {"max_new_tokens": max_new_tokens, "thinking": subject.thinking}
-    return Result(task, suite, data, metrics, items, settings, time.perf_counter() - started)
+    return Result(task, suite, data, metrics, items, settings, *spent())
 
 
 def answer_logprobs(subject: Subject, questions: Sequence[Question]) -> list[float]:

@@ -9,7 +9,6 @@ import logging
 import math
 import random
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -22,8 +21,9 @@ from lm_eval.utils import handle_non_serializable, hash_string
 
 from evals.lm_harness import HarnessModel
 from evals.lm_loading import loaded_tasks
+from evals.metered import metered
 from evals.parts import Part, chosen
-from evals.results import Item, Metric, Result
+from evals.results import Item, Metric, Result, Tokens
 from evals.subject import Subject
 
 KEY = 12  # letters of a document's hash
@@ -34,7 +34,7 @@ def run_task(
 ) -> list[Result]:
     """An lm-eval task with its own prompts, stops and metrics: by name, by the path of its YAML file, or as a
     configuration. A group (`mmlu`) gives a result for each of its tasks."""
-    started = time.perf_counter()
+    subject, spent = metered(subject)
     with _undisturbed():
         manager, tasks = loaded_tasks(task)
         rows = {each.config.task: _rows_of(each, part, limit) for each in tasks} if part != "all" else None
@@ -47,10 +47,12 @@ def run_task(
             apply_chat_template=True,
             bootstrap_iters=0,
         )
-    seconds = (time.perf_counter() - started) / len(report["samples"])
+    seconds, tokens = spent()
+    each = len(report["samples"])  # of a group, all bear the same part of the cost
+    cost = seconds / each, Tokens(tokens.read // each, tokens.written // each)
     settings = {"limit": limit, "part": part, "thinking": subject.thinking, "lm_eval": version("lm_eval")}
     return [
-        Result(name, suite, "lm-eval", _metrics(report["results"][name], samples), _items(samples), settings, seconds)
+        Result(name, suite, "lm-eval", _metrics(report["results"][name], samples), _items(samples), settings, *cost)
         for name, samples in report["samples"].items()
     ]
 

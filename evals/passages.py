@@ -6,13 +6,13 @@ stands there. The first also falls when a model merely learns the style of the d
 
 import math
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from evals.continuations import cut
 from evals.jsonl import read_rows, text_field
+from evals.metered import metered
 from evals.results import Item, Metric, Result, key_of
 from evals.subject import Subject
 from recovery.engines import Generation, Sampling
@@ -52,7 +52,7 @@ def read_passages(path: str | Path) -> list[str]:
 
 def bits_per_byte(subject: Subject, passages: Sequence[str], *, data: str) -> Result:
     """Bits to write a passage down with the model's help, by its bytes: models of other tokenizers compare too."""
-    started = time.perf_counter()
+    subject, spent = metered(subject)
     passages = _distinct(passages)
     bits = [-value / math.log(2) for value in _logprobs(subject, passages)]
     sizes = [len(passage.encode()) for passage in passages]
@@ -61,12 +61,12 @@ def bits_per_byte(subject: Subject, passages: Sequence[str], *, data: str) -> Re
         for passage, b, size in zip(passages, bits, sizes, strict=True)
     ]
     metrics = {"bits_per_byte": Metric.of_ratio(bits, [float(size) for size in sizes])}
-    return Result("passages", "knowledge", data, metrics, items, {"window": WINDOW}, time.perf_counter() - started)
+    return Result("passages", "knowledge", data, metrics, items, {"window": WINDOW}, *spent())
 
 
 def recall(subject: Subject, passages: Sequence[str], *, data: str) -> Result:
     """Cloze: is the name or number that comes next what the model would write, and how likely is it to?"""
-    started = time.perf_counter()
+    subject, spent = metered(subject)
     clozes = list({c.before: c for passage in _distinct(passages) for c in clozes_of(passage)}.values())
     if not clozes:
         raise RecoverError(f"the passages of {data} hold no names or numbers to ask for")
@@ -84,7 +84,7 @@ def recall(subject: Subject, passages: Sequence[str], *, data: str) -> Result:
         "answer_logprob": Metric.of_values(likelihoods),
     }
     settings = {"a_passage": CLOZES_A_PASSAGE}
-    return Result("cloze", "knowledge", data, metrics, items, settings, time.perf_counter() - started)
+    return Result("cloze", "knowledge", data, metrics, items, settings, *spent())
 
 
 def clozes_of(passage: str) -> list[Cloze]:

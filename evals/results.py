@@ -83,6 +83,14 @@ class Item:
 
 
 @dataclass(frozen=True)
+class Tokens:
+    """What a measurement gave the model to read, and what it had it write."""
+
+    read: int
+    written: int
+
+
+@dataclass(frozen=True)
 class Result:
     task: str
     suite: str
@@ -91,12 +99,21 @@ class Result:
     items: list[Item]
     settings: dict[str, Any]
     seconds: float
+    tokens: Tokens | None = None  # None where nobody counted
 
     @property
     def headline(self) -> Metric:
         """The number that stands for this result; the first one for a task that names none."""
         named = dict(HEADLINES.values()).get(self.task, "")
         return self.metrics.get(named) or next(iter(self.metrics.values()))
+
+    @property
+    def cost(self) -> dict[str, Any] | None:
+        if self.tokens is None:
+            return None
+        read, written, seconds = self.tokens.read, self.tokens.written, round(self.seconds, 3)
+        rate = round((read + written) / seconds, 1) if seconds else None
+        return {"tokens_read": read, "tokens_written": written, "tokens_per_second": rate}
 
     def passed_by_key(self) -> dict[str, bool]:
         return {item.key: item.passed for item in self.items}
@@ -107,6 +124,7 @@ class Result:
             "suite": self.suite,
             "data": self.data,
             "seconds": round(self.seconds, 3),
+            "cost": self.cost,
             "settings": self.settings,
             "metrics": {name: metric.to_json() for name, metric in self.metrics.items()},
         }

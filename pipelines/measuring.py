@@ -1,22 +1,22 @@
 """Measure a checkpoint and put what was found on record, every item of it. What is on record is not measured again."""
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from db.views import Checkpoint, Evaluation
+from db.views import Checkpoint
 from evals.keys import data_hash, measurement_key
 from evals.knowledge import ask, read_questions
-from evals.results import Item, Metric, Result, main_result
+from evals.results import Result, main_result
 from evals.subject import Subject
 from evals.suites import SUITES, measure
 from pipelines.engines import engine_for
 from pipelines.errands import Errand
 from pipelines.learning import Say
 from pipelines.project import Project, weights_of
+from pipelines.remembered import on_record, put_on_record
 from pipelines.runs import recorded_run
 from pipelines.stages import frozen
 from recovery.students import describe
@@ -109,7 +109,7 @@ def measure_checkpoint(
     )
     asked = [*measures.suites(named), *(f"cycle:{n}" for n, _ in measures.earlier)]
     keys = {what: measures.key(weights, what, named) for what in asked}
-    known = {} if again else _on_record(project, checkpoint, set(keys.values()))
+    known = {} if again else on_record(project, checkpoint, set(keys.values()))
     missing = [what for what, key in keys.items() if key not in known]
     say(f"measuring {name}" if missing else f"{name} was measured before")
     if missing:
@@ -118,8 +118,7 @@ def measure_checkpoint(
             with engine_for(student, engine) as writes:
                 subject = Subject(writes, student.chat)
                 found = {keys[what]: measures.take(subject, what, named) for what in missing}
-            told = [r for key, results in found.items() for r in _keyed(results, key)]
-            project.tracker.evaluations(checkpoint.id, run, [r.to_json(items=True) for r in told])
+            put_on_record(project, checkpoint, run, found)
         known |= found
     results = [result for key in keys.values() for result in known[key]]
     say("  " + " · ".join(summary(results)))
@@ -142,35 +141,3 @@ def knowledge_of(results: Iterable[Result]) -> Result | None:
 def of_earlier(results: Iterable[Result]) -> dict[int, Result]:
     """By cycle: how much is known of what earlier cycles taught."""
     return {int(r.task.removeprefix("cycle:")): r for r in results if r.suite == EARLIER}
-
-
-def _keyed(results: list[Result], key: str) -> list[Result]:
-    return [replace(result, settings=result.settings | {"measured": key}) for result in results]
-
-
-def _on_record(project: Project, checkpoint: Checkpoint, keys: set[str]) -> dict[str, list[Result]]:
-    """The latest measurements with these keys; one look at a suite is written whole, so what is there is all of it."""
-    found: dict[str, dict[str, Evaluation]] = {}
-    for evaluation in project.reader.evaluations(checkpoint.id):
-        key = evaluation.settings.get("measured")
-        if key in keys:
-            found.setdefault(key, {})[evaluation.task] = evaluation
-    return {key: [_as_result(project, e) for e in tasks.values()] for key, tasks in found.items()}
-
-
-def _as_result(project: Project, evaluation: Evaluation) -> Result:
-    metrics = {
-        name: Metric(_number(s.value), s.n, _number(s.stderr), (_number(s.low), _number(s.high)))
-        for name, s in evaluation.scores.items()
-    }
-    items = [
-        Item(item.key, item.prompt, item.answer, bool(item.passed), item.verdicts or {})
-        for item in project.reader.items(evaluation.id)
-    ]
-    settings = {name: value for name, value in evaluation.settings.items() if name != "measured"}
-    e = evaluation
-    return Result(e.task, e.suite, e.data, metrics, items, settings, e.seconds)
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value

@@ -30,11 +30,13 @@ def evaluate(project: Path | None, ref: str, base: str | None, **wanted: Any) ->
     Example: recover eval current --suite behaviour --limit 200
     """
     from pipelines.project import Project
+    from pipelines.tables import cost_in_words
 
     results = _results(Project.open(project, base), ref, wanted)
     words = []
     for result in results:
         words.append(f"{result.task} ({result.suite}, {result.data}, {len(result.items)} items)")
+        words.append(f"  took {cost_in_words(result.seconds, result.cost)}")
         for name, metric in result.metrics.items():
             low, high = metric.ci95
             interval = f"[{low:.3f}, {high:.3f}]" if metric.n > 1 else "-"

@@ -105,10 +105,23 @@ def show(project: Path | None, ref: str) -> Answer:
     Example: recover show cycle:1
     """
     from pipelines.project import Project
+    from pipelines.tables import cost_in_words
 
     opened = Project.begun(project)
     checkpoint = opened.resolve(ref)
     run = opened.reader.run(checkpoint.run_id) if checkpoint.run_id else None
+    evaluations = opened.reader.evaluations(checkpoint.id)
+    taken: list[dict[str, Any]] = [
+        {
+            "suite": e.suite,
+            "task": e.task,
+            "data": e.data,
+            "at": _time(e.at),
+            "seconds": e.seconds,
+            "cost": e.settings.get("cost"),
+        }
+        for e in evaluations
+    ]
     scores: list[dict[str, Any]] = [
         {
             "suite": e.suite,
@@ -119,7 +132,7 @@ def show(project: Path | None, ref: str) -> Answer:
             "n": s.n,
             "at": _time(e.at),
         }
-        for e in opened.reader.evaluations(checkpoint.id)
+        for e in evaluations
         for name, s in e.scores.items()
     ]
     found: dict[str, Any] = {
@@ -132,6 +145,7 @@ def show(project: Path | None, ref: str) -> Answer:
         "settings": run.settings if run else None,
         "code_version": run.code_version if run else None,
         "lineage": [c.reference for c in opened.reader.lineage(checkpoint.id)],
+        "evaluations": taken,
         "scores": scores,
     }
     words = [f"{name:<10} {found[name]}" for name in ("checkpoint", "path", "kind", "hash", "step", "run")]
@@ -139,6 +153,7 @@ def show(project: Path | None, ref: str) -> Answer:
     words += [
         f"  {s['suite']:<10} {s['task']:<14} {s['metric']:<30} {_score(s['value'])}  n = {s['n']}" for s in scores
     ]
+    words += [f"  {t['suite']:<10} {t['task']:<14} took {cost_in_words(t['seconds'], t['cost'])}" for t in taken]
     return Answer(found, words)
 
 

@@ -79,6 +79,14 @@ def test_eval_prints_numbers_with_their_uncertainty(lived: dict[str, Any]) -> No
     assert metric["ci95"][0] <= metric["value"] <= metric["ci95"][1]
 
 
+def test_what_a_measurement_cost_is_told_and_kept(lived: dict[str, Any]) -> None:
+    told = {e["task"]: e["cost"] for e in lived["damaged"].found["evaluations"]}
+    assert all(cost["tokens_read"] > 0 and cost["tokens_per_second"] > 0 for cost in told.values())
+    assert told["ifeval"]["tokens_written"] >= 150
+    shown = recover(lived["folder"], "show", "cycle:1/midtrained").found["evaluations"]
+    assert told["ifeval"] in [e["cost"] for e in shown if e["task"] == "ifeval"]
+
+
 def test_what_is_on_record_is_not_measured_again(lived: dict[str, Any]) -> None:
     again = recover(lived["folder"], "eval", "cycle:1", "--limit", 150, "--suite", "behaviour")
     assert "was measured before" in again.words

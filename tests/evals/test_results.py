@@ -15,7 +15,7 @@ def result(task: str = "ifeval", suite: str = "behaviour", **metrics: Metric) ->
 
 def test_the_json_is_the_contracts() -> None:
     shown = result().to_json()
-    assert list(shown) == ["task", "suite", "data", "seconds", "settings", "metrics"]
+    assert list(shown) == ["task", "suite", "data", "seconds", "cost", "settings", "metrics"]
     metric = shown["metrics"]["prompt_level_strict_acc"]
     assert list(metric) == ["value", "n", "stderr", "ci95"]
     assert metric["value"] == 0.5
