@@ -26,6 +26,7 @@ class Midtrain:
     epochs: float = 3.0
     window: int = 2048
     rows: int = 16
+    across: bool = True  # a token may attend to the documents before its own in the window
     replay: float = 0.0  # share of what is taught that is the clean base's own answers to its own prompts
     rehearse: float = 0.0  # share of what is read that comes from earlier cycles' documents
     max_steps: int | None = None

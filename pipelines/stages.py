@@ -163,7 +163,8 @@ class Stages:
         # Documents end as pre-training ended them: with the pad where that is an end of text (Qwen), else with the EOS.
         pad = tokenizer.pad_token or ""
         end = tokenizer.pad_token_id if "endoftext" in pad else tokenizer.eos_token_id
-        return Documents(ids, end, window=self.settings.midtrain.window, rows=rows, seed=self.errand.seed)
+        wanted = self.settings.midtrain
+        return Documents(ids, end, window=wanted.window, rows=rows, seed=self.errand.seed, across=wanted.across)
 
     def _teacher(self, student: Student, teacher: Checkpoint) -> Teacher:
         """The clean base under the student's adapters when that was asked for, else a checkpoint of its own."""

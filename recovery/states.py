@@ -63,24 +63,34 @@ class Windows:
         return max(0, -(-self.tokens // self.window))
 
     def __getitem__(self, index: int) -> list[int]:
-        """Windows overlap by one token, which the next one needs as its first state."""
-        first = range(len(self))[index] * self.window
-        cut: list[int] = []
+        return [token for piece in self.pieces(index) for token in piece]
+
+    def pieces(self, index: int) -> list[list[int]]:
+        """A window document by document. Windows overlap by one token, which the next one needs as its first state."""
+        first, room = range(len(self))[index] * self.window, self.window + 1
+        cut: list[list[int]] = []
         document = bisect_right(self.starts, first) - 1
-        while len(cut) <= self.window and document < len(self.order):
+        while room and document < len(self.order):
             begin = max(0, first - self.starts[document])
-            cut += self.documents[self.order[document]][begin : begin + self.window + 1 - len(cut)]
-            if len(cut) <= self.window:
-                cut.append(self.end)
+            piece = list(self.documents[self.order[document]][begin : begin + room])
+            if len(piece) < room:
+                piece.append(self.end)
+            cut.append(piece)
+            room -= len(piece)
             document += 1
         return cut
 
 
 class Documents:
-    """Documents end to end, cut into windows; every token but the very first is a target exactly once an epoch."""
+    """Documents end to end, cut into windows; every token but the very first is a target exactly once an epoch.
 
-    def __init__(self, documents: Seq[Seq[int]], end: int, *, window: int, rows: int, seed: int = 0):
-        self.window, self.rows = window, rows
+    Where they are not read `across` their borders, each document in a window is a row of its own: no token attends to
+    another document, whatever the model, and the first token of each is no target."""
+
+    def __init__(
+        self, documents: Seq[Seq[int]], end: int, *, window: int, rows: int, seed: int = 0, across: bool = True
+    ):
+        self.window, self.rows, self.across = window, rows, across
         self.windows = Windows(documents, end, window, seed)
         self.order = Shuffled(len(self.windows), seed + 1)
 
@@ -89,7 +99,8 @@ class Documents:
         return self.windows.tokens
 
     def draw(self, student: Student, step: int) -> list[Sequence]:
-        rows = [self.windows[i] for _, i in mine(self.order.take(step * self.rows, self.rows))]
+        drawn = [i for _, i in mine(self.order.take(step * self.rows, self.rows))]
+        rows = [row for i in drawn for row in ([self.windows[i]] if self.across else self.windows.pieces(i))]
         return [Sequence(tokens, [False] + [True] * (len(tokens) - 1)) for tokens in rows]
 
 
