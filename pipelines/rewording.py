@@ -3,18 +3,14 @@
 A rewording that adds, loses or only copies teaches nothing or something false, so each is held against its passage.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Iterable, Sequence
 
 from evals.grading import words
 from evals.passages import BEGINS_A_SENTENCE, NAMES, NUMBER
 from evals.subject import Subject, spoken
-from pipelines.passages import FEWEST_WORDS, passages_of
+from pipelines.tally import Tally
 from recovery.engines import Sampling
 
-AT_ONCE = 16  # passages
 SHORTEST, LONGEST = 0.5, 1.8  # of the passage's words
 KEPT_NAMES = 0.8  # of the passage's names that a rewording must keep; of its numbers, all
 COPIED = 0.5  # of a rewording's runs of four words that may stand so in the passage, or in an earlier rewording
@@ -27,30 +23,21 @@ Passage:
 {passage}"""
 
 
-@dataclass
-class Rewordings:
-    passages: int = 0
-    written: int = 0
-    kept: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-
-
-def reworded(subject: Subject, texts: Iterable[str], times: int, report: Rewordings, *, seed: int = 0) -> Iterator[str]:
-    """Up to `times` rewordings of every passage of the texts, each different from the passage and from one another."""
-    passages = (p for text in texts for p in passages_of(text) if len(p.split()) >= FEWEST_WORDS)
-    while some := list(islice(passages, AT_ONCE)):
-        before = {passage: [passage] for passage in some}
-        for turn in range(times):
-            for passage, text in zip(some, _written(subject, some, f"{seed}/{report.passages}/{turn}"), strict=True):
-                report.written += 1
-                reason = why_not(text, passage, before[passage])
-                if reason or text is None:
-                    report.dropped[reason] += 1
-                    continue
-                before[passage].append(text)
-                report.kept += 1
-                yield text
-        report.passages += len(some)
+def reworded(subject: Subject, passages: Sequence[str], times: int, dice: str = "") -> tuple[list[str], Tally]:
+    """Up to `times` rewordings of every passage, each different from the passage and from one another."""
+    kept, tally = [], Tally(passages=len(passages))
+    before = {passage: [passage] for passage in passages}
+    for turn in range(times):
+        for passage, text in zip(passages, _written(subject, passages, f"{dice}/{turn}"), strict=True):
+            tally.written += 1
+            reason = why_not(text, passage, before[passage])
+            if reason or text is None:
+                tally.dropped[reason] += 1
+                continue
+            before[passage].append(text)
+            kept.append(text)
+    tally.kept = len(kept)
+    return kept, tally
 
 
 def why_not(text: str | None, passage: str, before: Iterable[str]) -> str:
@@ -80,7 +67,7 @@ def names_in(text: str) -> set[str]:
     return {word for name in found for word in words(name)}
 
 
-def _written(subject: Subject, passages: list[str], dice: str) -> list[str | None]:
+def _written(subject: Subject, passages: Sequence[str], dice: str) -> list[str | None]:
     encode = subject.chat.tokenizer.encode
     room = ROOM * max(len(encode(passage, add_special_tokens=False)) for passage in passages)
     asked = [subject.chat.prompt(REWORD.format(passage=passage)) for passage in passages]

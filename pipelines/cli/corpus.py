@@ -63,7 +63,7 @@ def questions(
     )
     found = {"questions": str(out), **report.as_dict()}
     words = [f"{report.kept} questions are in {out}, of {report.written} written about {report.passages} passages"]
-    words += [f"  dropped {times:>5}  {reason}" for reason, times in report.dropped.most_common()]
+    words += [f"  dropped: {reason}" for reason in report.reasons()]
     return Answer(found, [*words, f"next: recover cycle --docs {docs} --questions {out}"])
 
 

@@ -1,10 +1,8 @@
 """From passages to questions worth asking: the base can answer them with the passage in view, and not without it."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 from evals.grading import words
 from evals.knowledge import Question, by_match
@@ -12,6 +10,7 @@ from evals.leaks import sift
 from evals.subject import Subject, spoken
 from pipelines.questions.drafts import Draft, drafts_in, request
 from pipelines.questions.rules import same_question, why_not
+from pipelines.tally import Tally
 from recovery.engines import Sampling
 from recovery.errors import RecoverError
 
@@ -33,21 +32,10 @@ class Kept:
     passage: str
 
 
-@dataclass
-class Report:
-    passages: int = 0
-    written: int = 0
-    kept: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"dropped": dict(self.dropped)}
-
-
 def ask_about(
     subject: Subject,
     passages: Iterable[Passage],
-    report: Report,
+    report: Tally,
     *,
     each: int = 3,
     evaluations: Sequence[str] = (),
@@ -80,7 +68,7 @@ def ask_about(
 class _Judge:
     subject: Subject
     evaluations: Sequence[str]
-    report: Report
+    report: Tally
     asked: dict[frozenset[str], list[Draft]] = field(default_factory=dict)  # by their answers' words
 
     def worth_asking(self, drafts: list[tuple[Passage, Draft]]) -> list[Kept]:

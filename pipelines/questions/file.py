@@ -12,8 +12,9 @@ from pipelines.documents import Corpus
 from pipelines.engines import engine_for
 from pipelines.learning import Say
 from pipelines.passages import spread
-from pipelines.questions.asking import Report, ask_about
+from pipelines.questions.asking import ask_about
 from pipelines.stages import frozen
+from pipelines.tally import Tally
 from pipelines.writing import write_whole
 from recovery.errors import RecoverError
 
@@ -31,7 +32,7 @@ def write_questions(
     engine: str | None = None,
     seed: int = 0,
     say: Say = lambda words: None,
-) -> Report:
+) -> Tally:
     if out.exists():
         raise RecoverError(f"{out} is there already, perhaps with your edits; name another file with --out")
     evaluations = [item for file in against for item in _items(file)]
@@ -48,8 +49,8 @@ def keep_questions(
     evaluations: Sequence[str] = (),
     seed: int = 0,
     say: Say = lambda words: None,
-) -> Report:
-    report = Report()
+) -> Tally:
+    report = Tally()
     passages = ((corpus.source(number), passage) for number, passage in spread(corpus.texts, seed))
     found = ask_about(subject, passages, report, evaluations=evaluations, seed=seed)
     lines: list[str] = []
@@ -58,9 +59,9 @@ def keep_questions(
         if len(lines) % TOLD == 0:
             say(f"  {len(lines)} kept of {report.written} written, {report.passages} passages read")
     if not lines:
-        reasons = ", ".join(f"{times} {reason}" for reason, times in report.dropped.most_common(3))
         raise RecoverError(
-            f"none of the {report.written} questions that the base wrote stood the test ({reasons or 'no passage'}); "
+            f"none of the {report.written} questions that the base wrote stood the test "
+            f"({', '.join(report.reasons(3)) or 'no passage'}); "
             "write some yourself for --questions, or name a more capable model with --base"
         )
     write_whole(out, (line + "\n" for line in lines))

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipelines.rewording import Rewordings, names_in, reworded, why_not
+from pipelines.rewording import names_in, reworded, why_not
 from tests.evals.fakes import speaker
 
 PASSAGE = (
@@ -43,14 +43,12 @@ def test_names_are_capitals_where_no_sentence_begins() -> None:
 
 def test_each_rewording_is_another_one() -> None:
     replies: Iterator[str] = iter([FAIR, FAIR, ANOTHER])
-    report = Rewordings()
-    subject = speaker(lambda asked: next(replies))
-    assert list(reworded(subject, [PASSAGE, "Too short."], 3, report)) == [FAIR, ANOTHER]
-    assert (report.passages, report.written, report.kept) == (1, 3, 2)
-    assert report.dropped == {"copies what stood before": 1}
+    kept, tally = reworded(speaker(lambda asked: next(replies)), [PASSAGE], 3)
+    assert kept == [FAIR, ANOTHER]
+    assert tally.as_dict() == {"passages": 1, "written": 3, "kept": 2, "dropped": {"copies what stood before": 1}}
 
 
 def test_a_base_that_cannot_reword_adds_nothing() -> None:
-    report = Rewordings()
-    assert list(reworded(speaker("Once upon a time."), [PASSAGE] * 20, 2, report)) == []
-    assert report.dropped.total() == report.written == 40
+    kept, tally = reworded(speaker("Once upon a time."), [PASSAGE] * 20, 2)
+    assert kept == []
+    assert tally.dropped.total() == tally.written == 40

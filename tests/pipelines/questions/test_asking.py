@@ -9,9 +9,10 @@ import pytest
 from evals.knowledge import read_questions
 from evals.subject import Subject
 from pipelines.documents import read_corpus
-from pipelines.questions import Draft, Kept, Report, ask_about
+from pipelines.questions import Draft, Kept, ask_about
 from pipelines.questions.file import keep_questions, write_questions
 from pipelines.questions.rules import longest_shared_run, why_not
+from pipelines.tally import Tally
 from recovery.errors import RecoverError
 from recovery.lab import BASE, make_world
 from tests.evals.fakes import speaker
@@ -57,7 +58,7 @@ def test_kept_is_what_needs_the_passage_and_is_answered_by_it() -> None:
         Draft("What is the name of a ship that everybody asks about in tests?", "Sula"),
     ]
     subject = speaker(capable(lambda passage: written, wrong={"Who paid for a roof?"}))
-    report = Report()
+    report = Tally()
     leak = ["Question 7: what is the name of a ship that everybody asks about?"]
     kept = list(ask_about(subject, [("notes.md", PASSAGE)], report, each=9, evaluations=leak))
     assert kept == [Kept(GOOD.question, "1931", "notes.md", PASSAGE)]
@@ -109,7 +110,7 @@ def test_a_base_that_cannot_write_questions_says_what_else_there_is() -> None:
     babble = speaker("Once upon a time there was a harbour.")
     passages = [(f"{number}.txt", PASSAGE) for number in range(20)]
     with pytest.raises(RecoverError, match=r"no question that can be read about the first 8 passages.*--questions"):
-        list(ask_about(babble, passages, Report()))
+        list(ask_about(babble, passages, Tally()))
 
 
 @pytest.mark.slow
