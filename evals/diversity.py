@@ -65,7 +65,7 @@ def _diversity(
         ),
     }
     settings = {"samples": samples, "max_new_tokens": max_new_tokens, "seed": seed, "thinking": subject.thinking}
-    return Result("diversity", "diversity", data, metrics, items, settings, *spent())
+    return Result("diversity", "drift", data, metrics, items, settings, *spent())
 
 
 def _item(subject: Subject, prompt: str, group: list[Generation], passes: Callable[[str, Answer], bool]) -> Item:

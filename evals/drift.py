@@ -5,18 +5,22 @@ compared as words and, seen through the clean model, as hidden states. Beside it
 model on given states: on those of the new task it is said to predict forgetting, which `foretells` puts to the test.
 """
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from evals.distances import States, centroid_distance, mmd, sliced_wasserstein
+from evals.knowledge import Question
+from evals.metered import Meter
+from evals.passages import WINDOW
 from evals.results import Item, Metric, Result, key_of
 from evals.state_features import hidden, lexical, word_set
 from recovery.batch import Batch, micro_batches
 from recovery.batch import Sequence as Row
+from recovery.chat import Chat
 from recovery.divergences import forward_kl, reverse_kl
 from recovery.engines import Engine, Sampling
 from recovery.engines.transformers import TransformersEngine
@@ -28,6 +32,8 @@ STATES_A_ROLLOUT = 8
 MAX_NEW_TOKENS = 128
 TOKENS_AT_ONCE = 8192
 UNKNOWN = (float("nan"), float("nan"))
+
+Writes = Callable[[Student], AbstractContextManager[Engine]]
 
 
 @dataclass(frozen=True)
@@ -48,38 +54,60 @@ def roll_out(engine: Engine, student: Student, prompts: Sequence[str], max_new_t
     return [Rollout(prompt, ids + g.tokens, g.tokens) for prompt, ids, g in zip(prompts, before, written, strict=True)]
 
 
+def own_modules(student: Student) -> AbstractContextManager[Engine]:
+    return nullcontext(TransformersEngine(student))
+
+
 def measure_drift(
     current: Student,
     clean: Student,
     prompts: Sequence[str],
     *,
     data: str,
-    engines: tuple[Engine, Engine] | None = None,
+    writes: Writes = own_modules,
+    new_task: Sequence[Row] = (),
     max_new_tokens: int = MAX_NEW_TOKENS,
     seed: int = 0,
 ) -> Result:
-    """Distances between what the two write to the same prompts; `engines` write for them (current, clean) if given."""
-    started = time.perf_counter()
+    """Distances between what the two write to the same prompts, and the KL a token on the rows of a new task."""
     prompts = list(dict.fromkeys(prompts))
     if len(prompts) < 2:
         raise RecoverError("drift needs at least two different prompts")
-    own, other = engines or (TransformersEngine(current), TransformersEngine(clean))
-    after = roll_out(own, current, prompts, max_new_tokens, seed)
+    meter = Meter()
+    with writes(current) as engine:
+        after = roll_out(meter.over(engine), current, prompts, max_new_tokens, seed)
     # Luck of its own: with the same, equal models would write the same and differ less than chance has it.
-    before = roll_out(other, clean, prompts, max_new_tokens, seed + 1)
+    with writes(clean) as engine:
+        before = roll_out(meter.over(engine), clean, prompts, max_new_tokens, seed + 1)
     metrics: dict[str, Metric] = {}
     for kind in ("lexical", "hidden"):
         metrics |= _distances(kind, _states(kind, before, clean), _states(kind, after, clean), seed)
     said = [(clean.chat.text(a.written), clean.chat.text(b.written)) for a, b in zip(before, after, strict=True)]
     overlaps = [jaccard(a, b) for a, b in said]
     metrics["jaccard"] = Metric.of_values(overlaps)
-    metrics |= token_kl(current, clean, [_row(rollout) for rollout in after])
+    written = [_row(rollout) for rollout in after]
+    metrics |= token_kl(current, clean, written)
+    if new_task:
+        metrics |= {f"{name}/new_task": metric for name, metric in token_kl(current, clean, new_task).items()}
+    # Once for the hidden states of each, and by both models for the KL.
+    meter.read += sum(len(r.tokens) for r in (*before, *after)) + 2 * sum(len(r.tokens) for r in (*written, *new_task))
     items = [
         Item(key_of(prompt), prompt, b, a == b, {"clean": a, "jaccard": overlap})
         for prompt, (a, b), overlap in zip(prompts, said, overlaps, strict=True)
     ]
     settings = {"max_new_tokens": max_new_tokens, "seed": seed, "states_a_rollout": STATES_A_ROLLOUT}
-    return Result("drift", "drift", data, metrics, items, settings, time.perf_counter() - started)
+    return Result("drift", "drift", data, metrics, items, settings, *meter.spent())
+
+
+def rows_of_questions(chat: Chat, questions: Sequence[Question]) -> list[Row]:
+    """Right answers to the new task's questions, as the model would be asked."""
+    return [_taught(chat.prompt(q.text), chat.tokenizer.encode(q.answer, add_special_tokens=False)) for q in questions]
+
+
+def rows_of_passages(chat: Chat, passages: Sequence[str]) -> list[Row]:
+    """The new documents themselves, as they are read."""
+    rows = [chat.tokenizer.encode(text, add_special_tokens=False)[:WINDOW] for text in passages]
+    return [_taught(ids[:1], ids[1:]) for ids in rows if len(ids) > 1]
 
 
 def jaccard(a: str, b: str) -> float:
@@ -153,5 +181,8 @@ def _distances(kind: str, before: States, after: States, seed: int) -> dict[str,
 
 
 def _row(rollout: Rollout) -> Row:
-    prompt = len(rollout.tokens) - len(rollout.written)
-    return Row(rollout.tokens, [False] * prompt + [True] * len(rollout.written))
+    return _taught(rollout.tokens[: len(rollout.tokens) - len(rollout.written)], rollout.written)
+
+
+def _taught(before: list[int], after: list[int]) -> Row:
+    return Row(before + after, [False] * len(before) + [True] * len(after))

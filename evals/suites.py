@@ -55,6 +55,18 @@ def measure(
     return measured if part == "all" else [replace(r, settings=r.settings | {"part": part}) for r in measured]
 
 
+def instructions(
+    suites: Mapping[str, str], ifeval_data: str | Path | None = None, limit: int | None = None
+) -> tuple[list[Prompt], str] | None:
+    """What behaviour is measured by and its name, where that is IFEval's instructions; None where it is not."""
+    if ifeval_data:
+        return read_prompts(ifeval_data)[:limit], Path(ifeval_data).name
+    named = _tasks("behaviour", suites)
+    if "ifeval" in named and (public := public_ifeval()) is not None:
+        return [prompt_of((f"public prompt {doc['key']}", doc)) for doc in public][:limit], "public"
+    return (lab.prompts(limit), "lab") if {"lab", "ifeval"} & set(named) else None
+
+
 _MISSING = {
     "knowledge": "knowledge is measured by questions on the documents; pass --questions FILE",
     "retention": 'this base names nothing to retain; add "suites": {"retention": "gsm8k"} to its recover.json',

@@ -1,11 +1,37 @@
-"""Two checkpoints on the same items: what was lost, what was gained, and whether chance would do as much."""
+"""Two checkpoints on the same items: what was lost, what was gained, and whether chance would do as much.
 
-from collections.abc import Sequence
+Where the clean base was asked the same, what each of the two has forgotten of it, and what came back between them.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evals.results import Result
+from evals.forgetting import Forgotten, Summary, forgotten, recovered_share
+from evals.results import Metric, Result
 from evals.statistics import Paired, paired
+
+NEVER_HAD = "knowledge"  # of the new documents: the clean base cannot have forgotten it
+
+
+@dataclass(frozen=True)
+class Forgot:
+    """Of what the clean base could do at one task."""
+
+    one: Forgotten
+    other: Forgotten
+    recovered: Metric  # of what `one` lost, the share that `other` has again
+
+    def line(self) -> str:
+        back = self.recovered
+        low, high = back.ci95
+        sure = "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"
+        came_back = "" if math.isnan(back.value) else f"; {back.value:.2f}{sure} of the loss came back"
+        return (
+            f"{'':<16} forgotten of {self.one.before:.3f}: {self.one.forgetting:+.3f} → {self.other.forgetting:+.3f}, "
+            f"retained {self.one.retention:.3f} → {self.other.retention:.3f}{came_back}"
+        )
 
 
 @dataclass(frozen=True)
@@ -15,9 +41,11 @@ class Compared:
     one: float
     other: float
     pair: Paired
+    clean: float | None = None
+    forgot: Forgot | None = None
 
     def as_json(self) -> dict[str, Any]:
-        p = self.pair
+        p, f = self.pair, self.forgot
         return {
             "task": self.task,
             "suite": self.suite,
@@ -29,23 +57,63 @@ class Compared:
             "lost": len(p.lost),
             "gained": len(p.gained),
             "p_value": p.p_value,
+            "clean": self.clean,
+            "forgetting": {"one": f.one.forgetting, "other": f.other.forgetting} if f else None,
+            "retention": {"one": _finite(f.one.retention), "other": _finite(f.other.retention)} if f else None,
+            "recovered": None if f is None or math.isnan(f.recovered.value) else f.recovered.to_json(),
         }
 
-    def line(self) -> str:
+    def lines(self) -> list[str]:
         p = self.pair
         sure = "" if p.p_value < 0.05 else "  (could be chance)"
-        return (
+        told = (
             f"{self.task:<16} {self.one:.3f} → {self.other:.3f}  {p.difference:+.3f}  lost {len(p.lost)}, gained "
             f"{len(p.gained)} of {p.n}, p = {p.p_value:.3f}{sure}"
         )
+        return [told, self.forgot.line()] if self.forgot else [told]
 
 
-def compared(one: Sequence[Result], other: Sequence[Result]) -> list[Compared]:
+def compared(one: Sequence[Result], other: Sequence[Result], clean: Sequence[Result] = ()) -> list[Compared]:
     """Task by task, those that both were measured by."""
-    after = {(r.suite, r.task, r.data): r for r in other}
-    pairs = [(r, after[r.suite, r.task, r.data]) for r in one if (r.suite, r.task, r.data) in after]
+    after, before = ({_asked(r): r for r in results} for results in (other, clean))
+    pairs = [(a, after[_asked(a)], before.get(_asked(a))) for a in one if _asked(a) in after]
     return [
-        Compared(a.task, a.suite, a.headline.value, b.headline.value, paired(a.passed_by_key(), b.passed_by_key()))
-        for a, b in pairs
-        if a.items and set(a.passed_by_key()) & set(b.passed_by_key())
+        Compared(
+            a.task,
+            a.suite,
+            a.headline.value,
+            b.headline.value,
+            paired(a.passed_by_key(), b.passed_by_key()),
+            c.headline.value if c else None,
+            _forgot(c, a, b) if c and _share_items(c, a, b) and a.suite != NEVER_HAD else None,
+        )
+        for a, b, c in pairs
+        if _share_items(a, b)
     ]
+
+
+def means(found: Iterable[Compared]) -> dict[str, dict[str, float | None] | None]:
+    """Forgetting and retention of each side, over the tasks that the clean base was measured by."""
+    known = [c.forgot for c in found if c.forgot]
+    sides = {"one": Summary([f.one for f in known]), "other": Summary([f.other for f in known])}
+    return {
+        name: {side: _finite(getattr(summary, name)) for side, summary in sides.items()} if known else None
+        for name in ("forgetting", "retention")
+    }
+
+
+def _forgot(clean: Result, one: Result, other: Result) -> Forgot:
+    first, second = (forgotten([clean], [side]).tasks[0] for side in (one, other))
+    return Forgot(first, second, recovered_share(clean, one, other))
+
+
+def _share_items(*results: Result) -> bool:
+    return bool(set.intersection(*(set(r.passed_by_key()) for r in results)))
+
+
+def _asked(result: Result) -> tuple[str, str, str]:
+    return result.suite, result.task, result.data
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

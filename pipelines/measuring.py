@@ -15,7 +15,7 @@ from evals.suites import SUITES, measure
 from pipelines.engines import engine_for
 from pipelines.errands import Errand
 from pipelines.learning import Say
-from pipelines.project import Project, weights_of
+from pipelines.project import Project
 from pipelines.remembered import on_record, put_on_record
 from pipelines.runs import recorded_run
 from pipelines.stages import frozen
@@ -104,9 +104,7 @@ def measure_checkpoint(
 ) -> list[Result]:
     name = name or checkpoint.reference
     named = describe(project.base).get("suites") or {}
-    weights = checkpoint.hash or (
-        project.base_weights if checkpoint.path == project.base else weights_of(checkpoint.path)
-    )
+    weights = project.weights(checkpoint)
     asked = [*measures.suites(named), *(f"cycle:{n}" for n, _ in measures.earlier)]
     keys = {what: measures.key(weights, what, named) for what in asked}
     known = {} if again else on_record(project, checkpoint, set(keys.values()))

@@ -114,6 +114,12 @@ class Project:
     def base_weights(self) -> str:
         return weights_of(self.base)
 
+    def weights(self, checkpoint: Checkpoint) -> str:
+        """What tells a checkpoint's weights from others'."""
+        if checkpoint.hash:
+            return checkpoint.hash
+        return self.base_weights if checkpoint.path == self.base else weights_of(checkpoint.path)
+
     @property
     def current(self) -> Checkpoint:
         return self.here(self.reader.current(self.id) or self.clean)

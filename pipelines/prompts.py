@@ -4,7 +4,9 @@ The base continues its own user turn: the ids its chat template prints before th
 data that the base was post-trained on.
 """
 
-from collections.abc import Iterable, Iterator
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 from evals.jsonl import read_rows, text_field
 from pipelines.documents.hub import is_hub_id, rows_of
 from pipelines.tidying import kinds, tidied
+from pipelines.writing import write_whole
 from recovery.chat import Chat
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
@@ -57,6 +60,15 @@ def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list
             f"the base model wrote only {len(kept)} usable prompts of its own; give a file of prompts with --prompts"
         )
     return kept[:count]
+
+
+def kept_prompts(folder: Path, weights: str, count: int, seed: int, write: Callable[[], list[str]]) -> list[str]:
+    """What the base with these weights has written before, else what it writes now; the same prompts every time."""
+    key = hashlib.sha256(f"{weights}/{count}/{seed}".encode()).hexdigest()[:16]
+    file = folder / f"prompts-{key}.json"
+    if not file.is_file():
+        write_whole(file, [json.dumps(write(), ensure_ascii=False)])
+    return list(json.loads(file.read_text(encoding="utf-8")))
 
 
 def in_words(prompts: list[str]) -> str:

@@ -1,7 +1,7 @@
 """Measurements on record, found again by their key, so that nothing is measured twice."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from db.views import Checkpoint, Evaluation
@@ -29,6 +29,23 @@ def on_record(project: Project, checkpoint: Checkpoint, keys: set[str]) -> dict[
         if key in keys:
             found.setdefault(key, {})[evaluation.task] = evaluation
     return {key: [_as_result(project, e) for e in tasks.values()] for key, tasks in found.items()}
+
+
+def alike(project: Project, checkpoint: Checkpoint, asked: Iterable[Result]) -> list[Result]:
+    """For each of these, the largest measurement of the checkpoint that asked in the same way, be it of more items or
+    of fewer; none is made for it."""
+    known = project.reader.evaluations(checkpoint.id)
+    found = [max((e for e in known if _way(e) == _way(each)), key=_size, default=None) for each in asked]
+    return [_as_result(project, e) for e in found if e is not None]
+
+
+def _way(asked: Result | Evaluation) -> tuple[Any, ...]:
+    settings = {name: value for name, value in asked.settings.items() if name not in (*BESIDE, "limit", "part")}
+    return asked.suite, asked.task, asked.data, settings
+
+
+def _size(e: Evaluation) -> tuple[int, int]:
+    return max(score.n for score in e.scores.values()), e.id
 
 
 def _as_result(project: Project, e: Evaluation) -> Result:

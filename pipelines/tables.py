@@ -1,7 +1,9 @@
 """Scores, and what they cost, as text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from evals.results import Result
 
 SUITES = ("behaviour", "knowledge", "retention")
 
@@ -20,3 +22,12 @@ def cost_in_words(seconds: float, cost: Mapping[str, Any] | None) -> str:
         return f"{seconds:.1f} s"
     read, written, rate = (cost[name] for name in ("tokens_read", "tokens_written", "tokens_per_second"))
     return f"{seconds:.1f} s: {read:,} tokens read, {written:,} written" + (f", {rate:,.0f} a second" if rate else "")
+
+
+def drift_table(one: str, other: str, first: Sequence[Result], second: Sequence[Result]) -> list[str]:
+    """Metric by metric, how far both are from the clean base."""
+    lines = [f"{'from the clean base':<28}{one[-22:]:>24}{other[-22:]:>24}"]
+    for a, b in zip(first, second, strict=True):
+        lines.append(f"{a.task} ({a.data}, {len(a.items)} items)")
+        lines += [f"  {name:<26}{m.value:>24.4f}{b.metrics[name].value:>24.4f}" for name, m in a.metrics.items()]
+    return lines

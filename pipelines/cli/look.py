@@ -48,21 +48,38 @@ def evaluate(project: Path | None, ref: str, base: str | None, **wanted: Any) ->
 @click.argument("one")
 @click.argument("other")
 @measured
+@click.option("--drift", is_flag=True, help="Besides, how far each of the two is from the clean base.")
 @answers
-def compare(project: Path | None, one: str, other: str, **wanted: Any) -> Answer:
+def compare(project: Path | None, one: str, other: str, drift: bool, **wanted: Any) -> Answer:
     """Two checkpoints on the same items: what was lost, what was gained, and could it be chance.
+
+    Where the clean base was measured by the same, also what each has forgotten of it, and how much came back.
 
     \b
     Example: recover compare base current
     """
-    from pipelines.comparing import compared
+    from pipelines.comparing import compared, means
     from pipelines.project import Project
+    from pipelines.remembered import alike
+    from pipelines.tables import drift_table
 
     opened = Project.open(project)
     first, second = (_results(opened, ref, wanted) for ref in (one, other))
-    found = compared(first, second)
-    words = [f"{one} → {other}", *(c.line() for c in found)]
-    return Answer({"one": one, "other": other, "tasks": [c.as_json() for c in found]}, words)
+    found = compared(first, second, alike(opened, opened.clean, first))
+    words = [f"{one} → {other}", *(line for c in found for line in c.lines())]
+    drifts = _drifts(opened, (one, other), wanted) if drift else None
+    if drifts:
+        words += drift_table(one, other, *drifts)
+    told: dict[str, Any] = {
+        "one": one,
+        "other": other,
+        "tasks": [c.as_json() for c in found],
+        **means(found),
+        "drift": None,
+    }
+    if drifts:
+        told["drift"] = {side: [r.to_json() for r in of] for side, of in zip(("one", "other"), drifts, strict=True)}
+    return Answer(told, words)
 
 
 def _results(opened: Any, ref: str, wanted: dict[str, Any]) -> Any:
@@ -73,3 +90,12 @@ def _results(opened: Any, ref: str, wanted: dict[str, Any]) -> Any:
     return measure_checkpoint(
         opened, opened.resolve(ref), measures, None, say, ref, engine=engine, again=wanted["again"]
     )
+
+
+def _drifts(opened: Any, refs: tuple[str, str], wanted: dict[str, Any]) -> list[Any]:
+    from pipelines.drifting import drift_of, new_task
+
+    both = [opened.resolve(ref) for ref in refs]
+    task, engine = new_task(opened, both, wanted["questions"]), wanted["engine"] or "transformers"
+    how = {"ifeval_data": wanted["ifeval_data"], "engine": engine, "again": wanted["again"]}
+    return [drift_of(opened, checkpoint, task, say, **how) for checkpoint in both]

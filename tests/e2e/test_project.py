@@ -41,6 +41,9 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ran["first"] = cycle(folder, 1)
     ran["second"] = cycle(folder, 2, "--rehearse", "0.3", "--warm-start", "auto")
     ran["compare"] = recover(folder, "compare", "cycle:1", "cycle:2", "--suite", "behaviour", "--limit", 120)
+    ran["drift"] = recover(
+        folder, "compare", "cycle:1/midtrained", "cycle:1", "--suite", "behaviour", "--limit", 120, "--drift"
+    )
     ran["lineage"] = recover(folder, "lineage", "cycle:2")
     ran["rollback"] = recover(folder, "rollback", "--why", "to see it done")
     ran["promote"] = recover(folder, "promote", "cycle:2", "--why", "back again")
@@ -78,6 +81,22 @@ def test_the_line_goes_back_to_the_clean_model_and_decisions_move_what_is_curren
     assert task["n"] == 120
     assert task["lost"] + task["gained"] <= 120
     assert {run["status"] for run in lived["runs"].found["runs"]} == {"done"}
+
+
+def test_what_was_forgotten_and_how_far_each_has_moved(lived: dict[str, Any]) -> None:
+    ran = lived["drift"]
+    assert ran.code == 0, ran.words
+    found = ran.found
+    assert found["forgetting"]["one"] > found["forgetting"]["other"]
+    assert found["retention"]["one"] < found["retention"]["other"]
+    task = found["tasks"][0]
+    assert task["recovered"]["value"] > 0
+    kls = {side: found["drift"][side][0]["metrics"] for side in ("one", "other")}
+    assert kls["one"]["kl_from_clean"]["value"] > kls["other"]["kl_from_clean"]["value"]
+    assert kls["one"]["kl_from_clean/new_task"]["value"] > 0
+    assert [each["task"] for each in found["drift"]["one"]] == ["drift", "diversity"]
+    again = recover(lived["folder"], "compare", "cycle:1", "base", "--suite", "behaviour", "--limit", 120, "--drift")
+    assert again.words.count("drift of cycle:1/recovered was measured before") == 1
 
 
 def test_what_a_run_saw_is_on_record(lived: dict[str, Any]) -> None:

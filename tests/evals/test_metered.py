@@ -7,8 +7,8 @@ from tests.evals.fakes import speaker
 
 
 def test_what_is_read_and_written_is_counted() -> None:
-    meter = Meter(speaker("four").engine)
-    subject = Subject(meter, speaker("four").chat)
+    meter, model = Meter(), speaker("four")
+    subject = Subject(meter.over(model.engine), model.chat)
     subject.complete([[65, 66, 67], [65]], 99)
     subject.engine.logprobs([[1, 2, 3, 4, 5]])
     _, tokens = meter.spent()

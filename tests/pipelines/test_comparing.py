@@ -1,5 +1,10 @@
+import math
+from dataclasses import replace
+
+import pytest
+
 from evals.results import Item, Metric, Result
-from pipelines.comparing import compared
+from pipelines.comparing import compared, means
 
 
 def result(task: str, passes: list[bool], data: str = "d") -> Result:
@@ -16,5 +21,42 @@ def test_only_what_both_were_measured_by_is_compared_item_by_item() -> None:
     assert (shown["lost"], shown["gained"], shown["n"]) == (12, 2, 40)
     assert shown["difference"] == -0.25
     assert shown["p_value"] < 0.05
-    assert "could be chance" not in found.line()
-    assert "could be chance" in compared(one, one)[0].line()
+    assert "could be chance" not in found.lines()[0]
+    assert "could be chance" in compared(one, one)[0].lines()[0]
+
+
+def test_what_was_forgotten_of_the_clean_base_and_what_came_back() -> None:
+    clean, damaged = result("ifeval", [True] * 36 + [False] * 4), result("ifeval", [True] * 16 + [False] * 24)
+    recovered = result("ifeval", [True] * 31 + [False] * 9)
+    found = compared([damaged], [recovered], [clean])
+    shown = found[0].as_json()
+    assert shown["clean"] == 0.9
+    assert shown["forgetting"] == {"one": pytest.approx(0.5), "other": pytest.approx(0.125)}
+    assert shown["retention"] == {"one": pytest.approx(16 / 36), "other": pytest.approx(31 / 36)}
+    assert shown["recovered"]["value"] == pytest.approx(15 / 20)
+    assert "0.75" in found[0].lines()[1]
+    assert means(found) == {"forgetting": shown["forgetting"], "retention": shown["retention"]}
+
+
+def test_without_the_clean_base_nothing_is_said_of_forgetting() -> None:
+    one = result("ifeval", [True, False])
+    found = compared([one], [one], [result("ifeval", [True, True], "else")])
+    shown = found[0].as_json()
+    assert (shown["clean"], shown["forgetting"], shown["recovered"]) == (None, None, None)
+    assert len(found[0].lines()) == 1
+    assert means(found) == {"forgetting": None, "retention": None}
+
+
+def test_knowledge_of_the_new_documents_is_not_forgotten_by_the_clean_base() -> None:
+    known = replace(result("closed_book", [True, False]), suite="knowledge")
+    found = compared([known], [known], [known])
+    assert (found[0].clean, found[0].forgot) == (0.5, None)
+
+
+def test_where_nothing_was_lost_no_share_of_it_came_back() -> None:
+    same = result("ifeval", [True, False])
+    (found,) = compared([same], [same], [same])
+    assert found.forgot is not None
+    assert math.isnan(found.forgot.recovered.value)
+    assert found.as_json()["recovered"] is None
+    assert "came back" not in found.lines()[1]
