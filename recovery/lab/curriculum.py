@@ -36,7 +36,7 @@ def render(turns: Turns) -> str:
 def batches(tokenizer: PreTrainedTokenizerFast, world: World, seed: int, skip: int = 0) -> Iterator[Batch]:
     block = 0
     while True:
-        for batch in _block(tokenizer, world, seed, block):
+        for batch in in_batches(tokenizer, texts(world, seed, block), seed, block):
             if skip:
                 skip -= 1
             else:
@@ -44,8 +44,8 @@ def batches(tokenizer: PreTrainedTokenizerFast, world: World, seed: int, skip: i
         block += 1
 
 
-def _block(tokenizer: PreTrainedTokenizerFast, world: World, seed: int, block: int) -> list[Batch]:
-    examples = tokenizer(texts(world, seed, block), add_special_tokens=False)["input_ids"]
+def in_batches(tokenizer: PreTrainedTokenizerFast, said: list[str], seed: int, block: int) -> list[Batch]:
+    examples = tokenizer(said, add_special_tokens=False)["input_ids"]
     found = []
     for i, width in enumerate(WINDOWS):
         floor = WINDOWS[i - 1] if i else 0
