@@ -1,0 +1,74 @@
+"""What mid-training alone does under one setting and under another: manners lost, knowledge gained.
+
+    python -m benchmarks.reading --try midtrain.across=true --try midtrain.across=false
+    python -m benchmarks.reading --try midtrain.replay=0 --try "midtrain.replay=0.3 midtrain.max_steps=20"
+
+Each `--try` is a mid-training from the clean base on the same new world's documents, by the product's own pipeline;
+settings that belong together are parted by a space. `--worlds 311,312` repeats all of it on further worlds.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from benchmarks.common import table
+from evals.results import Result, main_result
+from evals.statistics import paired
+from pipelines.beginning import Wishes, begin
+from pipelines.cycle import carry_out
+from pipelines.learning import Trained
+from pipelines.measuring import Measures, measure_checkpoint
+from pipelines.project import Project
+from recovery.lab import BASE, make_world
+
+HEAD = ["world", "settings", "instructions", "lost (bounds)", "new world", "own world", "steps", "s"]
+
+
+def main(arguments: list[str] | None = None) -> list[list[str]]:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--base", default=str(BASE))
+    options.add_argument("--worlds", default="311")
+    options.add_argument("--size", default="quick")
+    options.add_argument("--items", type=int, default=500, help="at most so many a task")
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--try", dest="tried", action="append", default=[], metavar="SETTINGS")
+    asked = options.parse_args(arguments)
+    rows: list[list[str]] = []
+    for world in asked.worlds.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            rows += read(Path(folder), int(world), asked)
+    table(HEAD, rows)
+    return rows
+
+
+def read(folder: Path, world: int, asked: argparse.Namespace) -> list[list[str]]:
+    make_world(world, size=asked.size).write(folder)
+    project = Project.open(folder, asked.base)
+    measures = Measures("all", folder / "questions.jsonl", limit=asked.items)
+    clean = measure_checkpoint(project, project.clean, measures, None, _silent)
+    rows = [[str(world), "clean", *_scores(clean, clean), "", ""]]
+    for settings in asked.tried or [""]:
+        wishes = Wishes("midtrain", docs=folder / "docs", seed=asked.seed, dotted=tuple(settings.split()))
+        made = carry_out(project, begin(project, wishes, _silent), _silent)
+        assert isinstance(made, Trained)
+        found = measure_checkpoint(project, made.checkpoint, measures, None, _silent)
+        rows.append([str(world), settings, *_scores(clean, found), str(made.steps), f"{made.seconds:.0f}"])
+        print(" · ".join(rows[-1]), flush=True)
+    return rows
+
+
+def _scores(clean: list[Result], found: list[Result]) -> list[str]:
+    before, after = (main_result(results, "behaviour") for results in (clean, found))
+    assert before is not None
+    assert after is not None
+    pair = paired(before.passed_by_key(), after.passed_by_key())
+    known = {r.task: f"{r.headline.value:.3f}" for r in found}
+    lost = f"{pair.difference:+.3f} ({pair.low:+.3f} … {pair.high:+.3f})"
+    return [f"{after.headline.value:.3f}", lost, known.get("closed_book", "-"), known.get("own_world", "-")]
+
+
+def _silent(words: str) -> None: ...
+
+
+if __name__ == "__main__":
+    main()
