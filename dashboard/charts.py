@@ -27,6 +27,9 @@ INTERVALS = 40
 """Points with intervals, the last ones: further back they would be a hatching, and cost a browser its time."""
 
 
+NOT_PROMOTED = ("rejected", "inconclusive")
+
+
 @dataclass(frozen=True)
 class Palette:
     behaviour: str
@@ -37,13 +40,14 @@ class Palette:
     paper: str
     promoted: str
     rejected: str
+    inconclusive: str
 
     def of(self, axis: Axis) -> str:
         return self.behaviour if axis == "behaviour" else self.knowledge
 
 
-LIGHT = Palette("#0067b1", "#b85c00", "#1c2430", "#5b6675", "#e4e8ee", "#ffffff", "#1a7f4b", "#b3261e")
-DARK = Palette("#63b3f0", "#f0a33c", "#e8ecf2", "#9aa6b5", "#2a323d", "#151a21", "#57c48b", "#ff8a80")
+LIGHT = Palette("#0067b1", "#b85c00", "#1c2430", "#5b6675", "#e4e8ee", "#ffffff", "#1a7f4b", "#b3261e", "#6b3fc0")
+DARK = Palette("#63b3f0", "#f0a33c", "#e8ecf2", "#9aa6b5", "#2a323d", "#151a21", "#57c48b", "#ff8a80", "#bda2f5")
 
 
 @dataclass(frozen=True)
@@ -96,8 +100,13 @@ class Trail:
     """What the cycle had to reach to be promoted."""
 
     def keeps(self, mark: Mark) -> bool:
-        """Whether the mark stands: what a rejected cycle ended with is rolled back."""
-        return not (self.status == "rejected" and mark is self.recovered)
+        """Whether the mark stands: what a cycle ended with that was not promoted is rolled back."""
+        return not (self.status in NOT_PROMOTED and mark is self.recovered)
+
+
+def ending(status: str) -> str:
+    """What to call the checkpoint that a cycle ended with."""
+    return status if status in NOT_PROMOTED else "recovered"
 
 
 def over_time(trails: Sequence[Trail], clean: Mark | None, look: Look = Look()) -> go.Figure:
@@ -281,8 +290,7 @@ def _ticks(trails: Sequence[Trail], look: Look) -> dict[str, Any]:
     if _all_named(trails, look):
         at, words = [0], ["clean<br> "]
         for index, trail in enumerate(trails):
-            ending = "rejected" if trail.status == "rejected" else "recovered"
-            named = [("damaged", trail.damaged), (ending, trail.recovered)]
+            named = [("mid-trained", trail.damaged), (ending(trail.status), trail.recovered)]
             at += [2 * index + 1, 2 * index + 2]
             words += [f"{word if mark else '…'}<br>cycle {trail.number}" for word, mark in named]
         return dict(tickvals=at, ticktext=words)

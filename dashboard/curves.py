@@ -10,22 +10,28 @@ from plotly.subplots import make_subplots
 from dashboard.charts import FONT, Axis, Look, blank
 
 Steps = Sequence[tuple[int, float]]
-MOST = 800
-"""Points drawn of one curve: more than a screen has columns tell nothing more."""
+MOST = 400
+"""Points drawn of one curve: more than a panel has columns tell nothing more."""
 
 PANELS = {
-    "loss": "Loss",
-    "kl": "KL to the teacher",
-    "entropy": "Entropy",
-    "rollout_length": "Length of rollouts",
-    "truncated": "Truncated share",
-    "ratio_mean": "Importance ratio",
-    "reward": "Reward",
-    "grad_norm": "Gradient norm",
-    "learning_rate": "Learning rate",
-    "density": "Signal density",
-    "concentration": "Signal concentration",
-    "tokens_per_second": "Tokens a second",
+    "loss": ("Loss", "What the optimiser lowers: cross-entropy in mid-training, the divergence in distillation."),
+    "kl": (
+        "KL to the teacher, nats a token",
+        "How far the student's choices are from its teacher's, on what it wrote.",
+    ),
+    "entropy": ("Entropy, nats a token", "How undecided the student is. Near 0 it says the same thing every time."),
+    "rollout_length": ("Length of rollouts, tokens", "How long the student's answers are, on average."),
+    "truncated": ("Truncated share", "Answers that were cut off at the longest length allowed."),
+    "ratio_mean": ("Importance ratio", "Probability now over probability when it was written; 1 is exactly on-policy."),
+    "reward": ("Reward", "The mean reward of the answers."),
+    "grad_norm": ("Gradient norm", "Before clipping. A spike is a step to look at."),
+    "learning_rate": ("Learning rate", "As the schedule set it."),
+    "density": (
+        "Signal density",
+        "Share of the tokens that are told something: a probability moved by a percent or more.",
+    ),
+    "concentration": ("Signal concentration", "Share of the whole signal that the strongest 1 % of the tokens carry."),
+    "tokens_per_second": ("Tokens a second", "Taught tokens; in distillation the writing of the answers is included."),
 }
 """The quantities worth a panel, in the order they are looked at."""
 
@@ -47,7 +53,7 @@ def curves(runs: Sequence[Run], look: Look, smoothing: float = 0.0, log: bool = 
     across = 1 if look.narrow else min(3, len(names))
     down = math.ceil(len(names) / across)
     figure = make_subplots(
-        down, across, subplot_titles=[PANELS[name] for name in names],
+        down, across, subplot_titles=[PANELS[name][0] for name in names],
         vertical_spacing=0.34 / down, horizontal_spacing=0.06,
     )  # fmt: skip
     figure.update_layout(blank(look, height=190 * down + 40).layout)
@@ -60,8 +66,14 @@ def curves(runs: Sequence[Run], look: Look, smoothing: float = 0.0, log: bool = 
     for place, annotation in enumerate(figure.layout.annotations):
         annotation.x = figure.layout[f"xaxis{place + 1 if place else ''}"].domain[0]
     axis = dict(gridcolor=look.palette.grid, zeroline=False, tickfont_color=look.palette.muted, fixedrange=look.narrow)
-    figure.update_xaxes(**axis).update_yaxes(**axis, type="log" if log else "linear", nticks=5, exponentformat="power")
+    figure.update_xaxes(**axis).update_yaxes(**axis, type="log" if log else "linear", nticks=5, exponentformat="e")
     return figure.update_layout(margin=dict(l=46, r=10, t=28, b=28))
+
+
+def meanings(figure: go.Figure) -> list[tuple[str, str]]:
+    """What each panel of a figure shows, in words."""
+    shown = {annotation.text for annotation in figure.layout.annotations}
+    return [(title, meaning) for title, meaning in PANELS.values() if title in shown]
 
 
 def smoothed(told: Steps, smoothing: float) -> list[tuple[int, float]]:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
+import plotly.graph_objects as go
 
 from dashboard import cycle_parts as parts
 from dashboard import story
 from dashboard.charts import Axis
 from dashboard.curves import Run as Curves
-from dashboard.curves import curves
+from dashboard.curves import curves, meanings
 from dashboard.follow import Asked, NotThere, Site, changes, follow
 from dashboard.frame import link
 from dashboard.notes import notes_of, taking_notes
@@ -56,10 +57,11 @@ def fill(asked: Asked) -> list[Any]:
     return [
         _ways(cycle, cycles) + verdict(cycle, trail, story.clean_mark(cycles[: cycles.index(cycle) + 1]), own),
         parts.timeline(own, asked.reader.promotions(asked.project.id), cycle),
-        _curves_head(form(fields, hidden={"number": cycle.number})) if figure else None,
+        _curves_head(form(fields, hidden={"number": cycle.number}), figure) if figure else None,
         figure,
         parts.gate(cycle)
         + parts.measurements(measured, cycle)
+        + parts.earlier(measured, cycle, cycles)
         + parts.kinds(measured, cycle)
         + parts.settings(training, earlier, before)
         + parts.documents(asked.reader, cycle, asked.project.root),
@@ -106,7 +108,10 @@ def _ways(cycle: Cycle, cycles: Sequence[Cycle]) -> str:
     return f'<p class="ways">{" · ".join(ways)}</p>'
 
 
-def _curves_head(asking: str) -> str:
+def _curves_head(asking: str, figure: go.Figure) -> str:
     saving = save_buttons("curves", "png", "svg", of="#curves")
-    note = '<span class="key knowledge"></span>mid-training <span class="key behaviour"></span>distillation · by step'
+    keys = '<span class="key knowledge"></span>mid-training <span class="key behaviour"></span>distillation'
+    note = f"{keys} · by optimiser step"
+    explained = "".join(f"<div><dt>{name}</dt><dd>{meaning}</dd></div>" for name, meaning in meanings(figure))
+    asking += f'<details><summary>What the curves say</summary><dl class="facts wide">{explained}</dl></details>'
     return f'<section class="section"><h2>Curves</h2><p class="note">{note}</p>{saving}{asking}</section>'

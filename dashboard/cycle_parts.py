@@ -22,6 +22,7 @@ from dashboard.parts import (
     table,
     tick,
 )
+from dashboard.verdicts import badge_of, earlier_bounds, held
 from db.headlines import headline
 from db.queries import Reader
 from db.types import now
@@ -33,6 +34,8 @@ Measured = Mapping[str, Mapping[Task, Evaluation]]
 
 STAGES = {"clean": "Clean", "damaged": "Mid-trained", "recovered": "Recovered"}
 DOCUMENTS_SHOWN = 200
+EARLIER = "earlier"
+"""The suite of questions on the documents of earlier cycles; its tasks are `cycle:1` and so on."""
 
 
 def timeline(runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle) -> str:
@@ -42,7 +45,7 @@ def timeline(runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle) 
     begin = min(run.started_at for run in runs)
     whole = max(_end(run) for run in runs) - begin or timedelta(seconds=1)
     bars = "".join(_bar(run, (run.started_at - begin) / whole, (_end(run) - run.started_at) / whole) for run in runs)
-    decided = "".join(_decision(one) for one in reversed(decisions) if one.cycle == cycle.number)
+    decided = "".join(_decision(one, cycle) for one in reversed(decisions) if one.cycle == cycle.number)
     note = f"{clock(begin)}, {duration(whole)} from the first to the last"
     return card("Stages", f'<ol class="timeline">{bars}</ol><ul class="decisions">{decided}</ul>', note)
 
@@ -51,19 +54,24 @@ def gate(cycle: Cycle) -> str:
     """Each bound of the verdict: what was measured, how bad it could still be, and what it had to reach."""
     verdict = cycle.verdict or {}
     judged = {name: said for name, said in verdict.items() if isinstance(said, dict) and "passed" in said}
-    judged |= {f"knowledge of cycle {number}": said for number, said in (verdict.get("earlier") or {}).items()}
+    judged |= {f"knowledge of cycle {number}": said for number, said in earlier_bounds(cycle).items()}
     if not judged:
         return ""
     rows = [
         [
             Cell(shown(name.capitalize(), 60)),
-            Cell(tick(bool(said.get("passed"))), "", bool(said.get("passed"))),
-            *(Cell(_number(said.get(key)), "number", said.get(key)) for key in ("value", "bound", "limit", "n")),
+            Cell(tick(held(said)), "", held(said)),
+            *(
+                Cell(_number(said.get(key)), "number", said.get(key))
+                for key in ("value", "bound", "limit", "n", "needed")
+            ),
         ]
         for name, said in judged.items()
     ]
-    columns = ["Bound", "Passed", "Measured", "At worst (95 %)", "Limit", "Items"]
-    note = "Behaviour: against the clean model. The gate looks at what is certain, not at what was measured."
+    columns = ["Bound", "Passed", "Measured", "At worst (95 %)", "Limit", "Items", "Items to settle it"]
+    note = (
+        "Behaviour: the difference to the clean model. The gate asks what is certain: the worst must reach the limit."
+    )
     return card("The gate", table("The gate's bounds", columns, rows, save=f"gate-cycle-{cycle.number}"), note)
 
 
@@ -80,7 +88,7 @@ def measured_in(reader: Reader, cycle: Cycle, runs: Sequence[Run]) -> Measured:
 
 def measurements(found: Measured, cycle: Cycle) -> str:
     """Every task that was measured, for each of the three checkpoints."""
-    tasks = sorted({key for evaluations in found.values() for key in evaluations})
+    tasks = sorted({key for evaluations in found.values() for key in evaluations if key[0] != EARLIER})
     if not tasks:
         return ""
     rows = []
@@ -91,8 +99,31 @@ def measurements(found: Measured, cycle: Cycle) -> str:
         suite, task, data = key
         name = Cell(f"{shown(task, 60)} <small>{shown(data, 60)}</small>")
         rows.append([name, Cell(suite), *cells, Cell(change(*ends))])
-    columns = ["Task", "Suite", *STAGES.values(), "Brought back"]
+    columns = ["Task", "Suite", *STAGES.values(), "By distillation"]
     return card("Measured", table("All measurements", columns, rows, save=f"measured-cycle-{cycle.number}"))
+
+
+def earlier(found: Measured, cycle: Cycle, cycles: Sequence[Cycle]) -> str:
+    """What is still known of every earlier cycle's documents."""
+    then = {f"cycle:{one.number}": one for one in cycles}
+    asked = {task: key for key in {**found["damaged"], **found["recovered"]} if (task := key[1]) and key[0] == EARLIER}
+    rows = []
+    for task in sorted(asked, key=lambda name: then[name].number if name in then else 0):
+        taught = then.get(task)
+        ended = taught.recovered.scores.get("knowledge") if taught else None
+        now = [found[name].get(asked[task]) for name in ("damaged", "recovered")]
+        scores = [ended, *(headline(one) if one else None for one in now)]
+        bound = earlier_bounds(cycle).get(task.removeprefix("cycle:"), {})
+        name = link("cycle", f"Cycle {taught.number}", number=taught.number) if taught else shown(task, 60)
+        documents = shown(documents_of(taught, ""), 60) if taught else ""
+        limit = Cell(_number(bound.get("limit")), "number", bound.get("limit"))
+        judged = Cell(tick(held(bound)) if bound else NOTHING, "", held(bound) if bound else "")
+        rows.append([Cell(name), Cell(documents, "documents"), *(number(score) for score in scores), limit, judged])
+    if not rows:
+        return ""
+    columns = ["Taught by", "Documents", "At its own end", "Mid-trained", "Recovered", "Limit", "Passed"]
+    note = "The same questions as then, asked again in this cycle."
+    return card("What earlier cycles taught", table("Earlier knowledge", columns, rows, save="earlier"), note)
 
 
 def kinds(found: Measured, cycle: Cycle) -> str:
@@ -176,8 +207,10 @@ def _bar(run: Run, left: float, width: float) -> str:
     )
 
 
-def _decision(made: Promotion) -> str:
-    return f"<li>{badge(made.decision)} {clock(made.at)} by {shown(made.who, 60)}: {shown(made.why, 500)}</li>"
+def _decision(made: Promotion, cycle: Cycle) -> str:
+    by_the_gate = made.why == (cycle.verdict or {}).get("reason")  # a person who rejects has reasons of their own
+    how = badge_of(cycle) if by_the_gate and made.decision == cycle.status else badge(made.decision)
+    return f"<li>{how} {clock(made.at)} by {shown(made.who, 60)}: {shown(made.why, 500)}</li>"
 
 
 def _share_bar(value: float | None, stage: str) -> str:

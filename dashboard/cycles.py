@@ -10,11 +10,12 @@ from dashboard import charts, story
 from dashboard.charts import Axis, Trail
 from dashboard.follow import Asked, NotThere, Site, follow
 from dashboard.frame import link, shown
-from dashboard.parts import Cell, badge, change, choice, clock, duration, form, table, words
+from dashboard.parts import Cell, change, choice, clock, duration, form, table, words
+from dashboard.verdicts import cell_of
 from db.views import Cycle, Run
 
 Row = tuple[Cycle, Trail]
-STATUSES = [("", "any verdict"), ("open", "open"), ("promoted", "promoted"), ("rejected", "rejected")]
+STATUSES = [("", "any verdict"), *((name, name) for name in ("open", "promoted", "inconclusive", "rejected"))]
 
 
 def _worth(axis: Axis) -> Callable[[Row], float]:
@@ -46,7 +47,7 @@ def fill(asked: Asked) -> list[Any]:
     rows = [
         row
         for row in zip(cycles, story.trails(cycles), strict=True)
-        if status in ("", row[0].status) and text.lower() in (row[0].documents or "").lower()
+        if status in ("", row[1].status) and text.lower() in (row[0].documents or "").lower()
     ]
     rows.sort(key=SORTS[sort][1], reverse=True)
     runs = asked.reader.runs(asked.project.id)
@@ -83,7 +84,7 @@ def _cells(cycle: Cycle, trail: Trail, runs: Sequence[Run], root: str) -> list[C
     spent = story.cost(cycle, runs)
     return [
         Cell(link("cycle", f"Cycle {cycle.number}", number=cycle.number), "", cycle.number),
-        Cell(badge(cycle.status), "", cycle.status),
+        cell_of(cycle),
         Cell(shown(documents_of(cycle, root), 120), "documents"),
         *(_steps(trail, axis) for axis in charts.NAMES),
         Cell(str(spent.total), "number"),

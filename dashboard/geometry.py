@@ -27,7 +27,9 @@ def by_place(rollouts: Sequence[Sequence[float]], look: Look) -> go.Figure | Non
     there = [[told[place] for told in rollouts if place < len(told)] for place in range(longest)]
     places, palette = list(range(longest)), look.palette
     figure = blank(look, height=230)
-    highest = go.Bar(x=places, y=[max(values) for values in there], marker_color=palette.grid, name="highest")
+    highest = go.Bar(
+        x=places, y=[max(values) for values in there], marker_color=palette.muted, opacity=0.45, name="highest"
+    )
     mean = go.Bar(x=places, y=[sum(v) / len(v) for v in there], marker_color=palette.behaviour, name="mean")
     figure.add_traces([highest, mean]).update_traces(hovertemplate="token %{x}: %{y:.3f}", marker_line_width=0)
     figure.update_layout(barmode="overlay", bargap=0.1, margin=dict(l=50, r=12, t=12, b=44))

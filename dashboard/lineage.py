@@ -10,7 +10,8 @@ from dashboard.frame import link, shown
 from dashboard.notes import notes_of, taking_notes
 from dashboard.parts import NOTHING, card, clock, size
 from dashboard.promoting import promoting
-from db.views import Checkpoint, Stage
+from dashboard.verdicts import badge_of
+from db.views import Checkpoint, Cycle, Stage
 
 ROW, LANE = 52, 18
 """Pixels between two checkpoints, and between two branches."""
@@ -32,14 +33,19 @@ def fill(asked: Asked) -> list[Any]:
     current = asked.reader.current(asked.project.id)
     selected = _selected(asked, [stage.checkpoint for stage in stages if stage.checkpoint])
     notes = asked.reader.notes(asked.project.id)
-    drawn = graph(stages, current, selected, {note.checkpoint_id for note in notes if note.checkpoint_id})
+    noted = {note.checkpoint_id for note in notes if note.checkpoint_id}
+    cycles = asked.reader.cycles(asked.project.id)
+    ended = {cycle.recovered.checkpoint.id: cycle for cycle in cycles if cycle.recovered.checkpoint}
+    drawn = graph(stages, current, selected, noted, ended)
     about = [note for note in notes if selected and note.checkpoint_id == selected.id]
     may_note = selected is not None and asked.actions.note is not None
     may_decide = selected is not None and asked.actions.promote is not None and selected != current
     return [
         '<section class="section"><h1>Lineage</h1></section>' + (_details(asked, selected) if selected else ""),
         card(
-            "Checkpoints", drawn, "The newest on top; the line in strength is what is in use. Choose one to see more."
+            "Checkpoints",
+            drawn,
+            "The newest on top; the line in strength is what is in use. Choose one to see more and to write about it.",
         ),
         notes_of(about) if selected else None,
         gr.update(visible=may_note),
@@ -47,7 +53,13 @@ def fill(asked: Asked) -> list[Any]:
     ]
 
 
-def graph(stages: Sequence[Stage], current: Checkpoint | None, selected: Checkpoint | None, noted: set[int]) -> str:
+def graph(
+    stages: Sequence[Stage],
+    current: Checkpoint | None,
+    selected: Checkpoint | None,
+    noted: set[int],
+    ended: Mapping[int, Cycle],
+) -> str:
     """One row a checkpoint, as version control shows commits."""
     checkpoints = [stage.checkpoint for stage in stages if stage.checkpoint]
     lanes = lanes_of(checkpoints, current)
@@ -62,7 +74,9 @@ def graph(stages: Sequence[Stage], current: Checkpoint | None, selected: Checkpo
         f'<circle cx="{_x(lanes[one.id])}" cy="{heights[one.id]}" r="6" class="{one.role}{_strength(lanes[one.id])}"/>'
         for one in newest_first
     )
-    rows = "".join(_row(one, scores[one.id], one == current, one == selected, one.id in noted) for one in newest_first)
+    rows = "".join(
+        _row(one, scores[one.id], _marks(one, current, noted, ended), one == selected) for one in newest_first
+    )
     drawing = f'<svg width="{width}" height="{ROW * len(newest_first)}" aria-hidden="true">{lines}{dots}</svg>'
     return f'<div class="lineage">{drawing}<ol>{rows}</ol></div>'
 
@@ -75,10 +89,17 @@ def lanes_of(checkpoints: Sequence[Checkpoint], current: Checkpoint | None) -> d
     while here is not None and here.id not in lanes:
         lanes[here.id] = 0
         here = by_id.get(here.parent_id) if here.parent_id is not None else None
+    rows = {one.id: row for row, one in enumerate(checkpoints)}
+    taken = dict.fromkeys(range(1, LANES + 1), -1)  # by lane, the last row that its line passes
     for one in checkpoints:
-        if one.id not in lanes:
-            above = lanes.get(one.parent_id, 0) if one.parent_id is not None else 0
-            lanes[one.id] = min(above or 1, LANES)
+        if one.id in lanes:
+            continue
+        above = lanes.get(one.parent_id, 0) if one.parent_id is not None else 0
+        grows = above > 0 and taken[above] == rows[one.parent_id or 0]  # its parent's line ends there
+        begin = rows[one.id] if one.parent_id is None else rows.get(one.parent_id, 0)
+        free = next((lane for lane, last in taken.items() if last <= begin), LANES)
+        lanes[one.id] = above if grows else free
+        taken[lanes[one.id]] = rows[one.id]
     return lanes
 
 
@@ -118,14 +139,20 @@ def _details(asked: Asked, one: Checkpoint) -> str:
     return card(shown(one.reference, 200), f'<dl class="facts">{inside}</dl><p class="ways">{" · ".join(ways)}</p>')
 
 
-def _row(one: Checkpoint, scores: Mapping[str, Any], is_current: bool, is_selected: bool, noted: bool) -> str:
+def _marks(one: Checkpoint, current: Checkpoint | None, noted: set[int], ended: Mapping[int, Cycle]) -> str:
+    decided = one.id in ended and ended[one.id].status != "open"
+    marks = [badge_of(ended[one.id])] if decided else []
+    marks += ['<span class="badge current">current</span>'] if one == current else []
+    marks += ['<span class="badge">note</span>'] if one.id in noted else []
+    return " ".join(marks)
+
+
+def _row(one: Checkpoint, scores: Mapping[str, Any], marks: str, is_selected: bool) -> str:
     told = " ".join(
         f'<span class="{suite}">{SUITES.get(suite, suite)} {score.value:.2f}</span>'
         for suite, score in sorted(scores.items())
         if score.value is not None
     )
-    marks = '<span class="badge promoted">current</span>' if is_current else ""
-    marks += ' <span class="badge">note</span>' if noted else ""
     here = ' aria-current="true"' if is_selected else ""
     name = link("lineage", shown(one.reference, 80), checkpoint=one.id)
     return (

@@ -18,7 +18,12 @@ from db.types import now
 from db.views import Resource, Run
 
 ROLLOUTS = 4
-MEASURES = {"rss_bytes": "Memory", "cpu_percent": "Processor", "gpu_bytes": "Graphics memory", "gpu_percent": "GPU"}
+MEASURES = {
+    "rss_bytes": "Memory",
+    "cpu_percent": "Processor (100 %: one core)",
+    "gpu_bytes": "Graphics memory",
+    "gpu_percent": "GPU",
+}
 
 
 def page(app: gr.Blocks, site: Site) -> None:

@@ -10,11 +10,13 @@ from dashboard.charts import Axis, Trail
 from dashboard.cycles import table_of
 from dashboard.follow import Asked, NotThere, Site, follow
 from dashboard.frame import link, shown
-from dashboard.parts import DOING, ago, badge, clock, duration, save_buttons
+from dashboard.parts import DOING, ago, clock, duration, save_buttons
+from dashboard.verdicts import badge_of, needed, reasons
 from db.queries import STALE_AFTER, Reader
 from db.types import now
 from db.views import Checkpoint, Cycle, Project, Promotion, Run
 
+ITEMS: dict[Axis, str] = {"behaviour": "instruction prompts", "knowledge": "questions on the documents"}
 NEWEST = 12
 """Cycles in the table here; the others are a click away."""
 
@@ -67,14 +69,14 @@ def verdict(cycle: Cycle, trail: Trail, clean: charts.Mark | None, runs: Sequenc
         f'<span class="{axis}">{words} <b>{numbers}</b></span>{beside}' for axis, words, numbers, beside in pieces
     ]
     sentence = opening + (": " + ", ".join(colored) if colored else "") + "."
-    reason = (cycle.verdict or {}).get("reason")
-    said = [f"<p>{_capital(shown(reason, 500))}.</p>"] if reason else []
+    said = [_scale(cycle), reasons(cycle)]
     running = [run for run in runs if run.status == "running"]
     said += [f"<p>{_going_on(run)}</p>" for run in running]
     if cycle.status == "open" and not running:
         following = "recover distill --teacher base" if trail.damaged else "recover status"
         said.append(f"<p>Run next: <code>{following}</code></p>")
-    return f'<section class="verdict">{badge(cycle.status)}<h1>{sentence}</h1>{"".join(said)}</section>'
+    settled = f' <span class="settles">{needed(cycle)}</span>' if needed(cycle) else ""
+    return f'<section class="verdict">{badge_of(cycle)}{settled}<h1>{sentence}</h1>{"".join(said)}</section>'
 
 
 def forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:
@@ -107,8 +109,8 @@ def tiles(
     )
     cells = [
         ("Current checkpoint", shown(current.reference.removesuffix("/recovered") if current else "none", 60), decided),
-        ("Damage undone", *_share(trail, "behaviour", "of the instruction following lost")),
-        ("Knowledge kept", *_share(trail, "knowledge", "of what mid-training taught")),
+        ("Damage undone", *_share(trail, "behaviour", "of the {:.2f} of instruction following lost")),
+        ("Knowledge kept", *_share(trail, "knowledge", "of the {:.2f} that mid-training added")),
         ("Forgotten now", *missing),
         (f"Cost of cycle {cycle.number}", duration(spent.time), steps or "nothing trained yet"),
     ]
@@ -117,6 +119,15 @@ def tiles(
         for name, value, note in cells
     )
     return f'<dl class="tiles">{inside}</dl>'
+
+
+def _scale(cycle: Cycle) -> str:
+    """What the numbers of the sentence are, for somebody who sees them for the first time."""
+    latest = (cycle.recovered if cycle.recovered.scores else cycle.damaged).scores
+    asked = {axis: latest[axis].n for axis in charts.NAMES if axis in latest}
+    of = " and ".join(f"{n:,} {ITEMS[axis]}" for axis, n in asked.items())
+    way = "before → after mid-training" + (" → after distillation" if cycle.recovered.scores else "")
+    return f'<p class="scale-of">{way}, as shares of {of}.</p>' if asked else ""
 
 
 def _going_on(run: Run) -> str:
@@ -133,9 +144,4 @@ def _share(trail: Trail, axis: Axis, of: str) -> tuple[str, str]:
     part = story.share(start, middle, end) if axis == "behaviour" else story.share(middle, start, end)
     if part is None or start is None or middle is None:
         return "–", "not measured yet"
-    return f"{part:.0%}".replace("%", " %"), f"{of}: {abs(start.value - middle.value):.2f}"
-
-
-def _capital(text: str) -> str:
-    inside = text.removeprefix("<bdi>").removesuffix("</bdi>").rstrip(".")
-    return f"<bdi>{inside[:1].upper()}{inside[1:]}</bdi>"
+    return f"{part:.0%}".replace("%", " %"), of.format(abs(start.value - middle.value))

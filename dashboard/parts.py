@@ -7,7 +7,8 @@ from typing import NamedTuple
 from dashboard.frame import plain
 from db.views import Score
 
-ICONS = {"promoted": "✓", "rejected": "✕", "done": "✓", "failed": "✕", "interrupted": "◼"}
+ICONS = {"promoted": "✓", "rejected": "✕", "inconclusive": "?", "done": "✓", "failed": "✕", "interrupted": "◼"}
+TICKS = {True: ("yes", "✓", "passed"), False: ("no", "✕", "failed"), None: ("unsure", "?", "undecided")}
 DOING = {"midtrain": "Mid-training", "distill": "Distillation", "eval": "Measuring"}
 NOTHING = '<span class="nothing">–</span>'
 
@@ -50,9 +51,7 @@ def badge(status: str) -> str:
 
 
 def tick(passed: bool | None, words: str = "") -> str:
-    if passed is None:
-        return f'<span class="tick">· {words or "not judged"}</span>'
-    css, sign, said = ("yes", "✓", "passed") if passed else ("no", "✕", "failed")
+    css, sign, said = TICKS[passed]
     return f'<span class="tick {css}"><span aria-hidden="true">{sign}</span> {words or said}</span>'
 
 

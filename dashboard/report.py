@@ -50,6 +50,7 @@ def report(reader: Reader, project: Project, number: int) -> str:
         card("Knowledge against behaviour", _chart(charts.plane(trails, clean, look))),
         parts.gate(cycle),
         parts.measurements(measured, cycle),
+        parts.earlier(measured, cycle, upto),
         parts.kinds(measured, cycle),
         parts.timeline(runs, reader.promotions(project.id), cycle),
         card("Curves", _chart(drawn)) if drawn else "",

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from dashboard.charts import NAMES, Axis, Level, Mark, Trail
+from dashboard.charts import NAMES, Axis, Level, Mark, Trail, ending
+from dashboard.verdicts import outcome
 from db.views import Cycle, Run, Score, Stage
 
 
@@ -34,7 +35,7 @@ def trails(cycles: Sequence[Cycle]) -> list[Trail]:
         asked = cycle.clean.scores.get("knowledge") if cycle.damaged.scores else None
         before = Mark(name, _level(start.scores.get("behaviour")), _level(asked))
         damaged, recovered = (_mark(f"cycle {cycle.number} {word}", stage) for word, stage in _named(cycle))
-        told.append(Trail(cycle.number, cycle.status, before, damaged, recovered, _gate(cycle)))
+        told.append(Trail(cycle.number, outcome(cycle), before, damaged, recovered, _gate(cycle)))
     return told
 
 
@@ -47,17 +48,19 @@ def headline(trail: Trail, clean: Mark | None) -> tuple[str, list[tuple[Axis, st
     state = {"open": "is under way"}.get(trail.status, trail.status)
     pieces: list[tuple[Axis, str, str, str]] = []
     for axis in NAMES if trail.damaged or trail.recovered else ():
-        numbers = " → ".join(way(trail, axis, middle=axis == "behaviour"))
-        level = clean.behaviour if clean and axis == "behaviour" else None
+        numbers = " → ".join(way(trail, axis))
+        elsewhere = (
+            clean and axis == "behaviour" and clean.behaviour != (trail.start.behaviour if trail.start else None)
+        )
+        level = clean.behaviour if clean and elsewhere else None
         if numbers:
             pieces.append((axis, NAMES[axis].lower(), numbers, f" (clean {level.value:.2f})" if level else ""))
     return f"Cycle {trail.number} {state}", pieces
 
 
-def way(trail: Trail, axis: Axis, middle: bool = True) -> list[str]:
-    """The values along a trail; without its middle, where it came from and where it has got to."""
-    marks = [trail.start, trail.damaged if middle or trail.recovered is None else None, trail.recovered]
-    levels = [mark.level(axis) for mark in marks if mark is not None]
+def way(trail: Trail, axis: Axis) -> list[str]:
+    """The values along a trail."""
+    levels = [mark.level(axis) for mark in (trail.start, trail.damaged, trail.recovered) if mark is not None]
     return [f"{level.value:.2f}" for level in levels if level is not None]
 
 
@@ -95,8 +98,7 @@ def _gate(cycle: Cycle) -> dict[Axis, float]:
 
 
 def _named(cycle: Cycle) -> list[tuple[str, Stage]]:
-    ending = "rejected" if cycle.status == "rejected" else "recovered"
-    return [("damaged", cycle.damaged), (ending, cycle.recovered)]
+    return [("mid-trained", cycle.damaged), (ending(outcome(cycle)), cycle.recovered)]
 
 
 def _mark(name: str, stage: Stage) -> Mark | None:

@@ -86,6 +86,7 @@ def _geometry(divergences: Sequence[Sequence[float]]) -> str:
     mean = f"mean {sum(flat) / len(flat):.3f} nats a token, highest {max(flat):.2f}"
     scale = '<span class="scale" aria-hidden="true"></span>'
     note = f"{mean}. Tint: {scale} none to 2 nats and more."
+    note += ' Bars: <span class="key mean"></span>mean of the samples <span class="key highest"></span>highest of them.'
     saving = save_buttons("divergence", "png", "svg", of="#geometry")
     return f'<section class="section"><h2>{said}</h2><p class="note">{note}</p>{saving}</section>'
 

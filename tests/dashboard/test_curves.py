@@ -44,7 +44,7 @@ def test_a_panel_for_every_quantity_and_a_curve_for_every_run():
     )
     other = Run("Mid-training", "knowledge", {"loss": [(0, 2.0)]})
     figure = curves([told, other], Look())
-    assert [note.text for note in figure.layout.annotations] == [PANELS["loss"], PANELS["kl"]]
+    assert [note.text for note in figure.layout.annotations] == [PANELS["loss"][0], PANELS["kl"][0]]
     assert [list(trace.x) for trace in figure.data] == [[0, 1], [0], [1], []]
     assert figure.data[0].line.color != figure.data[1].line.color
     assert curves([Run("x", "behaviour", {})], Look()) is None

@@ -17,8 +17,10 @@ def test_a_headline_says_how_the_last_cycle_went(reader):
     assert "Cycle 3 rejected" in top
     assert "instruction following <b>0.93 → 0.23 → 0.80</b>" in top
     assert "(clean 0.90)" in top
-    assert "knowledge <b>0.05 → 0.90</b>" in top
-    assert "<bdi>Behaviour fell short of its bound by 0.09</bdi>." in top
+    assert "knowledge <b>0.05 → 0.95 → 0.90</b>" in top
+    assert "0.120 below the clean model, at worst 0.140 below (95 %, 40 items); the gate allows 0.030." in top
+    assert "Knowledge of the documents is 0.90; at least 0.88 had to be kept." in top
+    assert "shares of 40 instruction prompts and 40 questions" in top
     assert row["visible"] is True
 
 

@@ -168,3 +168,30 @@ def test_the_gate_has_a_row_for_each_bound_and_none_for_what_was_not_judged() ->
     shown = gate(later)
     assert shown.count("<tr") == 3
     assert "Knowledge of cycle 2" in shown
+
+
+def test_two_branches_from_one_checkpoint_are_not_drawn_as_one_line() -> None:
+    def made(id: int, parent: int | None) -> views.Checkpoint:
+        return views.Checkpoint(id, 1, 1, None, parent, "recovered", "full", "", None, None, None, now())
+
+    tree = [made(1, None), made(2, 1), made(3, 2), made(4, 1), made(5, 4), made(6, 1)]
+    lanes = lineage.lanes_of(tree, tree[2])
+    assert [lanes[id] for id in (1, 2, 3)] == [0, 0, 0]
+    assert lanes[4] == lanes[5] != 0, "a branch stays a line"
+    assert lanes[6] not in (0, lanes[4]), "its line passes 4 and 5, which it does not come from"
+
+
+def test_what_earlier_cycles_taught_is_asked_again(told) -> None:
+    tracker, reader = told
+    seeded = seed(tracker, cycles=2)
+    asked_again = {"task": "cycle:1", "suite": "earlier", "data": "questions.jsonl", "seconds": 1.0, "settings": {}}
+    for checkpoint, run, value in ((3, 5, 0.5), (4, 6, 0.75)):
+        at = (seeded.midtrained, seeded.recovered)[checkpoint - 3][1]
+        metrics = {"match": {"value": value, "n": 40}}
+        tracker.evaluation(at, run, asked_again | {"metrics": metrics, "items": []})
+    tracker.flush()
+    shown = words(cycle, reader, "?number=2")
+    row = shown[shown.index("What earlier cycles taught") :].partition("</section>")[0]
+    for said in ("Cycle 1", "2026-q1", "0.900", "0.500", "0.750"):
+        assert said in row
+    assert "What earlier cycles taught" not in words(cycle, reader, "?number=1")
