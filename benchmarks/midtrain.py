@@ -27,7 +27,9 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     documents = _documents(student, asked, steps)
     # Both sides see the same windows in the same order.
     rows = [row.tokens for step in range(steps) for row in documents.draw(student, step)]
-    plan = Plan(steps=10**6, learning_rate=RATE, bf16=asked.bf16)
+    # A step is one pass, as it is on the other side.
+    at_once = asked.rows * (asked.window + 1)
+    plan = Plan(steps=10**6, learning_rate=RATE, bf16=asked.bf16, tokens_at_once=at_once)
     ours = train(student, documents, Labels(), CrossEntropy(), plan)
     theirs = _trainer(other, rows, asked, steps)
     seconds, own_seconds, records = in_turns(theirs, ours, asked.steps, asked.warmup)

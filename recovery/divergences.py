@@ -61,7 +61,7 @@ def divergence(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
 
 
 def entropy(log_p: Tensor) -> Tensor:
-    return -log_p.exp().mul_(log_p).nan_to_num_(0.0).sum(-1)  # 0 · −∞ is nothing
+    return -log_p.exp().mul_(log_p).nansum(-1)  # 0 · −∞ is nothing
 
 
 def with_tail(log_p: Tensor) -> Tensor:

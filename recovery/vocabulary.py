@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 # Positions × vocabulary held at once: 72 MiB in float32. What is smaller than 32 MiB glibc keeps when it is freed, in
-# pieces that do not fit what comes next, and the peak comes out three times as high.
+# pieces that do not fit what comes next, and the peak comes out three times as high. A GPU, where asking for a chunk
+# costs more than computing it, takes larger ones.
 CHUNK_ELEMENTS = 18 * 2**20
+CHUNK_ELEMENTS_ON_GPU = 40 * 2**20
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,13 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-def chunks(positions: int, vocabulary: int, elements: int = CHUNK_ELEMENTS) -> list[slice]:
+def chunks(positions: int, vocabulary: int, elements: int) -> list[slice]:
     size = max(1, elements // vocabulary)
     return [slice(start, min(start + size, positions)) for start in range(0, positions, size)]
 
 
 def chunked_loss(
-    hidden: Tensor, head: Head, loss_of: LossOfChunk, weights: Tensor, elements: int = CHUNK_ELEMENTS
+    hidden: Tensor, head: Head, loss_of: LossOfChunk, weights: Tensor, elements: int | None = None
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Σ weights · loss over all positions, differentiable in the hidden states and the head; readings beside it.
 
@@ -78,6 +80,7 @@ def chunked_loss(
     and `pull_sum`, the vector sum over positions [vocabulary] (see `recovery.geometry`).
     """
     readings: dict[str, Tensor] = {}
+    elements = elements or _at_once(hidden)
     loss = _ChunkedLoss.apply(hidden, head.weight, head.bias, head, loss_of, weights, elements, readings)
     return loss, readings
 
@@ -118,12 +121,13 @@ class _ChunkedLoss(torch.autograd.Function):
                     kept.setdefault(name, []).append(values.detach())
                 kept.setdefault("pull", []).append(pull.norm(dim=-1))
                 pull_sum += pull.sum(0)
-                if hidden_grad is not None:
-                    hidden_grad[part] = (pull.to(compute) @ weight_now).to(hidden.dtype)
-                if weight_grad is not None:
-                    _add_product(weight_grad, pull.to(compute).T, states)
                 if bias_grad is not None:
                     bias_grad += pull.sum(0).to(bias_grad.dtype)
+                pull = pull.to(compute)
+                if hidden_grad is not None:
+                    hidden_grad[part] = (pull @ weight_now).to(hidden.dtype)
+                if weight_grad is not None:
+                    _add_product(weight_grad, pull.T, states)
                 del projected, pull, terms, loss  # before the next chunk needs the room
         readings.update({name: torch.cat(parts) for name, parts in kept.items()})
         readings["pull_sum"] = pull_sum
@@ -136,19 +140,25 @@ class _ChunkedLoss(torch.autograd.Function):
         return (*(None if g is None else g.mul_(upstream.to(g.dtype)) for g in grads), None, None, None, None, None)
 
 
+def _at_once(hidden: Tensor) -> int:
+    return CHUNK_ELEMENTS_ON_GPU if hidden.device.type == "cuda" else CHUNK_ELEMENTS
+
+
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     """The head's gradient is as large as the head: where the dtypes allow, no second one is made to be added."""
     if a.dtype == total.dtype:
         total.addmm_(a, b)
+    elif total.is_cuda:  # whose products of bfloat16 can be summed in float32 as they are made
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
     else:
         total += (a @ b).to(total.dtype)
 
 
 @torch.no_grad()
-def token_logprobs(hidden: Tensor, head: Head, tokens: Tensor, elements: int = CHUNK_ELEMENTS) -> Tensor:
+def token_logprobs(hidden: Tensor, head: Head, tokens: Tensor, elements: int | None = None) -> Tensor:
     """log-prob of each position's token [positions], with one chunk of the vocabulary at a time."""
     parts = [
         torch.log_softmax(head.logits(hidden[part]), dim=-1).gather(-1, tokens[part, None]).squeeze(-1)
-        for part in chunks(hidden.shape[0], head.weight.shape[0], elements)
+        for part in chunks(hidden.shape[0], head.weight.shape[0], elements or _at_once(hidden))
     ]
     return torch.cat(parts) if parts else torch.zeros(0, device=hidden.device)

@@ -53,3 +53,14 @@ def test_every_eos_ends_a_reply(tmp_path: Path, eos: list[int]) -> None:
     assert any(g.finished for g in written)
     assert {g.tokens[-1] for g in written if g.finished} == set(eos)
     assert all(len(g.tokens) == 200 for g in written if not g.finished)
+
+
+def test_tensors_that_stay_where_they_are_write_the_same(tmp_path: Path) -> None:
+    student = load_student(str(save_tiny(tmp_path, eos=[2, 60])))
+    prompts = [student.chat.prompt(p) for p in PROMPTS * 20]
+    sampling = Sampling(60, seed=5)
+    growing, fixed = (TransformersEngine(student, fixed=each).generate(prompts, sampling) for each in (False, True))
+    assert len({len(g.tokens) for g in growing}) > 10  # rows left at many lengths
+    assert [(g.tokens, g.finished) for g in fixed] == [(g.tokens, g.finished) for g in growing]
+    for one, other in zip(fixed, growing, strict=True):
+        torch.testing.assert_close(torch.tensor(one.logprobs), torch.tensor(other.logprobs), atol=1e-5, rtol=1e-4)
