@@ -106,6 +106,9 @@ def load_student(
     A folder that holds an adapter is loaded on its own base, and that adapter goes on learning; with `stack` it stays
     as it is and a fresh one learns on top of it. `dtype="auto"` is the one the weights are stored in."""
     base = adapters.base_of(reference)
+    if torch.device(device).type == "cuda":
+        # cuDNN's attention plans anew for every length of a batch, which takes several times as long as the batch.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     causal = load_causal(base or reference, dtype).to(device)
     chat = load_chat(reference)
     model = causal
