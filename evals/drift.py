@@ -85,7 +85,7 @@ def measure_drift(
     said = [(clean.chat.text(a.written), clean.chat.text(b.written)) for a, b in zip(before, after, strict=True)]
     overlaps = [jaccard(a, b) for a, b in said]
     metrics["jaccard"] = Metric.of_values(overlaps)
-    written = [_row(rollout) for rollout in after]
+    written = [written_row(rollout) for rollout in after]
     metrics |= token_kl(current, clean, written)
     if new_task:
         metrics |= {f"{name}/new_task": metric for name, metric in token_kl(current, clean, new_task).items()}
@@ -180,7 +180,7 @@ def _distances(kind: str, before: States, after: States, seed: int) -> dict[str,
     return {name: Metric(value, n, UNKNOWN[0], UNKNOWN) for name, value in values.items()}
 
 
-def _row(rollout: Rollout) -> Row:
+def written_row(rollout: Rollout) -> Row:
     return _taught(rollout.tokens[: len(rollout.tokens) - len(rollout.written)], rollout.written)
 
 

@@ -28,9 +28,10 @@ class Forgot:
         low, high = back.ci95
         sure = "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"
         came_back = "" if math.isnan(back.value) else f"; {back.value:.2f}{sure} of the loss came back"
+        a, b = self.one, self.other
         return (
-            f"{'':<16} forgotten of {self.one.before:.3f}: {self.one.forgetting:+.3f} → {self.other.forgetting:+.3f}, "
-            f"retained {self.one.retention:.3f} → {self.other.retention:.3f}{came_back}"
+            f"{'':<16} forgotten of {a.before:.3f} (n = {a.flips.n}): {a.forgetting:+.3f} → {b.forgetting:+.3f}, "
+            f"retained {a.retention:.3f} → {b.retention:.3f}{came_back}"
         )
 
 
@@ -58,7 +59,7 @@ class Compared:
             "gained": len(p.gained),
             "p_value": p.p_value,
             "clean": self.clean,
-            "forgetting": {"one": f.one.forgetting, "other": f.other.forgetting} if f else None,
+            "forgetting": {"one": f.one.forgetting, "other": f.other.forgetting, "n": f.one.flips.n} if f else None,
             "retention": {"one": _finite(f.one.retention), "other": _finite(f.other.retention)} if f else None,
             "recovered": None if f is None or math.isnan(f.recovered.value) else f.recovered.to_json(),
         }
@@ -100,6 +101,17 @@ def means(found: Iterable[Compared]) -> dict[str, dict[str, float | None] | None
         name: {side: _finite(getattr(summary, name)) for side, summary in sides.items()} if known else None
         for name in ("forgetting", "retention")
     }
+
+
+def in_words(mean: dict[str, dict[str, float | None] | None]) -> list[str]:
+    forgetting, retention = mean["forgetting"], mean["retention"]
+    if not forgetting or not retention:
+        return []
+    lost, left = (
+        " → ".join("-" if of[side] is None else f"{of[side]:.3f}" for side in ("one", "other"))
+        for of in (forgetting, retention)
+    )
+    return [f"{'in the mean':<16} forgotten {lost}, retained {left}"]
 
 
 def _forgot(clean: Result, one: Result, other: Result) -> Forgot:

@@ -58,7 +58,7 @@ def compare(project: Path | None, one: str, other: str, drift: bool, **wanted: A
     \b
     Example: recover compare base current
     """
-    from pipelines.comparing import compared, means
+    from pipelines.comparing import compared, in_words, means
     from pipelines.project import Project
     from pipelines.remembered import alike
     from pipelines.tables import drift_table
@@ -66,7 +66,8 @@ def compare(project: Path | None, one: str, other: str, drift: bool, **wanted: A
     opened = Project.open(project)
     first, second = (_results(opened, ref, wanted) for ref in (one, other))
     found = compared(first, second, alike(opened, opened.clean, first))
-    words = [f"{one} → {other}", *(line for c in found for line in c.lines())]
+    mean = means(found)
+    words = [f"{one} → {other}", *(line for c in found for line in c.lines()), *in_words(mean)]
     drifts = _drifts(opened, (one, other), wanted) if drift else None
     if drifts:
         words += drift_table(one, other, *drifts)

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from evals.results import Item, Metric, Result
-from pipelines.comparing import compared, means
+from pipelines.comparing import compared, in_words, means
 
 
 def result(task: str, passes: list[bool], data: str = "d") -> Result:
@@ -31,11 +31,14 @@ def test_what_was_forgotten_of_the_clean_base_and_what_came_back() -> None:
     found = compared([damaged], [recovered], [clean])
     shown = found[0].as_json()
     assert shown["clean"] == 0.9
-    assert shown["forgetting"] == {"one": pytest.approx(0.5), "other": pytest.approx(0.125)}
+    assert shown["forgetting"] == {"one": pytest.approx(0.5), "other": pytest.approx(0.125), "n": 40}
     assert shown["retention"] == {"one": pytest.approx(16 / 36), "other": pytest.approx(31 / 36)}
     assert shown["recovered"]["value"] == pytest.approx(15 / 20)
     assert "0.75" in found[0].lines()[1]
-    assert means(found) == {"forgetting": shown["forgetting"], "retention": shown["retention"]}
+    told = means(found)
+    assert told["forgetting"] == {"one": pytest.approx(0.5), "other": pytest.approx(0.125)}
+    assert told["retention"] == shown["retention"]
+    assert "0.500 → 0.125, retained 0.444 → 0.861" in in_words(told)[0]
 
 
 def test_without_the_clean_base_nothing_is_said_of_forgetting() -> None:
@@ -45,6 +48,7 @@ def test_without_the_clean_base_nothing_is_said_of_forgetting() -> None:
     assert (shown["clean"], shown["forgetting"], shown["recovered"]) == (None, None, None)
     assert len(found[0].lines()) == 1
     assert means(found) == {"forgetting": None, "retention": None}
+    assert in_words(means(found)) == []
 
 
 def test_knowledge_of_the_new_documents_is_not_forgotten_by_the_clean_base() -> None:
