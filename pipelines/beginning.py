@@ -22,6 +22,7 @@ from pipelines.project import Project
 from pipelines.prompts import read_prompts
 from pipelines.settings import Settings, differences, settled
 from pipelines.sinks import check_sink
+from pipelines.teaching import ROUTER
 from pipelines.writing import write_whole
 from recovery.errors import RecoverError
 from recovery.recipes import RECIPES, recipe
@@ -81,18 +82,19 @@ def intended(project: Project, wishes: Wishes, say: Say) -> dict[str, Any]:
     """What `begin` would set out to do, found by looking alone."""
     settings = announced_settings(project, wishes, say)
     check_recipes(settings)
-    check_it_fits(project.base, settings)
+    check_it_fits(project.base, settings, teachers=2 if wishes.teacher == ROUTER else 1)
     corpus = read_corpus(wishes.docs) if wishes.docs else None
     if corpus is not None:
         _report_skipped(corpus.skipped, say)
     student = _student(project, wishes) if wishes.command == "distill" else None
+    teacher = _teacher(project, wishes)
     return {
         "command": wishes.command,
         "base": project.base,
         "start": (student or project.current).reference,
         "documents": corpus.files if corpus else None,
         "characters": corpus.texts.characters if corpus else None,
-        "teacher": project.resolve(wishes.teacher).reference if wishes.teacher else None,
+        "teacher": wishes.teacher if wishes.teacher == ROUTER else teacher.reference if teacher else None,
         "distill_steps": settings.distill.steps if wishes.command != "midtrain" else None,
         "settings": settings.as_dict(),
     }
@@ -103,7 +105,7 @@ def begin(project: Project, wishes: Wishes, say: Say) -> Errand:
     settings = announced_settings(project, wishes, say)
     check_recipes(settings)
     check_sink(settings.report_to)
-    check_it_fits(project.base, settings)
+    check_it_fits(project.base, settings, teachers=2 if wishes.teacher == ROUTER else 1)
     for file, read in (
         (wishes.questions, read_questions),
         (wishes.ifeval_data, read_ifeval),
@@ -111,7 +113,7 @@ def begin(project: Project, wishes: Wishes, say: Say) -> Errand:
     ):
         if file is not None:
             read(file)
-    teacher = project.resolve(wishes.teacher) if wishes.teacher else None
+    teacher = _teacher(project, wishes)
     student = _student(project, wishes) if wishes.command == "distill" else None
     if teacher is not None:
         check_same_language(load_chat(student.path if student else project.base), load_chat(teacher.path))
@@ -127,6 +129,7 @@ def begin(project: Project, wishes: Wishes, say: Say) -> Errand:
         start=start.id if start else None,
         student=student.id if student else None,
         teacher=teacher.id if teacher else None,
+        router=wishes.teacher == ROUTER,
         prompts=_kept_prompts(project, wishes.prompts),
         measures=measures.to_json(),
         ask=wishes.ask,
@@ -167,6 +170,11 @@ def _student(project: Project, wishes: Wishes) -> Checkpoint:
     if found is None:
         raise RecoverError("nothing mid-trained waits here: run `recover midtrain --docs DIR`, or give --student REF")
     return found
+
+
+def _teacher(project: Project, wishes: Wishes) -> Checkpoint | None:
+    """Of a router, who teaches the manners."""
+    return project.resolve("base" if wishes.teacher == ROUTER else wishes.teacher) if wishes.teacher else None
 
 
 def _measures(project: Project, wishes: Wishes, start: Checkpoint | None, student: Checkpoint | None) -> Measures:

@@ -20,12 +20,14 @@ from pipelines.gate import Verdict, judge
 from pipelines.history import Taught, taught
 from pipelines.learning import Say, Trained
 from pipelines.measuring import Measures, knowledge_of, measure_checkpoint, of_earlier
+from pipelines.openings import openings
 from pipelines.probing import probing
 from pipelines.project import Project
 from pipelines.prompts import read_prompts
 from pipelines.runs import runs_of
 from pipelines.settings import Settings, merged
 from pipelines.stages import Stages
+from pipelines.teaching import Teachers
 from recovery.errors import RecoverError
 from recovery.students import describe
 
@@ -112,8 +114,9 @@ class Cycle:
         final = replace(self.measures, part="final" if looking else "all")
         clean = self._measure(self.project.clean, "the clean model", replace(final, earlier=()), "clean")
         before = self._measure(damaged, "the model to recover", final, "damaged")
-        prompts = self._prompts([item.prompt for result in clean for item in result.items])
-        distilled = self._stages.distill(damaged, self._checkpoint(self.errand.teacher), prompts, looking)
+        measured = [item.prompt for result in clean for item in result.items]
+        prompts = self._prompts(measured)
+        distilled = self._stages.distill(damaged, self._teachers(len(prompts), measured), prompts, looking)
         after = self._measure(distilled.checkpoint, "the recovered model", final, "recovered")
         verdict = self._judge(clean, before, after)
         promoted, decided = self._decide(distilled.checkpoint, verdict, ask)
@@ -129,6 +132,23 @@ class Cycle:
         if not sifted.kept:
             raise RecoverError("every prompt shares its words with what is measured; give others with --prompts")
         return sifted.kept
+
+    def _teachers(self, prompts: int, measured: list[str]) -> Teachers:
+        """Who judges the rollouts; a router's earlier share comes from documents, never from what is asked of them."""
+        chosen, share = self._checkpoint(self.errand.teacher), self.settings.distill.remember
+        before = self._taught() if self.errand.router and share else []
+        if not before:
+            if self.errand.router:
+                self.say("nothing earlier to remember: the router is the clean model alone")
+            return Teachers(chosen)
+        asked = openings(self._earlier_corpora(), round(share / (1 - share) * prompts), self.errand.seed)
+        questions = [q.text for _, file in self.measures.earlier for q in read_questions(file)]
+        kept = sift(asked, [*measured, *questions]).kept
+        if not kept:
+            self.say("no earlier documents are kept to ask about: the router is the clean model alone")
+            return Teachers(chosen)
+        self.say(f"{len(kept)} openings of earlier documents beside {prompts} prompts")
+        return Teachers(chosen, self._checkpoint(before[-1].checkpoint), tuple(kept))
 
     @property
     def _stages(self) -> Stages:

@@ -22,6 +22,7 @@ class Errand:
     start: int | None = None  # the checkpoint that is mid-trained
     student: int | None = None  # the checkpoint that is repaired, where none is made on the way
     teacher: int | None = None
+    router: bool = False  # whether that teacher shares its work with the checkpoint that was last promoted
     corpus: str | None = None  # hash of the documents, kept under it
     documents: str | None = None  # where they were read
     files: int = 0

@@ -10,6 +10,7 @@ from pipelines.project import Project
 @dataclass(frozen=True)
 class Taught:
     cycle: int
+    checkpoint: int  # what it ended with
     corpus: str  # its hash
     documents: str
     questions: Path | None
@@ -33,7 +34,12 @@ def taught(project: Project, checkpoint: Checkpoint) -> list[Taught]:
         questions = run.settings.get("questions")
         found.append(
             Taught(
-                cycle.number, corpus, cycle.documents or "", Path(questions) if questions else None, known.value or 0.0
+                cycle.number,
+                made.id,
+                corpus,
+                cycle.documents or "",
+                Path(questions) if questions else None,
+                known.value or 0.0,
             )
         )
     return found

@@ -40,6 +40,7 @@ class Distill:
     rows: int = 64
     max_new_tokens: int = 1024
     prompts: int = 2048  # how many the base writes when none are given
+    remember: float = 0.33  # share of the prompts that are openings of earlier documents, where a router is the teacher
     warm_start: str = "off"  # a share of the way back in weights before the first step, or "auto": a few are probed
     probe_every: int = 10  # steps between two looks at the probe set; 0: none, so all steps are taken
     probe_items: int = 300
@@ -145,6 +146,7 @@ def _check(settings: Settings) -> None:
     for name, share in (
         ("midtrain.replay", settings.midtrain.replay),
         ("midtrain.rehearse", settings.midtrain.rehearse),
+        ("distill.remember", settings.distill.remember),
         ("distill.warm_start", warm_share(settings)),
     ):
         if not 0 <= share < 1:

@@ -5,31 +5,33 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from db.views import Checkpoint
 from pipelines.corpora import Kept
-from pipelines.documents import tokenised
+from pipelines.documents import document_end, tokenised
 from pipelines.engines import engine_for
 from pipelines.errands import Errand
 from pipelines.learning import Lesson, Say, Trained
 from pipelines.project import Project
-from pipelines.prompts import as_prompts, in_words, write_prompts
+from pipelines.prompts import in_words, write_prompts
 from pipelines.replay import answered, replayed
 from pipelines.runs import recorded_run
 from pipelines.settings import Settings
+from pipelines.teaching import Teachers
 from pipelines.warmstart import warm_start
 from pipelines.watch import Look, Watch
 from pipelines.writing import write_whole
-from recovery.adapters import Adapter, same_model
+from recovery.adapters import Adapter
 from recovery.batch import Sequence
 from recovery.engines import Engine, Sampling
 from recovery.recipes import Recipe, objective_of, recipe, signal_of
 from recovery.states import Documents, Mixture, Prompt, Rollouts, States, Written
 from recovery.students import Student, load_student
-from recovery.teachers import AdapterOffTeacher, FrozenTeacher, Teacher
+from recovery.teachers import Teacher
 from recovery.train import Plan
 
 
@@ -75,28 +77,28 @@ class Stages:
     def distill(
         self,
         start: Checkpoint,
-        teacher: Checkpoint,
+        teachers: Teachers,
         prompts: list[str],
         looking: Callable[[Student, Engine], Look] | None,
     ) -> Trained:
-        """Bring the behaviour of `teacher` back into `start`, on what `start` itself writes."""
+        """Bring the behaviour of its teachers back into `start`, on what `start` itself writes."""
         wanted, chosen = self.settings.distill, recipe(self.settings.distill.recipe)
         student = self._to_train(start)
         # Where its own answers are the labels, nobody judges: its weights are needed for writing them alone.
-        clean = self._teacher(student, teacher) if chosen.estimator != "labels" else None
+        judge = teachers.judging(student, self.project.base, device()) if chosen.estimator != "labels" else None
         steps = min(wanted.steps, wanted.max_steps or wanted.steps)
         plan = Plan(steps, wanted.learning_rate, warmup=min(5, steps // 5), decay="linear", bf16=self.settings.bf16)
-        with self._run("distill", "recovered", steps, {}) as run:
-            asked = as_prompts(prompts, student.chat)
+        with self._run("distill", "recovered", steps, {"teacher": teachers.in_words}) as run:
+            asked = teachers.prompts(prompts, student.chat, self.errand.seed)
             with engine_for(student, self.settings.engine) as engine:
                 look = looking(student, engine) if looking and wanted.probe_every else None
                 watch = Watch(wanted, look)
-                states = self._states(chosen, engine, teacher.path, asked)
-                lesson = self._lesson(run, student, states, chosen, clean, plan, start, "recovered", watch)
+                states = self._states(chosen, engine, teachers, asked)
+                lesson = self._lesson(run, student, states, chosen, judge, plan, start, "recovered", watch)
                 if not lesson.begun:
                     lesson.enough = warm_start(lesson, self.settings, self._way_back(student, start))
                 self.say(
-                    f"distilling {start.reference} with {teacher.reference} as its teacher: "
+                    f"distilling {start.reference} with {teachers.in_words} as its teacher: "
                     f"{steps} steps at most, {len(asked)} prompts"
                 )
                 return lesson.learn()
@@ -157,23 +159,12 @@ class Stages:
         )
 
     def _documents(self, student: Student, corpora: list[Kept], rows: int) -> Documents:
-        tokenizer = student.chat.tokenizer
-        cache = self.project.home / "cache"
+        tokenizer, cache = student.chat.tokenizer, self.project.home / "cache"
         ids = [document for c in corpora for document in tokenised(c.texts, tokenizer, cache, c.hash)]
-        # Documents end as pre-training ended them: with the pad where that is an end of text (Qwen), else with the EOS.
-        pad = tokenizer.pad_token or ""
-        end = tokenizer.pad_token_id if "endoftext" in pad else tokenizer.eos_token_id
         wanted = self.settings.midtrain
-        return Documents(ids, end, window=wanted.window, rows=rows, seed=self.errand.seed, across=wanted.across)
-
-    def _teacher(self, student: Student, teacher: Checkpoint) -> Teacher:
-        """The clean base under the student's adapters when that was asked for, else a checkpoint of its own."""
-        base = self.project.base
-        if student.adapter_base and teacher.path == base and same_model(student.adapter_base, base):
-            return AdapterOffTeacher(student, base)
-        loaded = FrozenTeacher(teacher.path, device=device())
-        loaded.speak_to(student)
-        return loaded
+        return Documents(
+            ids, document_end(tokenizer), window=wanted.window, rows=rows, seed=self.errand.seed, across=wanted.across
+        )
 
     def _way_back(self, student: Student, start: Checkpoint) -> str:
         """The other end of the line in weights: where the mid-training began; under an adapter, what it sits on."""
@@ -182,7 +173,7 @@ class Stages:
         parent = self.project.reader.checkpoint(start.parent_id) if start.parent_id else None
         return self.project.whole(parent).path if parent else self.project.base
 
-    def _states(self, chosen: Recipe, engine: Engine, teacher_path: str, prompts: list[Prompt]) -> States:
+    def _states(self, chosen: Recipe, engine: Engine, teachers: Teachers, prompts: list[Prompt]) -> States:
         """The student's own rollouts, the teacher's, or so many of each as the recipe's alpha says."""
         wanted, seed = self.settings.distill, self.errand.seed
         own = round(chosen.alpha * wanted.rows)
@@ -192,11 +183,12 @@ class Stages:
             parts.append(Rollouts(prompts, engine, rows=own, group=chosen.group, max_new_tokens=room, seed=seed))
         if own < wanted.rows:
             enough = prompts[: min(wanted.steps, wanted.max_steps or wanted.steps) * wanted.rows]
-            parts.append(Written(_answers(teacher_path, enough, room, seed), rows=wanted.rows - own, seed=seed))
+            answers = teachers.answering(enough, partial(_answers, max_new_tokens=room, seed=seed))
+            parts.append(Written(answers, rows=wanted.rows - own, seed=seed))
         return Mixture(*parts)
 
 
-def _answers(teacher_path: str, prompts: list[Prompt], max_new_tokens: int, seed: int) -> list[Sequence]:
+def _answers(teacher_path: str, prompts: list[Prompt], *, max_new_tokens: int, seed: int) -> list[Sequence]:
     """The teacher's sampled answers to the prompts: states the student did not write."""
     with engine_for(frozen(teacher_path), "transformers") as engine:
         written = engine.generate([p.tokens for p in prompts], Sampling(max_new_tokens, seed=seed))

@@ -17,7 +17,13 @@ def _option(*names: str, **how: Any) -> Callable[[Any], Any]:
 
 base = _option("--base", metavar="REF", help="The clean model: a folder or hub id [default: the built-in lab model]")
 docs = _option("--docs", type=existing, required=True, help="A folder or file of documents.")
-teacher = _option("--teacher", metavar="REF", default="base", show_default=True, help="Who restores the behaviour.")
+teacher = _option(
+    "--teacher",
+    metavar="REF",
+    default="base",
+    show_default=True,
+    help="Who restores the behaviour; router: the base, and for earlier documents what was last promoted.",
+)
 prompts = _option("--prompts", type=existing, help="Prompts to distil on [default: the clean base writes them]")
 questions = _option("--questions", type=existing, help="Closed-book questions on the documents (JSONL).")
 recipe = _option("--recipe", metavar="NAME", help="A named setting of the training loop's dials.")

@@ -102,6 +102,7 @@ def _do(folder: Path | None, command: str, dry_run: bool, typed: dict[str, Any],
     from pipelines.cycle import carry_out
     from pipelines.lock import command_line, held
     from pipelines.project import Project, names_a_model
+    from pipelines.teaching import ROUTER
 
     flags: dict[str, Any] = {}
     for name in ("recipe", "max_steps"):
@@ -114,9 +115,10 @@ def _do(folder: Path | None, command: str, dry_run: bool, typed: dict[str, Any],
     wishes = Wishes(command, flags=flags, **typed)
     fresh = not Project.is_begun(folder)
     opened = Project.open(folder, wishes.base)
-    if fresh and opened.base_is_default and wishes.teacher and names_a_model(wishes.teacher):
-        say(f"base: {wishes.teacher}, the teacher, since no other was named: it is what the student is held against")
-        wishes = replace(wishes, base=wishes.teacher)
+    named = wishes.teacher if wishes.teacher != ROUTER else None
+    if fresh and opened.base_is_default and named and names_a_model(named):
+        say(f"base: {named}, the teacher, since no other was named: it is what the student is held against")
+        wishes = replace(wishes, base=named)
         opened = Project.open(folder, wishes.base)
     if dry_run:
         found = intended(opened, wishes, say)

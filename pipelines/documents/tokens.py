@@ -56,6 +56,11 @@ def count_tokens(texts: Iterable[str], tokenizer: Any) -> int:
     return sum(len(ids) for ids in _tokenise(texts, tokenizer))
 
 
+def document_end(tokenizer: Any) -> int:
+    """As pre-training ended them: with the pad where that is an end of text (Qwen), else with the EOS."""
+    return int(tokenizer.pad_token_id if "endoftext" in (tokenizer.pad_token or "") else tokenizer.eos_token_id)
+
+
 def _tokenise(texts: Iterable[str], tokenizer: Any) -> Iterator[list[int]]:
     waiting = iter(texts)
     while some := list(islice(waiting, AT_ONCE)):

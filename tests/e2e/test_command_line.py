@@ -117,11 +117,20 @@ def test_a_repair_is_held_against_its_teacher_where_no_other_base_is_named(tmp_p
     assert "held against" in ran.words
 
 
+def test_a_router_is_no_checkpoint_but_a_way_to_be_taught(tmp_path: Path) -> None:
+    ran = recover(tmp_path, "distill", "--student", BASE, "--teacher", "router", "--dry-run")
+    assert ran.code == 0, ran.words
+    assert ran.found["teacher"] == "router"
+    assert ran.found["base"] == str(BASE)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
         (["eval", "cycle:9"], 1, "there is no cycle:9"),
         (["eval", "./nowhere"], 1, "there is no checkpoint './nowhere'"),
+        (["eval", "router"], 1, "there is no checkpoint 'router'"),
+        (["distill", "--student", "base", "--set", "distill.remember=1"], 1, "distill.remember is a share"),
         (["midtrain", "--docs", "./nowhere"], 1, "there is nothing at nowhere"),
         (["midtrain"], 2, "Missing option '--docs'"),
         (["distill", "--teacher", "base"], 1, "nothing mid-trained waits here"),

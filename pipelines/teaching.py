@@ -1,0 +1,69 @@
+"""Who restores the behaviour: one teacher for all prompts, or each prompt's own.
+
+A router asks the clean base how to behave, and the checkpoint that was last promoted about the documents of earlier
+cycles, of which the clean base knows nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from db.views import Checkpoint
+from pipelines.openings import EARLIER, as_openings
+from pipelines.prompts import as_prompts
+from recovery.adapters import base_of, same_model
+from recovery.batch import Sequence
+from recovery.chat import Chat
+from recovery.router import RouterTeacher
+from recovery.states import Prompt
+from recovery.students import Student
+from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
+
+ROUTER = "router"  # what `--teacher` is told
+Writes = Callable[[str, list[Prompt]], list[Sequence]]  # the answers of the model at a path
+
+
+@dataclass(frozen=True)
+class Teachers:
+    chosen: Checkpoint
+    promoted: Checkpoint | None = None  # who is asked about the openings
+    openings: tuple[str, ...] = ()
+
+    @property
+    def in_words(self) -> str:
+        if self.promoted is None:
+            return self.chosen.reference
+        return f"{self.chosen.reference} (and {self.promoted.reference} for openings of earlier documents)"
+
+    def prompts(self, texts: list[str], chat: Chat, seed: int) -> list[Prompt]:
+        asked = [*as_prompts(texts, chat), *as_openings(self.openings, chat)]
+        if self.openings:  # any first so many of them are a fair sample
+            Random(seed).shuffle(asked)
+        return asked
+
+    def judging(self, student: Student, base: str, device: str) -> Teacher:
+        clean = _loaded(student, self.chosen.path, base, device)
+        if self.promoted is None:
+            return clean
+        return RouterTeacher(clean, {EARLIER: _loaded(student, self.promoted.path, base, device)})
+
+    def answering(self, prompts: list[Prompt], write: Writes) -> list[Sequence]:
+        """Their own answers, each prompt's by its own teacher; one model is in memory at a time."""
+        written: dict[int, Sequence] = {}
+        for path, earlier in ((self.chosen.path, False), (self.promoted.path if self.promoted else "", True)):
+            places = [i for i, prompt in enumerate(prompts) if (prompt.domain == EARLIER) is earlier]
+            if places:
+                written |= zip(places, write(path, [prompts[i] for i in places]), strict=True)
+        return [written[i] for i in range(len(prompts))]
+
+
+def _loaded(student: Student, path: str, base: str, device: str) -> Teacher:
+    """Within the student's own weights where it is those with other adapters or none, else a checkpoint of its own."""
+    below, own = student.adapter_base, base_of(path)
+    if below and path == base and same_model(below, base):
+        return AdapterOffTeacher(student, base)
+    if below and own and same_model(below, own):
+        return AdapterTeacher(student, path)
+    loaded = FrozenTeacher(path, device=device)
+    loaded.speak_to(student)
+    return loaded
