@@ -7,7 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import dashboard, divergence, documents, drift, many_cycles, memory, midtrain, opd_step, replay
+from benchmarks import (
+    dashboard,
+    divergence,
+    documents,
+    drift,
+    foretells,
+    many_cycles,
+    memory,
+    midtrain,
+    opd_step,
+    reading,
+    replay,
+)
 from tests.models import save_tiny
 
 TINY = ["--device", "cpu", "--threads", "1"]
@@ -45,6 +57,16 @@ def test_memory_with_and_without_a_second_copy(tmp_path: Path) -> None:
 
 def test_distances_between_states() -> None:
     assert drift.main(["--states", "48", "--width", "8"])["seconds"] > 0
+
+
+@pytest.mark.slow
+def test_drift_beside_forgetting() -> None:
+    looks = foretells.main(["--steps", "4", "--items", "4", "--prompts", "64"])
+    assert len(looks) == 16
+    assert sum(not look.on_the_way for look in looks) == 8
+    assert all(kl > 0 for look in looks for kl in look.kls.values())
+    first, last = looks[0], looks[2]  # of one reading
+    assert last.kls["documents", "kl_from_clean"] > first.kls["documents", "kl_from_clean"]
 
 
 @pytest.mark.browser
