@@ -123,7 +123,7 @@ def _visit(browser: Browser, url: str, content: str, server: psutil.Process) -> 
     visit = Visit(browser)
     begin, spent = time.perf_counter(), _computed(server)
     visit.page.goto(url, wait_until="commit")
-    visit.page.wait_for_selector(content, state="attached", timeout=60_000)
+    visit.page.wait_for_selector(content, state="attached", timeout=180_000)
     taken = [time.perf_counter() - begin, *(now - then for now, then in zip(_computed(server), spent, strict=True))]
     visit.close()
     return taken

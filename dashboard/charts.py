@@ -169,7 +169,7 @@ def _gates(trails: Sequence[Trail], axis: Axis, look: Look) -> go.Scatter:
     y: list[float | None] = []
     for index, trail in enumerate(trails):
         if (bound := trail.gate.get(axis)) is not None:
-            x, y = [*x, 2 * index + 1.72, 2 * index + 2.2, None], [*y, bound, bound, None]
+            x, y = [*x, 2 * index + 1.72, 2 * index + 2, None], [*y, bound, bound, None]
     line = dict(color=look.palette.of(axis), width=2.5)
     return go.Scatter(x=x, y=y, mode="lines", line=line, name=f"{NAMES[axis]}, gate", hoverinfo="skip")
 

@@ -6,17 +6,19 @@ part that says the same is not sent again.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 import gradio as gr
 import plotly.graph_objects as go
+from gradio.components.plot import PlotData
 
 from dashboard.actions import ActionError, Actions
 from dashboard.charts import Look
 from dashboard.frame import Pages, head, shown
+from dashboard.kept import Kept
 from dashboard.numbers import Numbers
 from db.errors import RecordError
 from db.queries import Reader
@@ -45,6 +47,7 @@ class Site:
     pages: Pages
     actions: Actions
     numbers: Numbers
+    kept: Kept = field(default_factory=Kept)
 
     def find_project(self) -> Project | None:
         """The one that was named, or else the one the record heard of last."""
@@ -107,11 +110,10 @@ def refreshed(site: Site, here: str, many: int, fill: Fill, mark: Mark, seen: An
         now = (said, project and project.root, asked and mark(asked))
         if now == before:
             return [gr.skip()] * many
-        values = _values(site, here, asked, fill, many - 1)
+        values, latest = site.kept.of(repr((here, now)), lambda: _drawn(_values(site, here, asked, fill, many - 1)))
     except RecordError as error:  # it may be readable again by the next look
         now, values = None, [head("", here, site.pages) + f'<p role="alert">{shown(error)}</p>']
-        values += [gr.skip()] * (many - 2)
-    latest = [_digest(value) for value in values]
+        values, latest = _drawn([*values, *[gr.skip()] * (many - 2)])
     fresh = [gr.skip() if a == b else _update(v) for v, a, b in zip(values, latest, digests, strict=True)]
     return [(now, latest), *fresh]
 
@@ -136,15 +138,17 @@ def heard(site: Site, project: Project, said: str) -> Asked:
     return Asked(site.reader, project, query, look, site.actions, site.numbers)
 
 
-def _digest(value: Any) -> Any:
-    return hash(value.to_json() if isinstance(value, go.Figure) else repr(value))
+def _drawn(values: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    """The parts as they are sent, figures written out once, and by what each is known again."""
+    told = [PlotData(type="plotly", plot=str(v.to_json())) if isinstance(v, go.Figure) else v for v in values]
+    return told, [hash(repr(value)) for value in told]
 
 
 def _update(value: Any) -> Any:
     """Nothing to show is nothing at all: no empty frame, no place holder."""
     if value is None:
         return gr.update(visible=False)
-    return gr.update(value=value, visible=True) if isinstance(value, str | go.Figure) else value
+    return gr.update(value=value, visible=True) if isinstance(value, str | PlotData) else value
 
 
 def _short(base: str) -> str:

@@ -140,9 +140,9 @@ def _details(asked: Asked, one: Checkpoint) -> str:
 
 
 def _marks(one: Checkpoint, current: Checkpoint | None, noted: set[int], ended: Mapping[int, Cycle]) -> str:
-    decided = one.id in ended and ended[one.id].status != "open"
-    marks = [badge_of(ended[one.id])] if decided else []
-    marks += ['<span class="badge current">current</span>'] if one == current else []
+    silent = ("open", "promoted") if one == current else ("open",)  # what is current was promoted: one badge says it
+    marks = [badge_of(ended[one.id])] if one.id in ended and ended[one.id].status not in silent else []
+    marks += ['<span class="badge promoted">current</span>'] if one == current else []
     marks += ['<span class="badge">note</span>'] if one.id in noted else []
     return " ".join(marks)
 

@@ -20,7 +20,7 @@ from db.views import Resource, Run
 ROLLOUTS = 4
 MEASURES = {
     "rss_bytes": "Memory",
-    "cpu_percent": "Processor (100 %: one core)",
+    "cpu_percent": "Processor",
     "gpu_bytes": "Graphics memory",
     "gpu_percent": "GPU",
 }
@@ -113,7 +113,8 @@ def _taken(resources: Sequence[Resource]) -> str:
 def _range(key: str, resources: Sequence[Resource]) -> str:
     values = [one.values[key] for one in resources if isinstance(one.values.get(key), int | float)]
     highest = size(max(values)) if key.endswith("bytes") else f"{max(values):.0f} %"
-    return f"highest in 10 min: {highest}"
+    a_core = "; 100 % is one core" if key == "cpu_percent" else ""
+    return f"highest in 10 min: {highest}{a_core}"
 
 
 def _last_rollouts(asked: Asked, run: Run) -> str | None:

@@ -11,7 +11,7 @@ from dashboard.cycles import table_of
 from dashboard.follow import Asked, NotThere, Site, follow
 from dashboard.frame import link, shown
 from dashboard.parts import DOING, ago, clock, duration, save_buttons
-from dashboard.verdicts import badge_of, needed, reasons
+from dashboard.verdicts import badge_of, followed, outcome, reasons
 from db.queries import STALE_AFTER, Reader
 from db.types import now
 from db.views import Checkpoint, Cycle, Project, Promotion, Run
@@ -75,8 +75,8 @@ def verdict(cycle: Cycle, trail: Trail, clean: charts.Mark | None, runs: Sequenc
     if cycle.status == "open" and not running:
         following = "recover distill --teacher base" if trail.damaged else "recover status"
         said.append(f"<p>Run next: <code>{following}</code></p>")
-    settled = f' <span class="settles">{needed(cycle)}</span>' if needed(cycle) else ""
-    return f'<section class="verdict">{badge_of(cycle)}{settled}<h1>{sentence}</h1>{"".join(said)}</section>'
+    came_of = f' <span class="settles {outcome(cycle)}">{followed(cycle)}</span>' if followed(cycle) else ""
+    return f'<section class="verdict">{badge_of(cycle)}{came_of}<h1>{sentence}</h1>{"".join(said)}</section>'
 
 
 def forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:

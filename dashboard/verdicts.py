@@ -32,6 +32,11 @@ def needed(cycle: Cycle) -> str:
     return f"about {items:,} items would settle it" if known else ""
 
 
+def followed(cycle: Cycle) -> str:
+    """What came of the verdict, where nothing did."""
+    return ": ".join(filter(None, ["not promoted", needed(cycle)])) if cycle.status == "rejected" else ""
+
+
 def badge_of(cycle: Cycle) -> str:
     return badge(outcome(cycle))
 
@@ -60,7 +65,7 @@ def _reasons(cycle: Cycle) -> Iterator[Why]:
     certain = "surely above it" if bound >= 0 else f"at worst {-bound:.3f} below (95 %, {n:,} items)"
     words = f"Instruction following is {_apart(value)} the clean model, {certain}; the gate allows {-limit:.3f}."
     if held(behaviour) is None:
-        words += f" Too few items to tell: {needed(cycle) or 'more would'}."
+        words += " That is too few items to tell."
     yield Why(held(behaviour), words)
     if "knowledge" in (cycle.verdict or {}):
         yield _kept(_bound(cycle, "knowledge"), "Knowledge of the documents")

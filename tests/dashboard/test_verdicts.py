@@ -45,7 +45,7 @@ def test_a_report_and_the_pages_say_how_many_items_would_settle_it(undecided):
     assert "Cycle 2 inconclusive" in mailed
     for told in (mailed, words(overview, undecided), words(cycles, undecided)):
         assert "about 7,497 items would settle it" in told
-    assert "Too few items to tell: about 7,497 items would settle it." in words(overview, undecided)
+    assert "That is too few items to tell." in words(overview, undecided)
     assert "7,497</span>" in words(cycle, undecided), "the gate's table has it, too"
 
 
