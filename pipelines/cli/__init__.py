@@ -75,16 +75,15 @@ def fail(sentence: str, code: int, as_json: bool = False) -> NoReturn:
 
 
 def _quiet() -> None:
-    """Progress bars of the libraries underneath would bury our own words."""
+    """Progress bars of the libraries underneath would bury our own words.
+
+    Told before they are imported, for most commands that look at the record need none of them."""
     import warnings
 
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.filterwarnings("ignore", category=FutureWarning)
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
 
 
 def say(words: str) -> None:
