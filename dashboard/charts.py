@@ -23,6 +23,8 @@ TRAILS_IN_PLANE = 8
 
 LOW, HIGH = -0.04, 1.08
 """The ends of the scale of scores, with room for a mark at 0 and at 1."""
+MARKED = 80
+"""Points with marks, the last ones: a browser draws each by itself, and a long history shows them only as a smear."""
 INTERVALS = 40
 """Points with intervals, the last ones: further back they would be a hatching, and cost a browser its time."""
 
@@ -213,6 +215,7 @@ def _curve(trails: Sequence[Trail], axis: Axis, look: Look) -> list[go.Scatter]:
                 points.append(None)
         points += run
     color, paper = look.palette.of(axis), look.palette.paper
+    older, points = points[: 1 - MARKED], points[-MARKED:]  # they share a point, so that the line goes on
     fill = [color if point is None or point.kept else paper for point in points]
     edge = [paper if point is None or point.kept else color for point in points]
     curve = go.Scatter(
@@ -225,7 +228,13 @@ def _curve(trails: Sequence[Trail], axis: Axis, look: Look) -> list[go.Scatter]:
     )
     name = f"{NAMES[axis]}, new start"
     jump = go.Scatter(**_line(jumps, color, width=1.2, dash="dot", mode="lines", name=name), hoverinfo="skip")
-    return [jump, curve] if jumps else [curve]
+    before = go.Scatter(**_line(older, color, width=2.5, mode="lines", name=f"{NAMES[axis]}, earlier"))
+    before.update(
+        text=[point and point.name for point in older],
+        customdata=[point and str(point.level) for point in older],
+        hovertemplate=curve.hovertemplate,
+    )
+    return [*([jump] if jumps else []), *([before] if len(older) > 1 else []), curve]
 
 
 def _line(points: Sequence[_Point | None], color: str, mode: str, name: str, **line: Any) -> dict[str, Any]:

@@ -35,4 +35,4 @@ def by_place(rollouts: Sequence[Sequence[float]], look: Look) -> go.Figure | Non
     figure.update_layout(barmode="overlay", bargap=0.1, margin=dict(l=50, r=12, t=12, b=44))
     title = dict(title_font=dict(size=12, color=palette.muted), title_standoff=8)
     figure.update_xaxes(title_text="Token of the answer", tickformat="d", **title)
-    return figure.update_yaxes(title_text="KL to the teacher", tickformat=".3~g", rangemode="tozero", **title)
+    return figure.update_yaxes(title_text="KL to the teacher, nats", tickformat=".3~g", rangemode="tozero", **title)

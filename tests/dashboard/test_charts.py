@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dashboard.charts import DARK, LIGHT, NAMES, Level, Look, Mark, Trail, over_time, plane
+from dashboard.charts import DARK, LIGHT, MARKED, NAMES, Level, Look, Mark, Trail, over_time, plane
 
 WHOLE = Look()
 LOOKS = [Look(dark, narrow) for dark in (False, True) for narrow in (False, True)]
@@ -148,3 +148,15 @@ def test_text_in_every_colour_can_be_read(palette):
 def test_charts_load_neither_gradio_nor_a_database():
     code = "import sys, dashboard.charts; sys.exit(bool({'gradio', 'sqlalchemy', 'db'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_long_history_marks_its_last_points_and_draws_the_rest_as_a_line():
+    past = [
+        Trail(n, "promoted", Mark("a", Level(0.9)), Mark("b", Level(0.5)), Mark("c", Level(0.9))) for n in range(90)
+    ]
+    drawn = [trace for trace in over_time(past, None).data if trace.name.startswith("Instruction following")]
+    earlier, marked = (next(t for t in drawn if t.name.endswith(end)) for end in ("earlier", "Instruction following"))
+    assert earlier.mode == "lines"
+    assert len(marked.x) == len(marked.marker.color) == MARKED
+    assert (earlier.x[-1], earlier.y[-1]) == (marked.x[0], marked.y[0]), "the line goes on"
+    assert len(earlier.x) + len(marked.x) - 1 == 2 * 90 + 1
