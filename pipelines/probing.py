@@ -1,15 +1,17 @@
 """A look at a student while it learns: what the gate asks, on items that the verdict will not see.
 
 So few items cannot show anything with certainty, or nothing would ever stop early: a look holds when no more than half
-the margin is lost on them, and it takes two such looks in a row. The verdict, on the other items, is by the bounds.
+the margin is lost on them and knowledge is kept within its standard error, and it takes two such looks in a row. The
+verdict, on the other items, is by the bounds.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from evals.results import Result, main_result
 from evals.subject import Subject
-from pipelines.gate import judge
+from pipelines.gate import Judgement, judge
 from pipelines.measuring import Measures, knowledge_of
 from pipelines.settings import Gate
 from pipelines.watch import Look, Probe
@@ -39,10 +41,16 @@ class Prober:
             best = max((k for k in (known, best) if k is not None), default=None)
             verdict = judge(self.gate, clean, behaviour, knowledge, best)
             lost = -verdict.behaviour.value
-            kept = verdict.knowledge is None or verdict.knowledge.passed
+            kept = knowledge is None or verdict.knowledge is None or _not_shown_lost(knowledge, verdict.knowledge)
             return Probe(behaviour.headline.value, known, lost, kept and lost <= self.gate.behaviour_margin / 2)
 
         return look
+
+
+def _not_shown_lost(knowledge: Result, kept: Judgement) -> bool:
+    """Against the best of several looks at a few dozen questions, one answer more or less must not decide."""
+    spread = knowledge.headline.stderr
+    return kept.value + (spread if math.isfinite(spread) else 0.0) >= kept.limit
 
 
 def probing(
