@@ -5,6 +5,7 @@ import hashlib
 import json
 import shutil
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from pipelines.project import Project
 from pipelines.prompts import read_prompts
 from pipelines.settings import Settings, differences, settled
 from pipelines.sinks import check_sink
+from pipelines.stages import speaking, wordings_of
 from pipelines.teaching import ROUTER
 from pipelines.writing import write_whole
 from recovery.errors import RecoverError
@@ -122,6 +124,9 @@ def begin(project: Project, wishes: Wishes, say: Say) -> Errand:
     kept = _read(project, wishes.docs, say) if wishes.docs is not None else None
     if kept is not None and measures.questions is None:
         measures = replace(measures, passages=sample(project.home, kept))
+    if kept is not None and (times := settings.midtrain.reword):
+        say("the clean base rewords a few passages, to see whether it can")
+        wordings_of(project, kept, times, wishes.seed).try_out(partial(speaking, project.base, settings.engine))
     errand = Errand(
         wishes.command,
         settings.as_dict(),

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 from recovery.errors import RecoverError
 
-MAY_BE_ZERO = {"lora_rank", "distill.probe_every"}
+MAY_BE_ZERO = {"lora_rank", "midtrain.reword", "distill.probe_every"}
 SHORT = {"lr": "learning_rate"}  # what everybody types
 ENGINES = ("transformers", "vllm")
 SMALL = 100_000_000  # parameters up to which all weights are trained: an adapter would be no smaller
@@ -28,6 +28,7 @@ class Midtrain:
     rows: int = 16
     across: bool = True  # a token may attend to the documents before its own in the window
     replay: float = 0.0  # share of what is taught that is the clean base's own answers to its own prompts
+    reword: int = 0  # times that the clean base writes each passage in other words, to be read beside it
     rehearse: float = 0.0  # share of what is read that comes from earlier cycles' documents
     max_steps: int | None = None
 

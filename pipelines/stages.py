@@ -3,7 +3,8 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from db.views import Checkpoint
+from evals.subject import Subject
 from pipelines.corpora import Kept
 from pipelines.documents import document_end, tokenised
 from pipelines.engines import engine_for
@@ -24,6 +26,7 @@ from pipelines.settings import Settings
 from pipelines.teaching import Teachers
 from pipelines.warmstart import warm_start
 from pipelines.watch import Look, Watch
+from pipelines.wordings import Wordings
 from pipelines.writing import write_whole
 from recovery.adapters import Adapter
 from recovery.batch import Sequence
@@ -43,6 +46,18 @@ def frozen(path: str) -> Student:
     return load_student(path, frozen=True, device=device())
 
 
+@contextmanager
+def speaking(path: str, engine: str) -> Iterator[Subject]:
+    """A frozen model that answers, for as long as it is needed."""
+    model = frozen(path)
+    with engine_for(model, engine) as writes:
+        yield Subject(writes, model.chat)
+
+
+def wordings_of(project: Project, corpus: Kept, times: int, seed: int) -> Wordings:
+    return Wordings(corpus, times, project.base_weights, seed, project.home / "cache")
+
+
 @dataclass(frozen=True)
 class Stages:
     """Both stages on one project, for one errand, in one cycle (or none)."""
@@ -58,7 +73,7 @@ class Stages:
         wanted = self.settings.midtrain
         student = self._to_train(start)
         again = round(wanted.rehearse * wanted.rows) if earlier else 0
-        new = self._documents(student, [corpus], wanted.rows - again)
+        new = self._documents(student, [corpus, *self._reworded(corpus, told)], wanted.rows - again)
         parts: list[States] = [new, self._documents(student, earlier, again)] if again else [new]
         if wanted.replay:
             parts.append(self._replay())
@@ -111,9 +126,8 @@ class Stages:
         if kept.is_file():
             return list(json.loads(kept.read_text(encoding="utf-8")))
         self.say(f"the clean base writes {count} prompts of its own")
-        clean = frozen(base)
-        with engine_for(clean, self.settings.engine) as engine:
-            written = write_prompts(engine, clean.chat, count, seed)
+        with speaking(base, self.settings.engine) as clean:
+            written = write_prompts(clean.engine, clean.chat, count, seed)
         self.say(f"  {in_words(written)}")
         write_whole(kept, [json.dumps(written, ensure_ascii=False)])
         return written
@@ -144,13 +158,23 @@ class Stages:
         """The clean base's own answers to its own prompts, so many beside the documents as the share says."""
         wanted, base = self.settings.midtrain, self.project.base
         prompts = self.own_prompts(self.settings.distill.prompts)
-        clean = frozen(base)
-        with engine_for(clean, self.settings.engine) as engine:
+        with speaking(base, self.settings.engine) as clean:
             rows = answered(
-                engine, clean.chat, prompts, self.project.home / "cache", self.project.base_weights,
+                clean.engine, clean.chat, prompts, self.project.home / "cache", self.project.base_weights,
                 max_new_tokens=self.settings.distill.max_new_tokens, seed=self.errand.seed,
             )  # fmt: skip
         return replayed(rows, wanted.replay, wanted.rows * wanted.window, seed=self.errand.seed)
+
+    def _reworded(self, corpus: Kept, told: dict[str, Any]) -> list[Wordings]:
+        """The documents in the clean base's other words, where that is asked for; what was kept is told to the run."""
+        times = self.settings.midtrain.reword
+        if not times:
+            return []
+        wordings = wordings_of(self.project, corpus, times, self.errand.seed)
+        self.say(f"the clean base writes each passage up to {times} times in other words")
+        wordings.write(partial(speaking, self.project.base, self.settings.engine), self.say)
+        told["reworded"] = wordings.tally.as_dict()
+        return [wordings]
 
     def _to_train(self, start: Checkpoint) -> Student:
         rank = self.settings.lora_rank
@@ -158,7 +182,7 @@ class Stages:
             start.path, adapter=Adapter(rank=rank, seed=self.errand.seed) if rank else None, device=device()
         )
 
-    def _documents(self, student: Student, corpora: list[Kept], rows: int) -> Documents:
+    def _documents(self, student: Student, corpora: Iterable[Kept | Wordings], rows: int) -> Documents:
         tokenizer, cache = student.chat.tokenizer, self.project.home / "cache"
         ids = [document for c in corpora for document in tokenised(c.texts, tokenizer, cache, c.hash)]
         wanted = self.settings.midtrain

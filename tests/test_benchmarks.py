@@ -93,6 +93,14 @@ def test_cycles_with_and_without_replay() -> None:
 
 
 @pytest.mark.slow
+def test_settings_of_mid_training_side_by_side() -> None:
+    short = "midtrain.max_steps=2"
+    rows = reading.main(["--items", "3", "--try", short, "--try", f"{short} midtrain.across=false"])
+    assert [row[1] for row in rows] == ["clean", short, f"{short} midtrain.across=false"]
+    assert [row[-2] for row in rows] == ["", "2", "2"]
+
+
+@pytest.mark.slow
 def test_each_of_many_cycles_goes_on_from_the_last(capsys: pytest.CaptureFixture[str]) -> None:
     short = ["midtrain.max_steps=2", "distill.max_steps=1", "distill.prompts=20", "distill.max_new_tokens=60"]
     lenient = ["distill.probe_every=0", "gate.behaviour_margin=1", "gate.keep_knowledge=0", "gate.keep_earlier=0"]

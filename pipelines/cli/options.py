@@ -41,6 +41,9 @@ rehearse = _option(
 replay = _option(
     "--replay", type=click.FloatRange(0, 0.9), help="Share of what is taught that is the clean base's own answers."
 )
+reword = _option(
+    "--reword", metavar="N", type=click.IntRange(min=0), help="Read each passage in N more wordings by the clean base."
+)
 engine = _option("--engine", type=click.Choice(ENGINES), help="Who writes the student's rollouts.")
 seed = _option("--seed", type=int, default=0, show_default=True)
 limit = _option("--limit", type=click.IntRange(min=1), help="At most so many items a task.")
@@ -63,5 +66,7 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 # What every command that trains is told.
 training = together(base, questions, recipe, max_steps, engine, seed, dotted, dry_run)
+# What is read besides the documents as they stand.
+reading = together(replay, rehearse, reword)
 # What a distillation is told besides, by itself or as part of a cycle.
 distilling = together(teacher, prompts, limit, ifeval_data, warm_start, max_minutes, max_flops, ask)

@@ -10,7 +10,7 @@ from pipelines.cli import REJECTED, Answer, answers, main, options, say
 
 
 @main.command()
-@options.together(options.docs, options.training, options.replay, options.rehearse)
+@options.together(options.docs, options.training, options.reading)
 @answers
 def midtrain(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
     """Teach the current model the documents; its behaviour is expected to suffer.
@@ -39,7 +39,7 @@ def distill(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
 
 
 @main.command()
-@options.together(options.docs, options.training, options.replay, options.rehearse, options.distilling)
+@options.together(options.docs, options.training, options.reading, options.distilling)
 @answers
 def cycle(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
     """Teach the documents, measure, bring the behaviour back, measure again, promote or reject.
@@ -107,7 +107,10 @@ def _do(folder: Path | None, command: str, dry_run: bool, typed: dict[str, Any],
     flags: dict[str, Any] = {}
     for name in ("recipe", "max_steps"):
         _put(flags, recipe_of, name, typed.pop(name, None))
-    for group, names in (("distill", ("warm_start", "max_minutes", "max_flops")), ("midtrain", ("replay", "rehearse"))):
+    for group, names in (
+        ("distill", ("warm_start", "max_minutes", "max_flops")),
+        ("midtrain", ("replay", "rehearse", "reword")),
+    ):
         for name in names:
             _put(flags, group, name, typed.pop(name, None))
     if (engine := typed.pop("engine", None)) is not None:

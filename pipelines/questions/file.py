@@ -9,11 +9,10 @@ from pathlib import Path
 from evals.jsonl import read_rows
 from evals.subject import Subject
 from pipelines.documents import Corpus
-from pipelines.engines import engine_for
 from pipelines.learning import Say
 from pipelines.passages import spread
 from pipelines.questions.asking import ask_about
-from pipelines.stages import frozen
+from pipelines.stages import speaking
 from pipelines.tally import Tally
 from pipelines.writing import write_whole
 from recovery.errors import RecoverError
@@ -36,9 +35,8 @@ def write_questions(
     if out.exists():
         raise RecoverError(f"{out} is there already, perhaps with your edits; name another file with --out")
     evaluations = [item for file in against for item in _items(file)]
-    student = frozen(base)
-    with engine_for(student, engine or "transformers") as speaking:
-        return keep_questions(Subject(speaking, student.chat), corpus, out, count, evaluations, seed, say)
+    with speaking(base, engine or "transformers") as clean:
+        return keep_questions(clean, corpus, out, count, evaluations, seed, say)
 
 
 def keep_questions(
