@@ -16,6 +16,7 @@ from recovery.errors import RecoverError
 MAY_BE_ZERO = {"lora_rank", "midtrain.reword", "distill.probe_every"}
 SHORT = {"lr": "learning_rate"}  # what everybody types
 ENGINES = ("transformers", "vllm")
+USUAL_SHARE = 0.3  # of the way back in weights: what the lab's measurements say (docs/benchmarks.md)
 SMALL = 100_000_000  # parameters up to which all weights are trained: an adapter would be no smaller
 
 
@@ -42,7 +43,7 @@ class Distill:
     max_new_tokens: int = 1024
     prompts: int = 2048  # how many the base writes when none are given
     remember: float = 0.33  # share of the prompts that are openings of earlier documents, where a router is the teacher
-    warm_start: str = "off"  # a share of the way back in weights before the first step, or "auto": a few are probed
+    warm_start: str = "off"  # a share of the way back in weights before the first step; "auto", "usual": see warm_share
     probe_every: int = 10  # steps between two looks at the probe set; 0: none, so all steps are taken
     probe_items: int = 300
     max_steps: int | None = None
@@ -82,7 +83,7 @@ def defaults_for(parameters: int) -> Settings:
     return Settings(
         lora_rank=0,
         midtrain=Midtrain(learning_rate=2e-3, epochs=8, window=256, rows=16),
-        distill=Distill(learning_rate=5e-4, steps=40, max_new_tokens=320, prompts=1280),
+        distill=Distill(learning_rate=5e-4, steps=40, max_new_tokens=320, prompts=1280, warm_start="usual"),
     )
 
 
@@ -155,12 +156,15 @@ def _check(settings: Settings) -> None:
 
 
 def warm_share(settings: Settings) -> float:
-    """The share that is asked for; 0 where none is, or where it is to be found ("auto")."""
+    """The share that is asked for; 0 where none is, or where it is to be found ("auto").
+
+    "usual" is a share too, but only taken where it is on record from where the model came: a model from outside may have
+    begun anywhere, and half of one model and half of another is neither."""
     said = settings.distill.warm_start
     try:
-        return 0.0 if said in ("off", "auto") else float(said)
+        return 0.0 if said in ("off", "auto") else float(USUAL_SHARE if said == "usual" else said)
     except ValueError:
-        raise RecoverError(f"distill.warm_start is off, auto or a share such as 0.3, not {said!r}") from None
+        raise RecoverError(f"distill.warm_start is off, auto, usual or a share such as 0.3, not {said!r}") from None
 
 
 def merged(settings: Any, wanted: dict[str, Any], where: str = "") -> Any:

@@ -111,7 +111,9 @@ class Stages:
                 states = self._states(chosen, engine, teachers, asked)
                 lesson = self._lesson(run, student, states, chosen, judge, plan, start, "recovered", watch)
                 if not lesson.begun:
-                    lesson.enough = warm_start(lesson, self.settings, self._way_back(student, start))
+                    traced = bool(student.adapter_base or start.parent_id)
+                    back = self._way_back(student, start)
+                    lesson.enough = warm_start(lesson, self.settings, back, traced=traced)
                 self.say(
                     f"distilling {start.reference} with {teachers.in_words} as its teacher: "
                     f"{steps} steps at most, {len(asked)} prompts"

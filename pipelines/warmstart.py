@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 SHARES = (0.3, 0.5, 0.7)
 
 
-def warm_start(lesson: "Lesson", settings: Settings, back: str) -> str:
-    """Leaves the student where distillation begins; says why none is needed, where that is so."""
+def warm_start(lesson: "Lesson", settings: Settings, back: str, *, traced: bool = True) -> str:
+    """Leaves the student where distillation begins; says why none is needed, where that is so.
+
+    `traced`: that it came from `back` is on record."""
     wanted, watch = settings.distill, lesson.watch
     first = _look(lesson, 0.0)
     if first is not None and _nothing_lost(first):
         return "nothing is lost on the probe set, so there is nothing to bring back"
-    if wanted.warm_start == "off":
+    if wanted.warm_start == "off" or (wanted.warm_start == "usual" and not traced):
         return ""
     line = Line(lesson.student, back)
     chosen, seen = warm_share(settings), first

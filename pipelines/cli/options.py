@@ -33,7 +33,7 @@ max_flops = _option(
     "--max-flops", type=click.FloatRange(min=0, min_open=True), help="Distil with at most so many FLOPs."
 )
 warm_start = _option(
-    "--warm-start", metavar="off|auto|SHARE", help="Move the weights part of the way back before distilling."
+    "--warm-start", metavar="off|auto|usual|SHARE", help="Move the weights part of the way back before distilling."
 )
 rehearse = _option(
     "--rehearse", type=click.FloatRange(0, 0.9), help="Share of what is read that comes from earlier cycles' documents."

@@ -83,6 +83,14 @@ def test_a_share_is_taken_as_it_was_said_and_off_moves_nothing(away: Student) ->
     assert moved(away) == pytest.approx(0.75, abs=1e-4)
 
 
+def test_the_usual_share_is_taken_only_where_it_is_known_where_the_model_began(away: Student) -> None:
+    usual = replace(AUTO, distill=Distill(warm_start="usual"))
+    assert warm_start(lesson(away, (0.5, 0.8)), usual, str(BASE), traced=False) == ""
+    assert moved(away) == pytest.approx(1.0)
+    assert warm_start(lesson(away, (0.5, 0.8), (0.6, 0.8)), usual, str(BASE)) == ""
+    assert moved(away) == pytest.approx(0.7, abs=1e-4)
+
+
 def test_without_knowledge_to_weigh_auto_still_stops_at_what_behaviour_needs(away: Student) -> None:
     taught = lesson(away, (0.5, None), (0.9, None), (0.9, None), (0.9, None))
     assert "enough" in warm_start(taught, AUTO, str(BASE))
