@@ -158,7 +158,7 @@ def _check(settings: Settings) -> None:
 def warm_share(settings: Settings) -> float:
     """The share that is asked for; 0 where none is, or where it is to be found ("auto").
 
-    "usual" is a share too, but only taken where it is on record from where the model came: a model from outside may have
+    "usual" is a share too, but only taken where it is on record where the model began: a model from outside may have
     begun anywhere, and half of one model and half of another is neither."""
     said = settings.distill.warm_start
     try:

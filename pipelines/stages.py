@@ -1,7 +1,5 @@
 """The two stages that change weights: teach the documents, bring the behaviour back. Both are the one loop."""
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,7 +17,7 @@ from pipelines.engines import engine_for
 from pipelines.errands import Errand
 from pipelines.learning import Lesson, Say, Trained
 from pipelines.project import Project
-from pipelines.prompts import in_words, write_prompts
+from pipelines.prompts import in_words, kept_prompts, write_prompts
 from pipelines.replay import answered, replayed
 from pipelines.runs import recorded_run
 from pipelines.settings import Settings
@@ -27,7 +25,6 @@ from pipelines.teaching import Teachers
 from pipelines.warmstart import warm_start
 from pipelines.watch import Look, Watch
 from pipelines.wordings import Wordings
-from pipelines.writing import write_whole
 from recovery.adapters import Adapter
 from recovery.batch import Sequence
 from recovery.engines import Engine, Sampling
@@ -122,17 +119,16 @@ class Stages:
 
     def own_prompts(self, count: int) -> list[str]:
         """Prompts in the clean base's own words, kept for the next time."""
-        base, seed = self.project.base, self.errand.seed
-        key = hashlib.sha256(f"{self.project.base_weights}/{count}/{seed}".encode()).hexdigest()[:16]
-        kept = self.project.home / "cache" / f"prompts-{key}.json"
-        if kept.is_file():
-            return list(json.loads(kept.read_text(encoding="utf-8")))
-        self.say(f"the clean base writes {count} prompts of its own")
-        with speaking(base, self.settings.engine) as clean:
-            written = write_prompts(clean.engine, clean.chat, count, seed)
-        self.say(f"  {in_words(written)}")
-        write_whole(kept, [json.dumps(written, ensure_ascii=False)])
-        return written
+        project, seed = self.project, self.errand.seed
+
+        def written() -> list[str]:
+            self.say(f"the clean base writes {count} prompts of its own")
+            with speaking(project.base, self.settings.engine) as clean:
+                prompts = write_prompts(clean.engine, clean.chat, count, seed)
+            self.say(f"  {in_words(prompts)}")
+            return prompts
+
+        return kept_prompts(project.home / "cache", project.base_weights, count, seed, written)
 
     def _run(self, kind: str, stage: str, steps: int, told: dict[str, Any]) -> Any:
         settings, errand = self.settings.as_dict() | told, self.errand
