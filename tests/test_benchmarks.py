@@ -12,6 +12,7 @@ from benchmarks import (
     divergence,
     documents,
     drift,
+    early_stop,
     foretells,
     many_cycles,
     memory,
@@ -19,6 +20,7 @@ from benchmarks import (
     opd_step,
     reading,
     replay,
+    status,
 )
 from tests.models import save_tiny
 
@@ -115,6 +117,29 @@ def test_each_of_many_cycles_goes_on_from_the_last(capsys: pytest.CaptureFixture
     assert printed.err.count("the router is the clean model alone") == 1  # before any promotion
     assert "openings of earlier documents beside 20 prompts" in printed.err
     assert "base (and cycle:1/recovered for openings of earlier documents)" in printed.err
+
+
+@pytest.mark.slow
+def test_a_look_that_holds_twice_saves_the_rest_of_the_budget() -> None:
+    short = [
+        "midtrain.max_steps=6",
+        "distill.probe_items=9",
+        "distill.rows=8",
+        "distill.prompts=20",
+        "distill.max_new_tokens=60",
+    ]
+    lenient = ["distill.probe_every=1", "distill.warm_start=off", "gate.behaviour_margin=2", "gate.keep_knowledge=0"]
+    settings = [word for each in [*short, *lenient] for word in ("--set", each)]
+    found = early_stop.main(["--items", "6", "--budget", "3", "--whole", *settings])
+    assert found["looking"].distilled.steps <= 2  # none, where so little reading left nothing to bring back
+    assert found["whole"].distilled.steps in (0, 3)
+    assert found["looking"].verdict.behaviour.n == found["whole"].verdict.behaviour.n
+
+
+def test_a_project_with_a_history_says_where_it_stands() -> None:
+    pytest.importorskip("playwright")
+    sizes = ["--cycles", "3", "--runs", "12", "--points", "500", "--rounds", "1"]
+    assert status.main(sizes)["processor, s"] > 0
 
 
 def test_a_folder_with_every_format_is_read_alike_twice(tmp_path: Path) -> None:
