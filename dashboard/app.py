@@ -18,8 +18,6 @@ PAGES = [
     ("Live", "live", live.page),
 ]
 """Title, path, and what fills the page; the first answers at the root."""
-CHARTED = ("", "cycle", "tokens", "live")
-"""The paths of the pages with charts."""
 TRYING = ("Try it", "try", trying.page)
 
 

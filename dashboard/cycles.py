@@ -54,7 +54,11 @@ def fill(asked: Asked) -> list[Any]:
     fields = choice("status", "Verdict", STATUSES, status) + words("documents", "Documents", text)
     fields += choice("sort", "Order", [(name, said) for name, (said, _) in SORTS.items()], sort)
     shown_rows = table_of([c for c, _ in rows], [t for _, t in rows], runs, asked.project.root, newest_first=False)
-    found = f"{len(rows)} of {len(cycles)} cycles" if len(rows) < len(cycles) else f"{len(cycles)} cycles"
+    found = (
+        f"{len(rows)} of {len(cycles)} cycles"
+        if len(rows) < len(cycles)
+        else f"{len(cycles)} cycle{'s' * (len(cycles) > 1)}"
+    )
     none = f'<p class="nothing">No cycle is like that. {link("cycles", "Show all")}</p>'
     body = shown_rows if rows else none
     return [

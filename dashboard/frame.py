@@ -1,9 +1,7 @@
 """What all pages share: the look, the head, and how text from the record is shown."""
 
 import html
-import json
 import re
-from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from urllib.parse import urlencode
@@ -101,15 +99,3 @@ def _beside(name: str) -> str:
 STYLE = f":root {{{_variables(LIGHT)}}}\n.dark {{{_variables(DARK)}}}\n" + _beside("style.css")
 SCRIPT = f"<script>{_beside('page.js')}</script>"
 """What the browser does by itself: saving a table or a chart that it shows."""
-
-
-def early(charted: Sequence[str]) -> str:
-    """Has pages with charts fetch what draws them at once: Gradio asks for it only when the first chart is there."""
-    drawing = sorted((Path(gr.__file__).parent / "templates" / "frontend" / "assets").glob("PlotlyPlot-*.js"))
-    if not drawing:  # another release may name it otherwise; then it comes when Gradio asks for it
-        return ""
-    link = f"rel: 'modulepreload', href: './assets/{drawing[0].name}'"
-    here = f"{json.dumps(list(charted))}.includes(location.pathname.split('/').pop())"
-    return (
-        f"<script>if ({here}) document.head.append(Object.assign(document.createElement('link'), {{{link}}}))</script>"
-    )

@@ -17,8 +17,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from dashboard.actions import Actions
-from dashboard.app import CHARTED, build
-from dashboard.frame import SCRIPT, STYLE, early, theme
+from dashboard.app import build
+from dashboard.frame import SCRIPT, STYLE, theme
 from db.queries import Reader
 
 LOOPBACK = "127.0.0.1"
@@ -123,7 +123,7 @@ def application(
         auth=credentials,
         theme=theme(),
         css=STYLE,
-        head=early(CHARTED) + SCRIPT,
+        head=SCRIPT,
         footer_links=[],
         run_history=False,
         show_error=False,

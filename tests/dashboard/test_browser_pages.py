@@ -139,3 +139,29 @@ def test_a_token_tells_by_keyboard_what_else_could_have_been_said(url, visit):
 
 def _text(path: Path) -> str:
     return Path(path).read_text(encoding="utf-8")
+
+
+def test_a_page_does_not_jump_when_it_is_drawn_anew(told, may, serving, visit):
+    tracker, reader = told
+    with under_way(tracker, seed(tracker)) as run:
+        page = visit(f"{serving(reader, actions=may)}/live").page
+        expect(page.locator("#curves .js-plotly-plot .main-svg").first).to_be_visible()
+        page.evaluate(
+            """() => { window.seen = new Set(); const look = () => {
+                window.seen.add(Math.round(document.querySelector('#said').getBoundingClientRect().top + scrollY));
+                requestAnimationFrame(look) }; look() }"""
+        )
+        tracker.step(run, 12, {"loss": 0.1})
+        expect(page.get_by_role("heading", level=1)).to_contain_text("step 13 of 48")
+        page.wait_for_timeout(1000)
+        assert len(page.evaluate("[...window.seen]")) == 1, "what lies below the chart stays where it is"
+
+
+def test_the_way_to_every_page_is_open_to_the_keyboard(url, visit):
+    page = visit(url).page
+    expect(page.get_by_role("link", name="Cycle 3", exact=True)).to_be_visible()
+    reached = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.innerText || document.activeElement.ariaLabel || ''"))
+    assert {"Cycles", "Compare", "Lineage", "PNG", "CSV", "Cycle 3"} <= reached
