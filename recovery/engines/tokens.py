@@ -59,6 +59,13 @@ class Fixed:
         self.tokens = torch.zeros_like(positions)
         self.graph: Any = None
 
+    @staticmethod
+    def bytes_after(cache: DynamicCache, mask: Tensor, room: int) -> int:
+        """What keys and values will take: all of it from the start, and so the most that they could ever take."""
+        tokens = len(mask) * (mask.shape[1] + room)
+        states = [states for layer in cache.layers for states in (layer.keys, layer.values)]
+        return sum(tokens * s.shape[1] * s.shape[3] * s.element_size() for s in states if s is not None)
+
     @classmethod
     def after(cls, model: Any, cache: DynamicCache, mask: Tensor, room: int) -> "Fixed":
         rows, width = mask.shape

@@ -93,7 +93,8 @@ class TransformersEngine:
 
     def _tokens_after(self, prompts: list[list[int]], cache: Any, room: int) -> Growing | Fixed:
         mask = _mask(prompts, self.student.device)
-        if self.fixed and isinstance(cache.layers[0], RoomyLayer) and not _picks_experts(self.student.causal):
+        stays = isinstance(cache.layers[0], RoomyLayer) and not _picks_experts(self.student.causal)
+        if self.fixed and stays and 2 * Fixed.bytes_after(cache, mask, room) < _free(self.student.device):
             return Fixed.after(self.student.model, cache, mask, room)
         return Growing(self.student.model, cache, mask)
 
@@ -135,6 +136,14 @@ def _picks_experts(causal: Any) -> bool:
     """Which of its parts compute depends on the numbers: that cannot be recorded once and played again."""
     config = causal.config.get_text_config()
     return any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts"))
+
+
+def _free(device: torch.device) -> float:
+    """Bytes that could be had; a CPU's are not counted."""
+    if device.type != "cuda":
+        return float("inf")
+    kept_back = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept_back
 
 
 def _choose(logits: Tensor, temperature: float, luck: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from recovery.engines import Sampling
+from recovery.engines.tokens import Fixed
 from recovery.engines.transformers import TransformersEngine
 from recovery.students import load_student
 from tests.models import save_tiny, tiny_student
@@ -64,3 +65,12 @@ def test_tensors_that_stay_where_they_are_write_the_same(tmp_path: Path) -> None
     assert [(g.tokens, g.finished) for g in fixed] == [(g.tokens, g.finished) for g in growing]
     for one, other in zip(fixed, growing, strict=True):
         torch.testing.assert_close(torch.tensor(one.logprobs), torch.tensor(other.logprobs), atol=1e-5, rtol=1e-4)
+
+
+def test_what_the_tensors_that_stay_will_take_is_known_before(tmp_path: Path) -> None:
+    model = tiny_student(tmp_path).model
+    tokens, mask = torch.ones(3, 5, dtype=torch.long), torch.ones(3, 5, dtype=torch.long)
+    cache = model(tokens, use_cache=True).past_key_values
+    made = Fixed.after(model, cache, mask, room=7).cache
+    taken = sum(states.nbytes for layer in made.layers for states in (layer.keys, layer.values))
+    assert Fixed.bytes_after(cache, mask, room=7) == taken
