@@ -11,7 +11,7 @@ from dashboard.serve import opened
 from db.engine import open_database
 from db.queries import Reader
 from tests.browser import Visit
-from tests.e2e.test_command_line import Ran, recover
+from tests.e2e.command_line import Ran, recover
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recovery.lab import BASE, make_world
-from tests.e2e.test_command_line import Ran, recover
+from tests.e2e.command_line import Ran, recover
 
 pytestmark = pytest.mark.slow
 QUICK = [
