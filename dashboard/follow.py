@@ -148,7 +148,9 @@ def _update(value: Any) -> Any:
     """Nothing to show is nothing at all: no empty frame, no place holder."""
     if value is None:
         return gr.update(visible=False)
-    return gr.update(value=value, visible=True) if isinstance(value, str | PlotData) else value
+    if isinstance(value, str | PlotData):
+        return gr.update(value=value, visible=True)
+    return dict(value) if isinstance(value, dict) else value  # gradio empties what it is given, and others share it
 
 
 def _short(base: str) -> str:

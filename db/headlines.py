@@ -48,7 +48,7 @@ def stage(
     if checkpoint is None:
         return views.Stage()
     scores = sorted(known.get(checkpoint.id, []), key=lambda one: cycle in (None, one.cycle))
-    return views.Stage(checkpoint, {one.suite: one.score for one in scores})
+    return views.Stage(checkpoint, {one.suite: one.score for one in scores if one.suite in HEADLINES})
 
 
 def headline(evaluation: views.Evaluation) -> views.Score | None:

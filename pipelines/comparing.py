@@ -85,7 +85,7 @@ def compared(one: Sequence[Result], other: Sequence[Result], clean: Sequence[Res
             a.headline.value,
             b.headline.value,
             paired(a.passed_by_key(), b.passed_by_key()),
-            c.headline.value if c else None,
+            c.headline.value if c and _share_items(c, a, b) else None,
             _forgot(c, a, b) if c and _share_items(c, a, b) and a.suite != NEVER_HAD else None,
         )
         for a, b, c in pairs

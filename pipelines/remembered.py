@@ -45,7 +45,7 @@ def _way(asked: Result | Evaluation) -> tuple[Any, ...]:
 
 
 def _size(e: Evaluation) -> tuple[int, int]:
-    return max(score.n for score in e.scores.values()), e.id
+    return max((score.n for score in e.scores.values()), default=0), e.id
 
 
 def _as_result(project: Project, e: Evaluation) -> Result:

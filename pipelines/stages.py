@@ -108,9 +108,8 @@ class Stages:
                 states = self._states(chosen, engine, teachers, asked)
                 lesson = self._lesson(run, student, states, chosen, judge, plan, start, "recovered", watch)
                 if not lesson.begun:
-                    traced = bool(student.adapter_base or start.parent_id)
-                    back = self._way_back(student, start)
-                    lesson.enough = warm_start(lesson, self.settings, back, traced=traced)
+                    began = self._where_it_began(student, start)
+                    lesson.enough = warm_start(lesson, self.settings, began, self.project.base)
                 self.say(
                     f"distilling {start.reference} with {teachers.in_words} as its teacher: "
                     f"{steps} steps at most, {len(asked)} prompts"
@@ -188,12 +187,14 @@ class Stages:
             ids, document_end(tokenizer), window=wanted.window, rows=rows, seed=self.errand.seed, across=wanted.across
         )
 
-    def _way_back(self, student: Student, start: Checkpoint) -> str:
-        """The other end of the line in weights: where the mid-training began; under an adapter, what it sits on."""
-        if student.adapter_base:
-            return student.adapter_base
-        parent = self.project.reader.checkpoint(start.parent_id) if start.parent_id else None
-        return self.project.whole(parent).path if parent else self.project.base
+    def _where_it_began(self, student: Student, start: Checkpoint) -> Callable[[], str] | None:
+        """The weights that mid-training began with, if that is on record; under an adapter, what it sits on."""
+        below = student.adapter_base
+        if below:
+            return lambda: below
+        line = self.project.reader.lineage(start.id)
+        taught = next((place for place, made in enumerate(line) if made.role == "midtrained"), len(line))
+        return (lambda: self.project.whole(line[taught + 1]).path) if taught + 1 < len(line) else None
 
     def _states(self, chosen: Recipe, engine: Engine, teachers: Teachers, prompts: list[Prompt]) -> States:
         """The student's own rollouts, the teacher's, or so many of each as the recipe's alpha says."""

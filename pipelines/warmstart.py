@@ -4,6 +4,7 @@ Where nothing at all is lost on the probe set, as it is or after this move, ther
 healthy model only costs it knowledge.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pipelines.settings import Settings, warm_share
@@ -16,17 +17,17 @@ if TYPE_CHECKING:
 SHARES = (0.3, 0.5, 0.7)
 
 
-def warm_start(lesson: "Lesson", settings: Settings, back: str, *, traced: bool = True) -> str:
+def warm_start(lesson: "Lesson", settings: Settings, began: Callable[[], str] | None, base: str) -> str:
     """Leaves the student where distillation begins; says why none is needed, where that is so.
 
-    `traced`: that it came from `back` is on record."""
+    The way back leads to the weights that its mid-training began with; to the base, if that is not on record."""
     wanted, watch = settings.distill, lesson.watch
     first = _look(lesson, 0.0)
     if first is not None and _nothing_lost(first):
         return "nothing is lost on the probe set, so there is nothing to bring back"
-    if wanted.warm_start == "off" or (wanted.warm_start == "usual" and not traced):
+    if wanted.warm_start == "off" or (wanted.warm_start == "usual" and began is None):
         return ""
-    line = Line(lesson.student, back)
+    line = Line(lesson.student, began() if began else base)
     chosen, seen = warm_share(settings), first
     if wanted.warm_start == "auto":
         if first is None:

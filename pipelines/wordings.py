@@ -84,11 +84,11 @@ class Wordings:
 
     def _whole_lines(self) -> int:
         """How many; a last one that was cut off goes."""
-        written = self._file.read_text(encoding="utf-8") if self._file.is_file() else ""
-        whole = written[: written.rfind("\n") + 1]
+        written = self._file.read_bytes() if self._file.is_file() else b""
+        whole = written[: written.rfind(b"\n") + 1]  # perhaps within a letter of several bytes
         if whole != written or not self._file.is_file():
-            write_whole(self._file, [whole])
-        return whole.count("\n")
+            write_whole(self._file, [whole.decode("utf-8")])
+        return whole.count(b"\n")
 
     def _batches(self) -> Iterator[list[str]]:
         passages = (p for text in self.corpus.texts for p in passages_of(text) if len(p.split()) >= FEWEST_WORDS)

@@ -148,7 +148,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     """The head's gradient is as large as the head: where the dtypes allow, no second one is made to be added."""
     if a.dtype == total.dtype:
         total.addmm_(a, b)
-    elif total.is_cuda:  # whose products of bfloat16 can be summed in float32 as they are made
+    elif total.is_cuda and total.dtype == torch.float32 and a.itemsize == 2:  # summed in float32 as they are made
         torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
     else:
         total += (a @ b).to(total.dtype)

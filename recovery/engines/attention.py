@@ -35,6 +35,11 @@ AttentionInterface.register("recover", _attend)
 AttentionMaskInterface.register("recover", sdpa_mask)
 
 
+def has_shared_heads(causal: Any) -> bool:
+    """Within `shared_heads`: whether it took effect."""
+    return bool(causal.config.get_text_config()._attn_implementation == "recover")
+
+
 @contextmanager
 def shared_heads(causal: Any) -> Iterator[None]:
     """Within it, a model that would take transformers' ordinary attention takes `_attend`."""

@@ -14,7 +14,7 @@ from transformers.cache_utils import DynamicCache
 
 from recovery.batch import Batch, Sequence, micro_batches
 from recovery.engines import Generation, Sampling
-from recovery.engines.attention import shared_heads
+from recovery.engines.attention import has_shared_heads, shared_heads
 from recovery.engines.caches import JoinedCache, RoomyLayer, remembers_every_token
 from recovery.engines.tokens import Fixed, Growing, forward
 from recovery.students import Student
@@ -93,8 +93,8 @@ class TransformersEngine:
 
     def _tokens_after(self, prompts: list[list[int]], cache: Any, room: int) -> Growing | Fixed:
         mask = _mask(prompts, self.student.device)
-        stays = isinstance(cache.layers[0], RoomyLayer) and not _picks_experts(self.student.causal)
-        if self.fixed and stays and 2 * Fixed.bytes_after(cache, mask, room) < _free(self.student.device):
+        stays = self.fixed and isinstance(cache.layers[0], RoomyLayer) and _can_be_recorded(self.student.causal)
+        if stays and Fixed.bytes_after(cache, mask, room) < _room(self.student.device):
             return Fixed.after(self.student.model, cache, mask, room)
         return Growing(self.student.model, cache, mask)
 
@@ -132,18 +132,21 @@ def _mask(prompts: list[list[int]], device: torch.device) -> Tensor:
     return torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
 
 
-def _picks_experts(causal: Any) -> bool:
-    """Which of its parts compute depends on the numbers: that cannot be recorded once and played again."""
+def _can_be_recorded(causal: Any) -> bool:
+    """Whether what it computes never depends on the numbers, and a mask of booleans says to it what is meant.
+
+    Experts are picked and long contexts stretched by what the numbers are; attention that adds its mask, or makes
+    one of its own from where tokens stand (ALiBi), takes another kind."""
     config = causal.config.get_text_config()
-    return any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts"))
+    experts = any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts"))
+    stretched = any(kind in str(getattr(config, "rope_parameters", "")) for kind in ("dynamic", "longrope"))
+    return has_shared_heads(causal) and not (experts or stretched or getattr(config, "alibi", False))
 
 
-def _free(device: torch.device) -> float:
-    """Bytes that could be had; a CPU's are not counted."""
-    if device.type != "cuda":
-        return float("inf")
-    kept_back = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + kept_back
+def _room(device: torch.device) -> float:
+    """Bytes that one batch of replies may take of a GPU: a quarter, whatever else is on it now, or a resumed run might
+    write in another way than before."""
+    return torch.cuda.get_device_properties(device).total_memory / 4 if device.type == "cuda" else float("inf")
 
 
 def _choose(logits: Tensor, temperature: float, luck: Tensor) -> tuple[Tensor, Tensor]:

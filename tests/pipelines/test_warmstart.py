@@ -27,6 +27,10 @@ class Lesson:
         self.said.append(words)
 
 
+def clean() -> str:
+    return str(BASE)
+
+
 @pytest.fixture
 def away() -> Student:
     """The built-in model, every weight moved by one."""
@@ -56,13 +60,13 @@ def moved(student: Student) -> float:
 
 
 def test_where_nothing_was_lost_there_is_nothing_to_do(away: Student) -> None:
-    assert "nothing is lost" in warm_start(lesson(away, (0.9, 0.8)), AUTO, str(BASE))
+    assert "nothing is lost" in warm_start(lesson(away, (0.9, 0.8)), AUTO, clean, str(BASE))
     assert moved(away) == pytest.approx(1.0)
 
 
 def test_auto_takes_behaviour_as_long_as_knowledge_is_kept(away: Student) -> None:
     taught = lesson(away, (0.5, 0.8), (0.7, 0.79), (0.8, 0.60), (0.9, 0.10))
-    assert warm_start(taught, AUTO, str(BASE)) == ""
+    assert warm_start(taught, AUTO, clean, str(BASE)) == ""
     assert taught.watch.notes.warm["share"] == 0.3
     assert set(taught.watch.notes.warm["tried"]) == {"0.0", "0.3", "0.5", "0.7"}
     assert moved(away) == pytest.approx(0.7, abs=1e-4)
@@ -70,35 +74,35 @@ def test_auto_takes_behaviour_as_long_as_knowledge_is_kept(away: Student) -> Non
 
 def test_a_first_move_that_is_enough_is_the_last(away: Student) -> None:
     taught = lesson(away, (0.5, 0.8), (0.7, 0.8), (0.91, 0.8), (0.9, 0.1))
-    assert "enough" in warm_start(taught, AUTO, str(BASE))
+    assert "enough" in warm_start(taught, AUTO, clean, str(BASE))
     assert moved(away) == pytest.approx(0.5, abs=1e-4)
 
 
 def test_a_share_is_taken_as_it_was_said_and_off_moves_nothing(away: Student) -> None:
     off = replace(AUTO, distill=Distill(warm_start="off"))
-    assert warm_start(lesson(away, (0.5, 0.8)), off, str(BASE)) == ""
+    assert warm_start(lesson(away, (0.5, 0.8)), off, clean, str(BASE)) == ""
     assert moved(away) == pytest.approx(1.0)
     given = replace(AUTO, distill=Distill(warm_start="0.25"))
-    assert warm_start(lesson(away, (0.5, 0.8), (0.6, 0.8)), given, str(BASE)) == ""
+    assert warm_start(lesson(away, (0.5, 0.8), (0.6, 0.8)), given, clean, str(BASE)) == ""
     assert moved(away) == pytest.approx(0.75, abs=1e-4)
 
 
 def test_the_usual_share_is_taken_only_where_it_is_known_where_the_model_began(away: Student) -> None:
     usual = replace(AUTO, distill=Distill(warm_start="usual"))
-    assert warm_start(lesson(away, (0.5, 0.8)), usual, str(BASE), traced=False) == ""
+    assert warm_start(lesson(away, (0.5, 0.8)), usual, None, str(BASE)) == ""
     assert moved(away) == pytest.approx(1.0)
-    assert warm_start(lesson(away, (0.5, 0.8), (0.6, 0.8)), usual, str(BASE)) == ""
+    assert warm_start(lesson(away, (0.5, 0.8), (0.6, 0.8)), usual, clean, str(BASE)) == ""
     assert moved(away) == pytest.approx(0.7, abs=1e-4)
 
 
 def test_without_knowledge_to_weigh_auto_still_stops_at_what_behaviour_needs(away: Student) -> None:
     taught = lesson(away, (0.5, None), (0.9, None), (0.9, None), (0.9, None))
-    assert "enough" in warm_start(taught, AUTO, str(BASE))
+    assert "enough" in warm_start(taught, AUTO, clean, str(BASE))
     assert moved(away) == pytest.approx(0.7, abs=1e-4)  # the least share of those that do as well
 
 
 def test_with_nothing_to_look_at_auto_leaves_the_model_as_it_is(away: Student) -> None:
     blind = Lesson(away, Watch(Distill()))
-    assert warm_start(blind, AUTO, str(BASE)) == ""  # type: ignore[arg-type]
+    assert warm_start(blind, AUTO, clean, str(BASE)) == ""  # type: ignore[arg-type]
     assert moved(away) == pytest.approx(1.0)
     assert "starting as it is" in blind.said[-1]

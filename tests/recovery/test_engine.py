@@ -56,8 +56,10 @@ def test_every_eos_ends_a_reply(tmp_path: Path, eos: list[int]) -> None:
     assert all(len(g.tokens) == 200 for g in written if not g.finished)
 
 
-def test_tensors_that_stay_where_they_are_write_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_tensors_that_stay_where_they_are_write_the_same(tmp_path: Path, attention: str) -> None:
     student = load_student(str(save_tiny(tmp_path, eos=[2, 60])))
+    student.causal.set_attn_implementation(attention)  # one that adds its mask is not given one of booleans
     prompts = [student.chat.prompt(p) for p in PROMPTS * 20]
     sampling = Sampling(60, seed=5)
     growing, fixed = (TransformersEngine(student, fixed=each).generate(prompts, sampling) for each in (False, True))
