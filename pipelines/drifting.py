@@ -79,6 +79,7 @@ def drift_of(
         "samples": SAMPLES,
         "max_new_tokens": MAX_NEW_TOKENS,
         "new_task": NEW_TASK,
+        "named": describe(project.base).get("suites"),
         "version": version("recover"),
     }
     files = (task.questions, task.passages, ifeval_data)
