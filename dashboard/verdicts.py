@@ -42,7 +42,7 @@ def badge_of(cycle: Cycle) -> str:
 
 
 def cell_of(cycle: Cycle) -> Cell:
-    more = f"<br><small>{needed(cycle)}</small>" if needed(cycle) else ""
+    more = f"<br><small>{items}</small>" if (items := needed(cycle)) else ""
     return Cell(badge_of(cycle) + more, "", outcome(cycle))
 
 

@@ -77,7 +77,8 @@ class Compared:
 def compared(one: Sequence[Result], other: Sequence[Result], clean: Sequence[Result] = ()) -> list[Compared]:
     """Task by task, those that both were measured by."""
     after, before = ({_asked(r): r for r in results} for results in (other, clean))
-    pairs = [(a, after[_asked(a)], before.get(_asked(a))) for a in one if _asked(a) in after]
+    pairs = [(a, after[_asked(a)]) for a in one if _asked(a) in after and _share_items(a, after[_asked(a)])]
+    cleans = [c if (c := before.get(_asked(a))) and _share_items(c, a, b) else None for a, b in pairs]
     return [
         Compared(
             a.task,
@@ -85,11 +86,10 @@ def compared(one: Sequence[Result], other: Sequence[Result], clean: Sequence[Res
             a.headline.value,
             b.headline.value,
             paired(a.passed_by_key(), b.passed_by_key()),
-            c.headline.value if c and _share_items(c, a, b) else None,
-            _forgot(c, a, b) if c and _share_items(c, a, b) and a.suite != NEVER_HAD else None,
+            c.headline.value if c else None,
+            _forgot(c, a, b) if c and a.suite != NEVER_HAD else None,
         )
-        for a, b, c in pairs
-        if _share_items(a, b)
+        for (a, b), c in zip(pairs, cleans, strict=True)
     ]
 
 

@@ -52,6 +52,11 @@ class Measures:
     def _files(self) -> dict[str, Path | None]:
         return {name: getattr(self, name) for name in FILES}
 
+    @property
+    def asked_earlier(self) -> dict[str, Path]:
+        """By task."""
+        return {f"cycle:{number}": file for number, file in self.earlier}
+
     def suites(self, named: Mapping[str, str]) -> list[str]:
         """Those there is something to measure by."""
         if self.suite != "all":
@@ -65,18 +70,16 @@ class Measures:
 
     def key(self, weights: str, suite: str, named: Mapping[str, str]) -> str:
         """What a measurement is decided by: two with the same key would find the same."""
-        earlier = {f"cycle:{n}": file for n, file in self.earlier}
         files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}
-        content = "/".join(data_hash(file) for file in files.get(suite, [earlier.get(suite)]))
+        content = "/".join(data_hash(file) for file in files.get(suite, [self.asked_earlier.get(suite)]))
         settings = {"limit": self.limit, "part": self.part, "named": named.get(suite), "version": version("recover")}
         return measurement_key(weights, suite, content, settings)[:16]
 
     def take(self, subject: Subject, what: str, named: Mapping[str, str]) -> list[Result]:
         """One suite, or the questions of one earlier cycle ("cycle:3")."""
-        earlier = {f"cycle:{n}": file for n, file in self.earlier}
-        if what in earlier:
-            questions = read_questions(earlier[what])[: self.limit]
-            return [ask(subject, questions, task=what, suite=EARLIER, data=earlier[what].name)]
+        if file := self.asked_earlier.get(what):
+            questions = read_questions(file)[: self.limit]
+            return [ask(subject, questions, task=what, suite=EARLIER, data=file.name)]
         return measure(
             subject,
             what,
@@ -105,7 +108,7 @@ def measure_checkpoint(
     name = name or checkpoint.reference
     named = describe(project.base).get("suites") or {}
     weights = project.weights(checkpoint)
-    asked = [*measures.suites(named), *(f"cycle:{n}" for n, _ in measures.earlier)]
+    asked = [*measures.suites(named), *measures.asked_earlier]
     keys = {what: measures.key(weights, what, named) for what in asked}
     known = {} if again else on_record(project, checkpoint, set(keys.values()))
     missing = [what for what, key in keys.items() if key not in known]

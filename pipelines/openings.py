@@ -39,7 +39,7 @@ def as_openings(texts: Sequence[str], chat: Chat) -> list[Prompt]:
 
 def _passages(corpus: Kept) -> Iterator[str]:
     for text in corpus.texts:
-        yield from (passage for passage in passages_of(text) if len(passage.split()) >= FEWEST_WORDS)
+        yield from passages_of(text, FEWEST_WORDS)
 
 
 def _some(passages: Iterator[str], count: int, rng: Random) -> list[str]:

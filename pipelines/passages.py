@@ -8,8 +8,13 @@ MOST_WORDS, FEWEST_WORDS = 160, 20
 IN_TURN = 4
 
 
-def passages_of(text: str) -> Iterator[str]:
-    """Whole paragraphs together while they fit; one that is too long by itself, sentence by sentence."""
+def passages_of(text: str, fewest_words: int = 0) -> Iterator[str]:
+    """Whole paragraphs together while they fit; one that is too long by itself, sentence by sentence. Shorter ones than
+    asked for are left out."""
+    return (passage for passage in _joined(text) if len(passage.split()) >= fewest_words)
+
+
+def _joined(text: str) -> Iterator[str]:
     waiting: list[str] = []
     for piece in _pieces(text):
         if waiting and _words(waiting) + len(piece.split()) > MOST_WORDS:
@@ -29,7 +34,7 @@ def spread(texts: Sequence[str], seed: int = 0) -> Iterator[tuple[int, str]]:
     while more:
         more = False
         for number in order:
-            found = [passage for passage in passages_of(texts[number]) if len(passage.split()) >= FEWEST_WORDS]
+            found = list(passages_of(texts[number], FEWEST_WORDS))
             Random(f"{seed}/{number}").shuffle(found)
             more |= len(found) > start + IN_TURN
             yield from ((number, passage) for passage in found[start : start + IN_TURN])

@@ -213,6 +213,6 @@ class Stages:
 
 def _answers(teacher_path: str, prompts: list[Prompt], *, max_new_tokens: int, seed: int) -> list[Sequence]:
     """The teacher's sampled answers to the prompts: states the student did not write."""
-    with engine_for(frozen(teacher_path), "transformers") as engine:
-        written = engine.generate([p.tokens for p in prompts], Sampling(max_new_tokens, seed=seed))
+    with speaking(teacher_path, "transformers") as teacher:
+        written = teacher.engine.generate([p.tokens for p in prompts], Sampling(max_new_tokens, seed=seed))
     return [prompt.with_reply(reply.tokens) for prompt, reply in zip(prompts, written, strict=True)]

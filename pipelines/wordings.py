@@ -94,7 +94,7 @@ class Wordings:
         return whole.count(b"\n")
 
     def _batches(self) -> Iterator[list[str]]:
-        passages = (p for text in self.corpus.texts for p in passages_of(text) if len(p.split()) >= FEWEST_WORDS)
+        passages = (passage for text in self.corpus.texts for passage in passages_of(text, FEWEST_WORDS))
         while some := list(islice(passages, AT_ONCE)):
             yield some
 

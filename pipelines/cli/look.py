@@ -75,7 +75,7 @@ def compare(project: Path | None, one: str, other: str, drift: bool, **wanted: A
         "one": one,
         "other": other,
         "tasks": [c.as_json() for c in found],
-        **means(found),
+        **mean,
         "drift": None,
     }
     if drifts:

@@ -25,7 +25,7 @@ def forward(model: Any, tokens: Tensor, mask: Tensor, positions: Tensor, cache: 
 class Growing:
     """Each token makes keys, values and mask a column longer; a row that has ended leaves at once."""
 
-    look_every, shrink_at = 1, 1 - 1e-9
+    look_every, shrink_below = 1, 1.0
 
     def __init__(self, model: Any, cache: Any, mask: Tensor):
         self.model, self.cache, self.mask = model, cache, mask
@@ -48,9 +48,9 @@ class Fixed:
 
     So a GPU can record what one token takes (a CUDA graph) and be told to do that again: asking for its thousand small
     kernels one by one takes ten times as long as they run. Whether a reply has ended is looked up now and then, for the
-    answer holds up the GPU, and rows leave when half of them have ended, for the rest is recorded anew."""
+    answer holds up the GPU, and rows leave when more than half of them have ended, for the rest is recorded anew."""
 
-    look_every, shrink_at = 16, 0.5
+    look_every, shrink_below = 16, 0.5
 
     def __init__(self, model: Any, layers: list[FixedLayer], column: Tensor, allowed: Tensor, positions: Tensor):
         self.model, self.column, self.allowed, self.positions = model, column, allowed, positions

@@ -80,7 +80,7 @@ class TransformersEngine:
                     left = int((~finished[rows]).sum())
                     if left == 0:
                         break
-                    if left <= tokens.shrink_at * len(rows):
+                    if left < tokens.shrink_below * len(rows):
                         keep = _without(finished[rows])
                         rows, chosen, tokens = rows[keep], chosen[keep], tokens.keep(keep)
                 logits = tokens.add(chosen)
