@@ -12,16 +12,12 @@ from recovery.lab import BASE
 
 
 @pytest.fixture
-def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("RECOVER_BASE", raising=False)
-    folder = tmp_path / "docs"
-    folder.mkdir()
+def docs(no_docs: Path) -> Path:
     for number in range(12):
-        (folder / f"{number:02d}.txt").write_text(f"Note {number}. " + f"The harbour has {number} ships. " * 30)
-    (folder / "copy.txt").write_bytes((folder / "00.txt").read_bytes())
-    (folder / "picture.png").write_bytes(b"png")
-    return folder
+        (no_docs / f"{number:02d}.txt").write_text(f"Note {number}. " + f"The harbour has {number} ships. " * 30)
+    (no_docs / "copy.txt").write_bytes((no_docs / "00.txt").read_bytes())
+    (no_docs / "picture.png").write_bytes(b"png")
+    return no_docs
 
 
 def recover(*words: str) -> Result:

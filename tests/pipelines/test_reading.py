@@ -20,14 +20,10 @@ from tests.pipelines.test_wordings import backwards
 
 
 @pytest.fixture
-def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("RECOVER_BASE", raising=False)
-    folder = tmp_path / "docs"
-    folder.mkdir()
+def docs(no_docs: Path) -> Path:
     for number, document in enumerate(make_world(90, "quick").documents()[:60]):
-        (folder / f"{number:02d}.md").write_text(document.text)
-    return folder
+        (no_docs / f"{number:02d}.md").write_text(document.text)
+    return no_docs
 
 
 def midtrain(docs: Path, *more: str) -> Result:
