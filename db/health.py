@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from db.engine import address_of, engine_at, is_sqlite, reason
 from db.errors import RecordError
-from db.migrations import config, current_version
+from db.migrations.steps import config, current_version
 
 
 @dataclass(frozen=True)

@@ -1,52 +1,35 @@
-"""Bringing a database to the tables of this release. Alembic does it; no alembic.ini is needed.
+"""Bringing a database to the tables of this release.
 
 A new step, after changing `db/tables.py`:  python -m db.migrations "what changes"
 """
 
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, text
-
-from db.errors import RecordError
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
 
 VERSION_TABLE = "recover_version"
-_LOCK = 0x7265636F766572  # any number will do, as long as every process takes the same: "recover"
 
 
 def migrate(engine: Engine, name: str) -> None:
-    """Bring the database up to date, all or nothing; one from a newer release is refused.
+    """Bring the database up to date; one from a newer release is refused.
 
-    Of several processes that open a fresh record at once, one does the work and the others wait for it.
-    """
-    scripts = ScriptDirectory.from_config(config())
-    with engine.execution_options(writes=True).begin() as connection:
-        if connection.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-        version = current_version(connection)
-        if version not in {None, *(script.revision for script in scripts.walk_revisions())}:
-            newer = f"was written by a newer release of recover (its version is {version})"
-            raise RecordError(f"The record at {name} {newer}; upgrade recover, or name another with RECOVER_DB.")
-        if version != scripts.get_current_head():
-            move(connection, "head")
+    Nearly always there is nothing to do, and then Alembic, two fifths of what a command imports, is left alone."""
+    if _version(engine) != newest():
+        from db.migrations.steps import bring_up_to_date
+
+        bring_up_to_date(engine, name)
 
 
-def current_version(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+def newest() -> str:
+    """Of this release, by the steps' file names."""
+    return max(file.name.partition("_")[0] for file in (Path(__file__).parent / "versions").glob("[0-9]*_*.py"))
 
 
-def move(connection: Connection, to: str) -> None:
-    """Up to a revision or `head`, down to `base` or by `-1`, inside the connection's transaction."""
-    (command.downgrade if to == "base" or to.startswith("-") else command.upgrade)(config(connection), to)
-
-
-def config(connection: Connection | None = None) -> Config:
-    settings = Config()
-    settings.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
-    settings.set_main_option("path_separator", "os")
-    settings.set_main_option("file_template", "%%(rev)s_%%(slug)s")
-    settings.attributes["connection"] = connection
-    return settings
+def _version(engine: Engine) -> str | None:
+    """None where it cannot be told: whoever brings it up to date finds out why."""
+    try:
+        with engine.connect() as connection:
+            return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
+    except DBAPIError:
+        return None

@@ -8,7 +8,7 @@ from alembic import command
 from alembic.script import ScriptDirectory
 
 from db.engine import open_database
-from db.migrations import config
+from db.migrations.steps import config
 
 steps = len(list(ScriptDirectory.from_config(config()).walk_revisions()))
 with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,8 @@
 """Up, down and up again on both databases; and the models are what the migrations make."""
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
@@ -13,7 +15,8 @@ from sqlalchemy import Engine, create_engine, inspect, text
 
 from db.engine import open_database
 from db.errors import RecordError
-from db.migrations import VERSION_TABLE, config, current_version, move
+from db.migrations import VERSION_TABLE, newest
+from db.migrations.steps import config, current_version, move
 from db.queries import Reader
 from db.tables import Table
 from db.tracker import Tracker
@@ -102,6 +105,20 @@ def test_a_record_from_a_newer_release_is_refused_and_left_alone(engine: Engine,
         open_database(url)
     with engine.begin() as connection:
         assert current_version(connection) == "9999"
+
+
+def test_the_newest_version_is_told_by_the_steps_names() -> None:
+    assert newest() == ScriptDirectory.from_config(config()).get_current_head()
+
+
+def test_a_record_of_this_release_opens_without_alembic(tmp_path: Path) -> None:
+    record = tmp_path / "record.db"
+    open_database(record).dispose()
+    script = f"import sys; from db.engine import open_database; open_database({str(record)!r}); "
+    said = subprocess.run(
+        [sys.executable, "-c", script + "print('alembic' in sys.modules)"], capture_output=True, text=True, check=False
+    )
+    assert said.stdout.strip() == "False", said.stderr
 
 
 def test_opening_a_record_again_changes_nothing(engine: Engine, url: str) -> None:
