@@ -21,7 +21,11 @@ PAGES = [
 TRYING = ("Try it", "try", trying.page)
 
 
-def build(reader: Reader, project: str | None = None, actions: Actions = Actions()) -> gr.Blocks:  # noqa: B008
+def build(
+    reader: Reader,
+    project: str | None = None,
+    actions: Actions = Actions(),  # noqa: B008
+) -> tuple[gr.Blocks, Site]:
     """The dashboard of one project, by default the one the record heard of last."""
     pages = [*PAGES, TRYING] if actions.generate else PAGES
     site = Site(reader, project, [(title, path) for title, path, _ in pages], actions, Numbers(reader))
@@ -30,4 +34,4 @@ def build(reader: Reader, project: str | None = None, actions: Actions = Actions
     for title, path, fill in pages[1:]:
         with app.route(title, path, show_in_navbar=False):  # our own is in the head
             fill(app, site)
-    return app
+    return app, site

@@ -1,6 +1,8 @@
 """Figures made from data alone, for pages and for reports.
 
-Nothing here knows a page, a database or a browser: numbers go in, plotly figures come out. One colour means
+Nothing here knows a page, a database or a browser: numbers go in, figures as plotly's JavaScript takes them come
+out, plain dictionaries (plotly's own Python classes check every value again, which took half of a page's time; the
+tests have them check). One colour means
 one thing everywhere: blue is instruction following (and distillation, which brings it back), orange is knowledge
 (and mid-training, which brings that in). The pair stays apart under the common colour blindnesses, and shape
 says it a second time: circles follow instructions, diamonds know.
@@ -9,11 +11,10 @@ says it a second time: circles follow instructions, diamonds know.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
-
-import plotly.graph_objects as go
+from typing import Any, Literal, NamedTuple, TypedDict
 
 Axis = Literal["behaviour", "knowledge"]
+Trace = dict[str, Any]
 NAMES: dict[Axis, str] = {"behaviour": "Instruction following", "knowledge": "Knowledge"}
 SYMBOLS: dict[Axis, str] = {"behaviour": "circle", "knowledge": "diamond"}
 FONT = "'IBM Plex Sans', system-ui, -apple-system, 'Segoe UI', sans-serif"
@@ -64,6 +65,11 @@ class Look:
         return DARK if self.dark else LIGHT
 
 
+class Figure(TypedDict):
+    data: list[Trace]
+    layout: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class Level:
     """A score and its 95 % interval, where one is known."""
@@ -111,52 +117,67 @@ def ending(status: str) -> str:
     return status if status in NOT_PROMOTED else "recovered"
 
 
-def over_time(trails: Sequence[Trail], clean: Mark | None, look: Look = Look()) -> go.Figure:
+def over_time(trails: Sequence[Trail], clean: Mark | None, look: Look = Look()) -> Figure:
     """Both curves across all cycles, two steps a cycle: mid-training, then distillation.
 
     Steps are evenly spaced. On a clock, minutes of training would vanish between the months that part two cycles.
     """
-    figure = blank(look, height=300 if look.narrow else 400)
-    figure.add_traces([_spans(trails, axis, look) for axis in NAMES])
-    figure.add_traces([trace for axis in NAMES for trace in (_gates(trails, axis, look), *_curve(trails, axis, look))])
-    shapes = [line for axis in NAMES for line in _clean_line(clean, axis, look)]
-    figure.update_layout(shapes=shapes, annotations=[*_span_names(trails, look), *_end_names(trails, look)])
+    named = _all_named(trails, look)
+    figure = blank(
+        look, 300 if look.narrow else 400, dict(l=32, r=12 if look.narrow else 172, t=26, b=44 if named else 28)
+    )
+    figure["data"] = [_spans(trails, axis, look) for axis in NAMES]
+    figure["data"] += [trace for axis in NAMES for trace in (_gates(trails, axis, look), *_curve(trails, axis, look))]
+    layout = figure["layout"]
+    layout["shapes"] = [line for axis in NAMES for line in _clean_line(clean, axis, look)]
+    layout["annotations"] = [*_span_names(trails, look), *_end_names(trails, look)]
     # A long history opens at its end: forty teeth of a saw tell nobody anything. A double click shows it whole.
     first = 2 * max(0, len(trails) - _most(look))
-    figure.update_xaxes(range=[first - 0.25, 2 * len(trails) + 0.25], showgrid=False, **_ticks(trails, look))
-    figure.update_yaxes(range=[LOW, HIGH], **_SCALE)
-    named = _all_named(trails, look)
-    return figure.update_layout(margin=dict(l=32, r=12 if look.narrow else 172, t=26, b=44 if named else 28))
+    layout["xaxis"] |= dict(range=[first - 0.25, 2 * len(trails) + 0.25], showgrid=False, **_ticks(trails, look))
+    layout["yaxis"] |= dict(range=[LOW, HIGH], **_SCALE)
+    return figure
 
 
-def plane(trails: Sequence[Trail], clean: Mark | None, look: Look = Look()) -> go.Figure:
+def plane(trails: Sequence[Trail], clean: Mark | None, look: Look = Look()) -> Figure:
     """Knowledge against behaviour: a cycle leaves to the lower right and should come back to the upper right."""
-    figure = blank(look, height=330 if look.narrow else 400)
-    figure.update_layout(shapes=[*_clean_line(clean, "behaviour", look), *_goal(trails, look)])
+    figure = blank(look, 330 if look.narrow else 400, dict(l=50, r=12, t=10, b=48))
     shown = [trail for trail in trails if len(_placed(trail)) > 1][-TRAILS_IN_PLANE:]
-    for trail in shown:
-        figure.add_traces(_trail(trail, trail is shown[-1], look))
-    title = dict(title_font=dict(size=12, color=look.palette.muted), title_standoff=8)
-    figure.update_xaxes(range=[-0.06, 1.12], title_text="Knowledge of the documents →", **_SCALE, **title)
-    figure.update_yaxes(range=[-0.04, 1.12], title_text="Instruction following →", **_SCALE, **title)
-    return figure.update_layout(margin=dict(l=50, r=12, t=10, b=48))
+    figure["data"] = [trace for trail in shown for trace in _trail(trail, trail is shown[-1], look)]
+    layout = figure["layout"]
+    layout["shapes"] = [*_clean_line(clean, "behaviour", look), *_goal(trails, look)]
+    layout["xaxis"] |= dict(range=[-0.06, 1.12], title=axis_title("Knowledge of the documents →", look), **_SCALE)
+    layout["yaxis"] |= dict(range=[-0.04, 1.12], title=axis_title("Instruction following →", look), **_SCALE)
+    return figure
 
 
 _SCALE = dict(tickvals=[0, 0.2, 0.4, 0.6, 0.8, 1], tickformat=".1f")
 
 
-def blank(look: Look, height: int) -> go.Figure:
+def blank(look: Look, height: int, margin: Mapping[str, int]) -> Figure:
+    """A figure with nothing in it yet, and one pair of axes."""
     palette, clear = look.palette, "rgba(0,0,0,0)"
-    figure = go.Figure(layout=dict(template="none", height=height, showlegend=False))
-    figure.update_layout(paper_bgcolor=clear, plot_bgcolor=clear, font=dict(family=FONT, size=12, color=palette.ink))
-    figure.update_layout(hoverlabel=dict(bgcolor=palette.paper, bordercolor=palette.muted, font_color=palette.ink))
-    figure.update_layout(modebar=dict(bgcolor=clear, color=palette.muted, activecolor=palette.ink))
-    # A thumb that scrolls past must not zoom, and a refresh keeps what the reader zoomed to.
-    figure.update_layout(dragmode=False if look.narrow else "zoom", uirevision="keep")
-    axis = dict(
-        gridcolor=palette.grid, zeroline=False, tickfont_color=palette.muted, tickangle=0, fixedrange=look.narrow
+    layout: dict[str, Any] = dict(
+        height=height, margin=margin, showlegend=False, paper_bgcolor=clear, plot_bgcolor=clear
     )
-    return figure.update_xaxes(**axis).update_yaxes(**axis)
+    layout["font"] = dict(family=FONT, size=12, color=palette.ink)
+    layout["hoverlabel"] = dict(bgcolor=palette.paper, bordercolor=palette.muted, font=dict(color=palette.ink))
+    layout["modebar"] = dict(bgcolor=clear, color=palette.muted, activecolor=palette.ink)
+    # A thumb that scrolls past must not zoom, and a refresh keeps what the reader zoomed to.
+    layout |= dict(dragmode=False if look.narrow else "zoom", uirevision="keep")
+    return Figure(data=[], layout=layout | dict(xaxis=an_axis(look), yaxis=an_axis(look)))
+
+
+def an_axis(look: Look) -> dict[str, Any]:
+    own = dict(tickfont=dict(color=look.palette.muted), tickangle=0, fixedrange=look.narrow)
+    return dict(gridcolor=look.palette.grid, zeroline=False) | own
+
+
+def axis_title(words: str, look: Look) -> dict[str, Any]:
+    return dict(text=words, font=dict(size=12, color=look.palette.muted), standoff=8)
+
+
+def _scatter(**said: Any) -> Trace:
+    return dict(type="scatter", **said)
 
 
 def _clean_line(clean: Mark | None, axis: Axis, look: Look) -> Iterator[dict[str, Any]]:
@@ -165,7 +186,7 @@ def _clean_line(clean: Mark | None, axis: Axis, look: Look) -> Iterator[dict[str
         yield place | dict(line=dict(color=look.palette.of(axis), width=1, dash="dot"), opacity=0.75)
 
 
-def _gates(trails: Sequence[Trail], axis: Axis, look: Look) -> go.Scatter:
+def _gates(trails: Sequence[Trail], axis: Axis, look: Look) -> Trace:
     """A dash where each cycle had to end, at the least."""
     x: list[float | None] = []
     y: list[float | None] = []
@@ -173,7 +194,7 @@ def _gates(trails: Sequence[Trail], axis: Axis, look: Look) -> go.Scatter:
         if (bound := trail.gate.get(axis)) is not None:
             x, y = [*x, 2 * index + 1.72, 2 * index + 2, None], [*y, bound, bound, None]
     line = dict(color=look.palette.of(axis), width=2.5)
-    return go.Scatter(x=x, y=y, mode="lines", line=line, name=f"{NAMES[axis]}, gate", hoverinfo="skip")
+    return _scatter(x=x, y=y, mode="lines", line=line, name=f"{NAMES[axis]}, gate", hoverinfo="skip")
 
 
 def _goal(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
@@ -181,7 +202,7 @@ def _goal(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
     told = [trail.gate for trail in trails if len(trail.gate) == len(NAMES)]
     for gate in told[-1:]:
         corner = dict(type="rect", x0=gate["knowledge"], x1=1.12, y0=gate["behaviour"], y1=1.12, layer="below")
-        yield corner | dict(fillcolor=look.palette.promoted, opacity=0.16 if look.dark else 0.12, line_width=0)
+        yield corner | dict(fillcolor=look.palette.promoted, opacity=0.16 if look.dark else 0.12, line=dict(width=0))
 
 
 class _Point(NamedTuple):
@@ -199,7 +220,7 @@ def _runs(trails: Sequence[Trail], axis: Axis) -> Iterator[list[_Point]]:
         yield [_Point(at, mark.name, level, trail.keeps(mark)) for at, mark, level in levels if level is not None]
 
 
-def _curve(trails: Sequence[Trail], axis: Axis, look: Look) -> list[go.Scatter]:
+def _curve(trails: Sequence[Trail], axis: Axis, look: Look) -> list[Trace]:
     """The curve, broken where a cycle starts elsewhere than the last one ended, and the dotted jumps between.
 
     A rejected cycle is rolled back and new documents bring new questions: neither is something training did.
@@ -218,7 +239,7 @@ def _curve(trails: Sequence[Trail], axis: Axis, look: Look) -> list[go.Scatter]:
     older, points = points[: 1 - MARKED], points[-MARKED:]  # they share a point, so that the line goes on
     fill = [color if point is None or point.kept else paper for point in points]
     edge = [paper if point is None or point.kept else color for point in points]
-    curve = go.Scatter(
+    curve = _scatter(
         **_line(points, color, width=2.5, mode="lines+markers", name=NAMES[axis]),
         text=[point and point.name for point in points],
         customdata=[point and str(point.level) for point in points],
@@ -227,12 +248,12 @@ def _curve(trails: Sequence[Trail], axis: Axis, look: Look) -> list[go.Scatter]:
         hovertemplate=f"<b>%{{text}}</b><br>{NAMES[axis]} %{{customdata}}<extra></extra>",
     )
     name = f"{NAMES[axis]}, new start"
-    jump = go.Scatter(**_line(jumps, color, width=1.2, dash="dot", mode="lines", name=name), hoverinfo="skip")
-    before = go.Scatter(**_line(older, color, width=2.5, mode="lines", name=f"{NAMES[axis]}, earlier"))
-    before.update(
+    jump = _scatter(**_line(jumps, color, width=1.2, dash="dot", mode="lines", name=name), hoverinfo="skip")
+    before = _scatter(
+        **_line(older, color, width=2.5, mode="lines", name=f"{NAMES[axis]}, earlier"),
         text=[point and point.name for point in older],
         customdata=[point and str(point.level) for point in older],
-        hovertemplate=curve.hovertemplate,
+        hovertemplate=curve["hovertemplate"],
     )
     return [*([jump] if jumps else []), *([before] if len(older) > 1 else []), curve]
 
@@ -265,7 +286,7 @@ def _stages(trails: Sequence[Trail]) -> Iterator[tuple[int, Axis, str]]:
             yield 2 * index + 1, "behaviour", "distillation"
 
 
-def _spans(trails: Sequence[Trail], axis: Axis, look: Look) -> go.Scatter:
+def _spans(trails: Sequence[Trail], axis: Axis, look: Look) -> Trace:
     """A tint behind every stage that brings this, all in one trace: a browser takes seconds for 400 shapes."""
     x: list[float | None] = []
     y: list[float | None] = []
@@ -274,8 +295,8 @@ def _spans(trails: Sequence[Trail], axis: Axis, look: Look) -> go.Scatter:
             x, y = [*x, left, left, left + 1, left + 1, None], [*y, LOW, HIGH, HIGH, LOW, None]
     red, green, blue = (int(look.palette.of(axis)[place : place + 2], 16) for place in (1, 3, 5))
     tint = f"rgba({red},{green},{blue},{0.13 if look.dark else 0.09})"
-    span = go.Scatter(x=x, y=y, mode="lines", line_width=0, fill="toself", fillcolor=tint, hoverinfo="skip")
-    return span.update(name=f"{NAMES[axis]}, stages")
+    drawn = dict(mode="lines", line=dict(width=0), fill="toself", fillcolor=tint, hoverinfo="skip")
+    return _scatter(x=x, y=y, name=f"{NAMES[axis]}, stages", **drawn)
 
 
 def _span_names(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
@@ -330,35 +351,41 @@ def _placed(trail: Trail) -> list[tuple[Mark, float, float]]:
     return [(m, m.knowledge.value, m.behaviour.value) for m in marks if m.knowledge and m.behaviour]
 
 
-def _trail(trail: Trail, latest: bool, look: Look) -> list[go.Scatter]:
+def _trail(trail: Trail, latest: bool, look: Look) -> list[Trace]:
     """One cycle's arrows and dots; only the latest is in full strength and named, the rest tell by hovering."""
     points, palette = _placed(trail), look.palette
     traces = []
     for begin, end in pairwise(points):
         learning = end[0] is trail.damaged
         color = palette.knowledge if learning else palette.behaviour
-        head = dict(symbol="arrow", size=[0, 13 if latest else 9], angleref="previous", standoff=7, color=color)
-        arrow = go.Scatter(x=[begin[1], end[1]], y=[begin[2], end[2]], mode="lines+markers", hoverinfo="skip")
-        arrow.update(
-            marker=head, marker_opacity=1, marker_line_width=0, line=dict(color=color, width=2.5 if latest else 1.5)
+        size = [0, 13 if latest else 9]
+        head = dict(
+            symbol="arrow", size=size, angleref="previous", standoff=7, color=color, opacity=1, line=dict(width=0)
         )
-        arrow.update(name=f"cycle {trail.number}: {'mid-training' if learning else 'distillation'}")
-        traces.append(arrow.update(opacity=1 if latest else 0.35))
+        arrow = _scatter(
+            x=[begin[1], end[1]], y=[begin[2], end[2]], mode="lines+markers", hoverinfo="skip", marker=head
+        )
+        arrow |= dict(line=dict(color=color, width=2.5 if latest else 1.5), opacity=1 if latest else 0.35)
+        traces.append(arrow | dict(name=f"cycle {trail.number}: {'mid-training' if learning else 'distillation'}"))
     ink = palette.ink if latest else palette.muted
     fill = [ink if trail.keeps(mark) else palette.paper for mark, _, _ in points]
-    dots = go.Scatter(
-        **dict(x=[x for _, x, _ in points], y=[y for _, _, y in points], text=[mark.name for mark, _, _ in points]),
-        customdata=[[str(mark.behaviour), str(mark.knowledge)] for mark, _, _ in points],
-        marker=dict(size=10 if latest else 7, color=fill, line=dict(color=ink, width=1.5)),
-        **dict(
-            name=f"cycle {trail.number}", mode="markers+text" if latest else "markers", opacity=1 if latest else 0.55
-        ),
-    )
-    dots.update(hovertemplate="<b>%{text}</b><br>Instruction following %{customdata[0]}<br>Knowledge %{customdata[1]}")
     down = [mark is trail.damaged for mark, _, _ in points]
     sides = ["left" if x > 0.5 else "right" for _, x, _ in points]
-    dots.update(textposition=[f"{'bottom' if d else 'top'} {side}" for d, side in zip(down, sides, strict=True)])
+    dots = _scatter(
+        x=[x for _, x, _ in points],
+        y=[y for _, _, y in points],
+        text=[mark.name for mark, _, _ in points],
+        customdata=[[str(mark.behaviour), str(mark.knowledge)] for mark, _, _ in points],
+        marker=dict(size=10 if latest else 7, color=fill, line=dict(color=ink, width=1.5)),
+        mode="markers+text" if latest else "markers",
+        name=f"cycle {trail.number}",
+        opacity=1 if latest else 0.55,
+        hovertemplate="<b>%{text}</b><br>Instruction following %{customdata[0]}<br>Knowledge %{customdata[1]}",
+        hoverlabel=dict(namelength=0),
+        textposition=[f"{'bottom' if d else 'top'} {side}" for d, side in zip(down, sides, strict=True)],
+        textfont=dict(color=ink, size=12),
+    )
     if latest:
         here = f"cycle {trail.number}" if look.narrow else ""
-        dots.update(texttemplate=[mark.name.replace(here, "").strip() for mark, _, _ in points])
-    return [*traces, dots.update(textfont=dict(color=ink, size=12), hoverlabel_namelength=0)]
+        dots["texttemplate"] = [mark.name.replace(here, "").strip() for mark, _, _ in points]
+    return [*traces, dots]

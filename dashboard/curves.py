@@ -3,11 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
-
-from dashboard.charts import FONT, Axis, Look, blank
+from dashboard.charts import FONT, Axis, Figure, Look, Trace, an_axis, blank
 
 Steps = Sequence[tuple[int, float]]
 MOST = 400
@@ -45,34 +43,44 @@ class Run:
     numbers: Mapping[str, Steps]
 
 
-def curves(runs: Sequence[Run], look: Look, smoothing: float = 0.0, log: bool = False) -> go.Figure | None:
+def curves(runs: Sequence[Run], look: Look, smoothing: float = 0.0, log: bool = False) -> Figure | None:
     """A panel for every quantity that any of the runs has told; None when they have told nothing."""
     names = [name for name in PANELS if any(_drawable(run.numbers.get(name, ()), log) for run in runs)]
     if not names:
         return None
     across = 1 if look.narrow else min(3, len(names))
     down = math.ceil(len(names) / across)
-    figure = make_subplots(
-        down, across, subplot_titles=[PANELS[name][0] for name in names],
-        vertical_spacing=0.34 / down, horizontal_spacing=0.06,
-    )  # fmt: skip
-    figure.update_layout(blank(look, height=190 * down + 40).layout)
+    figure = blank(look, 190 * down + 40, dict(l=46, r=10, t=28, b=28))
+    scale: dict[str, Any] = dict(type="log" if log else "linear", nticks=5, exponentformat="e")
+    figure["layout"]["annotations"] = []
     for place, name in enumerate(names):
-        row, column = place // across + 1, place % across + 1
+        (left, right), (bottom, top) = _room(place, across, down)
+        number = str(place + 1) if place else ""  # plotly calls them x, x2, x3
+        figure["layout"][f"xaxis{number}"] = an_axis(look) | dict(domain=[left, right], anchor=f"y{number}")
+        figure["layout"][f"yaxis{number}"] = an_axis(look) | dict(domain=[bottom, top], anchor=f"x{number}") | scale
+        title = dict(text=PANELS[name][0], x=left, y=top, xref="paper", yref="paper", showarrow=False)
+        words = dict(font=dict(size=13, color=look.palette.ink, family=FONT), xanchor="left", yanchor="bottom")
+        figure["layout"]["annotations"].append(title | words)
         for run in runs:
             told = _drawable(run.numbers.get(name, ()), log)
-            figure.add_traces(_curve(run, told, smoothing, look), row, column)
-    figure.update_annotations(font=dict(size=13, color=look.palette.ink, family=FONT), xanchor="left")
-    for place, annotation in enumerate(figure.layout.annotations):
-        annotation.x = figure.layout[f"xaxis{place + 1 if place else ''}"].domain[0]
-    axis = dict(gridcolor=look.palette.grid, zeroline=False, tickfont_color=look.palette.muted, fixedrange=look.narrow)
-    figure.update_xaxes(**axis).update_yaxes(**axis, type="log" if log else "linear", nticks=5, exponentformat="e")
-    return figure.update_layout(margin=dict(l=46, r=10, t=28, b=28))
+            figure["data"] += [
+                line | dict(xaxis=f"x{number}", yaxis=f"y{number}") for line in _curve(run, told, smoothing, look)
+            ]
+    return figure
 
 
-def meanings(figure: go.Figure) -> list[tuple[str, str]]:
+def _room(place: int, across: int, down: int) -> tuple[tuple[float, float], tuple[float, float]]:
+    """From where to where a panel goes, as shares of the figure's width and height; the first row is the highest."""
+    row, column = divmod(place, across)
+    beside, between = 0.06, 0.34 / down
+    wide, high = (1 - beside * (across - 1)) / across, (1 - between * (down - 1)) / down
+    left, top = column * (wide + beside), 1 - row * (high + between)
+    return (left, left + wide), (max(0.0, top - high), top)
+
+
+def meanings(figure: Figure) -> list[tuple[str, str]]:
     """What each panel of a figure shows, in words."""
-    shown = {annotation.text for annotation in figure.layout.annotations}
+    shown = {annotation["text"] for annotation in figure["layout"]["annotations"]}
     return [(title, meaning) for title, meaning in PANELS.values() if title in shown]
 
 
@@ -109,17 +117,17 @@ def _drawable(told: Steps, log: bool) -> list[tuple[int, float]]:
     return [(step, value) for step, value in told if math.isfinite(value) and (value > 0 or not log)]
 
 
-def _curve(run: Run, told: Steps, smoothing: float, look: Look) -> list[go.Scatter]:
+def _curve(run: Run, told: Steps, smoothing: float, look: Look) -> list[Trace]:
     color, name = look.palette.of(run.brings), run.name
     if not smoothing or not told:
         return [_line(thinned(told), color, name)]
-    faint = _line(thinned(told), color, name).update(opacity=0.28, hoverinfo="skip")
+    faint = _line(thinned(told), color, name) | dict(opacity=0.28, hoverinfo="skip")
     return [faint, _line(thinned(smoothed(told, smoothing)), color, name)]
 
 
-def _line(told: Steps, color: str, name: str) -> go.Scatter:
+def _line(told: Steps, color: str, name: str) -> Trace:
     # Few points are marked: a line through two of them would hide that there are no more.
     mode = "lines+markers" if len(told) <= 12 else "lines"
-    line = go.Scatter(x=[step for step, _ in told], y=[value for _, value in told], mode=mode, name=name)
-    line.update(line=dict(color=color, width=1.8), marker=dict(size=5, color=color))
-    return line.update(hovertemplate="step %{x}: %{y:.4g}")
+    points = dict(x=[step for step, _ in told], y=[value for _, value in told])
+    look = dict(mode=mode, line=dict(color=color, width=1.8), marker=dict(size=5, color=color))
+    return dict(type="scatter", name=name, hovertemplate="step %{x}: %{y:.4g}", **points, **look)

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
-import plotly.graph_objects as go
 
 from dashboard import cycle_parts as parts
 from dashboard import story
-from dashboard.charts import Axis
+from dashboard.charts import Axis, Figure
 from dashboard.curves import Run as Curves
 from dashboard.curves import curves, meanings
+from dashboard.drawn import framed
 from dashboard.follow import Asked, NotThere, Site, changes, follow
 from dashboard.frame import link
 from dashboard.notes import notes_of, taking_notes
@@ -27,7 +27,7 @@ SCALES = [("", "linear"), ("log", "logarithmic")]
 def page(app: gr.Blocks, site: Site) -> None:
     top, stages = gr.HTML(), gr.HTML(elem_id="stages")
     asking = gr.HTML()
-    drawn = gr.Plot(show_label=False, container=False, elem_classes="plot card", elem_id="curves")
+    drawn = gr.HTML(elem_id="curves")
     rest, notes = gr.HTML(elem_id="details"), gr.HTML(elem_id="notes")
     noting, deciding = taking_notes(site, _about), promoting(site, _about)
     follow(app, site, "cycle", [top, stages, asking, drawn, rest, notes, noting, deciding], fill, mark)
@@ -58,7 +58,7 @@ def fill(asked: Asked) -> list[Any]:
         _ways(cycle, cycles) + verdict(cycle, trail, story.clean_mark(cycles[: cycles.index(cycle) + 1]), own),
         parts.timeline(own, asked.reader.promotions(asked.project.id), cycle),
         _curves_head(form(fields, hidden={"number": cycle.number}), figure) if figure else None,
-        figure,
+        framed("curves", figure) if figure else None,
         parts.gate(cycle)
         + parts.measurements(measured, cycle)
         + parts.earlier(measured, cycle, cycles)
@@ -108,7 +108,7 @@ def _ways(cycle: Cycle, cycles: Sequence[Cycle]) -> str:
     return f'<p class="ways">{" · ".join(ways)}</p>'
 
 
-def _curves_head(asking: str, figure: go.Figure) -> str:
+def _curves_head(asking: str, figure: Figure) -> str:
     saving = save_buttons("curves", "png", "svg", of="#curves")
     keys = '<span class="key knowledge"></span>mid-training <span class="key behaviour"></span>distillation'
     note = f"{keys} · by optimiser step"

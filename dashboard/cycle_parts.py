@@ -98,7 +98,7 @@ def measurements(found: Measured, cycle: Cycle) -> str:
         cells, ends = [number(score) for score in scores], [score.value if score else None for score in scores[1:]]
         suite, task, data = key
         name = Cell(f"{shown(task, 60)} <small>{shown(data, 60)}</small>")
-        rows.append([name, Cell(suite), *cells, Cell(change(*ends))])
+        rows.append([name, Cell(suite), *cells, Cell(change(*ends) or NOTHING)])
     columns = ["Task", "Suite", *STAGES.values(), "By distillation"]
     return card("Measured", table("All measurements", columns, rows, save=f"measured-cycle-{cycle.number}"))
 
@@ -136,7 +136,7 @@ def kinds(found: Measured, cycle: Cycle) -> str:
         values = [shares[name].get(kind) for name in STAGES]
         bars = [Cell(_share_bar(value, name), "share", value) for value, name in zip(values, STAGES, strict=True)]
         way = link("compare", shown(kind, 80), a=ends[0], b=ends[1], kind=kind)
-        rows.append([Cell(way), *bars, Cell(change(*values[::2]))])
+        rows.append([Cell(way), *bars, Cell(change(*values[::2]) or NOTHING)])
     if not rows:
         return ""
     columns = ["Instruction", *STAGES.values(), "Against clean"]

@@ -12,8 +12,6 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import gradio as gr
-import plotly.graph_objects as go
-from gradio.components.plot import PlotData
 
 from dashboard.actions import ActionError, Actions
 from dashboard.charts import Look
@@ -48,6 +46,8 @@ class Site:
     actions: Actions
     numbers: Numbers
     kept: Kept = field(default_factory=Kept)
+    first_words: dict[str, Callable[[str], str]] = field(default_factory=dict)
+    """By page, its first part, for what a browser says."""
 
     def find_project(self) -> Project | None:
         """The one that was named, or else the one the record heard of last."""
@@ -79,13 +79,14 @@ def changes(asked: Asked) -> Any:
 
 
 def follow(app: gr.Blocks, site: Site, here: str, parts: Sequence[gr.Blocks], fill: Fill, mark: Mark = changes) -> None:
-    """Fill `parts` (pieces of HTML, charts) when the page opens, and again whenever `mark` says something else."""
+    """Fill `parts` (pieces of HTML) when the page opens, and again whenever `mark` says something else."""
     seen, said = gr.State(), gr.Textbox(visible=False)
     many = len(parts) + 1
 
     def refresh(seen: Any, said: str) -> list[Any]:
         return refreshed(site, here, many, fill, mark, seen, said)
 
+    site.first_words[here] = lambda said: str(refresh(None, said)[1]["value"])
     top, *rest = parts
     asking: dict[str, Any] = {"fn": refresh, "inputs": [seen, said], "outputs": [seen, top, *rest], "js": SEE}
     asking |= {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
@@ -110,10 +111,10 @@ def refreshed(site: Site, here: str, many: int, fill: Fill, mark: Mark, seen: An
         now = (said, project and project.root, asked and mark(asked))
         if now == before:
             return [gr.skip()] * many
-        values, latest = site.kept.of(repr((here, now)), lambda: _drawn(_values(site, here, asked, fill, many - 1)))
+        values, latest = site.kept.of(repr((here, now)), lambda: _known(_values(site, here, asked, fill, many - 1)))
     except RecordError as error:  # it may be readable again by the next look
         now, values = None, [head("", here, site.pages) + f'<p role="alert">{shown(error)}</p>']
-        values, latest = _drawn([*values, *[gr.skip()] * (many - 2)])
+        values, latest = _known([*values, *[gr.skip()] * (many - 2)])
     fresh = [gr.skip() if a == b else _update(v) for v, a, b in zip(values, latest, digests, strict=True)]
     return [(now, latest), *fresh]
 
@@ -138,17 +139,16 @@ def heard(site: Site, project: Project, said: str) -> Asked:
     return Asked(site.reader, project, query, look, site.actions, site.numbers)
 
 
-def _drawn(values: Sequence[Any]) -> tuple[list[Any], list[int]]:
-    """The parts as they are sent, figures written out once, and by what each is known again."""
-    told = [PlotData(type="plotly", plot=str(v.to_json())) if isinstance(v, go.Figure) else v for v in values]
-    return told, [hash(repr(value)) for value in told]
+def _known(values: list[Any]) -> tuple[list[Any], list[int]]:
+    """The parts, and by what each is known again."""
+    return values, [hash(repr(value)) for value in values]
 
 
 def _update(value: Any) -> Any:
     """Nothing to show is nothing at all: no empty frame, no place holder."""
     if value is None:
         return gr.update(visible=False)
-    if isinstance(value, str | PlotData):
+    if isinstance(value, str):
         return gr.update(value=value, visible=True)
     return dict(value) if isinstance(value, dict) else value  # gradio empties what it is given, and others share it
 

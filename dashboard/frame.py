@@ -92,10 +92,10 @@ def _variables(palette: Palette) -> str:
     return "".join(f"--{field.name}: {getattr(palette, field.name)};" for field in fields(palette))
 
 
-def _beside(name: str) -> str:
+def beside(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-STYLE = f":root {{{_variables(LIGHT)}}}\n.dark {{{_variables(DARK)}}}\n" + _beside("style.css")
-SCRIPT = f"<script>{_beside('page.js')}</script>"
+STYLE = f":root {{{_variables(LIGHT)}}}\n.dark {{{_variables(DARK)}}}\n" + beside("style.css")
+SCRIPT = f"<script>{beside('page.js')}</script>"
 """What the browser does by itself: saving a table or a chart that it shows."""

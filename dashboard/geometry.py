@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-import plotly.graph_objects as go
-
-from dashboard.charts import Look, blank
+from dashboard.charts import Figure, Look, Trace, axis_title, blank
 
 
 def half_lies_in(divergences: Sequence[float]) -> float:
@@ -19,20 +17,25 @@ def half_lies_in(divergences: Sequence[float]) -> float:
     return 1.0
 
 
-def by_place(rollouts: Sequence[Sequence[float]], look: Look) -> go.Figure | None:
+def by_place(rollouts: Sequence[Sequence[float]], look: Look) -> Figure | None:
     """The mean divergence at every place in the text, and the highest that any rollout had there."""
     longest = max((len(told) for told in rollouts), default=0)
     if not longest:
         return None
     there = [[told[place] for told in rollouts if place < len(told)] for place in range(longest)]
     places, palette = list(range(longest)), look.palette
-    figure = blank(look, height=230)
-    highest = go.Bar(
-        x=places, y=[max(values) for values in there], marker_color=palette.muted, opacity=0.45, name="highest"
-    )
-    mean = go.Bar(x=places, y=[sum(v) / len(v) for v in there], marker_color=palette.behaviour, name="mean")
-    figure.add_traces([highest, mean]).update_traces(hovertemplate="token %{x}: %{y:.3f}", marker_line_width=0)
-    figure.update_layout(barmode="overlay", bargap=0.1, margin=dict(l=50, r=12, t=12, b=44))
-    title = dict(title_font=dict(size=12, color=palette.muted), title_standoff=8)
-    figure.update_xaxes(title_text="Token of the answer", tickformat="d", **title)
-    return figure.update_yaxes(title_text="KL to the teacher, nats", tickformat=".3~g", rangemode="tozero", **title)
+
+    def bars(of: Sequence[float], name: str, color: str, opacity: float = 1.0) -> Trace:
+        marker = dict(color=color, opacity=opacity, line=dict(width=0))
+        return dict(type="bar", x=places, y=of, name=name, marker=marker, hovertemplate="token %{x}: %{y:.3f}")
+
+    figure = blank(look, 230, dict(l=50, r=12, t=12, b=44))
+    figure["data"] = [
+        bars([max(values) for values in there], "highest", palette.muted, 0.45),
+        bars([sum(values) / len(values) for values in there], "mean", palette.behaviour),
+    ]
+    layout = figure["layout"]
+    layout |= dict(barmode="overlay", bargap=0.1)
+    layout["xaxis"] |= dict(title=axis_title("Token of the answer", look), tickformat="d")
+    layout["yaxis"] |= dict(title=axis_title("KL to the teacher, nats", look), tickformat=".3~g", rangemode="tozero")
+    return figure

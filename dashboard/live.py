@@ -10,6 +10,7 @@ from dashboard.actions import ActionError
 from dashboard.curves import Run as Curves
 from dashboard.curves import curves
 from dashboard.cycle import BRINGS
+from dashboard.drawn import framed
 from dashboard.follow import SEE, Asked, NotThere, Site, acting, changes, follow
 from dashboard.frame import link, shown
 from dashboard.parts import DOING, ago, badge, card, clock, duration, size
@@ -28,7 +29,7 @@ MEASURES = {
 
 def page(app: gr.Blocks, site: Site) -> None:
     top = gr.HTML(elem_id="progress")
-    drawn = gr.Plot(show_label=False, container=False, elem_classes="plot card", elem_id="curves")
+    drawn = gr.HTML(elem_id="curves")
     rest = gr.HTML(elem_id="said")
     follow(app, site, "live", [top, drawn, rest, _stopping(site)], fill, mark)
 
@@ -60,7 +61,7 @@ def fill(asked: Asked) -> list[Any]:
     stopping = asked.actions.cancel is not None and run.cancel_requested_at is None and not stale(run)
     return [
         progress(run, step) + _taken(resources),
-        figure,
+        framed("curves", figure) if figure else None,
         _last_rollouts(asked, run),
         gr.update(visible=stopping),
     ]

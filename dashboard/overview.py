@@ -8,6 +8,7 @@ import gradio as gr
 from dashboard import charts, story
 from dashboard.charts import Axis, Trail
 from dashboard.cycles import table_of
+from dashboard.drawn import chart
 from dashboard.follow import Asked, NotThere, Site, follow
 from dashboard.frame import link, shown
 from dashboard.parts import DOING, ago, clock, duration, save_buttons
@@ -34,10 +35,10 @@ def page(app: gr.Blocks, site: Site) -> None:
     with gr.Row(visible=False, elem_id="charts") as row:
         with gr.Column(scale=3, min_width=340, elem_classes="card"):
             gr.HTML(OVER_TIME)
-            over_time = gr.Plot(show_label=False, container=False, elem_classes="plot", elem_id="over-time")
+            over_time = gr.HTML(elem_id="over-time")
         with gr.Column(scale=2, min_width=340, elem_classes="card"):
             gr.HTML(PLANE)
-            plane = gr.Plot(show_label=False, container=False, elem_classes="plot", elem_id="plane")
+            plane = gr.HTML(elem_id="plane")
     table = gr.HTML(elem_id="cycles")
     follow(app, site, "", [top, row, over_time, plane, table], fill)
 
@@ -48,19 +49,30 @@ def fill(asked: Asked) -> list[Any]:
     if not cycles:
         raise NotThere
     runs, trails, clean = reader.runs(project.id), story.trails(cycles), story.clean_mark(cycles)
-    drawn = [chart(trails, clean, asked.look) for chart in (charts.over_time, charts.plane)]
+    figures = {"over-time": charts.over_time, "plane": charts.plane}
+    drawn = [chart(name, figure(trails, clean, asked.look)) for name, figure in figures.items()]
     listed = table_of(cycles[-NEWEST:], trails[-NEWEST:], runs, project.root)
     more = f"<p>{link('cycles', f'All {len(cycles)} cycles')}</p>" if len(cycles) > NEWEST else ""
-    top = summary(reader, project, cycles[-1], trails[-1], clean, runs)
+    top = summary(reader, project, cycles[-1], trails[-1], clean, runs, ended(cycles, trails))
     return [top, gr.update(visible=True), *drawn, f'<section class="card"><h2>Cycles</h2>{listed}{more}</section>']
 
 
 def summary(
-    reader: Reader, project: Project, cycle: Cycle, trail: Trail, clean: charts.Mark | None, runs: Sequence[Run]
+    reader: Reader,
+    project: Project,
+    cycle: Cycle,
+    trail: Trail,
+    clean: charts.Mark | None,
+    runs: Sequence[Run],
+    before: str = "",
 ) -> str:
-    """A cycle in one sentence and five numbers."""
+    """A cycle in one sentence and five numbers; `before` is what is to be said of the one before it."""
     current, promotions = reader.current(project.id), reader.promotions(project.id)
-    return verdict(cycle, trail, clean, runs) + tiles(cycle, trail, runs, current, promotions, forgotten(reader, cycle))
+    return (
+        verdict(cycle, trail, clean, runs)
+        + before
+        + tiles(cycle, trail, runs, current, promotions, forgotten(reader, cycle))
+    )
 
 
 def verdict(cycle: Cycle, trail: Trail, clean: charts.Mark | None, runs: Sequence[Run]) -> str:
@@ -77,6 +89,18 @@ def verdict(cycle: Cycle, trail: Trail, clean: charts.Mark | None, runs: Sequenc
         said.append(f"<p>Run next: <code>{following}</code></p>")
     came_of = f' <span class="settles {outcome(cycle)}">{followed(cycle)}</span>' if followed(cycle) else ""
     return f'<section class="verdict">{badge_of(cycle)}{came_of}<h1>{sentence}</h1>{"".join(said)}</section>'
+
+
+def ended(cycles: Sequence[Cycle], trails: Sequence[Trail]) -> str:
+    """While a cycle goes on, how the last one that ended did: whether that was good is asked meanwhile, too."""
+    past = [row for row in zip(cycles, trails, strict=True) if row[0].status != "open"]
+    if not past or cycles[-1].status != "open":
+        return ""
+    cycle, trail = past[-1]
+    numbers = [f"{charts.NAMES[axis].lower()} {' → '.join(story.way(trail, axis))}" for axis in charts.NAMES]
+    name = link("cycle", f"cycle {cycle.number}", number=cycle.number)
+    said = f"The last to end, {name}: {badge_of(cycle)} {followed(cycle)}; {', '.join(numbers)}."
+    return f'<section class="verdict before"><p>{said}</p>{reasons(cycle)}</section>'
 
 
 def forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:

@@ -4,17 +4,14 @@ import html
 import re
 from collections.abc import Sequence
 
-import plotly.graph_objects as go
-import plotly.io
-from plotly.offline import get_plotlyjs
-
 from dashboard import charts, story
 from dashboard import cycle_parts as parts
 from dashboard.charts import FONT, LIGHT, Look
 from dashboard.curves import Run as Curves
 from dashboard.curves import curves
 from dashboard.cycle import BRINGS
-from dashboard.frame import STYLE, shown
+from dashboard.drawn import PROGRAM, chart
+from dashboard.frame import SCRIPT, STYLE, beside, shown
 from dashboard.notes import notes_of
 from dashboard.numbers import Numbers
 from dashboard.overview import summary
@@ -24,7 +21,6 @@ from db.queries import Reader
 from db.types import now
 from db.views import Project
 
-CHARTS = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 GUARD = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
 """Nothing in the file can reach anything outside it, whatever its words say."""
 
@@ -46,23 +42,19 @@ def report(reader: Reader, project: Project, number: int) -> str:
     drawn = curves([Curves(DOING[run.kind], BRINGS[run.kind], numbers.of(run.id)) for run in training], look)
     sections = [
         summary(reader, project, cycle, trails[-1], clean, runs),
-        card("Over the cycles", _chart(charts.over_time(trails, clean, look))),
-        card("Knowledge against behaviour", _chart(charts.plane(trails, clean, look))),
+        card("Over the cycles", chart("over-time", charts.over_time(trails, clean, look))),
+        card("Knowledge against behaviour", chart("plane", charts.plane(trails, clean, look))),
         parts.gate(cycle),
         parts.measurements(measured, cycle),
         parts.earlier(measured, cycle, upto),
         parts.kinds(measured, cycle),
         parts.timeline(runs, reader.promotions(project.id), cycle),
-        card("Curves", _chart(drawn)) if drawn else "",
+        card("Curves", chart("curves", drawn)) if drawn else "",
         parts.settings(training, before, earlier),
         parts.documents(reader, cycle, project.root),
     ]
     own = [re.sub(r"</?a\b[^>]*>", "", section) for section in sections]  # there are no pages to lead to
     return _file(f"Cycle {number} of {project.name}", [*own, notes_of(reader.notes(project.id, cycle=cycle.id))])
-
-
-def _chart(figure: go.Figure) -> str:
-    return str(plotly.io.to_html(figure, include_plotlyjs=False, full_html=False, config=CHARTS))
 
 
 def _file(title: str, sections: Sequence[str]) -> str:
@@ -73,7 +65,7 @@ def _file(title: str, sections: Sequence[str]) -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width">'
         f'<meta http-equiv="Content-Security-Policy" content="{GUARD}">'
-        f"<style>{style}</style><script>{get_plotlyjs()}</script></head><body><main>"
+        f"<style>{style}</style><script>{beside(PROGRAM)}</script></head><body><main>"
         f'<header class="masthead"><span class="brand">recover</span><span class="project">{shown(title)}, as of '
-        f"{clock(now())}</span></header>{''.join(sections)}</main></body></html>"
+        f"{clock(now())}</span></header>{''.join(sections)}</main>{SCRIPT}</body></html>"
     )

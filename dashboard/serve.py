@@ -1,37 +1,30 @@
 """Serving the pages: to this machine alone, unless the address is guarded by a password."""
 
-import ipaddress
 import logging
 import socket
 import threading
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from pathlib import Path
 
 import gradio as gr
 import uvicorn
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import PlainTextResponse
+from fastapi import FastAPI
+from fastapi.responses import FileResponse
 
 from dashboard.actions import Actions
 from dashboard.app import build
+from dashboard.drawn import PROGRAM
+from dashboard.first import FirstWords
 from dashboard.frame import SCRIPT, STYLE, theme
+from dashboard.guard import Guard, is_loopback
 from db.queries import Reader
 
 LOOPBACK = "127.0.0.1"
 FIRST_PORT, PORTS = 7860, 100
-HEADERS = {
-    # The pages carry everything they need; should a library ever ask for a font or a script elsewhere, the browser
-    # refuses. Gradio and plotly style inline and compile templates, hence the two "unsafe".
-    "Content-Security-Policy": "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
-    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; "
-    "object-src 'none'; form-action 'self'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
 
 
 class ServeError(ValueError):
@@ -65,7 +58,7 @@ def opened(
     """The dashboard of a project, answering at the address this yields."""
     credentials = _credentials(door)
     listener = _listen(door.host, door.port)
-    app = application(reader, credentials, project, actions, only_local=_is_loopback(door.host) and not credentials)
+    app = application(reader, credentials, project, actions, only_local=is_loopback(door.host) and not credentials)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
@@ -91,34 +84,21 @@ def application(
     actions: Actions = Actions(),  # noqa: B008
     only_local: bool = False,
 ) -> FastAPI:
-    """The pages as a web application, for a server of one's own too.
-
-    `only_local` refuses every name but this machine's own: with it, a name that somebody else made to lead here
-    (DNS rebinding) opens nothing.
-    """
+    """The pages as a web application, for a server of one's own too; `only_local` as `Guard` has it."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
-    @app.middleware("http")
-    async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        asked_from = request.headers.get("origin")
-        here = request.headers.get("host", "")
-        if only_local and not _is_loopback(urlsplit(f"//{here}").hostname or ""):
-            response: Response = PlainTextResponse("Open it at 127.0.0.1 or localhost.", 403)
-        elif (
-            asked_from and urlsplit(asked_from).netloc != here
-        ):  # another site's page, in the browser of somebody who may
-            response = PlainTextResponse("Only the dashboard's own pages may ask for that.", 403)
-        else:
-            response = await answer(request)
-        response.headers.update(HEADERS)
-        return response
+    blocks, site = build(reader, project, actions)
+    if credentials is None:
+        app.add_middleware(FirstWords, words=site.first_words)
+    app.add_middleware(Guard, only_local=only_local)
+    app.add_api_route(f"/{PROGRAM}", _program, methods=["GET"], include_in_schema=False)
 
     # Mounted rather than launched: launching probes its own address through any proxy and offers to share when
     # that fails. Nothing here is shared, reported or fetched.
     warnings.filterwarnings("ignore", message="SSR mode is not supported")  # nor asked for
     return gr.mount_gradio_app(
         app,
-        build(reader, project, actions),
+        blocks,
         path="/",
         auth=credentials,
         theme=theme(),
@@ -133,9 +113,16 @@ def application(
     )
 
 
+def _program() -> FileResponse:
+    """What draws the charts. Its name holds its version, so a browser may keep it for good."""
+    return FileResponse(
+        Path(__file__).with_name(PROGRAM), headers={"Cache-Control": "public, max-age=31536000, immutable"}
+    )
+
+
 def _credentials(door: Door) -> tuple[str, str] | None:
     if door.auth is None:
-        if not _is_loopback(door.host) and not door.unsafe_no_auth:
+        if not is_loopback(door.host) and not door.unsafe_no_auth:
             who = f"{door.host or 'That'} is an address others can reach"
             raise ServeError(f"{who}: guard it with --auth USER:PASSWORD (or insist with --unsafe-no-auth).")
         return None
@@ -143,13 +130,6 @@ def _credentials(door: Door) -> tuple[str, str] | None:
     if not user or not password:
         raise ServeError("Write --auth as USER:PASSWORD, neither of them empty.")
     return user, password
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _listen(host: str, port: int | None) -> socket.socket:

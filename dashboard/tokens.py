@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
+from dashboard.drawn import framed
 from dashboard.follow import Asked, NotThere, Site, changes, follow
 from dashboard.frame import link, plain, shown
 from dashboard.geometry import by_place, half_lies_in
@@ -25,7 +26,7 @@ class Token(NamedTuple):
 
 def page(app: gr.Blocks, site: Site) -> None:
     top = gr.HTML()
-    drawn = gr.Plot(show_label=False, container=False, elem_classes="plot card short", elem_id="geometry")
+    drawn = gr.HTML(elem_id="geometry")
     follow(app, site, "tokens", [top, drawn, gr.HTML(elem_id="rollouts")], fill, mark)
 
 
@@ -48,7 +49,7 @@ def fill(asked: Asked) -> list[Any]:
     divergences = [[token.divergence for token in its] for its in tokens if its]
     return [
         _asking(told, run, steps, step) + _geometry(divergences),
-        by_place(divergences, asked.look),
+        framed("divergence", figure) if (figure := by_place(divergences, asked.look)) else None,
         card(f"Rollouts of step {step}", body, "Hover or focus a token to see what both models would have said there."),
     ]
 

@@ -26,15 +26,16 @@ def held(bound: dict[str, Any]) -> bool | None:
 
 
 def needed(cycle: Cycle) -> str:
-    """How many items would settle what could not be told."""
+    """How many prompts would settle what could not be told."""
     items = _bound(cycle, "behaviour").get("needed")
     known = outcome(cycle) == "inconclusive" and isinstance(items, int)
-    return f"about {items:,} items would settle it" if known else ""
+    return f"about {items:,} prompts would settle it" if known else ""
 
 
 def followed(cycle: Cycle) -> str:
-    """What came of the verdict, where nothing did."""
-    return ": ".join(filter(None, ["not promoted", needed(cycle)])) if cycle.status == "rejected" else ""
+    """What came of the verdict."""
+    came_of = {"promoted": "became the model in use", "rejected": "not promoted, the model from before stays in use"}
+    return "; ".join(filter(None, [came_of.get(cycle.status), needed(cycle)]))
 
 
 def badge_of(cycle: Cycle) -> str:

@@ -39,7 +39,7 @@ def main(folder: str, source: str = "") -> None:
                     visit.page.goto(f"{url}/{path}")
                     visit.page.wait_for_selector(".masthead", state="attached")
                     visit.page.wait_for_timeout(1500)
-                    for chart in visit.page.locator(".plot:visible").all():
+                    for chart in visit.page.locator(".chart").all():
                         chart.locator(".js-plotly-plot .main-svg").first.wait_for()
                     file = out / f"{title.lower().replace(' ', '-')}-{width}-{theme}.png"
                     visit.page.screenshot(path=file, full_page=True)

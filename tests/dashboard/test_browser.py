@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
+from dashboard.report import report
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
@@ -10,6 +11,7 @@ from tests.browser import WIDTHS
 from tests.db.seeded import seed
 
 pytestmark = pytest.mark.browser
+RANGE = "document.querySelector('#over-time .js-plotly-plot')._fullLayout.xaxis.range"
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -51,3 +53,31 @@ def test_hostile_names_stay_text(tmp_path, serving, visit):
     expect(page.locator(".verdict")).to_contain_text(bad)
     expect(page.locator("#cycles")).to_contain_text("<script>")
     assert page.evaluate("window.hacked") is None
+
+
+def test_a_report_draws_its_charts_by_itself(reader, tmp_path, visit):
+    (project,) = reader.projects()
+    file = tmp_path / "report.html"
+    file.write_text(report(reader, project, 2), encoding="utf-8")
+    seen = visit(file.as_uri())
+    for name in ("over-time", "plane", "curves"):
+        expect(seen.page.locator(f"[data-chart={name}] .scatterlayer .trace")).not_to_have_count(0)
+    assert seen.hosts == {""}, "nothing is fetched"
+
+
+def test_a_chart_keeps_what_was_zoomed_to_when_the_record_goes_on(told, serving, visit):
+    tracker, reader = told
+    seeded = seed(tracker)
+    page = visit(serving(reader)).page
+    chart = page.locator("#over-time .js-plotly-plot")
+    room = chart.locator(".nsewdrag").bounding_box()
+    page.mouse.move(room["x"] + 0.2 * room["width"], room["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(room["x"] + 0.6 * room["width"], room["y"] + 100, steps=5)
+    page.mouse.up()
+    page.wait_for_function("document.querySelector('#over-time .js-plotly-plot')._fullLayout.xaxis.range[0] > 0.5")
+    zoomed = page.evaluate(RANGE)
+    tracker.open_cycle(seeded.project)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 4 is under way")
+    page.wait_for_function("document.querySelector('#over-time .js-plotly-plot').layout.xaxis.ticktext.length === 4")
+    assert page.evaluate(RANGE) == zoomed

@@ -1,7 +1,9 @@
 """Curves: smoothing that counts steps, thinning that keeps spikes, panels for what there is."""
 
 import math
+from itertools import combinations
 
+import plotly.graph_objects as go
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,17 +45,26 @@ def test_a_panel_for_every_quantity_and_a_curve_for_every_run():
         "Distillation", "behaviour", {"loss": [(0, 1.0), (1, 0.5)], "kl": [(0, math.nan), (1, 0.2)], "odd": [(0, 1)]}
     )
     other = Run("Mid-training", "knowledge", {"loss": [(0, 2.0)]})
-    figure = curves([told, other], Look())
+    figure = go.Figure(curves([told, other], Look()))
     assert [note.text for note in figure.layout.annotations] == [PANELS["loss"][0], PANELS["kl"][0]]
     assert [list(trace.x) for trace in figure.data] == [[0, 1], [0], [1], []]
     assert figure.data[0].line.color != figure.data[1].line.color
     assert curves([Run("x", "behaviour", {})], Look()) is None
 
 
+def test_panels_stand_side_by_side_and_never_over_each_other():
+    told = Run("x", "behaviour", {name: [(0, 1.0), (1, 2.0)] for name in list(PANELS)[:5]})
+    layout = curves([told], Look())["layout"]
+    rooms = [(layout[f"xaxis{n}"]["domain"], layout[f"yaxis{n}"]["domain"]) for n in ("", 2, 3, 4, 5)]
+    assert all(0 <= low < high <= 1.000001 for room in rooms for low, high in room)
+    for one, other in combinations(rooms, 2):
+        assert any(a[1] < b[0] or b[1] < a[0] for a, b in zip(one, other, strict=True))
+    assert rooms[0][1] == rooms[2][1], "three in a row"
+
+
 def test_a_logarithmic_scale_leaves_out_what_it_cannot_show():
-    figure = curves(
-        [Run("x", "behaviour", {"loss": [(0, 0.0), (1, 1e-3)]})], Look(narrow=True), smoothing=0.8, log=True
-    )
+    run = Run("x", "behaviour", {"loss": [(0, 0.0), (1, 1e-3)]})
+    figure = go.Figure(curves([run], Look(narrow=True), smoothing=0.8, log=True))
     assert figure.layout.yaxis.type == "log"
     assert [list(trace.x) for trace in figure.data] == [[1], [1]], "faint as told, strong as smoothed"
 
@@ -63,5 +74,5 @@ def test_where_the_divergence_lies():
     assert half_lies_in([1.0, 1.0, 1.0, 1.0]) == 0.5
     assert half_lies_in([0.0, 0.0]) == 1.0
     assert by_place([[], []], Look()) is None
-    highest, mean = by_place([[1.0, 2.0], [3.0]], Look()).data
+    highest, mean = go.Figure(by_place([[1.0, 2.0], [3.0]], Look())).data
     assert (list(highest.y), list(mean.y)) == ([3.0, 2.0], [2.0, 2.0])

@@ -1,5 +1,11 @@
 """Ten who look at the same page cost one look; what changed, or grew old, is looked at anew."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
 from dashboard import follow, overview
 from dashboard.kept import Kept
 from tests.dashboard.looking import said, site
@@ -12,6 +18,34 @@ def test_what_was_made_is_given_again_until_it_is_old():
     assert [kept.of("a", lambda: next(made)) for _ in range(2)] == [0, 0]
     assert kept.of("b", lambda: next(made)) == 1
     assert [brief.of("a", lambda: next(made)) for _ in range(2)] == [2, 3]
+
+
+def test_those_who_ask_at_the_same_time_wait_for_the_one_who_makes_it():
+    kept, made = Kept(), []
+    first_is_at_it, others_may = threading.Event(), threading.Event()
+
+    def make():
+        made.append("one look")
+        first_is_at_it.set()
+        assert others_may.wait(30)
+        return made[-1]
+
+    with ThreadPoolExecutor(10) as viewers:
+        first = viewers.submit(kept.of, "page", make)
+        assert first_is_at_it.wait(30)
+        others = [viewers.submit(kept.of, "page", make) for _ in range(8)]
+        assert kept.of("another page", lambda: "at once") == "at once"
+        time.sleep(0.2)  # time enough for the others to begin a look of their own, if they would
+        others_may.set()
+        assert [viewer.result(30) for viewer in (first, *others)] == ["one look"] * 9
+    assert made == ["one look"]
+
+
+def test_what_could_not_be_made_is_tried_again_by_the_next():
+    kept = Kept()
+    with pytest.raises(ZeroDivisionError):
+        kept.of("page", lambda: 1 / 0)
+    assert kept.of("page", lambda: "made") == "made"
 
 
 def test_only_so_much_is_kept():

@@ -24,6 +24,24 @@ def test_a_headline_says_how_the_last_cycle_went(reader):
     assert row["visible"] is True
 
 
+def test_while_a_cycle_goes_on_the_last_that_ended_is_still_told(told):
+    tracker, reader = told
+    seeded = seed(tracker)
+    assert "The last to end" not in refreshed(reader)[1], "the sentence is about that one already"
+    tracker.open_cycle(seeded.project)
+    top = refreshed(reader)[1]
+    before = top[top.index("The last to end") :]
+    assert "Rejected</span> not promoted, the model from before stays in use" in before
+    assert "instruction following 0.93 → 0.23 → 0.80, knowledge 0.05 → 0.95 → 0.90." in before
+    assert "0.120 below the clean model" in before
+
+
+def test_a_promoted_cycle_says_what_came_of_it(told):
+    tracker, reader = told
+    seed(tracker, cycles=1)
+    assert "became the model in use" in refreshed(reader)[1]
+
+
 def test_key_numbers(reader):
     _, top, *_ = refreshed(reader)
     assert "cycle:2" in top

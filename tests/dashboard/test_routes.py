@@ -11,6 +11,7 @@ from starlette.routing import Mount
 
 from dashboard import serve
 from dashboard.app import PAGES
+from dashboard.drawn import PROGRAM
 from dashboard.serve import Door, opened
 
 ANSWERS = {
@@ -20,6 +21,8 @@ ANSWERS = {
     # who is asking (nobody), which start of the server this is, and that it lives
     "/gradio_api/user", "/gradio_api/token", "/gradio_api/app_id", "/gradio_api/startup-events",
     "/gradio_api/heartbeat/{session_hash}",
+    # plotly, as anyone may have it
+    f"/{PROGRAM}",
 }  # fmt: skip
 NEVER_ENDS = "/gradio_api/heartbeat/{session_hash}"
 

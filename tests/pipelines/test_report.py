@@ -34,7 +34,7 @@ def test_a_report_holds_all_it_shows(folder: Path) -> None:
     written = to.read_text(encoding="utf-8")
     assert "Cycle 2 promoted" in written
     assert "<strong>this</strong>" in written
-    assert written.count('class="plotly-graph-div"') == 3
+    assert written.count('<div class="chart"') == 3
     own = written[written.index("<body>") :]
     assert ' src="' not in own
     assert 'href="' not in own, "a file in a mail has no pages to lead to"
