@@ -6,12 +6,12 @@ TORCH := torch>=2.13,<2.14
 # Without an NVIDIA card the CPU build of torch spares gigabytes of CUDA. `make TORCH_CPU= …` takes the ordinary build.
 TORCH_CPU := $(shell command -v nvidia-smi >/dev/null 2>&1 || echo https://download.pytorch.org/whl/cpu)
 
-export OMP_WAIT_POLICY := passive  # threads that wait busily starve each other when tests run side by side
-
 .PHONY: demo test check format docs clean
 demo: $(VENV)/.installed
 	$(BIN)/recover demo
 
+# Two processes with two threads each: threads that wait busily would starve those that work.
+test: export OMP_WAIT_POLICY := passive
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not browser and not postgres and not vllm"
 

@@ -155,7 +155,7 @@ class _Bench:
 
     def _tasks(self, student: Student) -> list[Result]:
         subject, items = Subject(TransformersEngine(student), student.chat), self.asked.items
-        return [*lab.behaviour(subject, items), *lab.retention(subject, items)]
+        return [*lab.behaviour(subject, items, items, "all"), *lab.retention(subject, items, items, "all")]
 
 
 if __name__ == "__main__":

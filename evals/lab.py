@@ -16,15 +16,15 @@ SEED = 0  # evaluations draw their items with it; the base is trained on the oth
 WRITING_TOKENS, ANSWER_TOKENS = 320, 96  # room for the longest right answer
 
 
-def behaviour(subject: Subject, limit: int | None = None, part: Part = "all") -> list[Result]:
-    return [instructions(subject, limit, part), refusals(subject, limit, part)]
+def behaviour(subject: Subject, limit: int | None, beside: int | None, part: Part) -> list[Result]:
+    return [instructions(subject, limit, part), refusals(subject, beside, part)]
 
 
-def retention(subject: Subject, limit: int | None = None, part: Part = "all") -> list[Result]:
-    return [arithmetic(subject, limit, part), own_world(subject, limit, part)]
+def retention(subject: Subject, limit: int | None, beside: int | None, part: Part) -> list[Result]:
+    return [arithmetic(subject, beside, part), own_world(subject, beside, part)]
 
 
-def knowledge(subject: Subject, limit: int | None = None, part: Part = "all") -> list[Result]:
+def knowledge(subject: Subject, limit: int | None, beside: int | None, part: Part) -> list[Result]:
     """Where nobody brings questions on other documents: what the base was taught."""
     return [replace(own_world(subject, limit, part), task="closed_book", suite="knowledge")]
 

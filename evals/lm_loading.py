@@ -12,6 +12,7 @@ from typing import Any
 
 from lm_eval.tasks import TaskManager
 
+from evals.named import is_file
 from evals.resources import hub_is_off, reachable_hub, within
 from recovery.errors import RecoverError
 
@@ -68,7 +69,7 @@ def _all_tasks() -> TaskManager:
 
 
 def _manager_for(task: str | dict[str, Any]) -> TaskManager:
-    if isinstance(task, dict) or Path(task).is_file():
+    if isinstance(task, dict) or (is_file(task) and Path(task).is_file()):
         return TaskManager(include_defaults=False)
     known = _all_tasks().all_tasks
     if task not in known:

@@ -30,6 +30,11 @@ def chosen(items: Iterable[T], key: Callable[[T], str], part: Part, limit: int |
     return found
 
 
+def fewer(limit: int | None, beside: int | None) -> int | None:
+    """The limit of a task that no verdict is about: `beside` at most, where there is a limit."""
+    return min(limit, beside) if limit is not None and beside is not None else limit
+
+
 def enough(limit: int, part: Part) -> int:
     """How many items to make for `limit` of the part to be among them, all but certainly."""
     return {"probe": PROBE_SHARE * (limit + 4 * int(limit**0.5) + 10), "final": 2 * limit + 10, "all": limit}[part]

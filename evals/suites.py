@@ -8,7 +8,8 @@ from evals import lab
 from evals.behaviour import Prompt, measure_ifeval, prompt_of, read_prompts
 from evals.checks import measure_checks, read_tasks
 from evals.knowledge import Question, ask, read_questions
-from evals.parts import Part, chosen, named_part
+from evals.named import tasks
+from evals.parts import Part, chosen, fewer, named_part
 from evals.passages import bits_per_byte, clozes_of, read_passages, recall
 from evals.resources import public_ifeval
 from evals.results import HEADLINES, Result, key_of
@@ -23,23 +24,26 @@ def measure(
     suite: str = "all",
     *,
     limit: int | None = None,
+    beside: int | None = None,
     ifeval_data: str | Path | None = None,
     questions: str | Path | None = None,
     passages: str | Path | None = None,
     suites: Mapping[str, str] | None = None,
     part: str = "all",
 ) -> list[Result]:
-    """Measure one suite, or all that there is data for; at most `limit` items a task.
+    """Measure one suite, or all that there is data for; at most `limit` items a task, and where there is a limit at
+    most `beside` of a task that no verdict is about (retention, the lab's refusals).
 
-    `suites` is what the base's `recover.json` says it is to be measured by: per suite `lab`, `ifeval`, a JSONL of tasks
-    with checks, or lm-eval tasks by name or YAML file, several with commas. Unnamed, behaviour is the public IFEval and
-    retention nothing. `passages` are texts held back from the documents, which show knowledge without any manners.
-    `part` is `probe` or `final`, two halves of every task's items that share none, or `all`."""
+    `suites` is what the base's `recover.json` says it is to be measured by (`evals.named.suites_of(base)`): per suite
+    `lab`, `ifeval`, a JSONL of tasks with checks, or lm-eval tasks by name or YAML file, several with commas. Unnamed,
+    behaviour is the public IFEval and retention nothing. `passages` are texts held back from the documents, which show
+    knowledge without any manners. `part` is `probe` or `final`, two halves of every task's items that share none, or
+    `all`."""
     if suite not in (*SUITES, "all"):
         raise RecoverError(f"there is no suite {suite!r}; choose from {', '.join(SUITES)} or all")
     if limit is not None and limit < 1:
         raise RecoverError("the limit must be at least 1 item a task")
-    look = _Look(subject, limit, named_part(part))
+    look = _Look(subject, limit, fewer(limit, beside), named_part(part))
     measured: list[Result] = []
     for name in SUITES if suite == "all" else (suite,):
         if name == "behaviour" and ifeval_data:
@@ -74,8 +78,7 @@ _MISSING = {
 
 
 def _tasks(suite: str, suites: Mapping[str, str]) -> list[str]:
-    named = suites.get(suite, "ifeval" if suite == "behaviour" else "")
-    return [task.strip() for task in named.split(",") if task.strip()]
+    return tasks(suites.get(suite, "ifeval" if suite == "behaviour" else ""))
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ class _Look:
 
     subject: Subject
     limit: int | None
+    beside: int | None
     part: Part
 
     def prompts(self, prompts: list[Prompt], *, data: str) -> Result:
@@ -101,15 +105,16 @@ class _Look:
 
     def by_name(self, suite: str, task: str) -> list[Result]:
         if task == "lab" and suite in lab.SUITES:
-            return lab.SUITES[suite](self.subject, self.limit, self.part)
+            return lab.SUITES[suite](self.subject, self.limit, self.beside, self.part)
         if task == "ifeval" and suite == "behaviour":
             return [self._public_or_lab()]
+        limit = self.beside if suite == "retention" else self.limit
         if task.endswith(".jsonl"):
-            mine = chosen(read_tasks(task), lambda each: each.key, self.part, self.limit)
+            mine = chosen(read_tasks(task), lambda each: each.key, self.part, limit)
             return [measure_checks(self.subject, mine, suite=suite, path=task)]
         from evals.lm_tasks import run_task
 
-        return run_task(self.subject, task, suite=suite, limit=self.limit, part=self.part)
+        return run_task(self.subject, task, suite=suite, limit=limit, part=self.part)
 
     def _public_or_lab(self) -> Result:
         """The public prompts where they are to be had, else the lab's, and the result says so."""

@@ -11,7 +11,9 @@ from typing import Any
 
 from db.views import Checkpoint
 from evals.behaviour import read_prompts as read_ifeval
+from evals.checks import read_tasks
 from evals.knowledge import read_questions
+from evals.named import files_of, suites_of
 from pipelines.corpora import Kept, keep, sample
 from pipelines.documents import read_corpus
 from pipelines.errands import Errand
@@ -21,7 +23,8 @@ from pipelines.learning import Say
 from pipelines.measuring import Measures
 from pipelines.project import Project
 from pipelines.prompts import read_prompts
-from pipelines.settings import Settings, differences, settled
+from pipelines.replaying import in_words
+from pipelines.settings import AUTO, Settings, differences, settled
 from pipelines.sinks import check_sink
 from pipelines.stages import speaking, wordings_of
 from pipelines.teaching import ROUTER
@@ -33,6 +36,8 @@ from recovery.teachers import check_same_language
 
 # What a command line can give all that it needs: the student's rollouts, or the teacher's, and a teacher to judge them.
 DISTILLING = [name for name, r in RECIPES.items() if r.share == 1 and r.data in ("none", "teacher")]
+
+BESIDE = 200  # items of a task that no verdict is about: they are told, and so many show what there is to see
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,7 @@ def intended(project: Project, wishes: Wishes, say: Say) -> dict[str, Any]:
         "documents": corpus.files if corpus else None,
         "characters": corpus.texts.characters if corpus else None,
         "teacher": wishes.teacher if wishes.teacher == ROUTER else teacher.reference if teacher else None,
+        "replay": in_words() if corpus and settings.midtrain.replay == AUTO else None,
         "distill_steps": settings.distill.steps if wishes.command != "midtrain" else None,
         "settings": settings.as_dict(),
     }
@@ -108,7 +114,9 @@ def begin(project: Project, wishes: Wishes, say: Say) -> Errand:
     check_recipes(settings)
     check_sink(settings.report_to)
     check_it_fits(project.base, settings, teachers=2 if wishes.teacher == ROUTER else 1)
+    own = [file for file in files_of(suites_of(project.base)) if file.suffix == ".jsonl"]
     for file, read in (
+        *((each, read_tasks) for each in own),
         (wishes.questions, read_questions),
         (wishes.ifeval_data, read_ifeval),
         (wishes.prompts, read_prompts),
@@ -191,7 +199,7 @@ def _measures(project: Project, wishes: Wishes, start: Checkpoint | None, studen
         questions, passages = (Path(said[name]) if said.get(name) else None for name in ("questions", "passages"))
     before = taught(project, start) if start else []
     earlier = tuple((t.cycle, t.questions) for t in before if t.questions is not None)
-    return Measures("all", questions, wishes.ifeval_data, passages, wishes.limit, earlier=earlier)
+    return Measures("all", questions, wishes.ifeval_data, passages, wishes.limit, BESIDE, earlier=earlier)
 
 
 def _kept_questions(project: Project, file: Path | None) -> Path | None:

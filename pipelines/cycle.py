@@ -7,12 +7,14 @@ code as a fresh one.
 import getpass
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from db.views import Checkpoint
 from evals.knowledge import read_questions
 from evals.leaks import sift
+from evals.named import suites_of
 from evals.results import Result, headlines, main_result
 from pipelines.corpora import Kept, forget, kept, must_be_kept
 from pipelines.errands import Errand
@@ -21,15 +23,14 @@ from pipelines.history import Taught, taught
 from pipelines.learning import Say, Trained
 from pipelines.measuring import Measures, knowledge_of, measure_checkpoint, of_earlier
 from pipelines.openings import openings
-from pipelines.probing import probing
+from pipelines.probing import ReadingProber, probe_part, probing
 from pipelines.project import Project
 from pipelines.prompts import read_prompts
 from pipelines.runs import runs_of
-from pipelines.settings import Settings, merged
+from pipelines.settings import AUTO, Settings, merged
 from pipelines.stages import Stages
 from pipelines.teaching import Teachers
 from recovery.errors import RecoverError
-from recovery.students import describe
 
 LEAST_QUESTIONS = 50
 RUN = 40  # words in a row that make a prompt an item: instructions are made of shorter ones that everybody uses
@@ -48,6 +49,7 @@ class Outcome:
     promoted: bool
     distilled: Trained
     decided: bool = True
+    replay: dict[str, Any] | None = None  # as mid-training chose it, where it was asked to
 
     def as_json(self) -> dict[str, Any]:
         made = self.distilled.checkpoint
@@ -67,6 +69,7 @@ class Outcome:
             "path": made.path,
             "steps": self.distilled.steps,
             "stopped": self.distilled.stopped or None,
+            "replay": self.replay,
             "warm_start": self.distilled.warm,
             "cost": {"seconds": seconds, "seconds_per_point": round(seconds / gained / 100, 2) if gained > 0 else None},
         }
@@ -93,11 +96,14 @@ class Cycle:
         earlier = self._earlier_corpora() if self.settings.midtrain.rehearse else []
         given = {name: self.errand.measures[name] for name in ("questions", "passages")}
         told = given | {"corpus": corpus.hash}
-        return self._stages.midtrain(corpus, self._checkpoint(self.errand.start), earlier, told)
+        looking = None
+        if self._tries_replay and self._enough_to_probe:
+            looking = ReadingProber(probe_part(self.measures, self.settings.distill.probe_items), self._suites)
+        return self._stages.midtrain(corpus, self._checkpoint(self.errand.start), earlier, told, looking)
 
     def run(self, ask: Ask | None = None) -> Outcome:
-        damaged = self.teach().checkpoint
-        return self.recover(damaged, ask)
+        taught = self.teach()
+        return replace(self.recover(taught.checkpoint, ask), replay=taught.replay)
 
     def repair(self, ask: Ask | None = None) -> Outcome:
         """The second stage alone, on a checkpoint that waits for it or on a model from anywhere."""
@@ -107,11 +113,11 @@ class Cycle:
 
     def recover(self, damaged: Checkpoint, ask: Ask | None = None) -> Outcome:
         looking = None
-        if self.settings.distill.probe_every and self._enough_to_probe():
-            suites = describe(self.project.base).get("suites") or {}
+        if self.settings.distill.probe_every and self._enough_to_probe:
             items = self.settings.distill.probe_items
-            looking = probing(self.settings.gate, self.measures, items, self._look_at_clean, suites)
-        final = replace(self.measures, part="final" if looking else "all")
+            looking = probing(self.settings.gate, self.measures, items, self._look_at_clean, self._suites)
+        looked = looking is not None or self._has_tried_replay(damaged)
+        final = replace(self.measures, part="final" if looked else "all")
         clean = self._measure(self.project.clean, "the clean model", replace(final, earlier=()), "clean")
         before = self._measure(damaged, "the model to recover", final, "damaged")
         measured = [item.prompt for result in clean for item in result.items]
@@ -128,7 +134,8 @@ class Cycle:
         said = read_prompts(Path(given)) if given else self._stages.own_prompts(self.settings.distill.prompts)
         sifted = sift(said, measured, RUN)
         if sifted.leaks:
-            self.say(f"{len(sifted.leaks)} prompts share their words with what is measured; they are left out")
+            some = "one prompt shares its" if len(sifted.leaks) == 1 else f"{len(sifted.leaks)} prompts share their"
+            self.say(f"left out: {some} words with what is measured")
         if not sifted.kept:
             raise RecoverError("every prompt shares its words with what is measured; give others with --prompts")
         return sifted.kept
@@ -149,6 +156,10 @@ class Cycle:
             return Teachers(chosen)
         self.say(f"{len(kept)} openings of earlier documents beside {prompts} prompts")
         return Teachers(chosen, self._checkpoint(before[-1].checkpoint), tuple(kept))
+
+    @property
+    def _suites(self) -> dict[str, str]:
+        return suites_of(self.project.base)
 
     @property
     def _stages(self) -> Stages:
@@ -206,6 +217,16 @@ class Cycle:
         earlier = {n: (now[n], then[n].known) for n in now if n in then}
         return judge(self.settings.gate, reference, behaviour, knowledge[1], best, earlier)
 
+    @property
+    def _tries_replay(self) -> bool:
+        return self.errand.command != "distill" and self.settings.midtrain.replay == AUTO
+
+    def _has_tried_replay(self, damaged: Checkpoint) -> bool:
+        """Then its mid-training has looked at the probe set, in this errand or in one before."""
+        run = self.project.reader.run(damaged.run_id) if damaged.run_id is not None else None
+        return bool(run and (run.settings.get("replay") or {}).get("tried"))
+
+    @cached_property
     def _enough_to_probe(self) -> bool:
         """Whether the verdict can do without the fifth of the questions that distilling looks at."""
         enough = self.measures.questions is None or len(read_questions(self.measures.questions)) >= LEAST_QUESTIONS

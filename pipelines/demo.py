@@ -12,7 +12,8 @@ from pipelines.project import Project
 from pipelines.tables import scores_table
 from recovery.lab import BASE, make_world
 
-SHOWN, ITEMS = 3, 400
+SHOWN, ITEMS, FEW_ITEMS = 3, 600, 400
+BRIEF = ("midtrain.epochs=5", "midtrain.rehearse=0", "distill.steps=10", "distill.probe_items=200")  # somebody waits
 
 
 def run_demo(folder: Path, *, quick: bool, seed: int, say: Say) -> tuple[dict[str, Any], list[str]]:
@@ -20,7 +21,7 @@ def run_demo(folder: Path, *, quick: bool, seed: int, say: Say) -> tuple[dict[st
     started = time.perf_counter()
     outcomes = []
     for number in range(1 if quick else 2):
-        world = make_world(1000 + 10 * seed + number, size="quick" if quick else "cycle")
+        world = make_world(1000 + 10 * seed + number, size="quick")
         corpus_folder = folder / f"world-{number + 1}"
         world.write(corpus_folder)
         say(f"a new world: {len(world.questions())} facts in {corpus_folder / 'docs'}")
@@ -29,7 +30,8 @@ def run_demo(folder: Path, *, quick: bool, seed: int, say: Say) -> tuple[dict[st
             docs=corpus_folder / "docs",
             teacher="base",
             questions=corpus_folder / "questions.jsonl",
-            limit=ITEMS,
+            limit=FEW_ITEMS if quick else ITEMS,
+            dotted=BRIEF,
             seed=seed,
         )
         project = Project.open(folder, str(BASE))

@@ -11,6 +11,7 @@ from evals.diversity import SAMPLES, prompt_diversity, question_diversity
 from evals.drift import MAX_NEW_TOKENS, measure_drift, rows_of_passages, rows_of_questions
 from evals.keys import data_hash, measurement_key
 from evals.knowledge import read_questions
+from evals.named import content_of, suites_of
 from evals.passages import read_passages
 from evals.results import Result
 from evals.subject import Subject
@@ -25,7 +26,7 @@ from pipelines.runs import recorded_run
 from pipelines.stages import frozen
 from recovery.batch import Sequence as Row
 from recovery.chat import Chat
-from recovery.students import Student, describe
+from recovery.students import Student
 
 PROMPTS, SEED = 128, 20_000  # a seed that no run asks its prompts with, unless somebody means it to
 ITEMS = 64  # that are each answered several times
@@ -79,7 +80,7 @@ def drift_of(
         "samples": SAMPLES,
         "max_new_tokens": MAX_NEW_TOKENS,
         "new_task": NEW_TASK,
-        "named": describe(project.base).get("suites"),
+        "named": {suite: content_of(named) for suite, named in suites_of(project.base).items()},
         "version": version("recover"),
     }
     files = (task.questions, task.passages, ifeval_data)
@@ -116,7 +117,7 @@ def _diversity(
     project: Project, current: Student, task: NewTask, ifeval_data: Path | None, engine: str
 ) -> list[Result]:
     """Of instructions where behaviour is measured by them, else of the new task's questions, if there are any."""
-    asked = instructions(describe(project.base).get("suites") or {}, ifeval_data, ITEMS)
+    asked = instructions(suites_of(project.base), ifeval_data, ITEMS)
     if asked is None and task.questions is None:
         return []
     with engine_for(current, engine) as writes:

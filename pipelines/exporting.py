@@ -1,9 +1,11 @@
 """A checkpoint as anyone can load it, with a card that says what it is."""
 
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from db.views import Checkpoint
+from evals.named import files_of, is_file, tasks
 from pipelines.project import Project
 from recovery.errors import RecoverError
 from recovery.students import describe, load_student, save_student
@@ -20,6 +22,7 @@ def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path, *, ada
         student = merge(student)
     kind = "adapter" if student.has_adapter else "full"
     about = {key: value for key, value in describe(checkpoint.path).items() if key in ("suites", "step", "run")}
+    about["suites"], left = without_files(about.get("suites") or {})
     to.parent.mkdir(parents=True, exist_ok=True)
     if to.exists():
         to.rmdir()
@@ -27,12 +30,18 @@ def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path, *, ada
     settings = Path(checkpoint.path) / "generation_config.json"
     if settings.is_file() and not (to / settings.name).exists():
         shutil.copy(settings, to)
-    (to / "README.md").write_text(card(project, checkpoint, kind), encoding="utf-8")
+    (to / "README.md").write_text(card(project, checkpoint, kind, left), encoding="utf-8")
     return kind
 
 
-def card(project: Project, checkpoint: Checkpoint, kind: str) -> str:
-    """Markdown, as hubs show it."""
+def without_files(suites: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """What the model is measured by that goes with it anywhere, and the names of the files that stay where they are."""
+    kept = {suite: ",".join(task for task in tasks(named) if not is_file(task)) for suite, named in suites.items()}
+    return {suite: named for suite, named in kept.items() if named}, [file.name for file in files_of(suites)]
+
+
+def card(project: Project, checkpoint: Checkpoint, kind: str, left: Sequence[str] = ()) -> str:
+    """Markdown, as hubs show it; `left` are the files of tasks that are not with the model."""
     stages = {stage.checkpoint.id: stage for stage in project.reader.stages(project.id) if stage.checkpoint}
     line = project.reader.lineage(checkpoint.id)
     rows = [
@@ -61,6 +70,7 @@ def card(project: Project, checkpoint: Checkpoint, kind: str) -> str:
             "",
             *([f"The gate: {verdict}.", ""] if verdict else []),
             *(["Documents, oldest first: " + ", ".join(Path(d).name for d in taught if d) + ".", ""] if taught else []),
+            *([f"Measured besides by tasks that are not with it: {', '.join(left)}.", ""] if left else []),
             f"Weights: {kind}, safetensors; sha256 of those it was exported from: {checkpoint.hash}.",
             "",
         ]

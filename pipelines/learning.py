@@ -9,6 +9,7 @@ from typing import Any
 
 from db.errors import RecordError
 from db.views import Checkpoint
+from evals.named import placed
 from pipelines.interrupts import listening
 from pipelines.project import Project, weights_hash
 from pipelines.resources import resources
@@ -22,7 +23,7 @@ from recovery.progress import discard_progress, has_progress, load_progress, sav
 from recovery.record import StepRecord
 from recovery.signals import Signal
 from recovery.states import States
-from recovery.students import Student, describe, save_student
+from recovery.students import Student, save_student
 from recovery.train import Plan, TrainState, train
 
 Say = Callable[[str], None]
@@ -38,6 +39,7 @@ class Trained:
     seconds: float
     stopped: str = ""  # why it ended before its last step
     warm: dict[str, Any] | None = None  # the move in weights that came first: its share, and what was tried
+    replay: dict[str, Any] | None = None  # the share of replay, where it was found by trying, and what was tried
 
 
 class Overheard:
@@ -127,10 +129,8 @@ class Lesson:
             self.say(f"stopped after {steps} of {self.plan.steps} steps: {stopped}")
             self.project.tracker.event(self.run, f"stopped after {steps} steps: {stopped}")
         folder = self.project.checkpoint_folder(self.run)
-        suites = describe(self.project.base).get("suites", {})
-        save_student(
-            self.student, folder, {"parent": self.start.path, "run": self.run, "step": steps, "suites": suites}
-        )
+        about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": placed(self.project.base)}
+        save_student(self.student, folder, about)
         made = self.project.tracker.checkpoint(
             self.project.id,
             self.role,

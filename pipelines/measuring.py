@@ -9,6 +9,8 @@ from typing import Any
 from db.views import Checkpoint
 from evals.keys import data_hash, measurement_key
 from evals.knowledge import ask, read_questions
+from evals.named import content_of, suites_of
+from evals.parts import fewer
 from evals.results import Result, main_result
 from evals.subject import Subject
 from evals.suites import SUITES, measure
@@ -19,7 +21,6 @@ from pipelines.project import Project
 from pipelines.remembered import on_record, put_on_record
 from pipelines.runs import recorded_run
 from pipelines.stages import frozen
-from recovery.students import describe
 
 FILES = ("questions", "ifeval_data", "passages")
 EARLIER = "earlier"  # the suite of questions on the documents of earlier cycles
@@ -34,6 +35,7 @@ class Measures:
     ifeval_data: Path | None = None
     passages: Path | None = None  # of the documents: what of them is known, where nobody brings questions
     limit: int | None = None
+    beside: int | None = None  # at most so many of a task that no verdict is about, where there is a limit
     part: str = "all"  # of the items: "probe" while distilling, "final" for the verdict
     earlier: tuple[tuple[int, Path], ...] = ()  # (cycle, its questions)
 
@@ -41,12 +43,14 @@ class Measures:
     def from_json(cls, said: Mapping[str, Any]) -> "Measures":
         paths = {name: Path(said[name]) for name in FILES if said.get(name)}
         earlier = tuple((int(cycle), Path(file)) for cycle, file in said.get("earlier", ()))
-        return cls(said["suite"], limit=said["limit"], part=said["part"], earlier=earlier, **paths)
+        limit, beside = said["limit"], said.get("beside")
+        return cls(said["suite"], limit=limit, beside=beside, part=said["part"], earlier=earlier, **paths)
 
     def to_json(self) -> dict[str, Any]:
         paths = {name: str(file.resolve()) if file else None for name, file in self._files.items()}
         earlier = [[cycle, str(file)] for cycle, file in self.earlier]
-        return {"suite": self.suite, "limit": self.limit, "part": self.part, "earlier": earlier, **paths}
+        limits = {"limit": self.limit, "beside": self.beside}
+        return {"suite": self.suite, "part": self.part, "earlier": earlier, **limits, **paths}
 
     @property
     def _files(self) -> dict[str, Path | None]:
@@ -72,8 +76,10 @@ class Measures:
         """What a measurement is decided by: two with the same key would find the same."""
         files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}
         content = "/".join(data_hash(file) for file in files.get(suite, [self.asked_earlier.get(suite)]))
-        settings = {"limit": self.limit, "part": self.part, "named": named.get(suite), "version": version("recover")}
-        return measurement_key(weights, suite, content, settings)[:16]
+        tasks = content_of(named[suite]) if suite in named else None
+        beside = fewer(self.limit, self.beside) if suite in ("behaviour", "retention") else self.limit
+        asked = {"limit": self.limit, "beside": beside, "part": self.part, "named": tasks}
+        return measurement_key(weights, suite, content, {**asked, "version": version("recover")})[:16]
 
     def take(self, subject: Subject, what: str, named: Mapping[str, str]) -> list[Result]:
         """One suite, or the questions of one earlier cycle ("cycle:3")."""
@@ -84,6 +90,7 @@ class Measures:
             subject,
             what,
             limit=self.limit,
+            beside=self.beside,
             ifeval_data=self.ifeval_data,
             questions=self.questions,
             passages=self.passages,
@@ -106,7 +113,7 @@ def measure_checkpoint(
     again: bool = False,
 ) -> list[Result]:
     name = name or checkpoint.reference
-    named = describe(project.base).get("suites") or {}
+    named = suites_of(project.base)
     weights = project.weights(checkpoint)
     asked = [*measures.suites(named), *measures.asked_earlier]
     keys = {what: measures.key(weights, what, named) for what in asked}

@@ -13,6 +13,7 @@ from evals.results import Result, main_result
 from evals.subject import Subject
 from pipelines.gate import Judgement, judge
 from pipelines.measuring import Measures, knowledge_of
+from pipelines.replaying import Score, Seen
 from pipelines.settings import Gate
 from pipelines.watch import Look, Probe
 from recovery.engines import Engine
@@ -29,13 +30,8 @@ class Prober:
     def __call__(self, student: Student, engine: Engine) -> Look:
         def look(best: float | None) -> Probe:
             engine.sync(student)
-            subject = Subject(engine, student.chat)
-            found = self.measures.take(subject, "behaviour", self.suites)
-            if self.measures.questions or self.measures.passages:
-                found += self.measures.take(subject, "knowledge", self.suites)
-            behaviour, knowledge = main_result(found, "behaviour"), knowledge_of(found)
+            behaviour, knowledge = _asked(Subject(engine, student.chat), self.measures, self.suites)
             clean = main_result(self.clean, "behaviour")
-            assert behaviour is not None
             assert clean is not None
             known = knowledge.headline.value if knowledge else None
             best = max((k for k in (known, best) if k is not None), default=None)
@@ -45,6 +41,31 @@ class Prober:
             return Probe(behaviour.headline.value, known, lost, kept and lost <= self.gate.behaviour_margin / 2)
 
         return look
+
+
+@dataclass(frozen=True)
+class ReadingProber:
+    """What a short mid-training came to: scores alone, for such models are held against each other."""
+
+    measures: Measures  # of the probe part
+    suites: dict[str, str]
+
+    def __call__(self, student: Student, engine: Engine) -> Seen:
+        behaviour, knowledge = _asked(Subject(engine, student.chat), self.measures, self.suites)
+        return Seen(Score.of(behaviour.headline), Score.of(knowledge.headline) if knowledge else None)
+
+    def key(self, weights: str) -> list[str]:
+        """Of what is asked."""
+        return [self.measures.key(weights, suite, self.suites) for suite in ("behaviour", "knowledge")]
+
+
+def _asked(subject: Subject, measures: Measures, suites: dict[str, str]) -> tuple[Result, Result | None]:
+    found = measures.take(subject, "behaviour", suites)
+    if measures.questions or measures.passages:
+        found += measures.take(subject, "knowledge", suites)
+    behaviour = main_result(found, "behaviour")
+    assert behaviour is not None
+    return behaviour, knowledge_of(found)
 
 
 def _not_shown_lost(knowledge: Result, kept: Judgement) -> bool:
@@ -61,6 +82,10 @@ def probing(
     suites: dict[str, str],
 ) -> Prober:
     """The clean model is measured on the probe part first, by whoever keeps the record."""
+    part = probe_part(measures, items)
+    return Prober(gate, part, measure_clean(replace(part, suite="behaviour")), suites)
+
+
+def probe_part(measures: Measures, items: int) -> Measures:
     passages = None if measures.questions else measures.passages  # one reading of what is known is enough for a look
-    part = replace(measures, suite="behaviour", part="probe", limit=items, earlier=(), passages=passages)
-    return Prober(gate, replace(part, suite="all"), measure_clean(part), suites)
+    return replace(measures, suite="all", part="probe", limit=items, earlier=(), passages=passages)

@@ -15,6 +15,7 @@ from recovery.errors import RecoverError
 
 MAY_BE_ZERO = {"lora_rank", "midtrain.reword", "distill.probe_every"}
 SHORT = {"lr": "learning_rate"}  # what everybody types
+AUTO = "auto"
 ENGINES = ("transformers", "vllm")
 USUAL_SHARE = 0.3  # of the way back in weights: what the lab's measurements say (docs/benchmarks.md)
 SMALL = 100_000_000  # parameters up to which all weights are trained: an adapter would be no smaller
@@ -28,9 +29,11 @@ class Midtrain:
     window: int = 2048
     rows: int = 16
     across: bool = True  # a token may attend to the documents before its own in the window
-    replay: float = 0.0  # share of what is taught that is the clean base's own answers to its own prompts
+    replay: str = "0"  # share of what is taught that is the clean base's own answers to its own prompts; "auto": tries
     reword: int = 0  # times that the clean base writes each passage in other words, to be read beside it
-    rehearse: float = 0.0  # share of what is read that comes from earlier cycles' documents
+    rehearse: float = 0.3  # share of what is read that comes from earlier cycles' documents, where there are any
+    recollect: float = 0.0  # share of what is read that the clean base wrote on an empty page: what it knew before
+    recollections: int = 2048  # how many such texts there are
     max_steps: int | None = None
 
 
@@ -146,13 +149,27 @@ def _check(settings: Settings) -> None:
     if settings.engine not in ENGINES:
         raise RecoverError(f"there is no engine {settings.engine!r}; choose one of {', '.join(ENGINES)}")
     for name, share in (
-        ("midtrain.replay", settings.midtrain.replay),
+        ("midtrain.replay", replay_share(settings)),
         ("midtrain.rehearse", settings.midtrain.rehearse),
+        ("midtrain.recollect", settings.midtrain.recollect),
         ("distill.remember", settings.distill.remember),
         ("distill.warm_start", warm_share(settings)),
     ):
         if not 0 <= share < 1:
             raise RecoverError(f"{name} is a share, at least 0 and below 1, not {share}")
+    shares = settings.midtrain.rehearse, settings.midtrain.recollect
+    if sum(shares) >= 1:
+        raise RecoverError(
+            f"midtrain.rehearse ({shares[0]:g}) and midtrain.recollect ({shares[1]:g}) leave nothing to the new "
+            "documents; together they must be below 1"
+        )
+
+
+def rows_beside(rows: int, shares: Iterable[float]) -> list[int]:
+    """How many of the rows each share comes to; at least one is left over, where the shares are less than all."""
+    shares = list(shares)
+    taken = [round(share * rows) for share in shares]
+    return taken if sum(taken) < rows else [int(share * rows) for share in shares]
 
 
 def warm_share(settings: Settings) -> float:
@@ -162,9 +179,18 @@ def warm_share(settings: Settings) -> float:
     begun anywhere, and half of one model and half of another is neither."""
     said = settings.distill.warm_start
     try:
-        return 0.0 if said in ("off", "auto") else float(USUAL_SHARE if said == "usual" else said)
+        return 0.0 if said in ("off", AUTO) else float(USUAL_SHARE if said == "usual" else said)
     except ValueError:
         raise RecoverError(f"distill.warm_start is off, auto, usual or a share such as 0.3, not {said!r}") from None
+
+
+def replay_share(settings: Settings) -> float:
+    """The share that is asked for; 0 where none is, or where it is to be found ("auto")."""
+    said = settings.midtrain.replay
+    try:
+        return 0.0 if said == AUTO else float(said)
+    except ValueError:
+        raise RecoverError(f"midtrain.replay is auto or a share such as 0.3, not {said!r}") from None
 
 
 def merged(settings: Any, wanted: dict[str, Any], where: str = "") -> Any:

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -18,21 +18,25 @@ from pipelines.errands import Errand
 from pipelines.learning import Lesson, Say, Trained
 from pipelines.project import Project
 from pipelines.prompts import in_words, kept_prompts, write_prompts
+from pipelines.recollections import Recollections
 from pipelines.replay import answered, replayed
-from pipelines.runs import recorded_run
-from pipelines.settings import Settings
+from pipelines.replaying import SHARES, ReadingProbe, Seen, found_by_trying, probe_steps
+from pipelines.runs import recorded_run, run_of
+from pipelines.settings import AUTO, Settings, defaults_for, replay_share, rows_beside
 from pipelines.teaching import Teachers
 from pipelines.warmstart import warm_start
 from pipelines.watch import Look, Watch
 from pipelines.wordings import Wordings
 from recovery.adapters import Adapter
 from recovery.batch import Sequence
+from recovery.chat import Chat
 from recovery.engines import Engine, Sampling
+from recovery.errors import RecoverError
 from recovery.recipes import Recipe, objective_of, recipe, signal_of
 from recovery.states import Documents, Mixture, Prompt, Rollouts, States, Written
-from recovery.students import Student, load_student
+from recovery.students import Student, load_chat, load_student, parameters_of
 from recovery.teachers import Teacher
-from recovery.train import Plan
+from recovery.train import Plan, train
 
 
 def device() -> str:
@@ -65,26 +69,46 @@ class Stages:
     cycle: int | None
     say: Say
 
-    def midtrain(self, corpus: Kept, start: Checkpoint, earlier: list[Kept], told: dict[str, Any]) -> Trained:
+    def midtrain(
+        self,
+        corpus: Kept,
+        start: Checkpoint,
+        earlier: list[Kept],
+        told: dict[str, Any],
+        looking: ReadingProbe | None = None,
+    ) -> Trained:
         """Read the documents, all tokens of them, from `start`; and earlier ones again, where that is asked for."""
-        wanted = self.settings.midtrain
-        student = self._to_train(start)
-        again = round(wanted.rehearse * wanted.rows) if earlier else 0
-        new = self._documents(student, [corpus, *self._reworded(corpus, told)], wanted.rows - again)
-        parts: list[States] = [new, self._documents(student, earlier, again)] if again else [new]
-        if wanted.replay:
-            parts.append(self._replay())
+        wanted, chat = self.settings.midtrain, load_chat(start.path)
+        again, own = rows_beside(wanted.rows, (wanted.rehearse if earlier else 0.0, wanted.recollect))
+        read: list[Kept | Wordings] = [corpus, *self._reworded(corpus, told)]
+        new = self._documents(chat, read, wanted.rows - again - own)
+        parts: list[States] = [new, self._documents(chat, earlier, again)] if again else [new]
+        if own:
+            parts.append(self._documents(chat, [self._recollections()], own))
         steps = max(1, math.ceil(wanted.epochs * len(new.windows) / new.rows))
         steps = min(steps, wanted.max_steps or steps)
-        plan = Plan(steps, wanted.learning_rate, warmup=min(10, steps // 10), decay="linear", bf16=self.settings.bf16)
-        chosen = recipe(wanted.recipe)
+        share = replay_share(self.settings)
+        if wanted.replay == AUTO:
+            begun = run_of(self.project, self.errand, "midtrained")  # what a run was begun with stays
+            hashes = [c.hash for c in [*read, *earlier]]
+            told["replay"] = (
+                dict(begun.settings["replay"]) if begun else self._tried(start, parts, hashes, steps, looking)
+            )
+            share = told["replay"]["share"]
+        student, plan, chosen = self._to_train(start), self._reading_plan(steps), recipe(wanted.recipe)
         self.say(
             f"mid-training on {corpus.files} documents, {new.tokens:,} tokens: {steps} steps from {start.reference}"
             + (f", {again} of {wanted.rows} rows from {len(earlier)} earlier corpora" if again else "")
-            + (f", {wanted.replay:.0%} replay" if wanted.replay else "")
+            + (f", {own} of {wanted.rows} rows from what the clean base wrote" if own else "")
+            + (f", {share:.0%} replay" if share else "")
         )
+        states = Mixture(*parts, *self._replay(share))
         with self._run("midtrain", "midtrained", steps, told) as run:
-            return self._lesson(run, student, Mixture(*parts), chosen, None, plan, start, "midtrained", Watch()).learn()
+            lesson = self._lesson(run, student, states, chosen, None, plan, start, "midtrained", Watch())
+            if "replay" in told and told["replay"]["tried"] and not begun:
+                tried = ", ".join(told["replay"]["tried"])
+                self.project.tracker.event(run, f"replay {share:g} was chosen by trying {tried}")
+            return replace(lesson.learn(), replay=told.get("replay"))
 
     def distill(
         self,
@@ -151,16 +175,56 @@ class Stages:
             self.settings, watch,
         )  # fmt: skip
 
-    def _replay(self) -> Written:
+    def _reading_plan(self, steps: int) -> Plan:
+        rate, bf16 = self.settings.midtrain.learning_rate, self.settings.bf16
+        return Plan(steps, rate, warmup=min(10, steps // 10), decay="linear", bf16=bf16)
+
+    def _tried(
+        self, start: Checkpoint, parts: list[States], read: list[str], steps: int, looking: ReadingProbe | None
+    ) -> dict[str, Any]:
+        """The share of replay that short mid-trainings speak for."""
+        if looking is None:
+            share = replay_share(defaults_for(parameters_of(self.project.base)))
+            self.say(
+                f"no probe set to choose a share of replay by (give more questions); taking {share:g}, as is usual"
+            )
+            return {"share": share, "tried": {}}
+        few, seed, of_base = probe_steps(steps), self.errand.seed, self.project.base_weights
+        settings, weights = self.settings, self.project.weights(start)
+
+        def try_out(share: float) -> Seen:
+            student, plan, how = self._to_train(start), self._reading_plan(few), recipe(settings.midtrain.recipe)
+            states = Mixture(*parts, *self._replay(share))
+            for _ in train(student, states, signal_of(how, None), objective_of(how), plan):
+                pass
+            with engine_for(student, settings.engine) as engine:
+                return looking(student, engine)
+
+        trials = f"{len(SHARES)} short mid-trainings of {few} steps"
+        self.say(f"trying replay of {', '.join(f'{share:g}' for share in SHARES)}: {trials}, the whole takes {steps}")
+        of_settings = [asdict(settings.midtrain), settings.lora_rank, settings.bf16, settings.engine]
+        of_replay = [of_base, settings.distill.prompts, settings.distill.max_new_tokens]
+        _ = self._answers  # a base that cannot answer is refused before anything is trained
+        decided_by = [weights, read, few, seed, of_settings, of_replay, looking.key(weights)]
+        return {"steps": few} | found_by_trying(try_out, self.project.home / "cache", decided_by, self.say)
+
+    def _replay(self, share: float) -> list[Written]:
         """The clean base's own answers to its own prompts, so many beside the documents as the share says."""
-        wanted, base = self.settings.midtrain, self.project.base
-        prompts = self.own_prompts(self.settings.distill.prompts)
+        wanted = self.settings.midtrain
+        return [replayed(self._answers, share, wanted.rows * wanted.window, seed=self.errand.seed)] if share else []
+
+    @cached_property
+    def _answers(self) -> list[Sequence]:
+        base = self.project.base
+        try:
+            prompts = self.own_prompts(self.settings.distill.prompts)
+        except RecoverError as error:
+            raise RecoverError(f"{error}; or mid-train without the base's own answers (--replay 0)") from error
         with speaking(base, self.settings.engine) as clean:
-            rows = answered(
+            return answered(
                 clean.engine, clean.chat, prompts, self.project.home / "cache", self.project.base_weights,
                 max_new_tokens=self.settings.distill.max_new_tokens, seed=self.errand.seed,
             )  # fmt: skip
-        return replayed(rows, wanted.replay, wanted.rows * wanted.window, seed=self.errand.seed)
 
     def _reworded(self, corpus: Kept, told: dict[str, Any]) -> list[Wordings]:
         """The documents in the clean base's other words, where that is asked for; what was kept is told to the run."""
@@ -173,14 +237,24 @@ class Stages:
         told["reworded"] = wordings.tally.as_dict()
         return [wordings]
 
+    def _recollections(self) -> Recollections:
+        """What the clean base writes on an empty page."""
+        wanted, project = self.settings.midtrain, self.project
+        own = Recollections(
+            wanted.recollections, wanted.window, project.base_weights, self.errand.seed, project.home / "cache"
+        )
+        written = own.write(partial(speaking, project.base, self.settings.engine), self.say)
+        self.say(f"  {written:,} texts of the clean base's own are read beside the documents")
+        return own
+
     def _to_train(self, start: Checkpoint) -> Student:
         rank = self.settings.lora_rank
         return load_student(
             start.path, adapter=Adapter(rank=rank, seed=self.errand.seed) if rank else None, device=device()
         )
 
-    def _documents(self, student: Student, corpora: Iterable[Kept | Wordings], rows: int) -> Documents:
-        tokenizer, cache = student.chat.tokenizer, self.project.home / "cache"
+    def _documents(self, chat: Chat, corpora: Iterable[Kept | Wordings | Recollections], rows: int) -> Documents:
+        tokenizer, cache = chat.tokenizer, self.project.home / "cache"
         ids = [document for c in corpora for document in tokenised(c.texts, tokenizer, cache, c.hash)]
         wanted = self.settings.midtrain
         return Documents(

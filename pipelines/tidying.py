@@ -67,11 +67,15 @@ def _why_not(prompt: str, language: str | None) -> str:
         return "too short"
     if len(words) > MOST_WORDS:
         return "too long"
-    if GARBLED.search(prompt):
+    if garbled(prompt):
         return "garbled"
     if _repeats_itself(words):
         return "repeats itself"
     return "another language" if language and _language(prompt) != language else ""
+
+
+def garbled(text: str) -> bool:
+    return bool(GARBLED.search(text))
 
 
 def _repeats_itself(words: Sequence[str]) -> bool:

@@ -1,6 +1,7 @@
 """Every method by name, as settings of the same dials. None of them is a second loop.
 
 alpha      how on-policy the states are: 0 data, 1 the student's own rollouts, between them a mixture
+data       what the rest is, where alpha is below 1: "documents", "conversations" or "teacher" (its rollouts)
 share      λ, how much teacher and how much reward
 estimator  "labels" (the token that stands there), "full" (exact, over the vocabulary) or "sampled" (the sampled token)
 beta       full: 1 reverse KL, 0 forward KL, between them Jensen–Shannon
@@ -27,7 +28,7 @@ class Recipe:
     epochs: int = 1
     dft: bool = False
     anchor: float = 0.0
-    data: str = "none"  # what the off-policy part is: "documents", "conversations" or "teacher" (its own rollouts)
+    data: str = "none"
 
     @property
     def needs_teacher(self) -> bool:

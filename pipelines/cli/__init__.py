@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 
 import click
 
-# torch's threads wait for each other busily, which on a machine that also does other work made a rollout 14 times
-# slower (docs/log.md). It must be said before torch is first imported.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+from pipelines.waiting import wait_as_fits
+
+wait_as_fits()
 
 DONE, ERROR, USAGE, REJECTED, INTERRUPTED = 0, 1, 2, 3, 130
 

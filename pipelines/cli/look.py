@@ -32,7 +32,8 @@ def evaluate(project: Path | None, ref: str, base: str | None, **wanted: Any) ->
     from pipelines.project import Project
     from pipelines.tables import cost_in_words
 
-    results = _results(Project.open(project, base), ref, wanted)
+    opened = Project.open(project, base)
+    results = _results(opened, opened.resolve(ref), ref, wanted)
     words = []
     for result in results:
         words.append(f"{result.task} ({result.suite}, {result.data}, {len(result.items)} items)")
@@ -64,11 +65,12 @@ def compare(project: Path | None, one: str, other: str, drift: bool, **wanted: A
     from pipelines.tables import drift_table
 
     opened = Project.open(project)
-    first, second = (_results(opened, ref, wanted) for ref in (one, other))
+    both = {ref: opened.resolve(ref) for ref in (one, other)}  # before a name that means nothing can cost anything
+    first, second = (_results(opened, both[ref], ref, wanted) for ref in (one, other))
     found = compared(first, second, alike(opened, opened.clean, first))
     mean = means(found)
     words = [f"{one} → {other}", *(line for c in found for line in c.lines()), *in_words(mean)]
-    drifts = _drifts(opened, (one, other), wanted) if drift else None
+    drifts = _drifts(opened, [both[ref] for ref in (one, other)], wanted) if drift else None
     if drifts:
         words += drift_table(one, other, *drifts)
     told: dict[str, Any] = {
@@ -83,20 +85,17 @@ def compare(project: Path | None, one: str, other: str, drift: bool, **wanted: A
     return Answer(told, words)
 
 
-def _results(opened: Any, ref: str, wanted: dict[str, Any]) -> Any:
+def _results(opened: Any, checkpoint: Any, name: str, wanted: dict[str, Any]) -> Any:
     from pipelines.measuring import Measures, measure_checkpoint
 
-    measures = Measures(**{name: wanted[name] for name in ("suite", "questions", "ifeval_data", "limit")})
+    measures = Measures(**{each: wanted[each] for each in ("suite", "questions", "ifeval_data", "limit")})
     engine = wanted["engine"] or "transformers"
-    return measure_checkpoint(
-        opened, opened.resolve(ref), measures, None, say, ref, engine=engine, again=wanted["again"]
-    )
+    return measure_checkpoint(opened, checkpoint, measures, None, say, name, engine=engine, again=wanted["again"])
 
 
-def _drifts(opened: Any, refs: tuple[str, str], wanted: dict[str, Any]) -> list[Any]:
+def _drifts(opened: Any, both: list[Any], wanted: dict[str, Any]) -> list[Any]:
     from pipelines.drifting import drift_of, new_task
 
-    both = [opened.resolve(ref) for ref in refs]
     task, engine = new_task(opened, both, wanted["questions"]), wanted["engine"] or "transformers"
     how = {"ifeval_data": wanted["ifeval_data"], "engine": engine, "again": wanted["again"]}
     return [drift_of(opened, checkpoint, task, say, **how) for checkpoint in both]

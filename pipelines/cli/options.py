@@ -38,8 +38,18 @@ warm_start = _option(
 rehearse = _option(
     "--rehearse", type=click.FloatRange(0, 0.9), help="Share of what is read that comes from earlier cycles' documents."
 )
+recollect = _option(
+    "--recollect",
+    type=click.FloatRange(0, 0.9),
+    help="Share of what is read that the clean base wrote on an empty page: what it knew before.",
+)
 replay = _option(
-    "--replay", type=click.FloatRange(0, 0.9), help="Share of what is taught that is the clean base's own answers."
+    "--replay",
+    metavar="auto|SHARE",
+    help="Share of what is taught that is the clean base's own answers; auto: tries some.",
+)
+auto = _option(
+    "--auto", is_flag=True, help="Find out by trying: --replay auto --warm-start auto, but for what is given."
 )
 reword = _option(
     "--reword", metavar="N", type=click.IntRange(min=0), help="Read each passage in N more wordings by the clean base."
@@ -67,6 +77,6 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 # What every command that trains is told.
 training = together(base, questions, recipe, max_steps, engine, seed, dotted, dry_run)
 # What is read besides the documents as they stand.
-reading = together(replay, rehearse, reword)
+reading = together(replay, rehearse, recollect, reword)
 # What a distillation is told besides, by itself or as part of a cycle.
 distilling = together(teacher, prompts, limit, ifeval_data, warm_start, max_minutes, max_flops, ask)

@@ -39,7 +39,7 @@ def distill(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
 
 
 @main.command()
-@options.together(options.docs, options.training, options.reading, options.distilling)
+@options.together(options.docs, options.training, options.reading, options.distilling, options.auto)
 @answers
 def cycle(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
     """Teach the documents, measure, bring the behaviour back, measure again, promote or reject.
@@ -102,6 +102,7 @@ def _do(folder: Path | None, command: str, dry_run: bool, typed: dict[str, Any],
     from pipelines.cycle import carry_out
     from pipelines.lock import command_line, held
     from pipelines.project import Project, names_a_model
+    from pipelines.settings import AUTO
     from pipelines.teaching import ROUTER
 
     flags: dict[str, Any] = {}
@@ -109,10 +110,13 @@ def _do(folder: Path | None, command: str, dry_run: bool, typed: dict[str, Any],
         _put(flags, recipe_of, name, typed.pop(name, None))
     for group, names in (
         ("distill", ("warm_start", "max_minutes", "max_flops")),
-        ("midtrain", ("replay", "rehearse", "reword")),
+        ("midtrain", ("replay", "rehearse", "recollect", "reword")),
     ):
         for name in names:
             _put(flags, group, name, typed.pop(name, None))
+    if typed.pop("auto", False):
+        for group, name in (("midtrain", "replay"), ("distill", "warm_start")):
+            flags.setdefault(group, {}).setdefault(name, AUTO)
     if (engine := typed.pop("engine", None)) is not None:
         flags["engine"] = engine
     wishes = Wishes(command, flags=flags, **typed)
@@ -158,12 +162,14 @@ def _answer(done: Any) -> Answer:
             "steps": done.steps,
             "tokens": done.tokens,
             "seconds": round(done.seconds, 1),
+            "replay": done.replay,
         }
         return Answer(found, [f"{made.reference} is in {made.path}", "next: recover distill --teacher base"])
     found = done.as_json()
     decision = "promoted" if found["promoted"] else "waiting for a decision" if found["waits"] else "rejected"
+    start = "damaged" if found["cycle"] else "before"  # nothing says of a model from outside that it is damaged
     words = [
-        *scores_table({"clean": found["clean"], "damaged": found["damaged"], "recovered": found["recovered"]}),
+        *scores_table({"clean": found["clean"], start: found["damaged"], "recovered": found["recovered"]}),
         f"{decision}: {done.verdict.reason}",
         f"{found['checkpoint']} is in {found['path']}",
     ]

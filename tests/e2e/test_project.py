@@ -25,6 +25,12 @@ QUICK = [
     *("--set", "gate.keep_earlier=0.1"),
 ]
 
+PREVENTION = [
+    *("--set", "midtrain.rehearse=0.3"),
+    *("--set", "midtrain.recollect=0.2"),
+    *("--set", "midtrain.recollections=48"),
+]
+
 
 def cycle(folder: Path, number: int, *more: str) -> Ran:
     world = folder / f"world-{number}"
@@ -39,7 +45,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ran: dict[str, Any] = {"folder": folder, "init": recover(folder, "init")}
     ran["dry"] = cycle(folder, 1, "--dry-run")
     ran["first"] = cycle(folder, 1)
-    ran["second"] = cycle(folder, 2, "--rehearse", "0.3", "--warm-start", "auto")
+    ran["second"] = cycle(folder, 2, *PREVENTION, "--warm-start", "auto")
     ran["compare"] = recover(folder, "compare", "cycle:1", "cycle:2", "--suite", "behaviour", "--limit", 120)
     ran["drift"] = recover(
         folder, "compare", "cycle:1/midtrained", "cycle:1", "--suite", "behaviour", "--limit", 120, "--drift"
@@ -67,7 +73,7 @@ def test_two_cycles_are_promoted_and_the_second_is_judged_by_the_firsts_question
     assert first.found["earlier"] == {}
     assert set(second.found["earlier"]) == {"1"}
     assert second.found["verdict"]["earlier"]["1"]["passed"]
-    assert "rows from 1 earlier corpora" in second.words
+    assert "5 of 16 rows from 1 earlier corpora, 3 of 16 rows from what the clean base wrote" in second.words
     assert second.found["warm_start"]["share"] in (0.0, 0.3, 0.5, 0.7)
     assert set(second.found["warm_start"]["tried"]) == {"0.0", "0.3", "0.5", "0.7"}
 

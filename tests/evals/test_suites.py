@@ -54,6 +54,12 @@ def test_the_same_items_every_time_so_that_checkpoints_can_be_paired() -> None:
         assert len(one.passed_by_key()) == len(one.items) > 20
 
 
+def test_what_no_verdict_is_about_may_be_asked_fewer_items() -> None:
+    results = measure(speaker("a"), limit=30, beside=4, suites=LAB)
+    assert {r.task: len(r.items) for r in results} == {"ifeval": 30, "refusals": 4, "arithmetic": 4, "own_world": 4}
+    assert all(len(r.items) == 3 for r in measure(speaker("a"), limit=3, beside=4, suites=LAB))
+
+
 def test_the_users_prompts_come_before_the_bases_suite(tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_text('{"key": 1, "prompt": "Hi", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}')

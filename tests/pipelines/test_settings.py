@@ -2,8 +2,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from pipelines.settings import SMALL, Settings, defaults_for, differences, merged, read_toml
+from pipelines.settings import SMALL, Settings, defaults_for, differences, merged, read_toml, rows_beside, settled
 from recovery.errors import RecoverError
 
 
@@ -46,3 +48,20 @@ def test_broken_toml_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "recover.toml").write_text("base = ")
     with pytest.raises(RecoverError, match="not valid TOML"):
         read_toml(tmp_path)
+
+
+def test_what_is_read_again_must_leave_room_for_the_new_documents(tmp_path: Path) -> None:
+    with pytest.raises(RecoverError, match="leave nothing to the new documents"):
+        settled(SMALL, tmp_path, {"midtrain": {"rehearse": 0.6, "recollect": 0.4}})
+    wanted, usual = settled(SMALL, tmp_path, {"midtrain": {"recollect": 0.5}})
+    assert (wanted.midtrain.recollect, usual.midtrain.rehearse) == (0.5, 0.3)
+    with pytest.raises(RecoverError, match="recollect is a share"):
+        settled(SMALL, tmp_path, {"midtrain": {"recollect": 1.0}})
+
+
+@given(rows=st.integers(1, 64), first=st.floats(0, 0.98), second=st.floats(0, 0.98))
+def test_the_new_documents_always_have_a_row(rows: int, first: float, second: float) -> None:
+    assume(first + second < 1)
+    taken = rows_beside(rows, (first, second))
+    assert sum(taken) < rows
+    assert all(abs(count - share * rows) <= 1 for count, share in zip(taken, (first, second), strict=True))

@@ -1,0 +1,80 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pipelines.cli import main
+from pipelines.measuring import Measures
+from pipelines.project import Project
+from recovery.lab import BASE
+
+
+def test_what_a_measurement_is_decided_by_is_told_whole(tmp_path: Path) -> None:
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text("{}")
+    asked = Measures("all", questions, limit=300, beside=200, part="final", earlier=((1, questions),))
+    assert Measures.from_json(asked.to_json()) == asked
+
+
+def test_measurements_that_would_find_something_else_have_another_key() -> None:
+    kinds = [Measures(), Measures(limit=300), Measures(limit=300, beside=200), Measures(part="probe")]
+    assert len({asked.key("weights", "retention", {}) for asked in kinds}) == len(kinds)
+
+
+def test_a_changed_file_of_a_suite_is_another_measurement(tmp_path: Path) -> None:
+    file = tmp_path / "house.jsonl"
+    file.write_text("one")
+    named = {"behaviour": f"lab,{file}", "retention": "lab"}
+    before = {suite: Measures().key("weights", suite, named) for suite in named}
+    assert before["behaviour"] == Measures().key("weights", "behaviour", named)
+    file.write_text("two")
+    after = {suite: Measures().key("weights", suite, named) for suite in named}
+    assert after["behaviour"] != before["behaviour"]
+    assert after["retention"] == before["retention"]
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The lab's base, in a folder of its own, measured by a file beside it."""
+    monkeypatch.chdir(tmp_path)
+    base = tmp_path / "base"
+    shutil.copytree(BASE, base)
+    (base / "recover.json").write_text(json.dumps({"suites": {"behaviour": "house.jsonl"}}))
+    (base / "house.jsonl").write_text(asking(1000))
+    return base
+
+
+def asking(most: int) -> str:
+    return json.dumps({"prompt": "Name a metal.", "checks": [{"max_words": most}]})
+
+
+def recover(*arguments: str) -> Result:
+    return CliRunner().invoke(main, [*arguments, "--json"])
+
+
+def test_a_suites_file_lies_beside_the_base_and_a_change_in_it_is_noticed(house: Path) -> None:
+    def scored() -> tuple[float, str]:
+        ran = recover("eval", "base", "--base", str(house))
+        [found] = json.loads(ran.stdout)["evaluations"]
+        return found["metrics"]["passed"]["value"], ran.stderr
+
+    assert scored()[0] == 1.0
+    assert "was measured before" in scored()[1]
+    (house / "house.jsonl").write_text(asking(0))
+    assert scored()[0] == 0.0
+    (house / "house.jsonl").unlink()
+    for command in (["eval", "base"], ["distill", "--student", "base"]):
+        ran = recover(*command)
+        assert ran.exit_code == 1
+        assert f"{house / 'house.jsonl'} is not there, which {house / 'recover.json'} names" in ran.stderr
+
+
+def test_what_cannot_be_compared_is_told_before_anything_is_measured(house: Path) -> None:
+    ran = recover("compare", "base", "run:2")
+    assert ran.exit_code == 1
+    assert "there is no run:2" in ran.stderr
+    assert "measuring" not in ran.stderr
+    project = Project.begun(None)
+    assert list(project.reader.runs(project.id)) == []

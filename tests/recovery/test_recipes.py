@@ -1,0 +1,122 @@
+"""Every recipe in the table, made into states, signal and objective as its dials say, and followed."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from recovery.batch import Sequence
+from recovery.engines import Sampling
+from recovery.engines.transformers import TransformersEngine
+from recovery.errors import RecoverError
+from recovery.objectives import Divergence
+from recovery.recipes import RECIPES, objective_of, recipe, signal_of
+from recovery.signals import TeacherSignal
+from recovery.states import Conversations, Documents, Mixture, Prompt, Rollouts, States, Written
+from recovery.students import Student, load_student
+from recovery.teachers import FrozenTeacher
+from recovery.train import Plan, train
+from tests.models import save_tiny, tiny_student
+
+ROWS = 16
+MIDDLE = 130  # of the tokens
+CHATS = [[{"role": "user", "content": f"say {i}"}, {"role": "assistant", "content": "abc" * i}] for i in range(1, 9)]
+TAUGHT_BY_A_TEACHER = [name for name, r in RECIPES.items() if r.needs_teacher and r.share == 1 and not r.anchor]
+REWARDED = [name for name, r in RECIPES.items() if r.share < 1]
+
+
+def likes_the_upper_half(sequence: Sequence) -> float:
+    return 10.0 * sum(token > MIDDLE for token in sequence.tokens)  # by far more than what a teacher holds against it
+
+
+def prompts(student: Student) -> list[Prompt]:
+    return [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(8)]
+
+
+def rollouts(student: Student, rows: int, group: int = 1) -> Rollouts:
+    return Rollouts(prompts(student), TransformersEngine(student), rows=rows, group=group, max_new_tokens=8)
+
+
+def written_by(teacher: Path) -> list[Sequence]:
+    author = load_student(str(teacher), frozen=True)
+    asked = prompts(author) * 32
+    replies = TransformersEngine(author).generate([p.tokens for p in asked], Sampling(8, seed=0))
+    return [prompt.with_reply(reply.tokens) for prompt, reply in zip(asked, replies, strict=True)]
+
+
+def states_of(name: str, student: Student, teacher: Path) -> States:
+    chosen = recipe(name)
+    own = round(chosen.alpha * ROWS)
+    parts: list[States] = [rollouts(student, own, chosen.group)] if own else []
+    if rest := ROWS - own:
+        others = {
+            "documents": lambda: Documents([[5, 6, 7] * 30] * 6, end=0, window=16, rows=rest),
+            "conversations": lambda: Conversations(CHATS, student.chat, rows=rest),
+            "teacher": lambda: Written(written_by(teacher), rows=rest),
+        }
+        parts.append(others[chosen.data]())
+    return Mixture(*parts)
+
+
+def distance(student: Student, teacher: Path) -> float:
+    """To the teacher, on what the student writes and on what the teacher writes."""
+    states = Mixture(rollouts(student, 32), Written(written_by(teacher), rows=32))
+    plan = Plan(1, 0.0)
+    record = next(train(student, states, TeacherSignal(FrozenTeacher(str(teacher))), Divergence(0.5), plan))
+    assert record.kl is not None
+    return record.kl
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_a_setting_of_the_dials(name: str) -> None:
+    chosen = recipe(name)
+    assert chosen.about
+    assert 0 <= chosen.alpha <= 1
+    assert 0 <= chosen.share <= 1
+    assert 0 <= chosen.beta <= 1
+    assert (chosen.data == "none") == (chosen.alpha == 1), "where states are not all the student's, `data` says whose"
+    assert chosen.alpha == 1 or chosen.estimator != "sampled", "the sampled estimator knows rollouts alone"
+    assert chosen.estimator == "full" or chosen.beta == 1, "beta is the exact divergence's"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_takes_its_steps(name: str, tmp_path: Path) -> None:
+    student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=2)
+    chosen = recipe(name)
+    judge = FrozenTeacher(str(teacher)) if chosen.needs_teacher else None
+    signal = signal_of(chosen, judge, likes_the_upper_half if chosen.share < 1 else None)
+    before = {key: weights.clone() for key, weights in student.model.state_dict().items()}
+    for record in train(student, states_of(name, student, teacher), signal, objective_of(chosen), Plan(2, 1e-2)):
+        assert math.isfinite(record.loss)
+        assert not record.skipped
+        assert (record.rollout_length is not None) == (chosen.alpha > 0)
+        assert (record.reward is not None) == (chosen.share < 1)
+    assert any((before[key] != weights).any() for key, weights in student.model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", TAUGHT_BY_A_TEACHER)
+def test_who_is_taught_by_a_teacher_comes_nearer_to_it(name: str, tmp_path: Path) -> None:
+    student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=2)
+    far, chosen = distance(student, teacher), recipe(name)
+    signal = signal_of(chosen, FrozenTeacher(str(teacher)))
+    list(train(student, states_of(name, student, teacher), signal, objective_of(chosen), Plan(20, 5e-3)))
+    assert distance(student, teacher) < 0.8 * far
+
+
+@pytest.mark.parametrize("name", REWARDED)
+def test_who_is_rewarded_earns_more(name: str, tmp_path: Path) -> None:
+    student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=1)
+    chosen = recipe(name)
+    signal = signal_of(chosen, FrozenTeacher(str(teacher)) if chosen.needs_teacher else None, likes_the_upper_half)
+    steps = train(student, states_of(name, student, teacher), signal, objective_of(chosen), Plan(40, 1e-2))
+    earned = [record.reward for record in steps if record.reward is not None]
+    assert sum(earned[-5:]) / 5 > sum(earned[:5]) / 5 + 10
+
+
+def test_what_a_recipe_lacks_is_said() -> None:
+    with pytest.raises(RecoverError, match="choose one of midtrain"):
+        recipe("magic")
+    with pytest.raises(RecoverError, match="name one with --teacher"):
+        signal_of(recipe("opd"))
+    with pytest.raises(RecoverError, match="scores a reply"):
+        signal_of(recipe("grpo"))
