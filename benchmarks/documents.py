@@ -65,7 +65,9 @@ def main() -> None:
 
 
 def row(megabytes: int, docs: Path) -> list[str]:
+    print(f"{megabytes:,} MB lie in {docs}; they are read twice", file=sys.stderr, flush=True)
     first, second = (json.loads(_child("--read", str(docs), *ids)) for ids in (["--ids"], []))
+    print(first, file=sys.stderr, flush=True)  # the table comes when all sizes are read, which takes hours
     same = first["hash"] == second["hash"]
     counts = [f"{first[name]:,}" for name in ("files", "texts", "copies", "near", "skipped")]
     seconds = [f"{first[name]:.0f}" for name in ("read", "ids")]

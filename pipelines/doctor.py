@@ -109,6 +109,8 @@ def _built_in_model() -> Finding:
 def _gpu() -> Finding:
     import torch
 
+    from recovery.precision import has_bfloat16
+
     if torch.cuda.is_available():
         cards = [torch.cuda.get_device_properties(each) for each in range(torch.cuda.device_count())]
         return Finding("gpu", True, ", ".join(f"{card.name}, {card.total_memory / 2**30:.0f} GiB" for card in cards))
@@ -116,7 +118,9 @@ def _gpu() -> Finding:
     if shutil.which("nvidia-smi"):
         mend = "check the driver with nvidia-smi, and install torch's CUDA build: pip install --force-reinstall torch"
         return Finding("gpu", False, f"an NVIDIA driver, but torch {torch.__version__} cannot use it", costs, mend)
-    return Finding("gpu", False, f"none (torch {torch.__version__})", costs, "use a machine with an NVIDIA card")
+    units = "bfloat16" if has_bfloat16() else "float32, as the processor only imitates bfloat16"
+    found = f"none (torch {torch.__version__}); training is in {units}"
+    return Finding("gpu", False, found, costs, "use a machine with an NVIDIA card")
 
 
 def _vllm() -> Finding:

@@ -66,7 +66,7 @@ class Settings:
     base: str | None = None
     db: str | None = None  # where the record is kept; the project's own SQLite file unless said
     lora_rank: int = 128  # 0: all weights are trained
-    bf16: bool = True
+    bf16: bool = True  # unless the processor only imitates it: then float32 is several times faster
     engine: str = "transformers"  # who writes the student's rollouts: or "vllm"
     keep_documents: bool = True  # the text that was read stays in .recover/, to be rehearsed and to resume from
     report_to: str = "none"  # also told what a run says: "wandb", "trackio" or "tensorboard"
@@ -80,11 +80,15 @@ class Settings:
 
 
 def defaults_for(parameters: int) -> Settings:
-    """Large models: an adapter, at rates others report for LoRA. Small ones: all weights, at rates measured here."""
+    """Large models: an adapter, at rates others report for LoRA. Small ones: all weights, at rates measured here.
+    bfloat16 where the machine has units for it."""
+    from recovery.precision import has_bfloat16  # torch takes a second; reading settings needs none of it
+
     if parameters > SMALL:
-        return Settings()
+        return Settings(bf16=has_bfloat16())
     return Settings(
         lora_rank=0,
+        bf16=has_bfloat16(),
         midtrain=Midtrain(learning_rate=2e-3, epochs=8, window=256, rows=16),
         distill=Distill(learning_rate=5e-4, steps=40, max_new_tokens=320, prompts=1280, warm_start="usual"),
     )

@@ -17,6 +17,7 @@ from recovery.lab.card import write_card
 from recovery.lab.curriculum import BATCH_TOKENS, Batch, batches, texts
 from recovery.lab.tokens import END, STOP, train_tokenizer
 from recovery.lab.world import own_world
+from recovery.precision import has_bfloat16
 
 CONTEXT = 4096
 WARM_UP = 0.02
@@ -94,7 +95,8 @@ def machine() -> str:
     """What decides the last bits besides the seed: other vector units and other threads add up in another order."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    return f"{torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
+    units = torch.backends.cpu.get_cpu_capability() + (" with bfloat16" if has_bfloat16() else " in float32")
+    return f"{units}, {torch.get_num_threads()} threads"
 
 
 def new_model(size: Size, tokenizer: Any) -> Any:
@@ -132,7 +134,7 @@ def _optimizers(model: Any) -> list[torch.optim.Optimizer]:
 def _update(model: Any, optimizers: list[torch.optim.Optimizer], batch: Batch, progress: float) -> float:
     inputs, labels = (part.to(model.device) for part in batch)
     scale = min(progress / WARM_UP + WARM_UP, (1 - progress) / (1 - WARM_UP), 1.0)  # up, then down in a straight line
-    with torch.autocast(model.device.type, torch.bfloat16):
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=has_bfloat16(model.device.type)):
         loss = model(input_ids=inputs, labels=labels).loss
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

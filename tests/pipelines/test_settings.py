@@ -14,6 +14,12 @@ def test_small_models_train_all_weights_and_large_ones_an_adapter() -> None:
     assert defaults_for(SMALL + 1).lora_rank > 0
 
 
+def test_bfloat16_is_the_default_only_where_there_are_units_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for has in (True, False):
+        monkeypatch.setattr("recovery.precision.has_bfloat16", lambda has=has: has)
+        assert defaults_for(SMALL).bf16 is defaults_for(SMALL + 1).bf16 is has
+
+
 def test_what_is_written_in_the_project_replaces_the_default_and_is_announced(tmp_path: Path) -> None:
     (tmp_path / "recover.toml").write_text("lora_rank = 0\n[distill]\nlearning_rate = 1\nmax_steps = 7\n")
     settings = merged(Settings(), read_toml(tmp_path))
