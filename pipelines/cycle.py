@@ -252,7 +252,7 @@ class Cycle:
             return False, False
         decision: Any = "promoted" if wished else "rejected"
         why = verdict.reason if wished == verdict.passed else f"decided against the gate: {verdict.reason}"
-        self.say(f"{decision}: {why}")
+        self.say(f"{verdict.put(wished)}: {why}")
         self.project.tracker.promote(
             self.project.id, self.id or None, recovered.id, decision, who(), why, verdict.as_dict()
         )

@@ -31,6 +31,11 @@ class Verdict:
     reason: str
     earlier: dict[int, Judgement] = field(default_factory=dict)  # by cycle
 
+    def put(self, promoted: bool) -> str:
+        """What came of it, in a word or two: a model that may be good enough is not told to have failed."""
+        unsure = self.outcome == "inconclusive"
+        return "promoted" if promoted else "inconclusive, so not promoted" if unsure else "rejected"
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {"earlier": {str(cycle): asdict(j) for cycle, j in self.earlier.items()}}
 

@@ -166,7 +166,7 @@ def _answer(done: Any) -> Answer:
         }
         return Answer(found, [f"{made.reference} is in {made.path}", "next: recover distill --teacher base"])
     found = done.as_json()
-    decision = "promoted" if found["promoted"] else "waiting for a decision" if found["waits"] else "rejected"
+    decision = "waiting for a decision" if found["waits"] else done.verdict.put(done.promoted)
     start = "damaged" if found["cycle"] else "before"  # nothing says of a model from outside that it is damaged
     words = [
         *scores_table({"clean": found["clean"], start: found["damaged"], "recovered": found["recovered"]}),

@@ -23,6 +23,8 @@ def test_the_same_answers_pass_and_a_clear_loss_does_not() -> None:
     worse = judge(Gate(), result(passes), result([True] * 160 + [False] * 40), None, None)
     assert not worse.passed
     assert "short of the limit" in worse.reason
+    assert worse.put(promoted=False) == "rejected"
+    assert worse.put(promoted=True) == "promoted"  # a person may
 
 
 def test_too_few_items_never_pass_for_want_of_certainty_and_it_says_how_many_would_do() -> None:
@@ -31,6 +33,7 @@ def test_too_few_items_never_pass_for_want_of_certainty_and_it_says_how_many_wou
     assert verdict.behaviour.needed is not None
     assert verdict.behaviour.needed > 20
     assert f"about {verdict.behaviour.needed} would do" in verdict.reason
+    assert verdict.put(promoted=False) == "inconclusive, so not promoted"
 
 
 def drawn_again(rng: random.Random, passes: list[bool], lost: float, gained: float) -> list[bool]:
