@@ -101,7 +101,7 @@ def thinned(told: Steps, most: int = MOST) -> Steps:
     """At most so many points, the lowest and the highest of every stretch: a spike is never thinned away."""
     if len(told) <= most:
         return told
-    stretch = math.ceil(2 * len(told) / most)
+    stretch = math.ceil(len(told) / (most // 2))
     kept: list[tuple[int, float]] = []
     for start in range(0, len(told), stretch):
         part = told[start : start + stretch]

@@ -23,10 +23,11 @@ NEWEST = 12
 
 OVER_TIME = f"""<h2>Over the cycles</h2><p class="note"><span class="key knowledge"></span>mid-training
 <span class="key behaviour"></span>distillation <span class="key dotted"></span>clean model
-<span class="key gate"></span>the gate: a cycle must surely end above it · hollow: rolled back ·
+<span class="key gate"></span>the gate: a cycle must surely end above it · hollow: not promoted ·
+knowledge: of each cycle's own documents ·
 bars: 95 % intervals</p>{save_buttons("over-the-cycles", "png", "svg")}"""
 PLANE = f"""<h2>Knowledge against behaviour</h2><p class="note">To the right: knows more. Up: follows better.
-<span class="key goal"></span>where the gate wants it to be, with certainty. Older cycles are faint.</p>
+<span class="key goal"></span>where the gate wants it to be; to be certain takes some distance from the edge. Older cycles are faint.</p>
 {save_buttons("plane", "png", "svg")}"""
 
 
@@ -133,9 +134,15 @@ def tiles(
     )
     cells = [
         ("Current checkpoint", shown(current.reference.removesuffix("/recovered") if current else "none", 60), decided),
-        ("Damage undone", *_share(trail, "behaviour", "of the {:.2f} of instruction following lost")),
-        ("Knowledge kept", *_share(trail, "knowledge", "of the {:.2f} that mid-training added")),
-        ("Forgotten now", *missing),
+        (
+            f"Damage undone by cycle {cycle.number}",
+            *_share(trail, "behaviour", "of the {:.3f} of instruction following lost"),
+        ),
+        (
+            f"Knowledge kept by cycle {cycle.number}",
+            *_share(trail, "knowledge", "of the {:.3f} that mid-training added"),
+        ),
+        (f"Forgotten by cycle {cycle.number}", *missing),
         (f"Cost of cycle {cycle.number}", duration(spent.time), steps or "nothing trained yet"),
     ]
     inside = "".join(

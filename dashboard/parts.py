@@ -67,7 +67,7 @@ def number(score: Score | None, interval: bool = True) -> Cell:
 def change(before: float | None, after: float | None) -> str:
     if before is None or after is None:
         return ""
-    return f'<span class="change">{after - before:+.2f}</span>'.replace("-", "−")
+    return f'<span class="change">{after - before:+.3f}</span>'.replace("-", "−")
 
 
 def form(fields: str, button: str = "Show", hidden: Mapping[str, object] | None = None) -> str:

@@ -54,14 +54,14 @@ def headline(trail: Trail, clean: Mark | None) -> tuple[str, list[tuple[Axis, st
         )
         level = clean.behaviour if clean and elsewhere else None
         if numbers:
-            pieces.append((axis, NAMES[axis].lower(), numbers, f" (clean {level.value:.2f})" if level else ""))
+            pieces.append((axis, NAMES[axis].lower(), numbers, f" (clean {level.value:.3f})" if level else ""))
     return f"Cycle {trail.number} {state}", pieces
 
 
 def way(trail: Trail, axis: Axis) -> list[str]:
     """The values along a trail."""
     levels = [mark.level(axis) for mark in (trail.start, trail.damaged, trail.recovered) if mark is not None]
-    return [f"{level.value:.2f}" for level in levels if level is not None]
+    return [f"{level.value:.3f}" for level in levels if level is not None]
 
 
 def share(start: Level | None, middle: Level | None, end: Level | None) -> float | None:

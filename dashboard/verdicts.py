@@ -27,9 +27,10 @@ def held(bound: dict[str, Any]) -> bool | None:
 
 def needed(cycle: Cycle) -> str:
     """How many prompts would settle what could not be told."""
-    items = _bound(cycle, "behaviour").get("needed")
-    known = outcome(cycle) == "inconclusive" and isinstance(items, int)
-    return f"about {items:,} prompts would settle it" if known else ""
+    behaviour = _bound(cycle, "behaviour")
+    items, asked = behaviour.get("needed"), behaviour.get("n")
+    known = outcome(cycle) == "inconclusive" and isinstance(items, int) and isinstance(asked, int)
+    return f"about {items:,} prompts would settle it ({asked:,} were asked)" if known else ""
 
 
 def followed(cycle: Cycle) -> str:
@@ -78,7 +79,7 @@ def _kept(bound: dict[str, Any], what: str) -> Why:
     value, limit = _number(bound.get("value")), _number(bound.get("limit"))
     if value is None or limit is None:
         return Why(None, f"{what} was not measured, so it was not judged.")
-    return Why(held(bound), f"{what} is {value:.2f}; at least {limit:.2f} had to be kept.")
+    return Why(held(bound), f"{what} is {value:.3f}; at least {limit:.3f} had to be kept.")
 
 
 def earlier_bounds(cycle: Cycle) -> dict[str, dict[str, Any]]:

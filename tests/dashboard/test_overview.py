@@ -15,11 +15,11 @@ from tests.db.seeded import seed
 def test_a_headline_says_how_the_last_cycle_went(reader):
     _, top, row, *_ = refreshed(reader)
     assert "Cycle 3 rejected" in top
-    assert "instruction following <b>0.93 → 0.23 → 0.80</b>" in top
-    assert "(clean 0.90)" in top
-    assert "knowledge <b>0.05 → 0.95 → 0.90</b>" in top
-    assert "0.120 below the clean model, at worst 0.140 below (95 %, 40 items); the gate allows 0.030." in top
-    assert "Knowledge of the documents is 0.90; at least 0.88 had to be kept." in top
+    assert "instruction following <b>0.925 → 0.225 → 0.800</b>" in top
+    assert "(clean 0.900)" in top
+    assert "knowledge <b>0.050 → 0.950 → 0.900</b>" in top
+    assert "0.100 below the clean model, at worst 0.120 below (95 %, 40 items); the gate allows 0.030." in top
+    assert "Knowledge of the documents is 0.900; at least 0.874 had to be kept." in top
     assert "shares of 40 instruction prompts and 40 questions" in top
     assert row["visible"] is True
 
@@ -32,8 +32,8 @@ def test_while_a_cycle_goes_on_the_last_that_ended_is_still_told(told):
     top = refreshed(reader)[1]
     before = top[top.index("The last to end") :]
     assert "Rejected</span> not promoted, the model from before stays in use" in before
-    assert "instruction following 0.93 → 0.23 → 0.80, knowledge 0.05 → 0.95 → 0.90." in before
-    assert "0.120 below the clean model" in before
+    assert "instruction following 0.925 → 0.225 → 0.800, knowledge 0.050 → 0.950 → 0.900." in before
+    assert "0.100 below the clean model" in before
 
 
 def test_a_promoted_cycle_says_what_came_of_it(told):
@@ -45,7 +45,7 @@ def test_a_promoted_cycle_says_what_came_of_it(told):
 def test_key_numbers(reader):
     _, top, *_ = refreshed(reader)
     assert "cycle:2" in top
-    assert "Forgotten now" in top
+    assert "Forgotten by cycle 3" in top
     assert "of the 36 prompts the clean model followed" in top
     assert "82 %" in top  # (0.80 - 0.225) of the (0.925 - 0.225) that were lost
     assert "94 %" in top

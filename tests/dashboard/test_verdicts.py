@@ -44,7 +44,7 @@ def test_a_report_and_the_pages_say_how_many_items_would_settle_it(undecided):
     mailed = report(undecided, project, 2)
     assert "Cycle 2 inconclusive" in mailed
     for told in (mailed, words(overview, undecided), words(cycles, undecided)):
-        assert "about 7,497 prompts would settle it" in told
+        assert "about 7,497 prompts would settle it (" in told
     assert "That is too few items to tell." in words(overview, undecided)
     assert "7,497</span>" in words(cycle, undecided), "the gate's table has it, too"
 
@@ -86,7 +86,7 @@ def test_a_bound_in_a_sentence(value, bound, words):
 def test_what_was_not_judged_and_what_earlier_cycles_lost_are_said():
     told = reasons(ended("rejected", behaviour=BOUND, knowledge=None, earlier={"1": KEPT | {"passed": False}}))
     assert "Knowledge of the documents was not measured" in told
-    assert "cycle <bdi>1</bdi>'s documents is 0.93; at least 0.88" in told
+    assert "cycle <bdi>1</bdi>'s documents is 0.930; at least 0.880" in told
     assert told.count("✕") == 1
     assert reasons(ended("open")) == ""
 

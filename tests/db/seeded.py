@@ -82,9 +82,9 @@ def seed(tracker: Tracker, name: str = "handbook", cycles: int = 3, steps: int =
 
 def verdict(recovered: dict[str, float], damaged: dict[str, float], passed: bool, why: str) -> dict[str, Any]:
     """What a gate says (docs/contracts.md)."""
-    gone = recovered["behaviour"] - CLEAN["behaviour"]
+    gone = (round(40 * recovered["behaviour"]) - round(40 * CLEAN["behaviour"])) / 40
     behaviour = {"passed": passed, "value": gone, "bound": gone - 0.02, "limit": -0.03, "n": 40, "needed": None}
-    kept, limit = recovered["knowledge"], 0.92 * damaged["knowledge"]
+    kept, limit = recovered["knowledge"], 0.92 * round(40 * damaged["knowledge"]) / 40
     knowledge = {"passed": True, "value": kept, "bound": kept, "limit": limit, "n": 40, "needed": None}
     return {"passed": passed, "behaviour": behaviour, "knowledge": knowledge, "reason": why}
 
