@@ -27,7 +27,8 @@ OVER_TIME = f"""<h2>Over the cycles</h2><p class="note"><span class="key knowled
 knowledge: of each cycle's own documents ·
 bars: 95 % intervals</p>{save_buttons("over-the-cycles", "png", "svg")}"""
 PLANE = f"""<h2>Knowledge against behaviour</h2><p class="note">To the right: knows more. Up: follows better.
-<span class="key goal"></span>where the gate wants it to be; to be certain takes some distance from the edge. Older cycles are faint.</p>
+<span class="key goal"></span>where the gate wants it to be; to be certain takes
+some distance from the edge. Older cycles are faint.</p>
 {save_buttons("plane", "png", "svg")}"""
 
 
