@@ -79,8 +79,8 @@ class Level:
     high: float | None = None
 
     def __str__(self) -> str:
-        interval = "" if self.low is None or self.high is None else f" (95 %: {self.low:.2f} to {self.high:.2f})"
-        return f"{self.value:.2f}{interval}"
+        interval = "" if self.low is None or self.high is None else f" (95 %: {self.low:.3f} to {self.high:.3f})"
+        return f"{self.value:.3f}{interval}"
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ def _end_names(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
             side = "left" if axis == "behaviour" else "right"
             place = dict(x=int(side == "right"), y=1, xref="paper", yref="paper", xanchor=side, yanchor="bottom")
         place |= dict(showarrow=False, font=dict(color=look.palette.of(axis), size=13), bgcolor=look.palette.paper)
-        yield place | dict(text=f"<b>{NAMES[axis]}</b> {point.level.value:.2f}")
+        yield place | dict(text=f"<b>{NAMES[axis]}</b> {point.level.value:.3f}")
 
 
 def _placed(trail: Trail) -> list[tuple[Mark, float, float]]:

@@ -149,7 +149,7 @@ def _marks(one: Checkpoint, current: Checkpoint | None, noted: set[int], ended: 
 
 def _row(one: Checkpoint, scores: Mapping[str, Any], marks: str, is_selected: bool) -> str:
     told = " ".join(
-        f'<span class="{suite}">{SUITES.get(suite, suite)} {score.value:.2f}</span>'
+        f'<span class="{suite}">{SUITES.get(suite, suite)} {score.value:.3f}</span>'
         for suite, score in sorted(scores.items())
         if score.value is not None
     )

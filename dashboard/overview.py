@@ -12,7 +12,7 @@ from dashboard.drawn import chart
 from dashboard.follow import Asked, NotThere, Site, follow
 from dashboard.frame import link, shown
 from dashboard.parts import DOING, ago, clock, duration, save_buttons
-from dashboard.verdicts import badge_of, followed, outcome, reasons
+from dashboard.verdicts import badge_of, followed, reasons
 from db.queries import STALE_AFTER, Reader
 from db.types import now
 from db.views import Checkpoint, Cycle, Project, Promotion, Run
@@ -89,7 +89,7 @@ def verdict(cycle: Cycle, trail: Trail, clean: charts.Mark | None, runs: Sequenc
     if cycle.status == "open" and not running:
         following = "recover distill --teacher base" if trail.damaged else "recover status"
         said.append(f"<p>Run next: <code>{following}</code></p>")
-    came_of = f' <span class="settles {outcome(cycle)}">{followed(cycle)}</span>' if followed(cycle) else ""
+    came_of = f' <span class="settles {cycle.outcome}">{followed(cycle)}</span>' if followed(cycle) else ""
     return f'<section class="verdict">{badge_of(cycle)}{came_of}<h1>{sentence}</h1>{"".join(said)}</section>'
 
 

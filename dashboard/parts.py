@@ -60,7 +60,7 @@ def number(score: Score | None, interval: bool = True) -> Cell:
         return Cell(NOTHING, "number", "")
     bounds = ""
     if interval and score.low is not None and score.high is not None:
-        bounds = f' <span class="interval">{score.low:.2f}–{score.high:.2f}</span>'
+        bounds = f' <span class="interval">{score.low:.3f}–{score.high:.3f}</span>'
     return Cell(f"{score.value:.3f}{bounds}", "number", score.value)
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from dashboard.charts import NAMES, Axis, Level, Mark, Trail, ending
-from dashboard.verdicts import outcome
 from db.views import Cycle, Run, Score, Stage
 
 
@@ -35,7 +34,7 @@ def trails(cycles: Sequence[Cycle]) -> list[Trail]:
         asked = cycle.clean.scores.get("knowledge") if cycle.damaged.scores else None
         before = Mark(name, _level(start.scores.get("behaviour")), _level(asked))
         damaged, recovered = (_mark(f"cycle {cycle.number} {word}", stage) for word, stage in _named(cycle))
-        told.append(Trail(cycle.number, outcome(cycle), before, damaged, recovered, _gate(cycle)))
+        told.append(Trail(cycle.number, cycle.outcome, before, damaged, recovered, _gate(cycle)))
     return told
 
 
@@ -98,7 +97,7 @@ def _gate(cycle: Cycle) -> dict[Axis, float]:
 
 
 def _named(cycle: Cycle) -> list[tuple[str, Stage]]:
-    return [("mid-trained", cycle.damaged), (ending(outcome(cycle)), cycle.recovered)]
+    return [("mid-trained", cycle.damaged), (ending(cycle.outcome), cycle.recovered)]
 
 
 def _mark(name: str, stage: Stage) -> Mark | None:

@@ -15,12 +15,6 @@ class Why(NamedTuple):
     words: str
 
 
-def outcome(cycle: Cycle) -> str:
-    """How a cycle stands. With too few items to tell nothing is promoted, which is not to have failed."""
-    said = (cycle.verdict or {}).get("outcome")
-    return "inconclusive" if cycle.status == "rejected" and said == "inconclusive" else cycle.status
-
-
 def held(bound: dict[str, Any]) -> bool | None:
     return True if bound.get("passed") else None if bound.get("unsure") else False
 
@@ -29,7 +23,7 @@ def needed(cycle: Cycle) -> str:
     """How many prompts would settle what could not be told."""
     behaviour = _bound(cycle, "behaviour")
     items, asked = behaviour.get("needed"), behaviour.get("n")
-    known = outcome(cycle) == "inconclusive" and isinstance(items, int) and isinstance(asked, int)
+    known = cycle.outcome == "inconclusive" and isinstance(items, int) and isinstance(asked, int)
     return f"about {items:,} prompts would settle it ({asked:,} were asked)" if known else ""
 
 
@@ -40,12 +34,12 @@ def followed(cycle: Cycle) -> str:
 
 
 def badge_of(cycle: Cycle) -> str:
-    return badge(outcome(cycle))
+    return badge(cycle.outcome)
 
 
 def cell_of(cycle: Cycle) -> Cell:
     more = f"<br><small>{items}</small>" if (items := needed(cycle)) else ""
-    return Cell(badge_of(cycle) + more, "", outcome(cycle))
+    return Cell(badge_of(cycle) + more, "", cycle.outcome)
 
 
 def reasons(cycle: Cycle) -> str:
@@ -64,10 +58,10 @@ def _reasons(cycle: Cycle) -> Iterator[Why]:
     n = behaviour.get("n")
     if value is None or bound is None or limit is None or not isinstance(n, int):
         return
-    certain = "surely above it" if bound >= 0 else f"at worst {-bound:.3f} below (95 %, {n:,} items)"
+    certain = "surely above it" if bound >= 0 else f"at worst {-bound:.3f} below (95 %, {n:,} prompts)"
     words = f"Instruction following is {_apart(value)} the clean model, {certain}; the gate allows {-limit:.3f}."
     if held(behaviour) is None:
-        words += " That is too few items to tell."
+        words += " That is too few prompts to tell."
     yield Why(held(behaviour), words)
     if "knowledge" in (cycle.verdict or {}):
         yield _kept(_bound(cycle, "knowledge"), "Knowledge of the documents")

@@ -78,6 +78,12 @@ class Cycle:
     damaged: Stage
     recovered: Stage
 
+    @property
+    def outcome(self) -> str:
+        """How it stands. With too few items to tell nothing is promoted, which is not to have failed."""
+        said = (self.verdict or {}).get("outcome")
+        return "inconclusive" if self.status == "rejected" and said == "inconclusive" else self.status
+
 
 @dataclass(frozen=True)
 class SeriesPoint:

@@ -1,6 +1,6 @@
 """What a base names in its `recover.json` to be measured by: tasks by name, and files that lie where it says."""
 
-import os.path
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from recovery.students import describe
 
 OF_LM_EVAL = (".yaml", ".yml")
 FILES = (".jsonl", *OF_LM_EVAL)
+TRUST = "RECOVER_TRUST_TASKS"
 
 
 def tasks(named: str) -> list[str]:
@@ -47,6 +48,11 @@ def suites_of(base: str | Path) -> dict[str, str]:
             raise RecoverError(
                 f"{file} is not there, which {folder / 'recover.json'} names under suites: put it there, or mend the "
                 "name (a path counts from the folder of that recover.json)"
+            )
+        if _is_yaml(file) and os.environ.get(TRUST) != "1":
+            raise RecoverError(
+                f"{folder / 'recover.json'} names {file.name}, an lm-eval task of its own, which may run any Python: "
+                f"set {TRUST}=1 if you trust whoever wrote it with your machine, or take it out of suites"
             )
     return suites
 

@@ -111,15 +111,16 @@ def _gpu() -> Finding:
 
     from recovery.precision import has_bfloat16
 
+    training = f"training is in {'bfloat16' if has_bfloat16() else 'float32, for want of bfloat16 units,'} unless told"
     if torch.cuda.is_available():
         cards = [torch.cuda.get_device_properties(each) for each in range(torch.cuda.device_count())]
-        return Finding("gpu", True, ", ".join(f"{card.name}, {card.total_memory / 2**30:.0f} GiB" for card in cards))
+        named = ", ".join(f"{card.name}, {card.total_memory / 2**30:.0f} GiB" for card in cards)
+        return Finding("gpu", True, f"{named}; {training}")
     costs = "training is for small models; the built-in one takes minutes"
     if shutil.which("nvidia-smi"):
         mend = "check the driver with nvidia-smi, and install torch's CUDA build: pip install --force-reinstall torch"
         return Finding("gpu", False, f"an NVIDIA driver, but torch {torch.__version__} cannot use it", costs, mend)
-    units = "bfloat16" if has_bfloat16() else "float32, as the processor only imitates bfloat16"
-    found = f"none (torch {torch.__version__}); training is in {units}"
+    found = f"none (torch {torch.__version__}); {training}"
     return Finding("gpu", False, found, costs, "use a machine with an NVIDIA card")
 
 

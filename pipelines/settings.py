@@ -165,14 +165,14 @@ def _check(settings: Settings) -> None:
     if sum(shares) >= 1:
         raise RecoverError(
             f"midtrain.rehearse ({shares[0]:g}) and midtrain.recollect ({shares[1]:g}) leave nothing to the new "
-            "documents; together they must be below 1"
+            "documents; together they must be below 1 (--rehearse 0 leaves out earlier cycles' documents)"
         )
 
 
 def rows_beside(rows: int, shares: Iterable[float]) -> list[int]:
-    """How many of the rows each share comes to; at least one is left over, where the shares are less than all."""
+    """How many of the rows each share comes to: one at least, and one at least is left over, where the rows allow."""
     shares = list(shares)
-    taken = [round(share * rows) for share in shares]
+    taken = [max(round(share * rows), share > 0) for share in shares]
     return taken if sum(taken) < rows else [int(share * rows) for share in shares]
 
 

@@ -55,7 +55,7 @@ def status(project: Path | None) -> Answer:
         "next": following,
     }
     words = [f"base     {opened.base}", f"current  {found['current']}"]
-    words += [f"cycle {c.number}  {c.status}  {c.documents or ''}" for c in cycles]
+    words += [f"cycle {c.number}  {c.outcome}  {c.documents or ''}" for c in cycles]
     words += [f"interrupted: recover {errand.command}" for errand in waiting]
     return Answer(found, [*words, f"next: {following}"])
 

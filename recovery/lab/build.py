@@ -22,7 +22,7 @@ from recovery.precision import has_bfloat16
 CONTEXT = 4096
 WARM_UP = 0.02
 SAVE_EVERY = 200
-TWENTIETH = 20  # the first such part is what a test repeats
+TWENTIETH = 20  # the card says what the weights are after the first such part
 SUITES = {"behaviour": "lab", "retention": "lab"}
 
 

@@ -108,7 +108,7 @@ def test_a_rejected_end_is_hollow():
 
 def test_curves_are_named_beside_their_ends_and_the_names_keep_apart():
     labels = [a for a in over_time([FIRST], CLEAN).layout.annotations if "<b>" in a.text]
-    assert [label.text for label in labels] == ["<b>Knowledge</b> 0.93", "<b>Instruction following</b> 0.90"]
+    assert [label.text for label in labels] == ["<b>Knowledge</b> 0.930", "<b>Instruction following</b> 0.900"]
     assert labels[0].y - labels[1].y > 0.1
 
 
@@ -133,7 +133,7 @@ def test_the_plane_has_a_trail_of_two_arrows_a_cycle():
 def test_every_look_has_both_names_and_its_own_colours(look):
     palette = DARK if look.dark else LIGHT
     figure = over_time(TRAILS, CLEAN, look)
-    assert {"<b>Instruction following</b> 0.50", "<b>Knowledge</b> 0.92"} <= set(words(figure))
+    assert {"<b>Instruction following</b> 0.500", "<b>Knowledge</b> 0.920"} <= set(words(figure))
     assert curve(figure, "Knowledge").line.color == palette.knowledge
     assert plane(TRAILS, CLEAN, look).layout.font.color == palette.ink
 

@@ -18,7 +18,7 @@ def test_a_headline_says_how_the_last_cycle_went(reader):
     assert "instruction following <b>0.925 → 0.225 → 0.800</b>" in top
     assert "(clean 0.900)" in top
     assert "knowledge <b>0.050 → 0.950 → 0.900</b>" in top
-    assert "0.100 below the clean model, at worst 0.120 below (95 %, 40 items); the gate allows 0.030." in top
+    assert "0.100 below the clean model, at worst 0.120 below (95 %, 40 prompts); the gate allows 0.030." in top
     assert "Knowledge of the documents is 0.900; at least 0.874 had to be kept." in top
     assert "shares of 40 instruction prompts and 40 questions" in top
     assert row["visible"] is True

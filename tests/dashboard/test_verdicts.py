@@ -6,7 +6,7 @@ import pytest
 
 from dashboard import charts, cycle, cycles, lineage, overview, story
 from dashboard.report import report
-from dashboard.verdicts import outcome, reasons
+from dashboard.verdicts import reasons
 from db.types import now
 from db.views import Cycle, Stage
 from tests.dashboard.looking import words
@@ -45,7 +45,7 @@ def test_a_report_and_the_pages_say_how_many_items_would_settle_it(undecided):
     assert "Cycle 2 inconclusive" in mailed
     for told in (mailed, words(overview, undecided), words(cycles, undecided)):
         assert "about 7,497 prompts would settle it (" in told
-    assert "That is too few items to tell." in words(overview, undecided)
+    assert "That is too few prompts to tell." in words(overview, undecided)
     assert "7,497</span>" in words(cycle, undecided), "the gate's table has it, too"
 
 
@@ -72,7 +72,7 @@ def test_the_chart_names_the_ending_and_draws_it_hollow(undecided):
 @pytest.mark.parametrize(
     ("value", "bound", "words"),
     [
-        (-0.022, -0.047, "0.022 below the clean model, at worst 0.047 below (95 %, 400 items)"),
+        (-0.022, -0.047, "0.022 below the clean model, at worst 0.047 below (95 %, 400 prompts)"),
         (0.0, -0.02, "level with the clean model, at worst 0.020 below"),
         (0.05, 0.01, "0.050 above the clean model, surely above it"),
     ],
@@ -92,7 +92,7 @@ def test_what_was_not_judged_and_what_earlier_cycles_lost_are_said():
 
 
 def test_only_what_was_rejected_for_lack_of_items_is_inconclusive():
-    assert outcome(ended("rejected", outcome="inconclusive")) == "inconclusive"
-    assert outcome(ended("promoted", outcome="inconclusive")) == "promoted", "a person decided"
-    assert outcome(ended("rejected", outcome="failed")) == outcome(ended("rejected")) == "rejected"
-    assert outcome(replace(ended("open"), verdict={"outcome": "inconclusive"})) == "open"
+    assert ended("rejected", outcome="inconclusive").outcome == "inconclusive"
+    assert ended("promoted", outcome="inconclusive").outcome == "promoted", "a person decided"
+    assert ended("rejected", outcome="failed").outcome == ended("rejected").outcome == "rejected"
+    assert replace(ended("open"), verdict={"outcome": "inconclusive"}).outcome == "open"

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.named import content_of, files_of, suites_of
+from evals.named import TRUST, content_of, files_of, suites_of
 from recovery.errors import RecoverError
 
 
@@ -22,10 +22,24 @@ def test_a_path_counts_from_the_folder_that_names_it(tmp_path: Path, monkeypatch
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv(TRUST, "1")
     for name in ("house.jsonl", "gsm8k", "lab"):
         (elsewhere / name).write_text("something else")
     assert suites_of(folder) == {"behaviour": f"lab,{house},gsm8k", "retention": str(sums)}
     assert files_of(suites_of(folder)) == [house, sums]
+
+
+def test_a_task_that_may_run_code_is_only_taken_from_whom_the_user_trusts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = base(tmp_path / "base", behaviour="lab,sums.yaml")
+    (folder / "sums.yaml").write_text("task: sums\ndoc_to_text: !function made.asked")
+    for said in ("", "0"):
+        monkeypatch.setenv(TRUST, said)
+        with pytest.raises(RecoverError, match=f"sums.yaml, an lm-eval task of its own.*{TRUST}=1"):
+            suites_of(folder)
+    monkeypatch.setenv(TRUST, "1")
+    assert suites_of(folder) == {"behaviour": f"lab,{folder / 'sums.yaml'}"}
 
 
 def test_a_base_that_names_nothing(tmp_path: Path) -> None:
