@@ -73,7 +73,7 @@ def test_tables_and_charts_are_saved(url, visit, tmp_path):
         page.get_by_role("button", name="Save this table as CSV").click()
     table = _text(saved.value.path())
     assert table.splitlines()[0].startswith("\ufeffCycle,Verdict,Documents")
-    assert "3,rejected,2026-q3,0.93 0.23 0.80" in table.replace("0.925", "0.93")
+    assert "3,rejected,2026-q3,0.925 0.225 0.800" in table
     for format, begin in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
         with page.expect_download() as saved:
             page.get_by_role("button", name=f"Save this chart as {format}").first.click()
