@@ -18,10 +18,10 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ran: dict[str, Any] = {"folder": folder}
     docs = folder / "corpus" / "docs"
     ran["midtrain"] = recover(
-        folder, "midtrain", "--docs", docs, "--questions", questions, "--set", "midtrain.epochs=5"
+        folder, "midtrain", "--docs", docs, "--questions", questions, "--set", "midtrain.epochs=4"
     )
     ran["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 150, "--questions", questions)
-    few = ["--set", "distill.prompts=400", "--set", "distill.probe_items=60", "--max-steps", 16]
+    few = ["--set", "distill.prompts=400", "--set", "distill.probe_items=60", "--max-steps", 8]
     ran["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 150, *few)
     ran["recovered"] = recover(folder, "eval", "cycle:1", "--limit", 150, "--suite", "behaviour")
     ran["status"] = recover(folder, "status")
