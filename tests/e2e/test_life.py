@@ -18,12 +18,12 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ran: dict[str, Any] = {"folder": folder}
     docs = folder / "corpus" / "docs"
     ran["midtrain"] = recover(
-        folder, "midtrain", "--docs", docs, "--questions", questions, "--set", "midtrain.epochs=4"
+        folder, "midtrain", "--docs", docs, "--questions", questions, "--set", "midtrain.epochs=3"
     )
-    ran["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 150, "--questions", questions)
+    ran["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 100, "--questions", questions)
     few = ["--set", "distill.prompts=400", "--set", "distill.probe_items=60", "--max-steps", 8]
-    ran["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 150, *few)
-    ran["recovered"] = recover(folder, "eval", "cycle:1", "--limit", 150, "--suite", "behaviour")
+    ran["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 100, *few)
+    ran["recovered"] = recover(folder, "eval", "cycle:1", "--limit", 100, "--suite", "behaviour")
     ran["status"] = recover(folder, "status")
     return ran
 
@@ -57,20 +57,20 @@ def test_eval_prints_numbers_with_their_uncertainty(lived: dict[str, Any]) -> No
     ran = lived["damaged"]
     assert ran.code == 0, ran.words
     metric = next(e for e in ran.found["evaluations"] if e["task"] == "ifeval")["metrics"]["prompt_level_strict_acc"]
-    assert metric["n"] == 150
+    assert metric["n"] == 100
     assert metric["ci95"][0] <= metric["value"] <= metric["ci95"][1]
 
 
 def test_what_a_measurement_cost_is_told_and_kept(lived: dict[str, Any]) -> None:
     told = {e["task"]: e["cost"] for e in lived["damaged"].found["evaluations"]}
     assert all(cost["tokens_read"] > 0 and cost["tokens_per_second"] > 0 for cost in told.values())
-    assert told["ifeval"]["tokens_written"] >= 150
+    assert told["ifeval"]["tokens_written"] >= 100
     shown = recover(lived["folder"], "show", "cycle:1/midtrained").found["evaluations"]
     assert told["ifeval"] in [e["cost"] for e in shown if e["task"] == "ifeval"]
 
 
 def test_what_is_on_record_is_not_measured_again(lived: dict[str, Any]) -> None:
-    again = recover(lived["folder"], "eval", "cycle:1", "--limit", 150, "--suite", "behaviour")
+    again = recover(lived["folder"], "eval", "cycle:1", "--limit", 100, "--suite", "behaviour")
     assert "was measured before" in again.words
     assert again.found["evaluations"] == lived["recovered"].found["evaluations"]
 
