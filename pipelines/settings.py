@@ -172,7 +172,7 @@ def _check(settings: Settings) -> None:
 def rows_beside(rows: int, shares: Iterable[float]) -> list[int]:
     """How many of the rows each share comes to: one at least, and one at least is left over, where the rows allow."""
     shares = list(shares)
-    taken = [max(round(share * rows), share > 0) for share in shares]
+    taken = [max(round(share * rows), int(share > 0)) for share in shares]
     return taken if sum(taken) < rows else [int(share * rows) for share in shares]
 
 

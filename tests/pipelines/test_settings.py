@@ -71,3 +71,7 @@ def test_the_new_documents_always_have_a_row(rows: int, first: float, second: fl
     taken = rows_beside(rows, (first, second))
     assert sum(taken) < rows
     assert all(abs(count - share * rows) <= 1 for count, share in zip(taken, (first, second), strict=True))
+
+
+def test_a_share_however_small_is_a_row() -> None:
+    assert str(rows_beside(16, (0.0, 0.03))) == "[0, 1]"  # it is told in words, so it must be a number
