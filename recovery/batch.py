@@ -21,6 +21,7 @@ class Sequence:
     domain: str | None = None
     reward: float | None = None
     baseline: float = 0.0
+    soft: bool = False  # the teacher wrote it, and can be asked what else it would say at each of its states
 
     @property
     def target_count(self) -> int:
@@ -82,15 +83,17 @@ class Batch:
 
 
 def micro_batches(sequences: list[Sequence], tokens_at_most: int) -> Iterator[list[Sequence]]:
-    """Rows of like length together, so that rows × longest row stays under the bound and little of it is padding.
+    """Rows of like length together, so that rows × longest row stays under the bound and little of it is padding;
+    those that are soft apart from those that are not, since only they have a teacher to be read by.
 
     Another pass costs something too: a batch is cut short when more than a 32nd of the bound would be padding."""
     current: list[Sequence] = []
     tokens = 0
-    for s in sorted(sequences, key=lambda s: len(s.tokens)):
+    for s in sorted(sequences, key=lambda s: (s.soft, len(s.tokens))):
         area = len(s.tokens) * (len(current) + 1)
         padding = area - tokens - len(s.tokens)
-        if current and (area > tokens_at_most or padding > tokens_at_most // 32):
+        full = area > tokens_at_most or padding > tokens_at_most // 32
+        if current and (full or s.soft != current[-1].soft):
             yield current
             current, tokens = [], 0
         current.append(s)

@@ -17,7 +17,7 @@ def flops_of_step(student: Student, signal: Signal, sequences: list[Sequence], *
     passes = 3.0 * student.parameters
     if rolled_out:
         passes += student.parameters
-    return 2.0 * tokens * passes + (signal.teacher.flops(sequences) if signal.teacher is not None else 0.0)
+    return 2.0 * tokens * passes + signal.flops(sequences)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recovery.batch import Batch
-from recovery.divergences import divergence, entropy, reverse_kl, with_tail
+from recovery.divergences import divergence, entropy, forward_kl, reverse_kl, with_tail
 from recovery.errors import RecoverError
 from recovery.signals import Said
 from recovery.vocabulary import Terms
@@ -36,7 +36,10 @@ def _read(log_p: Tensor, said: Said, part: slice) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """−log π(label). `dft` weights it by π(label), held constant: the label's own reward is no longer 1/π.
+    """−log π(label). Where the teacher is asked instead (soft rows), KL(teacher ‖ π): over labels that it would draw at
+    that state the same gradient on average, without their luck.
+
+    `dft` weights it by π(label), held constant: the label's own reward is no longer 1/π.
 
     `anchor` adds so much KL(π ‖ teacher), which holds the student near a frozen base while it learns."""
 
@@ -51,6 +54,10 @@ class CrossEntropy:
 
     def __call__(self, logits: Tensor, said: Said, part: slice) -> Terms:
         log_p = torch.log_softmax(logits, dim=-1)
+        if said.soft:
+            assert said.teacher is not None
+            away = forward_kl(log_p, said.teacher.logprobs(part))
+            return Terms(away, {"entropy": entropy(log_p.detach())})
         chosen = log_p.gather(-1, said.tokens[part, None]).squeeze(-1)
         loss = -chosen * chosen.detach().exp() if self.dft else -chosen
         if self.anchor > 0:

@@ -66,7 +66,7 @@ def signal_of(
             raise RecoverError("this recipe learns from a reward: give a function that scores a reply")
         return Blend(reward, teacher if recipe.share > 0 else None, recipe.share)
     if recipe.estimator == "labels" and recipe.anchor == 0:
-        return Labels()
+        return Labels(teacher)
     if teacher is None:
         raise RecoverError("this recipe learns from a teacher: name one with --teacher")
     return TeacherSignal(teacher)

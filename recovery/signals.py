@@ -20,6 +20,7 @@ class Said:
     tokens: Tensor  # the label, or what the student sampled
     teacher: Opinion | None = None
     rollout_logprobs: Tensor | None = None
+    soft: bool = False  # the teacher stands in the label's place
     advantage: Tensor | None = None  # λ-weighted sum of teacher and reward, where the objective asks for one
 
 
@@ -36,9 +37,27 @@ class Signal:
         teacher = self.teacher.distribution(batch) if self.teacher is not None else None
         return Said(batch.target_tokens, teacher, batch.rollout_logprobs())
 
+    def flops(self, sequences: list[Sequence]) -> float:
+        """Of the teacher, who reads them once."""
+        return self.teacher.flops(sequences) if self.teacher is not None else 0.0
+
 
 class Labels(Signal):
-    """The token that stands there: a point-mass teacher."""
+    """The token that stands there: a point-mass teacher. In soft rows, all that `teacher` would say there."""
+
+    def __init__(self, teacher: Teacher | None = None):
+        self.teacher = teacher
+
+    def at(self, batch: Batch) -> Said:
+        soft = {s.soft for s in batch.sequences}
+        if self.teacher is None or soft == {False}:
+            return Said(batch.target_tokens, None, batch.rollout_logprobs())
+        if soft != {True}:
+            raise ValueError("rows that are soft and rows that are not need batches of their own: see micro_batches")
+        return replace(super().at(batch), soft=True)
+
+    def flops(self, sequences: list[Sequence]) -> float:
+        return super().flops([s for s in sequences if s.soft])
 
 
 class TeacherSignal(Signal):

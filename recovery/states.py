@@ -88,9 +88,17 @@ class Documents:
     another document, whatever the model, and the first token of each is no target."""
 
     def __init__(
-        self, documents: Seq[Seq[int]], end: int, *, window: int, rows: int, seed: int = 0, across: bool = True
+        self,
+        documents: Seq[Seq[int]],
+        end: int,
+        *,
+        window: int,
+        rows: int,
+        seed: int = 0,
+        across: bool = True,
+        soft: bool = False,
     ):
-        self.window, self.rows, self.across = window, rows, across
+        self.window, self.rows, self.across, self.soft = window, rows, across, soft
         self.windows = Windows(documents, end, window, seed)
         self.order = Shuffled(len(self.windows), seed + 1)
 
@@ -101,7 +109,7 @@ class Documents:
     def draw(self, student: Student, step: int) -> list[Sequence]:
         drawn = [i for _, i in mine(self.order.take(step * self.rows, self.rows))]
         rows = [row for i in drawn for row in ([self.windows[i]] if self.across else self.windows.pieces(i))]
-        return [Sequence(tokens, [False] + [True] * (len(tokens) - 1)) for tokens in rows]
+        return [Sequence(tokens, [False] + [True] * (len(tokens) - 1), soft=self.soft) for tokens in rows]
 
 
 class Written:
@@ -128,10 +136,10 @@ class Prompt:
     tokens: list[int]
     domain: str | None = None
 
-    def with_reply(self, reply: list[int], **of_rollouts: Any) -> Sequence:
+    def with_reply(self, reply: list[int], **about: Any) -> Sequence:
         """The prompt and what somebody wrote after it, of which the reply alone is a target."""
         targets = [False] * len(self.tokens) + [True] * len(reply)
-        return Sequence(self.tokens + reply, targets, prompt=self.text, domain=self.domain, **of_rollouts)
+        return Sequence(self.tokens + reply, targets, prompt=self.text, domain=self.domain, **about)
 
 
 class Rollouts:
