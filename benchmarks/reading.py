@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.common import table
+from evals.drift import MAX_NEW_TOKENS, roll_out, token_kl, written_row
 from evals.results import Result, main_result
 from evals.statistics import paired
 from pipelines.beginning import Wishes, begin
@@ -19,9 +20,12 @@ from pipelines.cycle import carry_out
 from pipelines.learning import Trained
 from pipelines.measuring import Measures, measure_checkpoint
 from pipelines.project import Project
+from pipelines.stages import device
+from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, make_world
+from recovery.students import load_student
 
-HEAD = ["world", "settings", "instructions", "lost (bounds)", "new world", "own world", "steps", "s"]
+HEAD = ["world", "settings", "instructions", "lost (bounds)", "KL to clean", "new world", "own world", "steps", "s"]
 
 
 def main(arguments: list[str] | None = None) -> list[list[str]]:
@@ -46,25 +50,41 @@ def read(folder: Path, world: int, asked: argparse.Namespace) -> list[list[str]]
     project = Project.open(folder, asked.base)
     measures = Measures("all", folder / "questions.jsonl", limit=asked.items)
     clean = measure_checkpoint(project, project.clean, measures, None, _silent)
-    rows = [[str(world), "clean", *_scores(clean, clean), "", ""]]
+    rows = [[str(world), "clean", *_scores(clean, clean, 0.0), "", ""]]
+    asking = [item.prompt for result in clean if result.task == "ifeval" for item in result.items]
     for settings in asked.tried or [""]:
         wishes = Wishes("midtrain", docs=folder / "docs", seed=asked.seed, dotted=tuple(settings.split()))
         made = carry_out(project, begin(project, wishes, _silent), _silent)
         assert isinstance(made, Trained)
         found = measure_checkpoint(project, made.checkpoint, measures, None, _silent)
-        rows.append([str(world), settings, *_scores(clean, found), str(made.steps), f"{made.seconds:.0f}"])
+        drifted = _drifted(made.checkpoint.path, asked.base, asking)
+        rows.append([str(world), settings, *_scores(clean, found, drifted), str(made.steps), f"{made.seconds:.0f}"])
         print(" · ".join(rows[-1]), flush=True)
     return rows
 
 
-def _scores(clean: list[Result], found: list[Result]) -> list[str]:
+def _drifted(path: str, base: str, prompts: list[str]) -> float:
+    """KL a token to the clean model on what the other writes to the prompts: it tells apart what scores cannot."""
+    current, clean = (load_student(each, frozen=True, device=device()) for each in (path, base))
+    written = roll_out(TransformersEngine(current), current, prompts, MAX_NEW_TOKENS, seed=0)
+    rows = [written_row(rollout) for rollout in written if rollout.written]
+    return token_kl(current, clean, rows)["kl_to_clean"].value
+
+
+def _scores(clean: list[Result], found: list[Result], drifted: float) -> list[str]:
     before, after = (main_result(results, "behaviour") for results in (clean, found))
     assert before is not None
     assert after is not None
     pair = paired(before.passed_by_key(), after.passed_by_key())
     known = {r.task: f"{r.headline.value:.3f}" for r in found}
     lost = f"{pair.difference:+.3f} ({pair.low:+.3f} … {pair.high:+.3f})"
-    return [f"{after.headline.value:.3f}", lost, known.get("closed_book", "-"), known.get("own_world", "-")]
+    return [
+        f"{after.headline.value:.3f}",
+        lost,
+        f"{drifted:.4f}",
+        known.get("closed_book", "-"),
+        known.get("own_world", "-"),
+    ]
 
 
 def _silent(words: str) -> None: ...

@@ -21,7 +21,7 @@ from typing import Any
 
 from evals import lab
 from evals.behaviour import Prompt as Instructions
-from evals.behaviour import judge, prompt_of
+from evals.behaviour import judge, measure_ifeval, prompt_of
 from evals.knowledge import ask, read_questions
 from evals.subject import Answer, Subject
 from pipelines.prompts import as_prompts, write_prompts
@@ -41,6 +41,8 @@ from recovery.weights import interpolate
 
 DEVICE = device()
 REWARD_STEPS, REWARD_RATE = 5, 0.4  # times the steps, and times the rate, of the others
+ROOM = 480  # tokens for a reply, where long ones are asked for
+SIFTED = 30  # held-out tasks are looked through for each with a long answer
 REPLAY = 0.3  # of the rows, in mid-training with the base's own answers
 NAMES = (
     "replay",
@@ -62,6 +64,9 @@ def main() -> None:
     options.add_argument("--base", default=str(BASE))
     options.add_argument("--steps", type=int, default=20)
     options.add_argument("--items", type=int, default=400, help="held-out instruction prompts a measurement")
+    options.add_argument(
+        "--longer-than", type=int, default=0, metavar="TOKENS", help="only items whose right answer is longer than this"
+    )
     options.add_argument("--seed", type=int, default=1, help="of the world and of every draw")
     options.add_argument("--world", default="quick", help="the size of the new world")
     options.add_argument("--only", default=",".join(NAMES), help="recipes, with commas")
@@ -96,6 +101,7 @@ class Bench:
         own = write_prompts(TransformersEngine(base), base.chat, self.settings.distill.prompts, asked.seed)
         self.prompts = as_prompts(own, base.chat)
         self.tasks = self._rewarded()
+        self.items = self._items()
         make_world(9000 + asked.seed, asked.world).write(folder / "world")
         self.questions = read_questions(folder / "world" / "questions.jsonl")
         self.damaged = self._midtrain()
@@ -122,13 +128,15 @@ class Bench:
         wanted = self.settings.midtrain
         rows = round(REPLAY * wanted.rows)
         student = load_student(self.asked.base, device=DEVICE)
-        states = Mixture(self._documents(wanted.rows - rows), Written(self._answers(), rows=rows, seed=self.asked.seed))
+        answers = Written(self._answers(soft=True), rows=rows, seed=self.asked.seed)
+        states = Mixture(self._documents(wanted.rows - rows), answers)
         self._read(student, states)
         self.row(f"documents with {REPLAY} replay", student, self.seconds, self.flops)
 
     def row(self, name: str, student: Student, seconds: float, flops: float) -> None:
         subject = Subject(TransformersEngine(student), student.chat)
-        followed = lab.instructions(subject, self.asked.items).headline
+        room = ROOM if self.asked.longer_than else lab.WRITING_TOKENS
+        followed = measure_ifeval(subject, self.items, data="lab", max_new_tokens=room).headline
         known = ask(subject, self.questions, data="new world").metrics["match"]
         old = lab.own_world(subject, 200).metrics["match"]
         low, high = followed.ci95
@@ -159,11 +167,22 @@ class Bench:
             parts.append(Written(self._answers(), rows=wanted.rows - own, seed=seed))
         return Mixture(*parts)
 
-    def _answers(self) -> list[Sequence]:
+    def _answers(self, soft: bool = False) -> list[Sequence]:
         engine = TransformersEngine(load_student(self.asked.base, frozen=True, device=DEVICE))
         sampling = Sampling(self.settings.distill.max_new_tokens, seed=self.asked.seed)
         written = engine.generate([p.tokens for p in self.prompts], sampling)
-        return [p.with_reply(g.tokens) for p, g in zip(self.prompts, written, strict=True)]
+        return [p.with_reply(g.tokens, soft=soft) for p, g in zip(self.prompts, written, strict=True)]
+
+    def _items(self) -> list[Instructions]:
+        """Held-out prompts; where long answers are asked for, those whose right answer is one."""
+        if not self.asked.longer_than:
+            return lab.prompts(self.asked.items)
+        tasks = instruction_tasks(lab.SEED, self.asked.items * SIFTED, "heldout")
+        sizes = self.chat.tokenizer([task.answer for task in tasks], add_special_tokens=False)["input_ids"]
+        long = [t for t, tokens in zip(tasks, sizes, strict=True) if len(tokens) > self.asked.longer_than]
+        found = [prompt_of((str(task.key), asdict(task))) for task in long[: self.asked.items]]
+        print(f"{len(found)} items whose right answers have more than {self.asked.longer_than} tokens", flush=True)
+        return found
 
     def _rewarded(self) -> dict[str, Instructions]:
         tasks = [prompt_of((str(t.key), asdict(t))) for t in instruction_tasks(self.asked.seed, 600, "train")]
@@ -195,7 +214,8 @@ class Bench:
         steps = round(wanted.epochs * len(documents.windows) / documents.rows)
         plan = Plan(steps, wanted.learning_rate, warmup=10, decay="linear", bf16=self.settings.bf16)
         started, chosen = time.perf_counter(), recipe("midtrain")
-        records = list(train(student, states, signal_of(chosen), objective_of(chosen), plan))
+        signal = signal_of(chosen, self.teacher if wanted.soft else None)
+        records = list(train(student, states, signal, objective_of(chosen), plan))
         self.seconds, self.flops = time.perf_counter() - started, sum(r.flops for r in records)
 
 

@@ -53,7 +53,9 @@ def cycle(folder: Path, share: float, seed: int, asked: argparse.Namespace) -> O
     home.mkdir(parents=True, exist_ok=True)
     if first.is_dir():
         shutil.copytree(first, home / ".recover" / "cache")
-    like = argparse.Namespace(**vars(asked) | {"dotted": [f"midtrain.replay={share}", *asked.dotted]})
+    like = argparse.Namespace(
+        **vars(asked) | {"dotted": [f"midtrain.replay={share}", "midtrain.recollect=0", *asked.dotted]}
+    )
     outcome = cycle_on(8000 + seed, seed, home, like, _say)
     shutil.copytree(home / ".recover" / "cache", first, dirs_exist_ok=True)
     return outcome

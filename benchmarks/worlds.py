@@ -10,6 +10,8 @@ from pipelines.cycle import Outcome, carry_out
 from pipelines.project import Project
 from recovery.lab import BASE, make_world
 
+ALONE = ("midtrain.replay=0", "midtrain.recollect=0")
+
 
 def options(about: str | None, *, items: int, size: str) -> argparse.ArgumentParser:
     """What each benchmark of whole cycles takes; the settings are those of `recover cycle`."""
@@ -18,6 +20,7 @@ def options(about: str | None, *, items: int, size: str) -> argparse.ArgumentPar
     found.add_argument("--items", type=int, default=items, help=f"at most so many a task (default {items})")
     found.add_argument("--size", default=size, help=f"of a world: quick or cycle (default {size})")
     found.add_argument("--teacher", default="base", metavar="REF")
+    found.add_argument("--alone", action="store_true", help="read documents with nothing of the base's own beside them")
     found.add_argument("--rehearse", type=float, metavar="SHARE")
     found.add_argument("--warm-start", metavar="off|auto|SHARE")
     found.add_argument("--set", dest="dotted", action="append", default=[], metavar="NAME=VALUE")
@@ -44,7 +47,7 @@ def cycle_on(
         limit=asked.items,
         seed=seed,
         flags=flags,
-        dotted=tuple(asked.dotted),
+        dotted=(*(ALONE if asked.alone else ()), *asked.dotted),
     )
     done = carry_out(project, begin(project, wishes, say), say)
     assert isinstance(done, Outcome)

@@ -24,7 +24,7 @@ from pipelines.measuring import Measures
 from pipelines.project import Project
 from pipelines.prompts import read_prompts
 from pipelines.replaying import in_words
-from pipelines.settings import AUTO, Settings, differences, settled
+from pipelines.settings import AUTO, Settings, differences, replay_share, settled
 from pipelines.sinks import check_sink
 from pipelines.stages import speaking, wordings_of
 from pipelines.teaching import ROUTER
@@ -89,7 +89,7 @@ def intended(project: Project, wishes: Wishes, say: Say) -> dict[str, Any]:
     """What `begin` would set out to do, found by looking alone."""
     settings = announced_settings(project, wishes, say)
     check_recipes(settings)
-    check_it_fits(project.base, settings, teachers=2 if wishes.teacher == ROUTER else 1)
+    check_it_fits(project.base, settings, teachers=teachers_of(wishes, settings))
     corpus = read_corpus(wishes.docs) if wishes.docs else None
     if corpus is not None:
         _report_skipped(corpus.skipped, say)
@@ -113,7 +113,7 @@ def begin(project: Project, wishes: Wishes, say: Say) -> Errand:
     settings = announced_settings(project, wishes, say)
     check_recipes(settings)
     check_sink(settings.report_to)
-    check_it_fits(project.base, settings, teachers=2 if wishes.teacher == ROUTER else 1)
+    check_it_fits(project.base, settings, teachers=teachers_of(wishes, settings))
     own = [file for file in files_of(suites_of(project.base)) if file.suffix == ".jsonl"]
     for file, read in (
         *((each, read_tasks) for each in own),
@@ -166,6 +166,14 @@ def announced_settings(project: Project, wishes: Wishes, say: Say) -> Settings:
     for line in differences(settings, usual):
         say(f"setting {line}")
     return settings
+
+
+def teachers_of(wishes: Wishes, settings: Settings) -> int:
+    """How many are in memory beside the student at most."""
+    if wishes.command == "midtrain":
+        wanted = settings.midtrain
+        return int(wanted.soft and (wanted.replay == AUTO or replay_share(settings) > 0 or wanted.recollect > 0))
+    return 2 if wishes.teacher == ROUTER else 1
 
 
 def check_recipes(settings: Settings) -> None:

@@ -13,7 +13,8 @@ from pipelines.tables import scores_table
 from recovery.lab import BASE, make_world
 
 SHOWN, ITEMS, FEW_ITEMS = 3, 600, 400
-BRIEF = ("midtrain.epochs=5", "midtrain.rehearse=0", "distill.steps=10", "distill.probe_items=200")  # somebody waits
+DOCUMENTS_ALONE = ("midtrain.replay=0", "midtrain.recollect=0", "midtrain.rehearse=0")  # what that costs is shown
+BRIEF = ("midtrain.epochs=5", "distill.steps=10", "distill.prompts=1280", "distill.probe_items=200")  # somebody waits
 
 
 def run_demo(folder: Path, *, quick: bool, seed: int, say: Say) -> tuple[dict[str, Any], list[str]]:
@@ -31,7 +32,7 @@ def run_demo(folder: Path, *, quick: bool, seed: int, say: Say) -> tuple[dict[st
             teacher="base",
             questions=corpus_folder / "questions.jsonl",
             limit=FEW_ITEMS if quick else ITEMS,
-            dotted=BRIEF,
+            dotted=(*DOCUMENTS_ALONE, *BRIEF),
             seed=seed,
         )
         project = Project.open(folder, str(BASE))

@@ -13,11 +13,11 @@ ADAPTER = 0.05  # of the parameters, at the usual ranks
 
 
 def check_it_fits(base: str, settings: Settings, teachers: int = 1) -> None:
-    """The student, its optimiser and its teachers beside it; what the rollouts need comes on top."""
+    """The student, its optimiser and its teachers beside it, if any; what the rollouts need comes on top."""
     count = parameters_of(base)
     whole = count * (FULL + teachers * FROZEN)
     # The teacher is the same weights, adapters off; another is one more adapter on them.
-    adapter = count * (FROZEN + ADAPTER * (FULL + (teachers - 1) * FROZEN))
+    adapter = count * (FROZEN + ADAPTER * (FULL + max(0, teachers - 1) * FROZEN))
     needed, there = (adapter if settings.lora_rank else whole), memory()
     if needed > there:
         smaller = "" if settings.lora_rank else f"; with lora_rank = 64 it would take about {_gigabytes(adapter)}"

@@ -20,7 +20,8 @@ from recovery.states import Written
 def answered(
     engine: Engine, chat: Chat, prompts: Seq[str], folder: Path, model: str, *, max_new_tokens: int, seed: int = 0
 ) -> list[Sequence]:
-    """The base's sampled answers that ended by themselves, as rows of which the answer alone is taught.
+    """The base's sampled answers that ended by themselves, as rows of which the answer alone is taught: by what the
+    base might have written there, where it can be asked.
 
     They are kept in `folder` by what was asked, and of whom (`model`, its weights' hash), and not written twice."""
     asked = as_prompts(prompts, chat)
@@ -30,7 +31,7 @@ def answered(
         written = engine.generate([prompt.tokens for prompt in asked], Sampling(max_new_tokens, seed=seed))
         write_whole(file, [json.dumps([g.tokens if g.finished else [] for g in written])])
     rows = [
-        prompt.with_reply(reply)
+        prompt.with_reply(reply, soft=True)
         for prompt, reply in zip(asked, json.loads(file.read_text(encoding="utf-8")), strict=True)
         if reply
     ]

@@ -34,6 +34,7 @@ class Midtrain:
     rehearse: float = 0.3  # share of what is read that comes from earlier cycles' documents, where there are any
     recollect: float = 0.0  # share of what is read that the clean base wrote on an empty page: what it knew before
     recollections: int = 2048  # how many such texts there are
+    soft: bool = True  # those two are taught by all that the clean base might have written; it is in memory for that
     max_steps: int | None = None
 
 
@@ -89,8 +90,8 @@ def defaults_for(parameters: int) -> Settings:
     return Settings(
         lora_rank=0,
         bf16=has_bfloat16(),
-        midtrain=Midtrain(learning_rate=2e-3, epochs=8, window=256, rows=16),
-        distill=Distill(learning_rate=5e-4, steps=40, max_new_tokens=320, prompts=1280, warm_start="usual"),
+        midtrain=Midtrain(learning_rate=2e-3, epochs=8, window=256, rows=16, replay="0.3", recollect=0.3),
+        distill=Distill(learning_rate=5e-4, steps=40, max_new_tokens=320, prompts=2560, warm_start="usual"),
     )
 
 
@@ -165,7 +166,8 @@ def _check(settings: Settings) -> None:
     if sum(shares) >= 1:
         raise RecoverError(
             f"midtrain.rehearse ({shares[0]:g}) and midtrain.recollect ({shares[1]:g}) leave nothing to the new "
-            "documents; together they must be below 1 (--rehearse 0 leaves out earlier cycles' documents)"
+            "documents; together they must be below 1 (--rehearse 0 leaves out earlier cycles' documents, "
+            "--recollect 0 what the clean base wrote)"
         )
 
 
@@ -179,8 +181,9 @@ def rows_beside(rows: int, shares: Iterable[float]) -> list[int]:
 def warm_share(settings: Settings) -> float:
     """The share that is asked for; 0 where none is, or where it is to be found ("auto").
 
-    "usual" is a share too, but only taken where it is on record where the model began: a model from outside may have
-    begun anywhere, and half of one model and half of another is neither."""
+    "usual" is a share too, but only taken where it is on record where the model began (a model from outside may have
+    begun anywhere, and half of one model and half of another is neither), and that it read documents alone: what it
+    read beside the base's own words has less to come back and more to lose."""
     said = settings.distill.warm_start
     try:
         return 0.0 if said in ("off", AUTO) else float(USUAL_SHARE if said == "usual" else said)

@@ -22,7 +22,7 @@ from pipelines.recollections import Recollections
 from pipelines.replay import answered, replayed
 from pipelines.replaying import SHARES, ReadingProbe, Seen, found_by_trying, probe_steps
 from pipelines.runs import recorded_run, run_of
-from pipelines.settings import AUTO, Settings, defaults_for, replay_share, rows_beside
+from pipelines.settings import AUTO, Midtrain, Settings, defaults_for, replay_share, rows_beside
 from pipelines.teaching import Teachers
 from pipelines.warmstart import warm_start
 from pipelines.watch import Look, Watch
@@ -79,12 +79,14 @@ class Stages:
     ) -> Trained:
         """Read the documents, all tokens of them, from `start`; and earlier ones again, where that is asked for."""
         wanted, chat = self.settings.midtrain, load_chat(start.path)
-        again, own = rows_beside(wanted.rows, (wanted.rehearse if earlier else 0.0, wanted.recollect))
+        recollected = self._recollections()
+        shares = wanted.rehearse if earlier else 0.0, wanted.recollect if recollected else 0.0
+        again, own = rows_beside(wanted.rows, shares)
         read: list[Kept | Wordings] = [corpus, *self._reworded(corpus, told)]
         new = self._documents(chat, read, wanted.rows - again - own)
         parts: list[States] = [new, self._documents(chat, earlier, again)] if again else [new]
         if own:
-            parts.append(self._documents(chat, [self._recollections()], own))
+            parts.append(self._documents(chat, recollected, own, soft=True))
         steps = max(1, math.ceil(wanted.epochs * len(new.windows) / new.rows))
         steps = min(steps, wanted.max_steps or steps)
         share = replay_share(self.settings)
@@ -92,19 +94,21 @@ class Stages:
             begun = run_of(self.project, self.errand, "midtrained")  # what a run was begun with stays
             hashes = [c.hash for c in [*read, *earlier]]
             told["replay"] = (
-                dict(begun.settings["replay"]) if begun else self._tried(start, parts, hashes, steps, looking)
+                dict(begun.settings["replay"]) if begun else self._tried(start, parts, own, hashes, steps, looking)
             )
             share = told["replay"]["share"]
+        replay = self._replay(share)
         student, plan, chosen = self._to_train(start), self._reading_plan(steps), recipe(wanted.recipe)
         self.say(
             f"mid-training on {corpus.files} documents, {new.tokens:,} tokens: {steps} steps from {start.reference}"
             + (f", {again} of {wanted.rows} rows from {len(earlier)} earlier corpora" if again else "")
             + (f", {own} of {wanted.rows} rows from what the clean base wrote" if own else "")
-            + (f", {share:.0%} replay" if share else "")
+            + (f", {share:.0%} replay" if replay else "")
         )
-        states = Mixture(*parts, *self._replay(share))
+        states = Mixture(*parts, *replay)
         with self._run("midtrain", "midtrained", steps, told) as run:
-            lesson = self._lesson(run, student, states, chosen, None, plan, start, "midtrained", Watch())
+            clean = self._asked(student, bool(replay or own))
+            lesson = self._lesson(run, student, states, chosen, clean, plan, start, "midtrained", Watch())
             if "replay" in told and told["replay"]["tried"] and not begun:
                 tried = ", ".join(told["replay"]["tried"])
                 self.project.tracker.event(run, f"replay {share:g} was chosen by trying {tried}")
@@ -133,6 +137,8 @@ class Stages:
                 lesson = self._lesson(run, student, states, chosen, judge, plan, start, "recovered", watch)
                 if not lesson.begun:
                     began = self._where_it_began(student, start)
+                    if wanted.warm_start == "usual" and began and not self._usual_way_back(start):
+                        began = None
                     lesson.enough = warm_start(lesson, self.settings, began, self.project.base)
                 self.say(
                     f"distilling {start.reference} with {teachers.in_words} as its teacher: "
@@ -180,11 +186,17 @@ class Stages:
         return Plan(steps, rate, warmup=min(10, steps // 10), decay="linear", bf16=bf16)
 
     def _tried(
-        self, start: Checkpoint, parts: list[States], read: list[str], steps: int, looking: ReadingProbe | None
+        self,
+        start: Checkpoint,
+        parts: list[States],
+        own: int,
+        read: list[str],
+        steps: int,
+        looking: ReadingProbe | None,
     ) -> dict[str, Any]:
         """The share of replay that short mid-trainings speak for."""
         if looking is None:
-            share = replay_share(defaults_for(parameters_of(self.project.base)))
+            share = float(self._usual.replay)
             self.say(
                 f"no probe set to choose a share of replay by (give more questions); taking {share:g}, as is usual"
             )
@@ -195,7 +207,8 @@ class Stages:
         def try_out(share: float) -> Seen:
             student, plan, how = self._to_train(start), self._reading_plan(few), recipe(settings.midtrain.recipe)
             states = Mixture(*parts, *self._replay(share))
-            for _ in train(student, states, signal_of(how, None), objective_of(how), plan):
+            signal = signal_of(how, self._asked(student, bool(share or own)))
+            for _ in train(student, states, signal, objective_of(how), plan):
                 pass
             with engine_for(student, settings.engine) as engine:
                 return looking(student, engine)
@@ -211,7 +224,14 @@ class Stages:
     def _replay(self, share: float) -> list[Written]:
         """The clean base's own answers to its own prompts, so many beside the documents as the share says."""
         wanted = self.settings.midtrain
-        return [replayed(self._answers, share, wanted.rows * wanted.window, seed=self.errand.seed)] if share else []
+        if not share:
+            return []
+        try:
+            answers = self._answers
+        except RecoverError as error:
+            self._left_out(error, wanted.replay == self._usual.replay)
+            return []
+        return [replayed(answers, share, wanted.rows * wanted.window, seed=self.errand.seed)]
 
     @cached_property
     def _answers(self) -> list[Sequence]:
@@ -237,15 +257,31 @@ class Stages:
         told["reworded"] = wordings.tally.as_dict()
         return [wordings]
 
-    def _recollections(self) -> Recollections:
-        """What the clean base writes on an empty page."""
+    def _recollections(self) -> list[Recollections]:
+        """What the clean base writes on an empty page, if it is to be read."""
         wanted, project = self.settings.midtrain, self.project
+        if not wanted.recollect:
+            return []
         own = Recollections(
             wanted.recollections, wanted.window, project.base_weights, self.errand.seed, project.home / "cache"
         )
-        written = own.write(partial(speaking, project.base, self.settings.engine), self.say)
+        try:
+            written = own.write(partial(speaking, project.base, self.settings.engine), self.say)
+        except RecoverError as error:
+            self._left_out(error, wanted.recollect == self._usual.recollect)
+            return []
         self.say(f"  {written:,} texts of the clean base's own are read beside the documents")
-        return own
+        return [own]
+
+    def _left_out(self, error: RecoverError, usual: bool) -> None:
+        """What the base cannot do is refused where it was asked for, and told where it is only usual."""
+        if not usual:
+            raise error
+        self.say(f"going on without: {error}")
+
+    @cached_property
+    def _usual(self) -> Midtrain:
+        return defaults_for(parameters_of(self.project.base)).midtrain
 
     def _to_train(self, start: Checkpoint) -> Student:
         rank = self.settings.lora_rank
@@ -253,13 +289,22 @@ class Stages:
             start.path, adapter=Adapter(rank=rank, seed=self.errand.seed) if rank else None, device=device()
         )
 
-    def _documents(self, chat: Chat, corpora: Iterable[Kept | Wordings | Recollections], rows: int) -> Documents:
+    def _asked(self, student: Student, written: bool) -> Teacher | None:
+        """The clean base, who is asked about what it wrote itself, if any of it is read."""
+        if not (written and self.settings.midtrain.soft):
+            return None
+        return Teachers(self.project.clean).judging(student, self.project.base, device())
+
+    def _documents(
+        self, chat: Chat, corpora: Iterable[Kept | Wordings | Recollections], rows: int, soft: bool = False
+    ) -> Documents:
         tokenizer, cache = chat.tokenizer, self.project.home / "cache"
         ids = [document for c in corpora for document in tokenised(c.texts, tokenizer, cache, c.hash)]
         wanted = self.settings.midtrain
         return Documents(
-            ids, document_end(tokenizer), window=wanted.window, rows=rows, seed=self.errand.seed, across=wanted.across
-        )
+            ids, document_end(tokenizer), window=wanted.window, rows=rows, seed=self.errand.seed,
+            across=wanted.across, soft=soft,
+        )  # fmt: skip
 
     def _where_it_began(self, student: Student, start: Checkpoint) -> Callable[[], str] | None:
         """The weights that mid-training began with, if that is on record; under an adapter, what it sits on."""
@@ -269,6 +314,20 @@ class Stages:
         line = self.project.reader.lineage(start.id)
         taught = next((place for place, made in enumerate(line) if made.role == "midtrained"), len(line))
         return (lambda: self.project.whole(line[taught + 1]).path) if taught + 1 < len(line) else None
+
+    def _usual_way_back(self, start: Checkpoint) -> bool:
+        """Whether what was mid-trained read documents alone: beside the base's own words less was lost, and the way
+        back would cost more of what was learned than it brings."""
+        line = self.project.reader.lineage(start.id)
+        taught = next((made for made in line if made.role == "midtrained"), start)
+        run = self.project.reader.run(taught.run_id) if taught.run_id is not None else None
+        said = run.settings if run else {}
+        shares = said.get("midtrain", {})
+        replay = (said.get("replay") or {}).get("share", shares.get("replay", 0))
+        if alone := not (float(replay) or float(shares.get("recollect", 0))):
+            return alone
+        self.say("no way back in weights first, as it was read beside the clean base's own words (--warm-start 0.3)")
+        return False
 
     def _states(self, chosen: Recipe, engine: Engine, teachers: Teachers, prompts: list[Prompt]) -> States:
         """The student's own rollouts, the teacher's, or so many of each as the recipe's alpha says."""

@@ -96,7 +96,7 @@ def test_cycles_with_and_without_replay() -> None:
 
 @pytest.mark.slow
 def test_settings_of_mid_training_side_by_side() -> None:
-    short = "midtrain.max_steps=2"
+    short = "midtrain.max_steps=2 midtrain.replay=0 midtrain.recollect=0"
     rows = reading.main(["--items", "3", "--try", short, "--try", f"{short} midtrain.across=false"])
     assert [row[1] for row in rows] == ["clean", short, f"{short} midtrain.across=false"]
     assert [row[-2] for row in rows] == ["", "2", "2"]
@@ -107,7 +107,7 @@ def test_each_of_many_cycles_goes_on_from_the_last(capsys: pytest.CaptureFixture
     short = ["midtrain.max_steps=2", "distill.max_steps=1", "distill.prompts=20", "distill.max_new_tokens=60"]
     lenient = ["distill.probe_every=0", "gate.behaviour_margin=1", "gate.keep_knowledge=0", "gate.keep_earlier=0"]
     settings = [word for each in [*short, *lenient] for word in ("--set", each)]
-    ways = ["--rehearse", "0.4", "--warm-start", "0.4", "--teacher", "router", "--loud"]
+    ways = ["--alone", "--rehearse", "0.4", "--warm-start", "0.4", "--teacher", "router", "--loud"]
     first, second = many_cycles.main(["--cycles", "2", "--items", "3", *ways, *settings])
     assert first.promoted
     assert list(second.as_json()["earlier"]) == ["1"]
@@ -130,7 +130,7 @@ def test_a_look_that_holds_twice_saves_the_rest_of_the_budget() -> None:
     ]
     lenient = ["distill.probe_every=1", "distill.warm_start=off", "gate.behaviour_margin=2", "gate.keep_knowledge=0"]
     settings = [word for each in [*short, *lenient] for word in ("--set", each)]
-    found = early_stop.main(["--items", "6", "--budget", "3", "--whole", *settings])
+    found = early_stop.main(["--alone", "--items", "6", "--budget", "3", "--whole", *settings])
     assert found["looking"].distilled.steps <= 2  # none, where so little reading left nothing to bring back
     assert found["whole"].distilled.steps in (0, 3)
     assert found["looking"].verdict.behaviour.n == found["whole"].verdict.behaviour.n

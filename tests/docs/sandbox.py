@@ -19,6 +19,7 @@ TOOLS = Path(__file__).parent / "tools"
 ON_THE_HUB = "Qwen/Qwen3-8B"
 SHORT = {
     "RECOVER_MIDTRAIN__MAX_STEPS": "2",
+    "RECOVER_MIDTRAIN__RECOLLECTIONS": "24",
     "RECOVER_DISTILL__MAX_STEPS": "2",
     "RECOVER_DISTILL__ROWS": "8",
     "RECOVER_DISTILL__PROMPTS": "16",

@@ -8,17 +8,20 @@ import pytest
 from recovery.lab import make_world
 from tests.e2e.command_line import Ran, recover
 
+ALONE = ["--replay", 0, "--recollect", 0]
+
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """midtrain, eval, distill, eval, status, in the order of the README."""
+    """midtrain, eval, distill, eval, status, in the order of the README; documents alone are read, so that there is
+    something to bring back."""
     folder = tmp_path_factory.mktemp("project")
     make_world(77, size="quick").write(folder / "corpus")
     questions = folder / "corpus" / "questions.jsonl"
     ran: dict[str, Any] = {"folder": folder}
     docs = folder / "corpus" / "docs"
     ran["midtrain"] = recover(
-        folder, "midtrain", "--docs", docs, "--questions", questions, "--set", "midtrain.epochs=3"
+        folder, "midtrain", "--docs", docs, "--questions", questions, "--set", "midtrain.epochs=3", *ALONE
     )
     ran["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 100, "--questions", questions)
     few = ["--set", "distill.prompts=400", "--set", "distill.probe_items=60", "--max-steps", 8]

@@ -25,7 +25,9 @@ QUICK = [
     *("--set", "gate.keep_earlier=0.1"),
 ]
 
+ALONE = ["--replay", "0", "--recollect", "0"]
 PREVENTION = [
+    *("--set", "midtrain.replay=0"),
     *("--set", "midtrain.rehearse=0.3"),
     *("--set", "midtrain.recollect=0.2"),
     *("--set", "midtrain.recollections=48"),
@@ -43,8 +45,8 @@ def cycle(folder: Path, number: int, *more: str) -> Ran:
 def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("life")
     ran: dict[str, Any] = {"folder": folder, "init": recover(folder, "init")}
-    ran["dry"] = cycle(folder, 1, "--dry-run")
-    ran["first"] = cycle(folder, 1)
+    ran["dry"] = cycle(folder, 1, *ALONE, "--dry-run")
+    ran["first"] = cycle(folder, 1, *ALONE)
     ran["second"] = cycle(folder, 2, *PREVENTION, "--warm-start", "auto")
     ran["compare"] = recover(folder, "compare", "cycle:1", "cycle:2", "--suite", "behaviour", "--limit", 120)
     ran["drift"] = recover(

@@ -27,7 +27,8 @@ def docs(no_docs: Path) -> Path:
 
 
 def midtrain(docs: Path, *more: str) -> Result:
-    return CliRunner().invoke(main, ["midtrain", "--docs", str(docs), "--set", "midtrain.max_steps=1", *more, "--json"])
+    short = ["--set", "midtrain.max_steps=1", "--replay", "0", "--recollect", "0"]
+    return CliRunner().invoke(main, ["midtrain", "--docs", str(docs), *short, *more, "--json"])
 
 
 def test_read_apart_the_first_token_of_a_document_is_no_target(docs: Path) -> None:

@@ -91,6 +91,7 @@ def test_mid_training_tries_the_shares_and_says_what_it_took(no_docs: Path, tmp_
     small = (
         "midtrain.max_steps=4",
         "midtrain.rows=2",
+        "midtrain.recollect=0",
         "distill.prompts=20",
         "distill.max_new_tokens=60",
         "distill.probe_items=6",
