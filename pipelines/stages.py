@@ -326,7 +326,9 @@ class Stages:
         replay = (said.get("replay") or {}).get("share", shares.get("replay", 0))
         if alone := not (float(replay) or float(shares.get("recollect", 0))):
             return alone
-        self.say("no way back in weights first, as it was read beside the clean base's own words (--warm-start 0.3)")
+        self.say(
+            "no way back in weights first, as it was read beside the clean base's own words (--warm-start 0.3 takes it)"
+        )
         return False
 
     def _states(self, chosen: Recipe, engine: Engine, teachers: Teachers, prompts: list[Prompt]) -> States:
