@@ -324,8 +324,8 @@ class Stages:
         said = run.settings if run else {}
         shares = said.get("midtrain", {})
         replay = (said.get("replay") or {}).get("share", shares.get("replay", 0))
-        if alone := not (float(replay) or float(shares.get("recollect", 0))):
-            return alone
+        if float(replay) == float(shares.get("recollect", 0)) == 0:
+            return True
         self.say(
             "no way back in weights first, as it was read beside the clean base's own words (--warm-start 0.3 takes it)"
         )

@@ -11,7 +11,6 @@ from pipelines.cli import main
 from pipelines.project import Project
 from pipelines.settings import SMALL as SMALL_MODELS
 from pipelines.settings import defaults_for, merged
-from recovery.lab import make_world
 from tests.models import save_tiny
 
 SMALL = (
@@ -21,13 +20,6 @@ SMALL = (
     "distill.prompts=24",
     "distill.max_new_tokens=48",
 )
-
-
-@pytest.fixture
-def docs(no_docs: Path) -> Path:
-    for number, document in enumerate(make_world(90, "quick").documents()[:60]):
-        (no_docs / f"{number:02d}.md").write_text(document.text)
-    return no_docs
 
 
 def midtrain(docs: Path, *more: str) -> Result:

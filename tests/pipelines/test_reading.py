@@ -14,16 +14,8 @@ from evals.subject import Subject
 from pipelines import beginning, stages
 from pipelines.cli import main
 from pipelines.project import Project
-from recovery.lab import make_world
 from tests.evals.fakes import speaker
 from tests.pipelines.test_wordings import backwards
-
-
-@pytest.fixture
-def docs(no_docs: Path) -> Path:
-    for number, document in enumerate(make_world(90, "quick").documents()[:60]):
-        (no_docs / f"{number:02d}.md").write_text(document.text)
-    return no_docs
 
 
 def midtrain(docs: Path, *more: str) -> Result:
