@@ -99,7 +99,7 @@ class Reader:
         """All checkpoints of a project with their headline scores, in the order they came to be."""
         with self._session() as session:
             known = measured(session, project)
-            return [stage(checkpoint, known) for checkpoint in _project_checkpoints(session, project)]
+            return [stage(checkpoint, known, checkpoint.cycle) for checkpoint in _project_checkpoints(session, project)]
 
     def lineage(self, checkpoint: int) -> list[views.Checkpoint]:
         """From a checkpoint to the clean model it descends from."""
@@ -131,8 +131,8 @@ class Reader:
                 cycle,
                 documents=documents,
                 clean=stage(base, known, cycle.number),
-                damaged=stage(stages.get((cycle.number, "midtrained")), known),
-                recovered=stage(stages.get((cycle.number, "recovered")), known),
+                damaged=stage(stages.get((cycle.number, "midtrained")), known, cycle.number),
+                recovered=stage(stages.get((cycle.number, "recovered")), known, cycle.number),
             )
             for cycle, documents in rows
         ]
@@ -149,7 +149,7 @@ class Reader:
             )
             for checkpoint in checkpoints
             if checkpoint.role != "external"
-            for suite, score in stage(checkpoint, known).scores.items()
+            for suite, score in stage(checkpoint, known, checkpoint.cycle).scores.items()
         ]  # fmt: skip
 
     def evaluations(self, checkpoint: int) -> list[views.Evaluation]:

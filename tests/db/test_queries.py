@@ -81,6 +81,18 @@ def test_the_clean_stage_is_what_was_measured_in_that_cycle(reader: Reader, trac
     assert {cycle.clean.scores["behaviour"].value for cycle in reader.cycles(seeded.project)} == {0.9}
 
 
+def test_what_a_cycle_came_to_stays_whatever_its_model_is_asked_later(
+    reader: Reader, tracker: Tracker, seeded: Seeded
+) -> None:
+    before = reader.cycles(seeded.project)[0], reader.stages(seeded.project), set(reader.series(seeded.project))
+    for model in (seeded.midtrained[0], seeded.recovered[0]):
+        for cycle in (None, seeded.cycles[1]):  # by hand, and as the start of a later cycle
+            run = tracker.start_run(seeded.project, "eval", cycle)
+            measure(tracker, model, run, {"knowledge": 0.01}, random.Random(0))
+    after = reader.cycles(seeded.project)[0], reader.stages(seeded.project), set(reader.series(seeded.project))
+    assert after == before
+
+
 def test_a_cycle_that_just_began_is_empty(reader: Reader, tracker: Tracker, project: int) -> None:
     tracker.open_cycle(project)
     (cycle,) = reader.cycles(project)
