@@ -23,6 +23,7 @@ from pipelines.history import Taught, taught
 from pipelines.learning import Say, Trained
 from pipelines.measuring import Measures, knowledge_of, measure_checkpoint, of_earlier
 from pipelines.openings import openings
+from pipelines.places import now_at
 from pipelines.probing import ReadingProber, probe_part, probing
 from pipelines.project import Project
 from pipelines.prompts import read_prompts
@@ -87,7 +88,7 @@ class Cycle:
 
     def __post_init__(self) -> None:
         self.settings: Settings = merged(Settings(), self.errand.settings)
-        self.measures = Measures.from_json(self.errand.measures)
+        self.measures = Measures.from_json(self.errand.measures).located(self.project.home)
 
     def teach(self) -> Trained:
         """The first stage, in a cycle of its own."""
@@ -131,7 +132,11 @@ class Cycle:
     def _prompts(self, measured: list[str]) -> list[str]:
         """What the student is asked while it is distilled: nothing that it will be measured by."""
         given = self.errand.prompts
-        said = read_prompts(Path(given)) if given else self._stages.own_prompts(self.settings.distill.prompts)
+        said = (
+            read_prompts(now_at(self.project.home, Path(given)))
+            if given
+            else self._stages.own_prompts(self.settings.distill.prompts)
+        )
         sifted = sift(said, measured, RUN)
         if sifted.leaks:
             some = "one prompt shares its" if len(sifted.leaks) == 1 else f"{len(sifted.leaks)} prompts share their"

@@ -19,6 +19,7 @@ from evals.suites import instructions
 from pipelines.corpora import kept, sample
 from pipelines.engines import engine_for
 from pipelines.learning import Say
+from pipelines.places import now_at
 from pipelines.project import Project
 from pipelines.prompts import kept_prompts, write_prompts
 from pipelines.remembered import on_record, put_on_record
@@ -55,9 +56,9 @@ def new_task(project: Project, checkpoints: Sequence[Checkpoint], questions: Pat
         run = project.reader.run(made.run_id) if made.role == "midtrained" and made.run_id else None
         if run is None:
             continue
-        asked = run.settings.get("questions")
-        if asked and Path(asked).is_file():
-            return NewTask(Path(asked))
+        asked = now_at(project.home, Path(run.settings.get("questions") or ""))
+        if asked.is_file():
+            return NewTask(asked)
         corpus = kept(project.home, run.settings.get("corpus") or "", Path(), 0)
         return NewTask(passages=sample(project.home, corpus)) if corpus else NewTask()
     return NewTask()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from db.views import Checkpoint, Run
+from pipelines.places import now_at
 from pipelines.project import Project
 
 
@@ -38,7 +39,7 @@ def taught(project: Project, checkpoint: Checkpoint) -> list[Taught]:
                 made.id,
                 corpus,
                 cycle.documents or "",
-                Path(questions) if questions else None,
+                now_at(project.home, Path(questions)) if questions else None,
                 known.value or 0.0,
             )
         )

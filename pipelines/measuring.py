@@ -1,7 +1,7 @@
 """Measure a checkpoint and put what was found on record, every item of it. What is on record is not measured again."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from evals.suites import SUITES, measure
 from pipelines.engines import engine_for
 from pipelines.errands import Errand
 from pipelines.learning import Say
+from pipelines.places import now_at
 from pipelines.project import Project
 from pipelines.remembered import on_record, put_on_record
 from pipelines.runs import recorded_run
@@ -45,6 +46,11 @@ class Measures:
         earlier = tuple((int(cycle), Path(file)) for cycle, file in said.get("earlier", ()))
         limit, beside = said["limit"], said.get("beside")
         return cls(said["suite"], limit=limit, beside=beside, part=said["part"], earlier=earlier, **paths)
+
+    def located(self, home: Path) -> "Measures":
+        """With the project's own files where they lie now."""
+        files: dict[str, Any] = {name: now_at(home, file) for name, file in self._files.items() if file}
+        return replace(self, earlier=tuple((cycle, now_at(home, file)) for cycle, file in self.earlier), **files)
 
     def to_json(self) -> dict[str, Any]:
         paths = {name: str(file.resolve()) if file else None for name, file in self._files.items()}

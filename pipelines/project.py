@@ -14,11 +14,11 @@ from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
 from db.views import Checkpoint
+from pipelines.places import HOME
 from pipelines.settings import read_toml
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
 
-HOME = ".recover"
 NAMED = re.compile(r"base|current|run:(?P<run>\d+)|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?")
 
 
@@ -41,13 +41,14 @@ class Project:
         project = cls(root.resolve(), _as_path(wanted or str(LAB_BASE)), wanted is None)
         known = project.reader.project(project.name)
         if known is not None:
-            if base and known.base != project.base:
+            of_record = _installed_now(known.base)
+            if base and of_record != project.base:
                 raise RecoverError(
-                    f"this project works from {known.base}; begin another one (another folder, or --project DIR) "
+                    f"this project works from {of_record}; begin another one (another folder, or --project DIR) "
                     f"to work from {base}"
                 )
-            project.base = known.base
-            project.base_is_default = known.base == str(LAB_BASE)
+            project.base = of_record
+            project.base_is_default = of_record == str(LAB_BASE)
         return project
 
     @classmethod
@@ -101,14 +102,15 @@ class Project:
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "name").write_text(self.name + "\n", encoding="utf-8")
         made = self.tracker.project(self.name, self.root, self.base)
-        self.tracker.checkpoint(made, "base", self.base)
+        if self.reader.base(made) is None:
+            self.tracker.checkpoint(made, "base", self.base)
         return made
 
     @property
     def clean(self) -> Checkpoint:
         found = self.reader.base(self.id)
         assert found is not None
-        return found
+        return self.here(found)
 
     @cached_property
     def base_weights(self) -> str:
@@ -150,8 +152,8 @@ class Project:
                     f"there is no checkpoint {reference!r}: name base, current, cycle:N, cycle:N/midtrained, run:N, "
                     "an existing folder, or a hub id like org/name"
                 )
-            made = self.tracker.checkpoint(self.id, "base" if path == self.base else "external", path)
-            found = self.reader.checkpoint(made)
+            own = path == self.base
+            found = self.clean if own else self.reader.checkpoint(self.tracker.checkpoint(self.id, "external", path))
         elif reference == "base":
             found = self.clean
         elif reference == "current":
@@ -167,6 +169,8 @@ class Project:
     def here(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint where its weights lie now."""
         folder = Path(checkpoint.path)
+        if checkpoint.role == "base":
+            return replace(checkpoint, path=self.base)
         if checkpoint.hash is None:
             return checkpoint
         here = self.home / "checkpoints" / folder.name
@@ -186,6 +190,12 @@ class Project:
                 "the file was changed or damaged; restore it, or go on from another checkpoint"
             )
         return checkpoint
+
+
+def _installed_now(base: str) -> str:
+    """The built-in model lies where this tool is installed, which may be another place by now."""
+    built_in = Path(base).parts[-3:] == LAB_BASE.parts[-3:]
+    return str(LAB_BASE) if built_in and not Path(base).is_dir() else base
 
 
 def names_a_model(reference: str) -> bool:

@@ -10,6 +10,7 @@ from pipelines.errands import Errand
 from pipelines.project import Project, weights_hash
 from pipelines.sweeping import sweep
 from recovery.errors import RecoverError
+from recovery.lab import BASE
 
 
 def checkpoint(project: Project, cycle: int, number: int, role: Role = "recovered") -> int:
@@ -92,6 +93,16 @@ def test_a_project_whose_folder_was_moved_is_the_same_project(tmp_path: Path) ->
     assert moved.name == project.name
     assert moved.current.id == made
     assert Path(moved.current.path).is_dir()
+
+
+def test_the_built_in_base_is_found_where_the_tool_is_installed_now(tmp_path: Path) -> None:
+    before = Project(tmp_path, "/gone/site-packages/recovery/lab/base", base_is_default=True)
+    clean = before.clean.id
+    before.tracker.close()
+    now = Project.open(tmp_path)
+    assert (now.base, now.base_is_default) == (str(BASE), True)
+    for found in (now.clean, now.current, now.resolve("base"), now.resolve(str(BASE))):
+        assert (found.id, found.path) == (clean, str(BASE))
 
 
 def test_weights_that_were_changed_are_refused(project: Project) -> None:

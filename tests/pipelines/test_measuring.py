@@ -7,6 +7,7 @@ from click.testing import CliRunner, Result
 
 from pipelines.cli import main
 from pipelines.measuring import Measures
+from pipelines.places import now_at
 from pipelines.project import Project
 from recovery.lab import BASE
 
@@ -16,6 +17,21 @@ def test_what_a_measurement_is_decided_by_is_told_whole(tmp_path: Path) -> None:
     questions.write_text("{}")
     asked = Measures("all", questions, limit=300, beside=200, part="final", earlier=((1, questions),))
     assert Measures.from_json(asked.to_json()) == asked
+
+
+def test_the_projects_own_files_are_found_where_it_lies_now(tmp_path: Path) -> None:
+    home = tmp_path / "there" / ".recover"
+    kept, own = home / "questions" / "abc" / "q.jsonl", tmp_path / "mine.jsonl"
+    for file in (kept, own):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
+    before = tmp_path / "here" / ".recover" / "questions" / "abc" / "q.jsonl"
+    asked = Measures(questions=before, ifeval_data=own, earlier=((1, before), (2, tmp_path / "gone.jsonl")))
+    found = asked.located(home)
+    assert (found.questions, found.ifeval_data) == (kept, own)
+    assert found.earlier == ((1, kept), (2, tmp_path / "gone.jsonl"))
+    lost = before.with_name("other.jsonl")
+    assert now_at(home, lost) == lost
 
 
 def test_measurements_that_would_find_something_else_have_another_key() -> None:

@@ -1,0 +1,15 @@
+"""Where a project keeps what is its own, and where that lies now: its folder may have been moved since a path to it was
+written down."""
+
+from pathlib import Path
+
+HOME = ".recover"
+
+
+def now_at(home: Path, file: Path) -> Path:
+    """In the project's own folder, if it is not where it was said to be."""
+    if file.exists() or HOME not in file.parts:
+        return file
+    inside = len(file.parts) - file.parts[::-1].index(HOME)
+    here = home.joinpath(*file.parts[inside:])
+    return here if here.exists() else file
