@@ -21,6 +21,7 @@ from pipelines.fitting import check_it_fits
 from pipelines.history import taught
 from pipelines.learning import Say
 from pipelines.measuring import Measures
+from pipelines.places import now_at
 from pipelines.project import Project
 from pipelines.prompts import read_prompts
 from pipelines.replaying import in_words
@@ -89,7 +90,7 @@ def intended(project: Project, wishes: Wishes, say: Say) -> dict[str, Any]:
     """What `begin` would set out to do, found by looking alone."""
     settings = announced_settings(project, wishes, say)
     check_recipes(settings)
-    check_it_fits(project.base, settings, teachers=teachers_of(wishes, settings))
+    _check_it_fits(project, wishes, settings)
     corpus = read_corpus(wishes.docs) if wishes.docs else None
     if corpus is not None:
         _report_skipped(corpus.skipped, say)
@@ -113,7 +114,7 @@ def begin(project: Project, wishes: Wishes, say: Say) -> Errand:
     settings = announced_settings(project, wishes, say)
     check_recipes(settings)
     check_sink(settings.report_to)
-    check_it_fits(project.base, settings, teachers=teachers_of(wishes, settings))
+    _check_it_fits(project, wishes, settings)
     own = [file for file in files_of(suites_of(project.base)) if file.suffix == ".jsonl"]
     for file, read in (
         *((each, read_tasks) for each in own),
@@ -168,12 +169,20 @@ def announced_settings(project: Project, wishes: Wishes, say: Say) -> Settings:
     return settings
 
 
-def teachers_of(wishes: Wishes, settings: Settings) -> int:
-    """How many are in memory beside the student at most."""
-    if wishes.command == "midtrain":
-        wanted = settings.midtrain
-        return int(wanted.soft and (wanted.replay == AUTO or replay_share(settings) > 0 or wanted.recollect > 0))
-    return 2 if wishes.teacher == ROUTER else 1
+def _check_it_fits(project: Project, wishes: Wishes, settings: Settings) -> None:
+    begun = project.reader.project(project.name) is not None  # looking must not begin it: another base may fit
+    earlier = begun and wishes.docs is not None and bool(taught(project, project.current))
+    check_it_fits(project.base, settings, teachers_of(wishes, settings, earlier))
+
+
+def teachers_of(wishes: Wishes, settings: Settings, earlier: bool = False) -> int:
+    """How many are in memory beside the student at most; `earlier`: cycles have taught it something before."""
+    reading, wanted = 0, settings.midtrain
+    if wishes.docs and wanted.soft:
+        of_base = wanted.replay == AUTO or replay_share(settings) > 0 or wanted.recollect > 0
+        reading = of_base + (earlier and wanted.rehearse > 0)
+    distilling = 0 if wishes.command == "midtrain" else 2 if wishes.teacher == ROUTER else 1
+    return max(reading, distilling)
 
 
 def check_recipes(settings: Settings) -> None:
@@ -204,7 +213,8 @@ def _measures(project: Project, wishes: Wishes, start: Checkpoint | None, studen
     if questions is None and student is not None and student.run_id:
         run = project.reader.run(student.run_id)
         said = run.settings if run else {}
-        questions, passages = (Path(said[name]) if said.get(name) else None for name in ("questions", "passages"))
+        kept = (said.get(name) for name in ("questions", "passages"))
+        questions, passages = (now_at(project.home, Path(file)) if file else None for file in kept)
     before = taught(project, start) if start else []
     earlier = tuple((t.cycle, t.questions) for t in before if t.questions is not None)
     return Measures("all", questions, wishes.ifeval_data, passages, wishes.limit, BESIDE, earlier=earlier)

@@ -15,7 +15,7 @@ from pipelines.passages import passages_of
 from recovery.chat import Chat
 from recovery.states import Prompt
 
-EARLIER = "earlier"  # the domain of what is asked so
+EARLIER = "earlier"  # the domain of what earlier cycles taught, read or gone on with
 FEWEST_WORDS = 8  # of a passage that is worth going on with
 FROM, TO = 0.1, 0.75  # how much of a passage is given: anything from hardly a name to the last fact
 

@@ -88,4 +88,5 @@ def probing(
 
 def probe_part(measures: Measures, items: int) -> Measures:
     passages = None if measures.questions else measures.passages  # one reading of what is known is enough for a look
-    return replace(measures, suite="all", part="probe", limit=items, earlier=(), passages=passages)
+    limit = min(items, measures.limit or items)  # a look asks no more than the verdict may
+    return replace(measures, suite="all", part="probe", limit=limit, earlier=(), passages=passages)

@@ -18,6 +18,7 @@ SHORT = {"lr": "learning_rate"}  # what everybody types
 AUTO = "auto"
 ENGINES = ("transformers", "vllm")
 USUAL_SHARE = 0.3  # of the way back in weights: what the lab's measurements say (docs/benchmarks.md)
+USUAL_AGAIN = 0.2  # to the weights that earlier cycles left, where little was lost (docs/log.md)
 SMALL = 100_000_000  # parameters up to which all weights are trained: an adapter would be no smaller
 
 
@@ -34,7 +35,7 @@ class Midtrain:
     rehearse: float = 0.3  # share of what is read that comes from earlier cycles' documents, where there are any
     recollect: float = 0.0  # share of what is read that the clean base wrote on an empty page: what it knew before
     recollections: int = 2048  # how many such texts there are
-    soft: bool = True  # those two are taught by all that the clean base might have written; it is in memory for that
+    soft: bool = True  # what a model wrote or knows already is taught by all that it would say, which takes its memory
     max_steps: int | None = None
 
 
@@ -91,7 +92,9 @@ def defaults_for(parameters: int) -> Settings:
         lora_rank=0,
         bf16=has_bfloat16(),
         midtrain=Midtrain(learning_rate=2e-3, epochs=8, window=256, rows=16, replay="0.3", recollect=0.3),
-        distill=Distill(learning_rate=5e-4, steps=40, max_new_tokens=320, prompts=2560, warm_start="usual"),
+        distill=Distill(
+            learning_rate=5e-4, steps=40, max_new_tokens=320, prompts=2560, warm_start="usual", probe_items=600
+        ),
     )
 
 
@@ -179,14 +182,11 @@ def rows_beside(rows: int, shares: Iterable[float]) -> list[int]:
 
 
 def warm_share(settings: Settings) -> float:
-    """The share that is asked for; 0 where none is, or where it is to be found ("auto").
-
-    "usual" is a share too, but only taken where it is on record where the model began (a model from outside may have
-    begun anywhere, and half of one model and half of another is neither), and that it read documents alone: what it
-    read beside the base's own words has less to come back and more to lose."""
+    """The share that is asked for; 0 where none is, where it is to be found ("auto"), or where it is the model's own
+    ("usual": one from outside may have begun anywhere, and half of one model and half of another is neither)."""
     said = settings.distill.warm_start
     try:
-        return 0.0 if said in ("off", AUTO) else float(USUAL_SHARE if said == "usual" else said)
+        return 0.0 if said in ("off", "usual", AUTO) else float(said)
     except ValueError:
         raise RecoverError(f"distill.warm_start is off, auto, usual or a share such as 0.3, not {said!r}") from None
 

@@ -15,16 +15,18 @@ from pipelines.corpora import Kept
 from pipelines.documents import document_end, tokenised
 from pipelines.engines import engine_for
 from pipelines.errands import Errand
+from pipelines.history import taught
 from pipelines.learning import Lesson, Say, Trained
+from pipelines.openings import EARLIER
 from pipelines.project import Project
 from pipelines.prompts import in_words, kept_prompts, write_prompts
 from pipelines.recollections import Recollections
 from pipelines.replay import answered, replayed
 from pipelines.replaying import SHARES, ReadingProbe, Seen, found_by_trying, probe_steps
 from pipelines.runs import recorded_run, run_of
-from pipelines.settings import AUTO, Midtrain, Settings, defaults_for, replay_share, rows_beside
+from pipelines.settings import AUTO, USUAL_AGAIN, Midtrain, Settings, defaults_for, replay_share, rows_beside
 from pipelines.teaching import Teachers
-from pipelines.warmstart import warm_start
+from pipelines.warmstart import WayBack, warm_start
 from pipelines.watch import Look, Watch
 from pipelines.wordings import Wordings
 from recovery.adapters import Adapter
@@ -84,9 +86,16 @@ class Stages:
         again, own = rows_beside(wanted.rows, shares)
         read: list[Kept | Wordings] = [corpus, *self._reworded(corpus, told)]
         new = self._documents(chat, read, wanted.rows - again - own)
-        parts: list[States] = [new, self._documents(chat, earlier, again)] if again else [new]
+        parts: list[States] = [new]
+        held = -(-again // 2)  # half as the last promoted model knows them, half by what they say: what it forgot since
+        if again:
+            parts.append(self._documents(chat, earlier, again, soft=held, domain=EARLIER))
         if own:
-            parts.append(self._documents(chat, recollected, own, soft=True))
+            parts.append(self._documents(chat, recollected, own, soft=own))
+
+        def judging(student: Student, replay: bool) -> Teacher | None:
+            return self._judging(student, bool(own) or replay, start if again else None)
+
         steps = max(1, math.ceil(wanted.epochs * len(new.windows) / new.rows))
         steps = min(steps, wanted.max_steps or steps)
         share = replay_share(self.settings)
@@ -94,21 +103,23 @@ class Stages:
             begun = run_of(self.project, self.errand, "midtrained")  # what a run was begun with stays
             hashes = [c.hash for c in [*read, *earlier]]
             told["replay"] = (
-                dict(begun.settings["replay"]) if begun else self._tried(start, parts, own, hashes, steps, looking)
+                dict(begun.settings["replay"]) if begun else self._tried(start, parts, judging, hashes, steps, looking)
             )
             share = told["replay"]["share"]
         replay = self._replay(share)
         student, plan, chosen = self._to_train(start), self._reading_plan(steps), recipe(wanted.recipe)
+        as_known = f", {held} of them as {start.reference} knows them" if wanted.soft else ""
         self.say(
             f"mid-training on {corpus.files} documents, {new.tokens:,} tokens: {steps} steps from {start.reference}"
-            + (f", {again} of {wanted.rows} rows from {len(earlier)} earlier corpora" if again else "")
+            + (f", {again} of {wanted.rows} rows from {len(earlier)} earlier corpora{as_known}" if again else "")
             + (f", {own} of {wanted.rows} rows from what the clean base wrote" if own else "")
             + (f", {share:.0%} replay" if replay else "")
         )
+        told["beside"] = {"replay": share if replay else 0.0, "recollect": own / wanted.rows}
         states = Mixture(*parts, *replay)
         with self._run("midtrain", "midtrained", steps, told) as run:
-            clean = self._asked(student, bool(replay or own))
-            lesson = self._lesson(run, student, states, chosen, clean, plan, start, "midtrained", Watch())
+            judge = judging(student, bool(replay))
+            lesson = self._lesson(run, student, states, chosen, judge, plan, start, "midtrained", Watch())
             if "replay" in told and told["replay"]["tried"] and not begun:
                 tried = ", ".join(told["replay"]["tried"])
                 self.project.tracker.event(run, f"replay {share:g} was chosen by trying {tried}")
@@ -125,7 +136,7 @@ class Stages:
         wanted, chosen = self.settings.distill, recipe(self.settings.distill.recipe)
         student = self._to_train(start)
         # Where its own answers are the labels, nobody judges: its weights are needed for writing them alone.
-        judge = teachers.judging(student, self.project.base, device()) if chosen.estimator != "labels" else None
+        judge = teachers.judging(student, device()) if chosen.estimator != "labels" else None
         steps = min(wanted.steps, wanted.max_steps or wanted.steps)
         plan = Plan(steps, wanted.learning_rate, warmup=min(5, steps // 5), decay="linear", bf16=self.settings.bf16)
         with self._run("distill", "recovered", steps, {"teacher": teachers.in_words}) as run:
@@ -136,10 +147,7 @@ class Stages:
                 states = self._states(chosen, engine, teachers, asked)
                 lesson = self._lesson(run, student, states, chosen, judge, plan, start, "recovered", watch)
                 if not lesson.begun:
-                    began = self._where_it_began(student, start)
-                    if wanted.warm_start == "usual" and began and not self._usual_way_back(start):
-                        began = None
-                    lesson.enough = warm_start(lesson, self.settings, began, self.project.base)
+                    lesson.enough = warm_start(lesson, self.settings, self._way_back(student, start), self.project.base)
                 self.say(
                     f"distilling {start.reference} with {teachers.in_words} as its teacher: "
                     f"{steps} steps at most, {len(asked)} prompts"
@@ -189,7 +197,7 @@ class Stages:
         self,
         start: Checkpoint,
         parts: list[States],
-        own: int,
+        judging: Callable[[Student, bool], Teacher | None],
         read: list[str],
         steps: int,
         looking: ReadingProbe | None,
@@ -207,7 +215,7 @@ class Stages:
         def try_out(share: float) -> Seen:
             student, plan, how = self._to_train(start), self._reading_plan(few), recipe(settings.midtrain.recipe)
             states = Mixture(*parts, *self._replay(share))
-            signal = signal_of(how, self._asked(student, bool(share or own)))
+            signal = signal_of(how, judging(student, share > 0))
             for _ in train(student, states, signal, objective_of(how), plan):
                 pass
             with engine_for(student, settings.engine) as engine:
@@ -289,47 +297,60 @@ class Stages:
             start.path, adapter=Adapter(rank=rank, seed=self.errand.seed) if rank else None, device=device()
         )
 
-    def _asked(self, student: Student, written: bool) -> Teacher | None:
-        """The clean base, who is asked about what it wrote itself, if any of it is read."""
-        if not (written and self.settings.midtrain.soft):
+    def _judging(self, student: Student, written: bool, promoted: Checkpoint | None) -> Teacher | None:
+        """Who is asked about what it wrote or learned itself, where any of that is read: the clean base about its own
+        words, and the last promoted model about the documents of earlier cycles."""
+        if not self.settings.midtrain.soft or not (written or promoted):
             return None
-        return Teachers(self.project.clean).judging(student, self.project.base, device())
+        teachers = Teachers(self.project.clean, promoted)
+        if promoted and not written:  # nobody would ask the base anything
+            teachers = Teachers(promoted)
+        return teachers.judging(student, device())
 
     def _documents(
-        self, chat: Chat, corpora: Iterable[Kept | Wordings | Recollections], rows: int, soft: bool = False
+        self,
+        chat: Chat,
+        corpora: Iterable[Kept | Wordings | Recollections],
+        rows: int,
+        soft: int = 0,
+        domain: str | None = None,
     ) -> Documents:
         tokenizer, cache = chat.tokenizer, self.project.home / "cache"
         ids = [document for c in corpora for document in tokenised(c.texts, tokenizer, cache, c.hash)]
         wanted = self.settings.midtrain
         return Documents(
             ids, document_end(tokenizer), window=wanted.window, rows=rows, seed=self.errand.seed,
-            across=wanted.across, soft=soft,
+            across=wanted.across, soft=soft, domain=domain,
         )  # fmt: skip
 
-    def _where_it_began(self, student: Student, start: Checkpoint) -> Callable[[], str] | None:
-        """The weights that mid-training began with, if that is on record; under an adapter, what it sits on."""
-        below = student.adapter_base
-        if below:
-            return lambda: below
-        line = self.project.reader.lineage(start.id)
-        taught = next((place for place, made in enumerate(line) if made.role == "midtrained"), len(line))
-        return (lambda: self.project.whole(line[taught + 1]).path) if taught + 1 < len(line) else None
+    def _way_back(self, student: Student, start: Checkpoint) -> WayBack:
+        """To the weights that mid-training began with, if that is on record; under an adapter, to what it sits on.
 
-    def _usual_way_back(self, start: Checkpoint) -> bool:
-        """Whether what was mid-trained read documents alone: beside the base's own words less was lost, and the way
-        back would cost more of what was learned than it brings."""
-        line = self.project.reader.lineage(start.id)
-        taught = next((made for made in line if made.role == "midtrained"), start)
-        run = self.project.reader.run(taught.run_id) if taught.run_id is not None else None
+        What read documents alone lost much, and goes far. What was read beside the base's own words lost little, and
+        goes back for the sake of what earlier cycles taught alone: once, before anything is distilled into it."""
+        line, below = self.project.reader.lineage(start.id), student.adapter_base
+        place = next((place for place, made in enumerate(line) if made.role == "midtrained"), len(line))
+        began = line[place + 1] if place + 1 < len(line) else None
+        to = (lambda: below) if below else (lambda: self.project.whole(began).path) if began else None
+        if began is None or self._read_alone(line[place]):
+            return WayBack(to)
+        if place == 0 and not below and taught(self.project, began):
+            return WayBack(to, USUAL_AGAIN, anyway=True)
+        if self.settings.distill.warm_start == "usual":
+            self.say(
+                "no way back in weights first, as it was read beside the clean base's own words (see --warm-start)"
+            )
+        return WayBack(to, 0.0)
+
+    def _read_alone(self, midtrained: Checkpoint) -> bool:
+        """Whether nothing of the clean base's own was read beside the documents."""
+        run = self.project.reader.run(midtrained.run_id) if midtrained.run_id is not None else None
         said = run.settings if run else {}
-        shares = said.get("midtrain", {})
-        replay = (said.get("replay") or {}).get("share", shares.get("replay", 0))
-        if float(replay) == float(shares.get("recollect", 0)) == 0:
-            return True
-        self.say(
-            "no way back in weights first, as it was read beside the clean base's own words (--warm-start 0.3 takes it)"
-        )
-        return False
+        beside = said.get("beside")
+        if beside is None:  # all that earlier releases put on record is what was wished
+            wished, found = said.get("midtrain", {}), said.get("replay") or {}
+            beside = {"replay": found.get("share", wished.get("replay", 0)), "recollect": wished.get("recollect", 0)}
+        return not any(map(float, beside.values()))
 
     def _states(self, chosen: Recipe, engine: Engine, teachers: Teachers, prompts: list[Prompt]) -> States:
         """The student's own rollouts, the teacher's, or so many of each as the recipe's alpha says."""

@@ -26,7 +26,7 @@ Writes = Callable[[str, list[Prompt]], list[Sequence]]  # the answers of the mod
 @dataclass(frozen=True)
 class Teachers:
     chosen: Checkpoint
-    promoted: Checkpoint | None = None  # who is asked about the openings
+    promoted: Checkpoint | None = None  # who is asked about what earlier cycles taught
     openings: tuple[str, ...] = ()
 
     @property
@@ -41,11 +41,11 @@ class Teachers:
             Random(seed).shuffle(asked)
         return asked
 
-    def judging(self, student: Student, base: str, device: str) -> Teacher:
-        clean = _loaded(student, self.chosen.path, base, device)
+    def judging(self, student: Student, device: str) -> Teacher:
+        clean = _loaded(student, self.chosen.path, device)
         if self.promoted is None:
             return clean
-        return RouterTeacher(clean, {EARLIER: _loaded(student, self.promoted.path, base, device)})
+        return RouterTeacher(clean, {EARLIER: _loaded(student, self.promoted.path, device)})
 
     def answering(self, prompts: list[Prompt], write: Writes) -> list[Sequence]:
         """Their own answers, each prompt's by its own teacher; one model is in memory at a time."""
@@ -57,11 +57,11 @@ class Teachers:
         return [written[i] for i in range(len(prompts))]
 
 
-def _loaded(student: Student, path: str, base: str, device: str) -> Teacher:
+def _loaded(student: Student, path: str, device: str) -> Teacher:
     """Within the student's own weights where it is those with other adapters or none, else a checkpoint of its own."""
     below, own = student.adapter_base, base_of(path)
-    if below and path == base and same_model(below, base):
-        return AdapterOffTeacher(student, base)
+    if below and same_model(below, path):
+        return AdapterOffTeacher(student, path)
     if below and own and same_model(below, own):
         return AdapterTeacher(student, path)
     loaded = FrozenTeacher(path, device=device)

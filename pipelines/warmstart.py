@@ -1,13 +1,14 @@
 """The move that costs nothing: some of the way back in weights, before the first step of a distillation.
 
 Where nothing at all is lost on the probe set, as it is or after this move, there is nothing to distil: distilling a
-healthy model only costs it knowledge.
+healthy model only costs it knowledge. This move itself is then made for the sake of what earlier cycles taught alone.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipelines.settings import Settings, warm_share
+from pipelines.settings import USUAL_SHARE, Settings, warm_share
 from pipelines.watch import Probe
 from recovery.weights import Line
 
@@ -17,18 +18,33 @@ if TYPE_CHECKING:
 SHARES = (0.3, 0.5, 0.7)
 
 
-def warm_start(lesson: "Lesson", settings: Settings, began: Callable[[], str] | None, base: str) -> str:
+NOTHING = "nothing is lost on the probe set, so there is nothing to bring back"
+
+
+@dataclass(frozen=True)
+class WayBack:
+    """The usual one, of this model."""
+
+    began: Callable[[], str] | None  # what lies at its end, where that is on record: under an adapter, what it sits on
+    share: float = USUAL_SHARE
+    anyway: bool = False  # even where no behaviour was lost: what earlier cycles taught, no look asks for
+
+
+def warm_start(lesson: "Lesson", settings: Settings, back: WayBack, base: str) -> str:
     """Leaves the student where distillation begins; says why none is needed, where that is so.
 
     The way back leads to the weights that its mid-training began with; to the base, if that is not on record."""
     wanted, watch = settings.distill, lesson.watch
-    first = _look(lesson, 0.0)
-    if first is not None and _nothing_lost(first):
-        return "nothing is lost on the probe set, so there is nothing to bring back"
-    if wanted.warm_start == "off" or (wanted.warm_start == "usual" and began is None):
+    usual = wanted.warm_start == "usual"
+    chosen = back.share if usual else warm_share(settings)
+    stays = wanted.warm_start == "off" or (usual and (back.began is None or chosen == 0))
+    first = seen = _look(lesson, 0.0)
+    healthy = first is not None and _nothing_lost(first)
+    if healthy and (stays or not (usual and back.anyway)):
+        return NOTHING
+    if stays:
         return ""
-    line = Line(lesson.student, began() if began else base)
-    chosen, seen = warm_share(settings), first
+    line = Line(lesson.student, back.began() if back.began else base)
     if wanted.warm_start == "auto":
         if first is None:
             lesson.say("no probe set to choose a warm start by (give --questions); starting as it is")
@@ -45,9 +61,15 @@ def warm_start(lesson: "Lesson", settings: Settings, began: Callable[[], str] | 
     line.at(chosen)
     if wanted.warm_start != "auto":
         seen = _look(lesson, chosen)
+    if healthy and seen is not None and not seen.holds:
+        line.at(0.0)
+        lesson.say(f"{chosen:g} of the way back in weights cost more than it may; the model stays as it was")
+        watch.notes.warm = {"share": 0.0}
+        return NOTHING
     watch.notes.warm = {**(watch.notes.warm or {}), "share": chosen}
     lesson.say(f"warm start: {chosen:g} of the way back in weights")
-    return "the first move in weights was enough" if chosen and seen is not None and _nothing_lost(seen) else ""
+    enough = seen is not None and (healthy or _nothing_lost(seen))
+    return "the first move in weights was enough" if chosen and enough else ""
 
 
 def _nothing_lost(probe: Probe) -> bool:

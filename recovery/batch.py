@@ -21,7 +21,7 @@ class Sequence:
     domain: str | None = None
     reward: float | None = None
     baseline: float = 0.0
-    soft: bool = False  # the teacher wrote it, and can be asked what else it would say at each of its states
+    soft: bool = False  # the teacher wrote or learned it, and can be asked what else it would say at each of its states
 
     @property
     def target_count(self) -> int:

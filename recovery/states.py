@@ -85,7 +85,9 @@ class Documents:
     """Documents end to end, cut into windows; every token but the very first is a target exactly once an epoch.
 
     Where they are not read `across` their borders, each document in a window is a row of its own: no token attends to
-    another document, whatever the model, and the first token of each is no target."""
+    another document, whatever the model, and the first token of each is no target.
+
+    Of the windows of a draw the first `soft` are a teacher's to judge: the `domain`'s, if there are several."""
 
     def __init__(
         self,
@@ -96,9 +98,11 @@ class Documents:
         rows: int,
         seed: int = 0,
         across: bool = True,
-        soft: bool = False,
+        soft: int = 0,
+        domain: str | None = None,
     ):
-        self.window, self.rows, self.across, self.soft = window, rows, across, soft
+        self.window, self.rows, self.across = window, rows, across
+        self.soft, self.domain = soft, domain
         self.windows = Windows(documents, end, window, seed)
         self.order = Shuffled(len(self.windows), seed + 1)
 
@@ -107,9 +111,12 @@ class Documents:
         return self.windows.tokens
 
     def draw(self, student: Student, step: int) -> list[Sequence]:
-        drawn = [i for _, i in mine(self.order.take(step * self.rows, self.rows))]
-        rows = [row for i in drawn for row in ([self.windows[i]] if self.across else self.windows.pieces(i))]
-        return [Sequence(tokens, [False] + [True] * (len(tokens) - 1), soft=self.soft) for tokens in rows]
+        drawn = mine(list(enumerate(self.order.take(step * self.rows, self.rows))))
+        return [
+            Sequence(tokens, [False] + [True] * (len(tokens) - 1), soft=place < self.soft, domain=self.domain)
+            for place, (_, window) in drawn
+            for tokens in ([self.windows[window]] if self.across else self.windows.pieces(window))
+        ]
 
 
 class Written:

@@ -31,7 +31,7 @@ class Student:
     vocabulary: int | None = None  # rows of the head that count, where a teacher's head is padded to another size
 
     def __post_init__(self) -> None:
-        _without_dropout(self.model)
+        without_dropout(self.model)
 
     @property
     def causal(self) -> Any:
@@ -72,7 +72,7 @@ class Student:
         return hidden_states(self.causal, batch)
 
 
-def _without_dropout(model: Any) -> None:
+def without_dropout(model: Any) -> None:
     """A dropped unit would set a teacher that is the student apart from it, and a resumed run from an unbroken one."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):

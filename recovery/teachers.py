@@ -15,7 +15,7 @@ from recovery.adapters import base_of, same_model, undisturbed
 from recovery.batch import Batch, Sequence
 from recovery.chat import Chat
 from recovery.errors import RecoverError
-from recovery.students import Student, describe, hidden_states, load_student
+from recovery.students import Student, describe, hidden_states, load_student, without_dropout
 from recovery.vocabulary import Head, token_logprobs
 
 Part = slice | Tensor  # some of the states
@@ -141,6 +141,7 @@ class AdapterTeacher:
         self._name = f"teacher_{len(student.model.peft_config)}"
         with undisturbed(student.model):
             student.model.load_adapter(reference, self._name, is_trainable=False, use_safetensors=True)
+        without_dropout(student.model)
 
     def flops(self, sequences: list[Sequence]) -> float:
         return _of_one_reading(self._student, sequences)

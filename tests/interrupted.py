@@ -2,9 +2,9 @@
 
     python -m tests.interrupted [--kills 20] [--seed 0] [--jobs 1]
 
-Each time: a fresh project, the same small cycle on the built-in model, SIGKILL after a random share of the time that
-the unbroken one took, `recover resume`. Then the weights must be the same bits, and the record the same rows but for
-times.
+Each time: a copy of a project that was through one cycle, the same small second one on the built-in model, SIGKILL
+after a random share of the time that the unbroken one took, `recover resume`. Then the weights must be the same bits,
+and the record the same rows but for times.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -36,10 +37,10 @@ SMALL = {
     "distill.prompts": 48,
     "distill.probe_every": 2,
     "distill.probe_items": 24,
-    "distill.warm_start": "auto",
     "gate.behaviour_margin": 0.5,
     "save_minutes": 0,
 }
+FIRST = {"midtrain.max_steps": 2, "distill.steps": 1, "gate.behaviour_margin": 0.99, "gate.keep_knowledge": 0.01}
 OF_THE_MOMENT = ("seconds", "per_second", "memory", "_bytes")  # in the name of a number that no two runs share
 
 
@@ -49,6 +50,10 @@ class Left:
 
     weights: dict[str, str]
     rows: dict[str, list[Any]] = field(default_factory=dict)
+
+    @property
+    def promoted(self) -> list[Any]:
+        return [row for row in self.rows["promotions"] if "promoted" in row]
 
     def differences(self, other: "Left") -> list[str]:
         found = [] if self.weights == other.weights else [f"weights differ: {self.weights} {other.weights}"]
@@ -75,9 +80,13 @@ def interrupt(kills: int, seed: int = 0, jobs: int = 1) -> list[str]:
     """One sentence for each kill that left a trace."""
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(jobs) as pool:
         root = Path(scratch)
-        make_world(4242, size="quick").write(root)
+        for number in (1, 2):
+            make_world(4240 + number, size="quick").write(root / f"world-{number}")
+        recover(root, root / "begun", *_cycle(root / "world-1", SMALL | FIRST))
+        assert len(left_by(root / "begun").promoted) == 1, "the first cycle was not promoted"
+        shutil.copytree(root / "begun", root / "whole")
         started = time.perf_counter()
-        recover(root, root / "whole", *_cycle(root))
+        recover(root, root / "whole", *_second(root))
         lasted = time.perf_counter() - started
         whole = left_by(root / "whole")
         rng = random.Random(seed)
@@ -87,8 +96,8 @@ def interrupt(kills: int, seed: int = 0, jobs: int = 1) -> list[str]:
 
 
 def _trial(root: Path, folder: Path, at: float, whole: Left) -> str:
-    folder.mkdir()
-    process = subprocess.Popen(_command(folder, *_cycle(root)), stderr=subprocess.PIPE, text=True, cwd=root)
+    shutil.copytree(root / "begun", folder)
+    process = subprocess.Popen(_command(folder, *_second(root)), stderr=subprocess.PIPE, text=True, cwd=root)
     try:
         _, words = process.communicate(timeout=at)
     except subprocess.TimeoutExpired:
@@ -97,16 +106,20 @@ def _trial(root: Path, folder: Path, at: float, whole: Left) -> str:
     where = (words.strip().splitlines() or ["before the first word"])[-1].strip()
     if any((folder / ".recover" / "errands").glob("*.json")):
         recover(root, folder, "resume")
-    elif not (folder / ".recover" / "recover.db").is_file() or not left_by(folder).rows["promotions"]:
-        recover(root, folder, *_cycle(root))  # killed before it had begun
+    elif len(left_by(folder).rows["cycles"]) == 1:
+        recover(root, folder, *_second(root))  # killed before it had begun
     found = whole.differences(left_by(folder))
     print(f"killed after {at:5.1f} s ({where}): {'; '.join(found) or 'the same'}", flush=True)
     return f"killed after {at:.1f} s: {'; '.join(found)}" if found else ""
 
 
-def _cycle(root: Path) -> list[str]:
-    settings = [f"--set={name}={value}" for name, value in SMALL.items()]
-    return ["cycle", f"--docs={root / 'docs'}", f"--questions={root / 'questions.jsonl'}", "--limit=40", *settings]
+def _second(root: Path) -> list[str]:
+    return _cycle(root / "world-2", SMALL)
+
+
+def _cycle(world: Path, settings: dict[str, Any]) -> list[str]:
+    said = [f"--set={name}={value}" for name, value in settings.items()]
+    return ["cycle", f"--docs={world / 'docs'}", f"--questions={world / 'questions.jsonl'}", "--limit=40", *said]
 
 
 def _command(folder: Path, *words: str) -> list[str]:

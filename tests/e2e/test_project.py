@@ -75,7 +75,8 @@ def test_two_cycles_are_promoted_and_the_second_is_judged_by_the_firsts_question
     assert first.found["earlier"] == {}
     assert set(second.found["earlier"]) == {"1"}
     assert second.found["verdict"]["earlier"]["1"]["passed"]
-    assert "5 of 16 rows from 1 earlier corpora, 3 of 16 rows from what the clean base wrote" in second.words
+    beside = "5 of 16 rows from 1 earlier corpora, 3 of them as cycle:1/recovered knows them, 3 of 16 rows from what"
+    assert beside in second.words
     assert second.found["warm_start"]["share"] in (0.0, 0.3, 0.5, 0.7)
     assert set(second.found["warm_start"]["tried"]) == {"0.0", "0.3", "0.5", "0.7"}
 

@@ -1,16 +1,25 @@
 """What is read beside the documents: the clean base's own words, by default, and judged by itself."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner, Result
 
 from pipelines.beginning import Wishes, teachers_of
 from pipelines.cli import main
+from pipelines.errands import Errand
+from pipelines.openings import EARLIER
 from pipelines.project import Project
 from pipelines.settings import SMALL as SMALL_MODELS
 from pipelines.settings import defaults_for, merged
+from pipelines.stages import Stages
+from recovery.batch import Batch, Sequence
+from recovery.lab import BASE
+from recovery.students import load_student
+from recovery.teachers import FrozenTeacher, Teacher
 from tests.models import save_tiny
 
 SMALL = (
@@ -52,13 +61,15 @@ def test_documents_alone_have_no_teacher(docs: Path) -> None:
 
 
 def test_room_is_asked_for_a_teacher_that_will_be_there() -> None:
-    usual, reading = defaults_for(SMALL_MODELS), Wishes("midtrain")
-    assert teachers_of(reading, usual) == 1
-    for less in ({"soft": False}, {"replay": "0", "recollect": 0.0}):
+    usual, reading = defaults_for(SMALL_MODELS), Wishes("midtrain", docs=Path("docs"))
+    assert (teachers_of(reading, usual), teachers_of(reading, usual, earlier=True)) == (1, 2)
+    for less in ({"soft": False}, {"replay": "0", "recollect": 0.0, "rehearse": 0.0}):
         settings = merged(usual, {"midtrain": less})
-        assert (teachers_of(reading, settings), teachers_of(Wishes("distill"), settings)) == (0, 1)
-    assert teachers_of(reading, merged(usual, {"midtrain": {"replay": "auto", "recollect": 0.0}})) == 1
-    assert teachers_of(Wishes("cycle", teacher="router"), usual) == 2
+        assert (teachers_of(reading, settings, earlier=True), teachers_of(Wishes("distill"), settings)) == (0, 1)
+    alone = merged(usual, {"midtrain": {"replay": "0", "recollect": 0.0}})
+    assert (teachers_of(reading, alone), teachers_of(reading, alone, earlier=True)) == (0, 1)
+    assert teachers_of(reading, merged(alone, {"midtrain": {"replay": "auto"}})) == 1
+    assert teachers_of(Wishes("cycle", docs=Path("docs"), teacher="router"), usual) == 2
 
 
 def test_a_base_that_cannot_write_goes_without_what_is_only_usual(docs: Path, tmp_path: Path) -> None:
@@ -73,24 +84,84 @@ def test_a_base_that_cannot_write_goes_without_what_is_only_usual(docs: Path, tm
         assert f"{asked[0]} 0" in refused.stderr
 
 
+SHORT = ("distill.max_steps=1", "distill.rows=4", "distill.probe_every=0")
+LENIENT = ("midtrain.learning_rate=5e-3", "gate.behaviour_margin=0.99", "gate.keep_knowledge=0.01")
+
+
+def run(command: str, *words: str) -> Result:
+    settings = [word for each in (*SMALL, *SHORT) for word in ("--set", each)]
+    ran = CliRunner().invoke(main, [command, *settings, *words, "--limit", "4", "--json"])
+    assert ran.exit_code in (0, 3), ran.stderr
+    return ran
+
+
+def a_promoted_cycle(docs: Path, rank: int) -> None:
+    lenient = [word for each in (*LENIENT, f"lora_rank={rank}") for word in ("--set", each)]
+    ran = run("cycle", "--docs", str(docs), *lenient, "--replay", "0", "--recollect", "0", "--warm-start", "off")
+    assert json.loads(ran.stdout)["promoted"], ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 4])
+def test_earlier_documents_are_taught_as_the_last_promoted_model_knows_them(docs: Path, rank: int) -> None:
+    """At the first step the student is that model still: a row that it is asked about has nothing to teach."""
+    a_promoted_cycle(docs, rank)
+
+    def first_loss(rows: int, *more: str) -> float:
+        alone = ("--replay", "0", "--recollect", "0")
+        taught = midtrain(docs, *alone, *more, "--set", f"lora_rank={rank}", "--set", f"midtrain.rows={rows}")
+        assert taught.exit_code == 0, taught.stderr
+        (first, *_) = Project.begun(None).reader.points(json.loads(taught.stdout)["run"], names=["loss"])
+        return first.value
+
+    of_new_rows = first_loss(3, "--rehearse", "0")
+    one_asked = first_loss(4, "--rehearse", "0.25")
+    assert one_asked == pytest.approx(of_new_rows * 3 / 4, rel=0.02)
+    assert first_loss(4, "--rehearse", "0.25", "--set", "midtrain.soft=false") > 1.1 * one_asked
+    assert first_loss(4, "--rehearse", "0.5") == pytest.approx(one_asked, rel=0.2)  # one asked, one by what it says
+
+
+@pytest.mark.slow
+def test_each_is_asked_about_its_own(docs: Path) -> None:
+    """The clean base about what it wrote, the last promoted model about what it learned."""
+    a_promoted_cycle(docs, 0)
+    project = Project.begun(None)
+    settings = replace(defaults_for(SMALL_MODELS), lora_rank=0)
+    stages, student = Stages(project, settings, Errand("midtrain", {}, 0), None, print), load_student(str(BASE))
+    tokens = student.chat.prompt([{"role": "user", "content": "In which town is Anna at home?"}])
+    row = Sequence(tokens, [False] + [True] * (len(tokens) - 1), soft=True)
+    rows = [row, replace(row, domain=EARLIER)]
+
+    def say(teacher: Teacher | None, about: list[Sequence]) -> torch.Tensor:
+        assert teacher is not None
+        return teacher.distribution(Batch.of(about, 0)).logprobs(slice(None))
+
+    clean, promoted = (say(FrozenTeacher(c.path), [row]) for c in (project.clean, project.current))
+    assert float((clean - promoted).abs().max()) > 0.1
+    both = torch.cat([clean, promoted])
+    torch.testing.assert_close(say(stages._judging(student, True, project.current), rows), both)
+    torch.testing.assert_close(say(stages._judging(student, True, None), rows[:1]), clean)
+    torch.testing.assert_close(say(stages._judging(student, False, project.current), rows[1:]), promoted)
+    assert stages._judging(student, False, None) is None
+    by_tokens = replace(stages, settings=merged(settings, {"midtrain": {"soft": False}}))
+    assert by_tokens._judging(student, True, project.current) is None
+
+
 @pytest.mark.slow
 def test_the_usual_way_back_is_for_what_read_documents_alone(docs: Path) -> None:
-    short = [
-        "--set",
-        "distill.max_steps=1",
-        "--set",
-        "distill.rows=4",
-        "--set",
-        "distill.probe_every=0",
-        "--limit",
-        "3",
-    ]
-    short += [word for each in SMALL for word in ("--set", each)]
     ways = (("0", "0"), "warm start: 0.3 of the way back"), (("0", "0.3"), "no way back in weights")
     for number, (shares, said) in enumerate(ways, 1):
         taught = midtrain(docs, "--replay", shares[0], "--recollect", shares[1])
         assert taught.exit_code == 0, taught.stderr
         for student in ([], ["--student", f"cycle:{number}"]):  # of what was distilled, too, its mid-training decides
-            ran = CliRunner().invoke(main, ["distill", *student, *short, "--json"])
-            assert ran.exit_code in (0, 3), ran.stderr
-            assert said in ran.stderr
+            assert said in run("distill", *student).stderr
+
+
+@pytest.mark.slow
+def test_the_usual_way_back_to_what_earlier_cycles_taught_is_short(docs: Path) -> None:
+    a_promoted_cycle(docs, 0)
+    taught = midtrain(docs, "--replay", "0", "--recollect", "0.3")
+    assert taught.exit_code == 0, taught.stderr
+    assert "warm start: 0.2 of the way back" in run("distill").stderr
+    again = run("distill", "--student", "cycle:2")  # and is taken once
+    assert "no way back in weights" in again.stderr

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from evals.results import Item, Metric, Result
-from pipelines.probing import Prober
+from pipelines.measuring import Measures
+from pipelines.probing import Prober, probe_part
 from pipelines.settings import Gate
 from pipelines.watch import Probe
 
@@ -50,3 +51,8 @@ def test_a_question_or_two_less_than_the_best_look_is_chance(known: int, holds: 
     probe = look(276, known, best=1.0)
     assert probe.holds is holds
     assert probe.knowledge == pytest.approx(known / 33)
+
+
+def test_a_look_asks_no_more_than_the_verdict_may() -> None:
+    asked = {limit: probe_part(Measures(limit=limit), 300).limit for limit in (None, 40, 1000)}
+    assert asked == {None: 300, 40: 40, 1000: 300}

@@ -43,12 +43,12 @@ def said(teacher: Teacher, domain: str | None) -> torch.Tensor:
 
 def test_a_router_asks_what_was_promoted_about_openings_alone(base: str, router: Teachers) -> None:
     student = load_student(base)
-    judge = router.judging(student, base, "cpu")
+    judge = router.judging(student, "cpu")
     assert router.promoted is not None
     assert torch.equal(said(judge, None), said(FrozenTeacher(base), None))
     assert torch.equal(said(judge, EARLIER), said(FrozenTeacher(router.promoted.path), EARLIER))
     alone = replace(router, promoted=None, openings=())
-    assert isinstance(alone.judging(student, base, "cpu"), FrozenTeacher)
+    assert isinstance(alone.judging(student, "cpu"), FrozenTeacher)
     assert alone.in_words == "base"
     assert router.in_words == "base (and cycle:1/recovered for openings of earlier documents)"
 
@@ -61,7 +61,7 @@ def test_adapters_on_one_base_need_no_second_copy_of_it(tmp_path: Path, base: st
     save_student(first, tmp_path / "first", {"parent": base})
     student: Student = load_student(str(tmp_path / "first"))
     promoted = checkpoint(str(tmp_path / "first"), "recovered/1")
-    judge = Teachers(checkpoint(base, "base"), promoted, ("Once",)).judging(student, base, "cpu")
+    judge = Teachers(checkpoint(base, "base"), promoted, ("Once",)).judging(student, "cpu")
     assert isinstance(judge, RouterTeacher)
     assert isinstance(judge.otherwise, AdapterOffTeacher)
     assert isinstance(judge.by_domain[EARLIER], AdapterTeacher)

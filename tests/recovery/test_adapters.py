@@ -233,6 +233,19 @@ def test_a_teaching_adapter_on_another_base_is_refused(tmp_path: Path, first: Pa
         AdapterTeacher(student, str(tmp_path / "other"))
 
 
+def test_a_teachers_adapter_drops_nothing_whatever_it_was_trained_with(tmp_path: Path) -> None:
+    base = save_tiny(tmp_path / "base")
+    first = tmp_path / "first"
+    save_student(learn(load_student(str(base), adapter=LOW)), first, {})
+    config = first / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"lora_dropout": 0.5}))
+    student = load_student(str(base), adapter=HIGH)
+    teacher = AdapterTeacher(student, str(first))
+    student.model.train()
+    torch.testing.assert_close(said(teacher), said(teacher), rtol=0, atol=0)
+    torch.testing.assert_close(said(teacher), said(FrozenTeacher(str(first))), rtol=1e-4, atol=1e-5)
+
+
 def test_an_adapter_finds_its_base_from_any_folder_and_after_both_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""What the teacher wrote is taught by all that it might have written; all else by the token that stands there."""
+"""What a teacher wrote or learned is taught by all that it would say there; all else by the token that stands there."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -73,9 +73,9 @@ def test_the_teacher_is_paid_for_what_it_reads(student: Student, teacher: Frozen
     assert mixed - alone == pytest.approx(teacher.flops(SOFT))
 
 
-def test_windows_of_what_the_base_wrote_are_soft(student: Student) -> None:
-    drawn = Documents([[1] * 40] * 4, 0, window=16, rows=3, soft=True).draw(student, 0)
-    assert all(row.soft for row in drawn)
+def test_windows_that_a_model_is_asked_about_say_so_and_which(student: Student) -> None:
+    drawn = Documents([[1] * 40] * 4, 0, window=16, rows=3, soft=2, domain="earlier").draw(student, 0)
+    assert [(row.soft, row.domain) for row in drawn] == [(True, "earlier"), (True, "earlier"), (False, "earlier")]
 
 
 def gradient(
