@@ -7,8 +7,8 @@ HOME = ".recover"
 
 
 def now_at(home: Path, file: Path) -> Path:
-    """In the project's own folder, if it is not where it was said to be."""
-    if file.exists() or HOME not in file.parts:
+    """In the project's own folder, if it is there: a copy must not live by what it was copied from."""
+    if HOME not in file.parts:
         return file
     inside = len(file.parts) - file.parts[::-1].index(HOME)
     here = home.joinpath(*file.parts[inside:])

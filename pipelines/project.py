@@ -41,7 +41,7 @@ class Project:
         project = cls(root.resolve(), _as_path(wanted or str(LAB_BASE)), wanted is None)
         known = project.reader.project(project.name)
         if known is not None:
-            of_record = _installed_now(known.base)
+            of_record = _base_now(known.base, project.root)
             if base and of_record != project.base:
                 raise RecoverError(
                     f"this project works from {of_record}; begin another one (another folder, or --project DIR) "
@@ -174,7 +174,7 @@ class Project:
         if checkpoint.hash is None:
             return checkpoint
         here = self.home / "checkpoints" / folder.name
-        if not folder.is_dir() and here.is_dir():  # the project's folder was moved
+        if here.is_dir():  # wherever the project's folder was when that was written down
             folder, checkpoint = here, replace(checkpoint, path=str(here))
         if not folder.is_dir():
             raise RecoverError(f"the weights of {checkpoint.reference} are gone from {folder}; make it anew")
@@ -192,10 +192,15 @@ class Project:
         return checkpoint
 
 
-def _installed_now(base: str) -> str:
-    """The built-in model lies where this tool is installed, which may be another place by now."""
-    built_in = Path(base).parts[-3:] == LAB_BASE.parts[-3:]
-    return str(LAB_BASE) if built_in and not Path(base).is_dir() else base
+def _base_now(base: str, root: Path) -> str:
+    """The built-in model lies where this tool is installed now, and one that lies in the project in the project."""
+    parts = Path(base).parts
+    if os.path.isdir(base) or not os.path.isabs(base):
+        return base
+    if parts[-3:] == LAB_BASE.parts[-3:]:
+        return str(LAB_BASE)
+    inside = (root.joinpath(*parts[first:]) for first in range(1, len(parts)))
+    return next((str(place) for place in inside if place.is_dir()), base)
 
 
 def names_a_model(reference: str) -> bool:

@@ -29,7 +29,7 @@ from pipelines.teaching import Teachers
 from pipelines.warmstart import WayBack, warm_start
 from pipelines.watch import Look, Watch
 from pipelines.wordings import Wordings
-from recovery.adapters import Adapter
+from recovery.adapters import Adapter, base_of
 from recovery.batch import Sequence
 from recovery.chat import Chat
 from recovery.engines import Engine, Sampling
@@ -87,7 +87,7 @@ class Stages:
         read: list[Kept | Wordings] = [corpus, *self._reworded(corpus, told)]
         new = self._documents(chat, read, wanted.rows - again - own)
         parts: list[States] = [new]
-        held = -(-again // 2)  # half as the last promoted model knows them, half by what they say: what it forgot since
+        held = -(-again // 2)  # half as the last promoted model knows them, the others by what they say
         if again:
             parts.append(self._documents(chat, earlier, again, soft=held, domain=EARLIER))
         if own:
@@ -331,6 +331,8 @@ class Stages:
         line, below = self.project.reader.lineage(start.id), student.adapter_base
         place = next((place for place, made in enumerate(line) if made.role == "midtrained"), len(line))
         began = line[place + 1] if place + 1 < len(line) else None
+        if below and not base_of(start.path):
+            return WayBack(None)  # an adapter that is new has come no way
         to = (lambda: below) if below else (lambda: self.project.whole(began).path) if began else None
         if began is None or self._read_alone(line[place]):
             return WayBack(to)

@@ -68,7 +68,7 @@ class Models:
             raise ActionError("There is no such checkpoint in this project.")
         began = time.perf_counter()
         try:
-            (said,) = self._subject(checkpoint.path).answer([prompt], LONGEST_ANSWER)
+            (said,) = self._subject(self._project.here(checkpoint).path).answer([prompt], LONGEST_ANSWER)
         except (RecoverError, RecordError, OSError, RuntimeError) as error:
             raise ActionError(f"{checkpoint.reference} cannot be asked: {error}") from error
         return Answer(checkpoint.reference, said.text, time.perf_counter() - began, self._followed(prompt, said))

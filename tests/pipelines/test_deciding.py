@@ -105,6 +105,18 @@ def test_the_built_in_base_is_found_where_the_tool_is_installed_now(tmp_path: Pa
         assert (found.id, found.path) == (clean, str(BASE))
 
 
+def test_a_base_that_lies_in_the_project_moves_with_it(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "model").mkdir(parents=True)
+    (here / "recover.toml").write_text('base = "model"')
+    project = Project.open(here)
+    clean = project.clean.id
+    project.tracker.close()
+    here.rename(there)
+    for found in (Project.open(there).clean, Project.open(there, str(there / "model")).clean):
+        assert (found.id, found.path) == (clean, str(there / "model"))
+
+
 def test_weights_that_were_changed_are_refused(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     run = project.tracker.start_run(project.id, "distill", cycle)

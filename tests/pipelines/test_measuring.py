@@ -30,6 +30,9 @@ def test_the_projects_own_files_are_found_where_it_lies_now(tmp_path: Path) -> N
     found = asked.located(home)
     assert (found.questions, found.ifeval_data) == (kept, own)
     assert found.earlier == ((1, kept), (2, tmp_path / "gone.jsonl"))
+    before.parent.mkdir(parents=True)
+    before.write_text("{}")
+    assert now_at(home, before) == kept  # a copy does not live by what it was copied from
     lost = before.with_name("other.jsonl")
     assert now_at(home, lost) == lost
 
