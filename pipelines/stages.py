@@ -120,10 +120,16 @@ class Stages:
         with self._run("midtrain", "midtrained", steps, told) as run:
             judge = judging(student, bool(replay))
             lesson = self._lesson(run, student, states, chosen, judge, plan, start, "midtrained", Watch())
-            if "replay" in told and told["replay"]["tried"] and not begun:
+            if "replay" in told and told["replay"]["tried"]:
                 tried = ", ".join(told["replay"]["tried"])
-                self.project.tracker.event(run, f"replay {share:g} was chosen by trying {tried}")
+                self._tell_once(run, f"replay {share:g} was chosen by trying {tried}")
             return replace(lesson.learn(), replay=told.get("replay"))
+
+    def _tell_once(self, run: int, message: str) -> None:
+        """An event that whoever was killed may have told before, or may not."""
+        told = [event.message for event in self.project.reader.events(self.project.id) if event.run_id == run]
+        if message not in told:
+            self.project.tracker.event(run, message)
 
     def distill(
         self,
