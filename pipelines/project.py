@@ -14,7 +14,7 @@ from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
 from db.views import Checkpoint
-from pipelines.places import HOME
+from pipelines.places import HOME, now_at
 from pipelines.settings import read_toml
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
@@ -168,17 +168,14 @@ class Project:
 
     def here(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint where its weights lie now."""
-        folder = Path(checkpoint.path)
         if checkpoint.role == "base":
             return replace(checkpoint, path=self.base)
         if checkpoint.hash is None:
             return checkpoint
-        here = self.home / "checkpoints" / folder.name
-        if here.is_dir():  # wherever the project's folder was when that was written down
-            folder, checkpoint = here, replace(checkpoint, path=str(here))
+        folder = now_at(self.home, Path(checkpoint.path))
         if not folder.is_dir():
             raise RecoverError(f"the weights of {checkpoint.reference} are gone from {folder}; make it anew")
-        return checkpoint
+        return replace(checkpoint, path=str(folder))
 
     def whole(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint where its weights lie now, if they are still those that were recorded."""

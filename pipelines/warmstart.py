@@ -40,10 +40,8 @@ def warm_start(lesson: "Lesson", settings: Settings, back: WayBack, base: str) -
     stays = wanted.warm_start == "off" or (usual and (back.began is None or chosen == 0))
     first = seen = _look(lesson, 0.0)
     healthy = first is not None and _nothing_lost(first)
-    if healthy and (stays or not (usual and back.anyway)):
-        return NOTHING
-    if stays:
-        return ""
+    if stays or (healthy and not (usual and back.anyway)):
+        return NOTHING if healthy else ""
     line = Line(lesson.student, back.began() if back.began else base)
     if wanted.warm_start == "auto":
         if first is None:
