@@ -18,6 +18,7 @@ from pipelines.places import HOME, now_at
 from pipelines.settings import read_toml
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
+from recovery.lab import where_installed
 
 NAMED = re.compile(r"base|current|run:(?P<run>\d+)|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?")
 
@@ -103,7 +104,8 @@ class Project:
         (self.home / "name").write_text(self.name + "\n", encoding="utf-8")
         made = self.tracker.project(self.name, self.root, self.base)
         if self.reader.base(made) is None:
-            self.tracker.checkpoint(made, "base", self.base)
+            weights = weights_of(self.base) if Path(self.base).is_dir() else None
+            self.tracker.checkpoint(made, "base", self.base, hash=weights)
         return made
 
     @property
@@ -114,13 +116,21 @@ class Project:
 
     @cached_property
     def base_weights(self) -> str:
-        return weights_of(self.base)
+        """What tells the clean model's weights from others', if they are still those that the project began with."""
+        found, known = weights_of(self.base), self.clean.hash
+        if known not in (None, found):
+            raise RecoverError(
+                f"the weights in {self.base} are not those that this project began with as base (another hash): they "
+                "were changed, or an update of recover brought another built-in model; put the earlier ones back, or "
+                "begin a new project in another folder"
+            )
+        return found
 
     def weights(self, checkpoint: Checkpoint) -> str:
         """What tells a checkpoint's weights from others'."""
-        if checkpoint.hash:
-            return checkpoint.hash
-        return self.base_weights if checkpoint.path == self.base else weights_of(checkpoint.path)
+        if checkpoint.role == "base":
+            return self.base_weights
+        return checkpoint.hash or weights_of(checkpoint.path)
 
     @property
     def current(self) -> Checkpoint:
@@ -181,7 +191,10 @@ class Project:
         """The checkpoint where its weights lie now, if they are still those that were recorded."""
         checkpoint = self.here(checkpoint)
         folder = Path(checkpoint.path)
-        if checkpoint.hash is not None and weights_hash(folder) != checkpoint.hash:
+        if checkpoint.hash is None:
+            return checkpoint
+        found = self.base_weights if checkpoint.role == "base" else weights_hash(folder)
+        if found != checkpoint.hash:
             raise RecoverError(
                 f"the weights in {folder} are not those that were recorded as {checkpoint.reference} (another hash): "
                 "the file was changed or damaged; restore it, or go on from another checkpoint"
@@ -194,8 +207,8 @@ def _base_now(base: str, root: Path) -> str:
     parts = Path(base).parts
     if os.path.isdir(base) or not os.path.isabs(base):
         return base
-    if parts[-3:] == LAB_BASE.parts[-3:]:
-        return str(LAB_BASE)
+    if built_in := where_installed(base):
+        return built_in
     inside = (root.joinpath(*parts[first:]) for first in range(1, len(parts)))
     return next((str(place) for place in inside if place.is_dir()), base)
 

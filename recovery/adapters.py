@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from recovery.errors import RecoverError
+from recovery.lab import where_installed
 
 STORED, ON_TOP = "default", "on_top"  # what peft calls the adapter that was loaded, and the one above it
 
@@ -129,6 +130,8 @@ def base_of(reference: str) -> str | None:
     way = json.loads(record.read_text()).get("base_from_here") if record.is_file() else None
     if way is not None and (moved := Path(reference) / way).is_dir():
         return str(moved.resolve())
+    if built_in := where_installed(base):
+        return built_in
     if not base or Path(base).is_absolute() or base.startswith("."):
         raise RecoverError(
             f"{reference} is an adapter, and the model it sits on is not there (it names {base!r}): put that model "

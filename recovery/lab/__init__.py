@@ -9,6 +9,12 @@ from recovery.lab.world import Document, Question, World, make_world, own_world
 
 BASE = Path(__file__).parent / "base"
 
+
+def where_installed(path: str) -> str | None:
+    """Where the built-in model lies now, if the path once led to it: it moves with the environment that holds it."""
+    return str(BASE) if Path(path).is_absolute() and Path(path).parts[-3:] == BASE.parts[-3:] else None
+
+
 __all__ = [
     "BASE",
     "Document",
@@ -20,4 +26,5 @@ __all__ = [
     "make_world",
     "own_world",
     "refusals",
+    "where_installed",
 ]

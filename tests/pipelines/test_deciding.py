@@ -130,6 +130,19 @@ def test_weights_that_were_changed_are_refused(project: Project) -> None:
         project.resolve("cycle:1")
 
 
+def test_a_clean_model_that_is_another_than_at_the_beginning_is_refused(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(b"clean")
+    project = Project.open(tmp_path / "project", str(model))
+    assert project.weights(project.clean) == weights_hash(model)
+    (model / "model.safetensors").write_bytes(b"other")
+    again = Project.open(tmp_path / "project")
+    for look in (lambda: again.resolve("base"), lambda: again.weights(again.current)):
+        with pytest.raises(RecoverError, match="not those that this project began with"):
+            look()
+
+
 def test_what_an_interrupted_command_goes_on_from_is_not_swept(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     made = checkpoint(project, cycle, 1)

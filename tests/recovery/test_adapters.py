@@ -10,6 +10,7 @@ from recovery import adapters
 from recovery.adapters import Adapter
 from recovery.batch import Batch, Sequence
 from recovery.errors import RecoverError
+from recovery.lab import BASE
 from recovery.objectives import CrossEntropy
 from recovery.signals import Labels
 from recovery.states import Written
@@ -261,6 +262,12 @@ def test_an_adapter_finds_its_base_from_any_folder_and_after_both_moved(
     shutil.move(tmp_path / "elsewhere" / "base", tmp_path / "away")
     with pytest.raises(RecoverError, match="sits on is not there"):
         load_student("elsewhere/adapter")
+
+
+def test_an_adapter_on_the_built_in_base_finds_it_where_it_is_installed_now(tmp_path: Path) -> None:
+    config = {"base_model_name_or_path": "/gone/lib/python3.11/site-packages/recovery/lab/base"}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    assert adapters.base_of(str(tmp_path)) == str(BASE)
 
 
 def test_a_hub_base_keeps_its_revision(tmp_path: Path) -> None:
