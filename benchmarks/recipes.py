@@ -23,6 +23,7 @@ from evals import lab
 from evals.behaviour import Prompt as Instructions
 from evals.behaviour import judge, measure_ifeval, prompt_of
 from evals.knowledge import ask, read_questions
+from evals.results import Metric
 from evals.subject import Answer, Subject
 from pipelines.prompts import as_prompts, write_prompts
 from pipelines.settings import defaults_for, from_dotted, merged
@@ -59,7 +60,7 @@ NAMES = (
 )
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> dict[str, Metric]:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--base", default=str(BASE))
     options.add_argument("--steps", type=int, default=20)
@@ -71,7 +72,7 @@ def main() -> None:
     options.add_argument("--world", default="quick", help="the size of the new world")
     options.add_argument("--only", default=",".join(NAMES), help="recipes, with commas")
     options.add_argument("--set", dest="dotted", action="append", default=[], metavar="NAME=VALUE")
-    asked = options.parse_args()
+    asked = options.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(asked, Path(folder))
         bench.row("clean", load_student(asked.base, device=DEVICE), 0.0, 0.0)
@@ -89,11 +90,13 @@ def main() -> None:
                 bench.run(name)
         if "opd" in names:
             bench.run("opd", label="opd on the generator's prompts", prompts=bench.generated())
+        return bench.followed
 
 
 class Bench:
     def __init__(self, asked: argparse.Namespace, folder: Path):
         self.asked, self.folder = asked, folder
+        self.followed: dict[str, Metric] = {}  # instructions, by the row's name
         self.settings = merged(defaults_for(parameters_of(asked.base)), from_dotted(asked.dotted))
         self.teacher = FrozenTeacher(asked.base, device=DEVICE)
         base = load_student(asked.base, frozen=True, device=DEVICE)
@@ -136,7 +139,7 @@ class Bench:
     def row(self, name: str, student: Student, seconds: float, flops: float) -> None:
         subject = Subject(TransformersEngine(student), student.chat)
         room = ROOM if self.asked.longer_than else lab.WRITING_TOKENS
-        followed = measure_ifeval(subject, self.items, data="lab", max_new_tokens=room).headline
+        self.followed[name] = followed = measure_ifeval(subject, self.items, data="lab", max_new_tokens=room).headline
         known = ask(subject, self.questions, data="new world").metrics["match"]
         old = lab.own_world(subject, 200).metrics["match"]
         low, high = followed.ci95

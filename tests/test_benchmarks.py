@@ -19,6 +19,7 @@ from benchmarks import (
     midtrain,
     opd_step,
     reading,
+    recipes,
     replay,
     status,
 )
@@ -92,6 +93,16 @@ def test_cycles_with_and_without_replay() -> None:
     rows = replay.main(["--shares", "0", "0.3", "--items", "3", *settings])
     assert [row["replay"] for row in rows] == [0.0, 0.3]
     assert rows[0]["clean"] == rows[1]["clean"]
+
+
+@pytest.mark.slow
+def test_recipes_from_one_damaged_model_on_long_answers_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["--set", "midtrain.epochs=0.1", "--set", "distill.prompts=64", "--set", "distill.max_new_tokens=48"]
+    followed = recipes.main(["--longer-than", "150", "--items", "4", "--steps", "1", "--only", "offpolicy", *short])
+    shares = [f"{share} of the way back in weights" for share in (0.3, 0.5, 0.7)]
+    assert list(followed) == ["clean", "mid-trained", *shares, "offpolicy"]
+    assert {each.n for each in followed.values()} == {4}
+    assert "4 items whose right answers have more than 150 tokens" in capsys.readouterr().out
 
 
 @pytest.mark.slow
