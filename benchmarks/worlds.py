@@ -22,7 +22,7 @@ def options(about: str | None, *, items: int, size: str) -> argparse.ArgumentPar
     found.add_argument("--teacher", default="base", metavar="REF")
     found.add_argument("--alone", action="store_true", help="read documents with nothing of the base's own beside them")
     found.add_argument("--rehearse", type=float, metavar="SHARE")
-    found.add_argument("--warm-start", metavar="off|auto|SHARE")
+    found.add_argument("--warm-start", metavar="off|auto|usual|SHARE")
     found.add_argument("--set", dest="dotted", action="append", default=[], metavar="NAME=VALUE")
     return found
 

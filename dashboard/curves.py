@@ -12,7 +12,7 @@ MOST = 400
 """Points drawn of one curve: more than a panel has columns tell nothing more."""
 
 PANELS = {
-    "loss": ("Loss", "What the optimiser lowers: cross-entropy in mid-training, the divergence in distillation."),
+    "loss": ("Loss", "What the optimiser lowers: cross-entropy for tokens, the divergence for what a model judges."),
     "kl": (
         "KL to the teacher, nats a token",
         "How far the student's choices are from its teacher's, on what it wrote.",

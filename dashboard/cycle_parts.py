@@ -35,6 +35,7 @@ Measured = Mapping[str, Mapping[Task, Evaluation]]
 STAGES = {"clean": "Clean", "damaged": "Mid-trained", "recovered": "Recovered"}
 DOCUMENTS_SHOWN = 200
 EARLIER = "earlier"
+GIVEN = {"errand", "stage", "corpus", "questions", "passages", "earlier"}
 """The suite of questions on the documents of earlier cycles; its tasks are `cycle:1` and so on."""
 
 
@@ -146,7 +147,7 @@ def kinds(found: Measured, cycle: Cycle) -> str:
 
 def settings(runs: Sequence[Run], before: Sequence[Run], earlier: Cycle | None) -> str:
     """What was set differently in the cycle before; without one, everything that was set."""
-    mine, theirs = (dict(_flat({run.kind: run.settings for run in those})) for those in (runs, before))
+    mine, theirs = (dict(_flat({run.kind: _set(run.settings) for run in those})) for those in (runs, before))
     if not mine:
         return ""
     names = [name for name in {**mine, **theirs} if earlier is None or mine.get(name) != theirs.get(name)]
@@ -223,6 +224,11 @@ def _number(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return NOTHING
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f}".replace("-", "−")
+
+
+def _set(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what a run was given to work on, which is another each time."""
+    return {name: value for name, value in settings.items() if name not in GIVEN}
 
 
 def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:

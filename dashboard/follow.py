@@ -27,7 +27,9 @@ SEE = """(...given) => [...given.slice(0, -1), JSON.stringify({dark: document.bo
     narrow: window.innerWidth <= 760, search: window.location.search})]"""
 """Only the browser knows what the page will be seen on, and its address; it says so with every question, at its end."""
 EMPTY = """<section class="empty"><h1>No cycle on record yet</h1>
-<p>See the whole job on the built-in model, without a GPU or a network:</p><pre>recover demo</pre>
+<p>See the whole job on the built-in model, without a GPU or a network:</p>
+<pre>recover demo
+recover dashboard --project recover-demo</pre>
 <p>Or teach the current model your own documents:</p><pre>recover midtrain --docs ./corpus</pre>
 <p>This page fills by itself as soon as a cycle begins.</p></section>"""
 

@@ -23,7 +23,6 @@ MEASURES = {
     "rss_bytes": "Memory",
     "cpu_percent": "Processor",
     "gpu_bytes": "Graphics memory",
-    "gpu_percent": "GPU",
 }
 
 
@@ -58,7 +57,8 @@ def fill(asked: Asked) -> list[Any]:
     figure = None
     if run.kind in BRINGS:
         figure = curves([Curves(DOING[run.kind], BRINGS[run.kind], asked.numbers.of(run.id))], asked.look)
-    stopping = asked.actions.cancel is not None and run.cancel_requested_at is None and not stale(run)
+    can_stop = run.kind in BRINGS and run.cancel_requested_at is None and not stale(run)
+    stopping = asked.actions.cancel is not None and can_stop
     return [
         progress(run, step) + _taken(resources),
         framed("curves", figure) if figure else None,
@@ -145,7 +145,9 @@ def _stopping(site: Site) -> gr.Column:
         if asked.actions.cancel is None or run is None:
             raise ActionError("Nothing is running that could be stopped.")
         if not sure:
-            raise ActionError("Tick the box first: a run that has stopped has to be started anew.")
+            raise ActionError(
+                "Tick the box first: the run saves itself and ends, and `recover resume` goes on from there."
+            )
         asked.actions.cancel(run.id)
         return f"Run {run.id} was asked to stop."
 

@@ -23,8 +23,8 @@ NEWEST = 12
 
 OVER_TIME = f"""<h2>Over the cycles</h2><p class="note"><span class="key knowledge"></span>mid-training
 <span class="key behaviour"></span>distillation <span class="key dotted"></span>clean model
-<span class="key gate"></span>the gate: a cycle must surely end above it · hollow: not promoted ·
-knowledge: of each cycle's own documents ·
+<span class="key gate"></span>the gate: a cycle must end above it, in behaviour with 95 % certainty ·
+hollow: not promoted · knowledge: of each cycle's own documents ·
 bars: 95 % intervals</p>{save_buttons("over-the-cycles", "png", "svg")}"""
 PLANE = f"""<h2>Knowledge against behaviour</h2><p class="note">To the right: knows more. Up: follows better.
 <span class="key goal"></span>where the gate wants it to be; to be certain takes
@@ -87,7 +87,8 @@ def verdict(cycle: Cycle, trail: Trail, clean: charts.Mark | None, runs: Sequenc
     running = [run for run in runs if run.status == "running"]
     said += [f"<p>{_going_on(run)}</p>" for run in running]
     if cycle.status == "open" and not running:
-        following = "recover distill --teacher base" if trail.damaged else "recover status"
+        decide = f"recover promote cycle:{cycle.number}" if trail.recovered else None  # or turn it down, with --reject
+        following = decide or ("recover distill --teacher base" if trail.damaged else "recover status")
         said.append(f"<p>Run next: <code>{following}</code></p>")
     came_of = f' <span class="settles {cycle.outcome}">{followed(cycle)}</span>' if followed(cycle) else ""
     return f'<section class="verdict">{badge_of(cycle)}{came_of}<h1>{sentence}</h1>{"".join(said)}</section>'
@@ -137,11 +138,11 @@ def tiles(
         ("Current checkpoint", shown(current.reference.removesuffix("/recovered") if current else "none", 60), decided),
         (
             f"Damage undone by cycle {cycle.number}",
-            *_share(trail, "behaviour", "of the {:.3f} of instruction following lost"),
+            *share_of(trail, "behaviour", "of the {:.3f} of instruction following lost"),
         ),
         (
             f"Knowledge kept by cycle {cycle.number}",
-            *_share(trail, "knowledge", "of the {:.3f} that mid-training added"),
+            *share_of(trail, "knowledge", "of the {:.3f} that mid-training added"),
         ),
         (f"Forgotten by cycle {cycle.number}", *missing),
         (f"Cost of cycle {cycle.number}", duration(spent.time), steps or "nothing trained yet"),
@@ -169,11 +170,13 @@ def _going_on(run: Run) -> str:
     return f"{doing} has been running since {clock(run.started_at)}: {link('live', 'watch it')}."
 
 
-def _share(trail: Trail, axis: Axis, of: str) -> tuple[str, str]:
+def share_of(trail: Trail, axis: Axis, of: str) -> tuple[str, str]:
     """What distillation left of mid-training's damage undone, or of its teaching kept."""
     marks = [trail.start, trail.damaged, trail.recovered]
     start, middle, end = (mark.level(axis) if mark else None for mark in marks)
     part = story.share(start, middle, end) if axis == "behaviour" else story.share(middle, start, end)
-    if part is None or start is None or middle is None:
+    if start is None or middle is None or end is None:
         return "–", "not measured yet"
+    if part is None or (axis == "behaviour" and middle.value > start.value):
+        return "–", "nothing was lost" if axis == "behaviour" else "nothing was added"
     return f"{part:.0%}".replace("%", " %"), of.format(abs(start.value - middle.value))

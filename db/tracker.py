@@ -218,7 +218,7 @@ class Tracker:
         self._say(run, tables.Rollout, rows)
 
     def resources(self, run: int, values: Mapping[str, float | None]) -> None:
-        """What the run takes of its machine now: `rss_bytes`, `cpu_percent`, `gpu_bytes` and the like."""
+        """What the run takes of its machine now: `rss_bytes`, `cpu_percent`, `load`, `gpu_bytes`, `gpu_total`."""
         self._say(run, tables.Resource, [{"run_id": run, "at": now(), "values": dict(values)}])
 
     def event(self, run: int, message: str, level: Literal["info", "warning", "error"] = "info") -> None:

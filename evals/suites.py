@@ -36,9 +36,9 @@ def measure(
 
     `suites` is what the base's `recover.json` says it is to be measured by (`evals.named.suites_of(base)`): per suite
     `lab`, `ifeval`, a JSONL of tasks with checks, or lm-eval tasks by name or YAML file, several with commas. Unnamed,
-    behaviour is the public IFEval and retention nothing. `passages` are texts held back from the documents, which show
-    knowledge without any manners. `part` is `probe` or `final`, two halves of every task's items that share none, or
-    `all`."""
+    behaviour is the public IFEval and retention nothing. `passages` are texts of the
+    documents' kind, best held back from them, which show knowledge without any manners. `part` is `probe` or `final`,
+    a fifth of every task's items and the rest, or `all`."""
     if suite not in (*SUITES, "all"):
         raise RecoverError(f"there is no suite {suite!r}; choose from {', '.join(SUITES)} or all")
     if limit is not None and limit < 1:

@@ -63,9 +63,9 @@ class Wishes:
 TEMPLATE = """\
 # What is not set here has a default that depends on the model's size; `recover cycle --docs DIR --dry-run` shows them.
 # [midtrain]
-# epochs = 3
+# epochs = 3         # for a small model 8
 # [distill]
-# steps = 100
+# steps = 100        # at most; for a small model 40
 # [gate]
 # behaviour_margin = 0.03
 """
@@ -100,7 +100,7 @@ def intended(project: Project, wishes: Wishes, say: Say) -> dict[str, Any]:
         "command": wishes.command,
         "base": project.base,
         "start": (student or project.current).reference,
-        "documents": corpus.files if corpus else None,
+        "files": corpus.files if corpus else None,
         "characters": corpus.texts.characters if corpus else None,
         "teacher": wishes.teacher if wishes.teacher == ROUTER else teacher.reference if teacher else None,
         "replay": in_words() if corpus and settings.midtrain.replay == AUTO else None,

@@ -12,7 +12,7 @@ from db.views import Checkpoint
 from evals.named import placed
 from pipelines.interrupts import listening
 from pipelines.project import Project, weights_hash
-from pipelines.resources import resources
+from pipelines.resources import Meter
 from pipelines.settings import Settings
 from pipelines.sinks import Log, sink
 from pipelines.watch import Probe, Watch
@@ -94,6 +94,7 @@ class Lesson:
 
     def _train(self, state: TrainState) -> str:
         heard, last_save, shown = Overheard(self.states), time.monotonic(), max(1, self.plan.steps // 10)
+        meter = Meter()
         with listening() as ending, self._sink() as log:
             for record in train(self.student, heard, self.signal, self.objective, self.plan, state):
                 self.project.tracker.step(self.run, record.step, record.metrics())
@@ -101,7 +102,7 @@ class Lesson:
                 if record.step % shown == 0 or record.step == self.plan.steps - 1:
                     self.say(_progress(record, self.plan))
                     self._show(record.step, heard.last)
-                    self.project.tracker.resources(self.run, resources())
+                    self.project.tracker.resources(self.run, meter.look())
                 probe, stopped = self.watch.after(record, self.plan.steps)
                 if probe is not None:
                     self._tell(record.step, probe)

@@ -28,9 +28,10 @@ class Project:
     root: Path
     base: str  # a folder or hub id: the clean model
     base_is_default: bool
+    elsewhere: Path | None = None  # a home that is thrown away, for a look at what would be begun in `root`
 
     @classmethod
-    def open(cls, folder: Path | None, base: str | None = None) -> "Project":
+    def open(cls, folder: Path | None, base: str | None = None, elsewhere: Path | None = None) -> "Project":
         """The nearest parent that has a record, else here. What a project was begun with stays its base."""
         root = folder or next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / HOME).is_dir()), Path.cwd())
         written = read_toml(root).get("base")
@@ -39,7 +40,7 @@ class Project:
         if written and (root / written).exists():
             written = str(root / written)  # a path in the file counts from the file
         wanted = base or os.environ.get("RECOVER_BASE") or written
-        project = cls(root.resolve(), _as_path(wanted or str(LAB_BASE)), wanted is None)
+        project = cls(root.resolve(), _as_path(wanted or str(LAB_BASE)), wanted is None, elsewhere)
         known = project.reader.project(project.name)
         if known is not None:
             of_record = _base_now(known.base, project.root)
@@ -71,11 +72,13 @@ class Project:
 
     @property
     def home(self) -> Path:
-        return self.root / HOME
+        return self.elsewhere or self.root / HOME
 
     @cached_property
     def database(self) -> str:
         """A URL, or the path of an SQLite file: `RECOVER_DB`, then `db` in recover.toml, then the project's own."""
+        if self.elsewhere:
+            return str(self.home / "recover.db")
         written = read_toml(self.root).get("db")
         if written is not None and not isinstance(written, str):
             raise RecoverError(f"db in {self.root / 'recover.toml'} should be a database URL, not {written!r}")

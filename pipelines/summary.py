@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.documents import Corpus, count_tokens
-from pipelines.settings import settled
+from pipelines.settings import replay_share, rows_beside, settled
 from recovery.students import load_chat, parameters_of
 
 SHOWN = 10
@@ -13,10 +13,16 @@ SHOWN = 10
 
 def summary(corpus: Corpus, base: str, root: Path) -> dict[str, Any]:
     parameters = parameters_of(base)
-    wanted = settled(parameters, root, {})[0].midtrain
+    settings = settled(parameters, root, {})[0]
+    wanted = settings.midtrain
     tokens = count_tokens(corpus.texts, load_chat(base).tokenizer)
     taught = tokens + len(corpus.texts)  # every document has an end, which is learned too
-    steps = math.ceil(wanted.epochs * math.ceil(taught / wanted.window) / wanted.rows)
+    _, own = rows_beside(wanted.rows, (0.0, wanted.recollect))
+    steps = math.ceil(wanted.epochs * math.ceil(taught / wanted.window) / (wanted.rows - own))
+    steps = min(steps, wanted.max_steps or steps)
+    share, read = replay_share(settings), steps * wanted.rows * wanted.window
+    replayed = read * share / (1 - share)
+    judged = (own / wanted.rows * read + replayed) * wanted.soft  # a teacher reads these, too
     return {
         "path": str(corpus.path),
         "base": base,
@@ -28,8 +34,8 @@ def summary(corpus: Corpus, base: str, root: Path) -> dict[str, Any]:
         "copies": corpus.copies,
         "near_copies": [{"left_out": left, "resembles": kept} for left, kept in corpus.near_copies],
         "skipped": [{"file": str(file), "reason": reason} for file, reason in corpus.skipped],
-        "steps": min(steps, wanted.max_steps or steps),
-        "petaflops": 6 * parameters * taught * wanted.epochs / 1e15,
+        "steps": steps,
+        "petaflops": parameters * (6 * (read + replayed) + 2 * judged) / 1e15,
     }
 
 

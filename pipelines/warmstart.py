@@ -45,7 +45,7 @@ def warm_start(lesson: "Lesson", settings: Settings, back: WayBack, base: str) -
     line = Line(lesson.student, back.began() if back.began else base)
     if wanted.warm_start == "auto":
         if first is None:
-            lesson.say("no probe set to choose a warm start by (give --questions); starting as it is")
+            lesson.say("no probe set to choose a warm start by (see distill.probe_every); starting as it is")
             return ""
         tried: dict[float, Probe] = {0.0: first}
         for share in SHARES:

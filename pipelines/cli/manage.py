@@ -103,7 +103,7 @@ def export(project: Path | None, ref: str, to: Path, adapter: bool) -> Answer:
 @click.argument("run", type=click.IntRange(min=1))
 @answers
 def cancel(project: Path | None, run: int) -> Answer:
-    """Ask a run that is going on to save itself and end; `recover resume` goes on from there.
+    """Ask a mid-training or a distillation to save itself and end; `recover resume` goes on from there.
 
     \b
     Example: recover cancel 12
@@ -117,6 +117,8 @@ def cancel(project: Path | None, run: int) -> Answer:
         raise RecoverError(f"there is no run {run} in this project; `recover runs` lists them")
     if known.status != "running":
         raise RecoverError(f"run {run} is not going on (it is {known.status})")
+    if known.kind == "eval":
+        raise RecoverError(f"run {run} is a measurement, which is never half done; stop its process with Ctrl-C")
     opened.tracker.request_cancel(run)
     return Answer({"run": run, "cancelling": True}, [f"run {run} ends after the step it is in"])
 

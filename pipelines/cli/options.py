@@ -15,8 +15,13 @@ def _option(*names: str, **how: Any) -> Callable[[Any], Any]:
     return click.option(*names, **how)
 
 
-base = _option("--base", metavar="REF", help="The clean model: a folder or hub id [default: the built-in lab model]")
-docs = _option("--docs", type=existing, required=True, help="A folder or file of documents.")
+base = _option(
+    "--base",
+    metavar="REF",
+    help="The clean model: a folder or hub id "
+    "[default: the project's, RECOVER_BASE, recover.toml, else the built-in model]",
+)
+docs = _option("--docs", type=existing, required=True, help="A folder or file of documents, or a data set of the hub.")
 teacher = _option(
     "--teacher",
     metavar="REF",
@@ -24,7 +29,11 @@ teacher = _option(
     show_default=True,
     help="Who restores the behaviour; router: the base, and for earlier documents what was last promoted.",
 )
-prompts = _option("--prompts", type=existing, help="Prompts to distil on [default: the clean base writes them]")
+prompts = _option(
+    "--prompts",
+    type=existing,
+    help="Prompts to distil on: a file, or a data set of the hub [default: the clean base writes them]",
+)
 questions = _option("--questions", type=existing, help="Closed-book questions on the documents (JSONL).")
 recipe = _option("--recipe", metavar="NAME", help="A named setting of the training loop's dials.")
 max_steps = _option("--max-steps", type=click.IntRange(min=1), help="At most so many optimiser steps.")
@@ -33,20 +42,27 @@ max_flops = _option(
     "--max-flops", type=click.FloatRange(min=0, min_open=True), help="Distil with at most so many FLOPs."
 )
 warm_start = _option(
-    "--warm-start", metavar="off|auto|usual|SHARE", help="Move the weights part of the way back before distilling."
+    "--warm-start",
+    metavar="off|auto|usual|SHARE",
+    help="Move the weights part of the way back to where mid-training began, before distilling "
+    "[default: usual for small models, off for large ones]",
 )
 rehearse = _option(
-    "--rehearse", type=click.FloatRange(0, 0.9), help="Share of what is read that comes from earlier cycles' documents."
+    "--rehearse",
+    type=click.FloatRange(0, 0.9),
+    help="Share of what is read that comes from earlier cycles' documents [default: 0.3]",
 )
 recollect = _option(
     "--recollect",
     type=click.FloatRange(0, 0.9),
-    help="Share of what is read that the clean base wrote on an empty page: what it knew before.",
+    help="Share of what is read that the clean base wrote on an empty page: what it knew before "
+    "[default: 0.3 for small models, 0 for large ones]",
 )
 replay = _option(
     "--replay",
     metavar="auto|SHARE",
-    help="Share of what is taught that is the clean base's own answers; auto: tries some.",
+    help="Share of what is taught that is the clean base's own answers; auto: tries some "
+    "[default: 0.3 for small models, 0 for large ones]",
 )
 auto = _option(
     "--auto", is_flag=True, help="Find out by trying: --replay auto --warm-start auto, but for what is given."
@@ -54,7 +70,7 @@ auto = _option(
 reword = _option(
     "--reword", metavar="N", type=click.IntRange(min=0), help="Read each passage in N more wordings by the clean base."
 )
-engine = _option("--engine", type=click.Choice(ENGINES), help="Who writes the student's rollouts.")
+engine = _option("--engine", type=click.Choice(ENGINES), help="What generates text.")
 seed = _option("--seed", type=int, default=0, show_default=True)
 limit = _option("--limit", type=click.IntRange(min=1), help="At most so many items a task.")
 ifeval_data = _option("--ifeval-data", type=existing, help="IFEval prompts in the public JSONL format.")

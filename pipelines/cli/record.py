@@ -22,22 +22,18 @@ def status(project: Path | None) -> Answer:
 
     if not Project.is_begun(project):
         following = "recover demo, or recover midtrain --docs DIR"
-        nothing: dict[str, Any] = {"project": None, "base": None, "current": None, "cycles": [], "next": following}
+        nothing: dict[str, Any] = {"project": None, "base": None, "current": None, "cycles": []}
+        nothing |= {"interrupted": [], "next": following}
         return Answer(nothing, [f"no project here yet; next: {following}"])
     opened = Project.open(project)
     cycles = opened.reader.cycles(opened.id)
     waiting = unfinished(opened.home)
-    following = (
-        "recover resume"
-        if waiting
-        else "recover distill --teacher base"
-        if opened.latest_midtrained()
-        else "recover cycle --docs DIR"
-    )
+    following = "recover resume" if waiting else _following(cycles[-1] if cycles else None)
     listed = [
         {
             "cycle": c.number,
             "status": c.status,
+            "outcome": c.outcome,
             "documents": c.documents,
             **{
                 name: {suite: score.value for suite, score in stage.scores.items()}
@@ -193,3 +189,12 @@ def _time(at: datetime) -> str:
 
 def _score(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
+
+
+def _following(last: Any) -> str:
+    """What the last cycle waits for."""
+    if last is None or last.status != "open" or last.damaged.checkpoint is None:
+        return "recover cycle --docs DIR"
+    if last.recovered.checkpoint is not None:
+        return f"recover promote cycle:{last.number}, or with --reject"
+    return "recover distill --teacher base"

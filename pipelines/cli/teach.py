@@ -2,18 +2,22 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipelines.cli import REJECTED, Answer, answers, main, options, say
+
+if TYPE_CHECKING:
+    from pipelines.beginning import Wishes
 
 
 @main.command()
 @options.together(options.docs, options.training, options.reading)
 @answers
 def midtrain(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
-    """Teach the current model the documents; its behaviour is expected to suffer.
+    """Teach the current model the documents; it may cost some of its behaviour.
 
     \b
     Example: recover midtrain --docs ./corpus
@@ -23,7 +27,7 @@ def midtrain(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
 
 @main.command()
 @options.together(
-    click.option("--student", metavar="REF", help="What to repair [default: the latest mid-trained checkpoint]"),
+    click.option("--student", metavar="REF", help="What to repair [default: the open cycle's mid-trained checkpoint]"),
     options.training,
     options.distilling,
 )
@@ -98,12 +102,33 @@ def demo(project: Path | None, quick: bool, seed: int) -> Answer:
 
 def _do(folder: Path | None, command: str, dry_run: bool, typed: dict[str, Any], recipe_of: str) -> Answer:
     """Begin the errand that was typed, and carry it out; or only say what it would be."""
-    from pipelines.beginning import Wishes, begin, intended
+    from pipelines.beginning import begin, intended
     from pipelines.cycle import carry_out
     from pipelines.lock import command_line, held
     from pipelines.project import Project, names_a_model
-    from pipelines.settings import AUTO
     from pipelines.teaching import ROUTER
+
+    wishes = _wishes(command, typed, recipe_of)
+    fresh = not Project.is_begun(folder)
+    with TemporaryDirectory() as thrown_away:
+        elsewhere = Path(thrown_away) if fresh and dry_run else None
+        opened = Project.open(folder, wishes.base, elsewhere)
+        named = wishes.teacher if wishes.teacher != ROUTER else None
+        if fresh and opened.base_is_default and named and names_a_model(named):
+            say(f"base: {named}, the teacher, since no other was named: it is what the student is held against")
+            wishes = replace(wishes, base=named)
+            opened = Project.open(folder, wishes.base, elsewhere)
+        if dry_run:
+            found = intended(opened, wishes, say)
+            return Answer(found, [f"{name}: {value}" for name, value in found.items() if value is not None])
+    with held(opened.home, command_line()):
+        errand = begin(opened, wishes, say)
+        return _answer(carry_out(opened, errand, say, _decision if errand.ask else None))
+
+
+def _wishes(command: str, typed: dict[str, Any], recipe_of: str) -> "Wishes":
+    from pipelines.beginning import Wishes
+    from pipelines.settings import AUTO
 
     flags: dict[str, Any] = {}
     for name in ("recipe", "max_steps"):
@@ -119,20 +144,7 @@ def _do(folder: Path | None, command: str, dry_run: bool, typed: dict[str, Any],
             flags.setdefault(group, {}).setdefault(name, AUTO)
     if (engine := typed.pop("engine", None)) is not None:
         flags["engine"] = engine
-    wishes = Wishes(command, flags=flags, **typed)
-    fresh = not Project.is_begun(folder)
-    opened = Project.open(folder, wishes.base)
-    named = wishes.teacher if wishes.teacher != ROUTER else None
-    if fresh and opened.base_is_default and named and names_a_model(named):
-        say(f"base: {named}, the teacher, since no other was named: it is what the student is held against")
-        wishes = replace(wishes, base=named)
-        opened = Project.open(folder, wishes.base)
-    if dry_run:
-        found = intended(opened, wishes, say)
-        return Answer(found, [f"{name}: {value}" for name, value in found.items() if value is not None])
-    with held(opened.home, command_line()):
-        errand = begin(opened, wishes, say)
-        return _answer(carry_out(opened, errand, say, _decision if errand.ask else None))
+    return Wishes(command, flags=flags, **typed)
 
 
 def _put(flags: dict[str, Any], group: str, name: str, value: Any) -> None:

@@ -5,8 +5,8 @@ from datetime import timedelta
 import gradio as gr
 import pytest
 
-from dashboard import parts, story
-from dashboard.charts import Level
+from dashboard import overview, parts, story
+from dashboard.charts import Level, Mark, Trail
 from dashboard.frame import head, shown
 from tests.dashboard.looking import refreshed
 from tests.db.seeded import seed
@@ -52,6 +52,12 @@ def test_key_numbers(reader):
     assert "40 steps of mid-training, 40 steps of distillation" in top
 
 
+def test_what_mid_training_did_not_cost_is_not_called_lost():
+    start, better, end = (Mark("", Level(value)) for value in (0.91, 0.92, 0.918))
+    trail = Trail(1, "promoted", start, better, end)
+    assert overview.share_of(trail, "behaviour", "of {}") == ("–", "nothing was lost")
+
+
 def test_the_table_has_every_cycle_the_newest_first(reader):
     table = refreshed(reader)[-1]
     assert [table.index(f">Cycle {number}<") for number in (3, 2, 1)] == sorted(
@@ -81,7 +87,7 @@ def test_nothing_is_drawn_anew_until_the_record_changes(told):
 
 def test_an_empty_record_says_what_to_run(told):
     _, top, row, *_ = refreshed(told[1])
-    assert "<pre>recover demo</pre>" in top
+    assert "<pre>recover demo\nrecover dashboard --project recover-demo</pre>" in top
     assert "<pre>recover midtrain --docs ./corpus</pre>" in top
     assert row["visible"] is False
 

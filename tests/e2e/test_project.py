@@ -65,7 +65,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(lived: dict[str, Any
     found = lived["dry"].found
     assert lived["dry"].code == 0, lived["dry"].words
     assert (found["command"], found["start"], found["teacher"]) == ("cycle", "base", "base")
-    assert found["documents"] > 100
+    assert found["files"] > 100
     assert lived["first"].found["cycle"] == 1
 
 

@@ -1,5 +1,6 @@
 """What a command that was refused leaves behind."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,14 @@ def test_a_base_that_was_too_large_can_be_given_up_for_another(
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(main, other).exit_code == 0
+
+
+def test_a_dry_run_where_nothing_is_begun_leaves_nothing(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (empty := tmp_path / "empty").mkdir()
+    monkeypatch.chdir(empty)
+    ran = CliRunner().invoke(main, ["cycle", "--docs", str(docs), "--dry-run", "--json"])
+    found = json.loads(ran.stdout)
+    assert (ran.exit_code, found["start"], found["teacher"], found["files"]) == (0, "base", "base", 60)
+    assert list(empty.iterdir()) == []

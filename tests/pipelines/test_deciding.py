@@ -1,10 +1,13 @@
 """Promotion, rejection and going back, on a real record without a model."""
 
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from db.tracker import Role
+from pipelines.cli import main
 from pipelines.deciding import before_last, decide
 from pipelines.errands import Errand
 from pipelines.project import Project, weights_hash
@@ -56,6 +59,21 @@ def test_a_persons_rejection_closes_the_cycle_and_the_current_one_cannot_be_reje
     assert project.reader.cycles(project.id)[0].status == "promoted"
     with pytest.raises(RecoverError, match="recover rollback"):
         decide(project, project.resolve("cycle:1"), "rejected", "no")
+
+
+def test_status_says_what_the_last_cycle_waits_for(project: Project) -> None:
+    def following() -> str:
+        ran = CliRunner().invoke(main, ["status", "--json", "--project", str(project.root)])
+        return str(json.loads(ran.stdout)["next"])
+
+    cycle, _ = project.tracker.open_cycle(project.id)
+    assert following() == "recover cycle --docs DIR"
+    checkpoint(project, cycle, 1, "midtrained")
+    assert following() == "recover distill --teacher base"
+    checkpoint(project, cycle, 2)
+    assert following().startswith("recover promote cycle:1")
+    decide(project, project.resolve("cycle:1"), "rejected", "reads badly")
+    assert following() == "recover cycle --docs DIR"
 
 
 def test_only_what_nothing_refers_to_is_swept(project: Project) -> None:
