@@ -9,14 +9,19 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
-from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs, postprocess_generated_text
+from lm_eval.models.utils import (
+    handle_stop_sequences,
+    normalize_gen_kwargs,
+    postprocess_generated_text,
+    resolve_max_length,
+)
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from evals.subject import Subject
 from recovery.engines import Sampling
 
 MAX_NEW_TOKENS = 256  # lm-eval's own, for tasks that name no limit
-UNLIMITED = 10**6  # tokenizers that know no limit give astronomical ones
+UNLIMITED = 10**6  # tokenizers that know no limit give astronomical ones, some configs none
 
 
 class HarnessModel(TemplateLM):
@@ -33,8 +38,7 @@ class HarnessModel(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        bos = self.tokenizer.bos_token_id
-        return self.eot_token_id if bos is None else int(bos)
+        return self.subject.chat.before_text
 
     @property
     def tokenizer_name(self) -> str:
@@ -65,10 +69,18 @@ class HarnessModel(TemplateLM):
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         """A window at a time, each token predicted once."""
-        length = min(int(self.tokenizer.model_max_length), UNLIMITED)
+        length = self._window()
         texts = [self.tok_encode(request.args[0], add_special_tokens=False) for request in requests]
         windows = [get_rolling_token_windows(text, self.prefix_token_id, length, 1) for text in texts]
         return [math.fsum(self._sums([make_disjoint_window(pair) for pair in pairs])) for pairs in windows]
+
+    def _window(self) -> int:
+        """By the model's config, as lm-eval has it, or by its tokenizer, which may know nothing or of more positions
+        than were learned: the smaller of both."""
+        engine: Any = self.subject.engine
+        student = getattr(getattr(engine, "engine", engine), "student", None)  # it may stand under a meter
+        learned = resolve_max_length(student and student.causal.config, default=UNLIMITED)
+        return min(int(self.tokenizer.model_max_length), learned)
 
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any

@@ -106,7 +106,8 @@ def save(model: Any, folder: Path) -> None:
     from safetensors.torch import save_file
 
     if list(model.active_adapters) == [STORED]:
-        model.save_pretrained(folder, safe_serialization=True, selected_adapters=[STORED])
+        # Told of no embeddings, peft would ask the hub about the base's, at every save.
+        model.save_pretrained(folder, safe_serialization=True, selected_adapters=[STORED], save_embedding_layers=False)
     else:
         weights, config = as_one(model)
         save_file({k: v.cpu().contiguous() for k, v in weights.items()}, folder / "adapter_model.safetensors")

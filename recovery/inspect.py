@@ -10,6 +10,7 @@ from recovery.batch import Batch, Sequence
 from recovery.divergences import reverse_kl
 from recovery.students import Student
 from recovery.teachers import Teacher
+from recovery.vocabulary import CHUNK_ELEMENTS, chunks
 
 Choices = list[tuple[str, float]]  # likeliest first: a token's text and its probability
 
@@ -29,20 +30,18 @@ def look_at(student: Student, teacher: Teacher, rows: Seq[Sequence], choices: in
 
 def _row(student: Student, teacher: Teacher, row: Sequence, choices: int) -> list[TokenSeen]:
     batch = Batch.of([row], student.chat.pad_id, student.device)
-    ours = torch.log_softmax(student.head.logits(student.hidden(batch)), dim=-1)
-    theirs = teacher.distribution(batch).logprobs(slice(None))
+    hidden, head, opinion = student.hidden(batch), student.head, teacher.distribution(batch)
     text = student.chat.tokenizer.decode
-    seen = zip(
-        batch.target_tokens.tolist(),
-        reverse_kl(ours, theirs).tolist(),
-        _likeliest(ours, choices),
-        _likeliest(theirs, choices),
-        strict=True,
-    )
-    return [
-        TokenSeen(text([token]), kl, [(text([t]), p) for t, p in said], [(text([t]), p) for t, p in wanted])
-        for token, kl, said, wanted in seen
-    ]
+    seen: list[TokenSeen] = []
+    for part in chunks(len(hidden), len(head.weight), CHUNK_ELEMENTS):  # one chunk of the vocabulary at a time
+        ours, theirs = torch.log_softmax(head.logits(hidden[part]), dim=-1), opinion.logprobs(part)
+        columns = (batch.target_tokens[part].tolist(), reverse_kl(ours, theirs).tolist())
+        said = zip(*columns, _likeliest(ours, choices), _likeliest(theirs, choices), strict=True)
+        seen += [
+            TokenSeen(text([token]), kl, [(text([t]), p) for t, p in mine], [(text([t]), p) for t, p in wanted])
+            for token, kl, mine, wanted in said
+        ]
+    return seen
 
 
 def _likeliest(logprobs: Tensor, choices: int) -> list[list[tuple[int, float]]]:

@@ -156,25 +156,35 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
             "convert the model with transformers' save_pretrained first"
         )
     try:
-        return AutoModelForCausalLM.from_pretrained(
+        causal = AutoModelForCausalLM.from_pretrained(
             name, revision=revision, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
     except (OSError, ValueError, SafetensorError) as error:
         raise RecoverError(f"cannot load a model from {reference!r}: {_first_line(error)}") from error
+    if getattr(causal, "_hf_peft_config_loaded", False):  # transformers looks on the hub for adapters, too
+        raise RecoverError(f"{reference} is an adapter on the hub: download it, and give its folder instead")
+    return causal
 
 
 def parameters_of(reference: str) -> int:
     """How many parameters a model has, from its config alone: no weights are read."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
+
+    config = config_of(reference)
+    with torch.device("meta"):
+        return sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters())
+
+
+def config_of(reference: str) -> Any:
+    """Of a model, or of what an adapter sits on."""
+    from transformers import AutoConfig
 
     weights = adapters.base_of(reference) or reference
     name, revision = (weights, None) if Path(weights).is_dir() else split_revision(weights)
     try:
-        config = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
+        return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise RecoverError(f"cannot load a model from {reference!r}: {_first_line(error)}") from error
-    with torch.device("meta"):
-        return sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters())
 
 
 def save_student(student: Student, folder: Path, about: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ the adapters off, no second copy in memory; `AdapterTeacher` is another adapter 
 student itself by accident cannot be written.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -44,10 +44,12 @@ class Distribution:
 
     @classmethod
     def of(cls, hidden: Tensor, head: Head) -> "Distribution":
-        """In the precision the student's own logits are computed in, or the two would differ where they agree."""
+        """In the precision the student's own logits are computed in, or the two would differ where they agree.
+
+        So is the head, once: it is far larger than a chunk of states, each of which would cast it anew."""
         kind = hidden.device.type
         now = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
-        return cls(hidden.to(now), head)
+        return cls(hidden.to(now), replace(head, weight=head.weight.detach().to(now)))
 
     def logprobs(self, part: Part) -> Tensor:
         return torch.log_softmax(self.head.logits(self.hidden[part]), dim=-1)
@@ -74,20 +76,27 @@ class FrozenTeacher:
         self._student = load_student(reference, frozen=True, dtype=dtype, device=device)
         self.reference = reference
         self.chat = self._student.chat
+        self._hearer: Student | None = None
 
     def flops(self, sequences: list[Sequence]) -> float:
         return _of_one_reading(self._student, sequences)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
+        if self._hearer is not None:
+            self._student.vocabulary = self._hearer.vocabulary
         return Distribution.of(self._student.hidden(batch), self._student.head)
 
     def speak_to(self, student: Student) -> None:
-        """Refuse a student of another language; agree on the rows that count where only one head is padded."""
+        """Refuse a student of another language; agree on the rows that count where heads are padded unlike.
+
+        The student keeps the fewest rows of all who speak to it, and each of them asks it anew: who comes later may
+        have fewer still."""
         check_same_language(student.chat, self.chat)
-        rows = [s.causal.get_output_embeddings().weight.shape[0] for s in (student, self._student)]
+        rows = [len(head.weight) for head in (student.head, Head.of(self._student.causal))]
         if rows[0] != rows[1]:
-            student.vocabulary = self._student.vocabulary = min(rows)
+            student.vocabulary = min(rows)
+        self._hearer = student
 
 
 class AdapterOffTeacher:

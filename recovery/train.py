@@ -82,7 +82,7 @@ class TrainState:
         aside.rename(path)
 
     def load(self, path: Path) -> "TrainState":
-        saved = torch.load(path, weights_only=True)
+        saved = torch.load(path, map_location="cpu", weights_only=True)
         self.optimizer.load_state_dict(saved["optimizer"])
         self.step, self.bad_in_a_row = saved["step"], saved["bad_in_a_row"]
         return self
@@ -93,6 +93,8 @@ def train(
 ) -> Iterator[StepRecord]:
     """One record an optimiser step (several, where the objective goes over a draw in several epochs)."""
     state = state or TrainState.start(student, plan)
+    if plan.checkpointing:
+        student.causal.gradient_checkpointing_enable()
     while state.step < plan.steps:
         started = time.perf_counter()
         sequences = signal.prepare(states.draw(student, state.step // objective.epochs))
@@ -135,8 +137,6 @@ def _gradient(
         raise RecoverError("no token of this draw is a target, so there is nothing to learn from it")
     student.model.zero_grad(set_to_none=True)
     student.model.train()
-    if plan.checkpointing:
-        student.causal.gradient_checkpointing_enable()
     for rows in micro_batches([s for s in sequences if s.target_count], plan.tokens_at_once):
         batch = Batch.of(rows, student.chat.pad_id, student.device)
         with torch.autocast(student.device.type, torch.bfloat16) if plan.bf16 else nullcontext():

@@ -11,6 +11,12 @@ def remembers_every_token(cache: DynamicCache) -> bool:
     return all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
+def bytes_a_token(cache: DynamicCache) -> int:
+    """Of the keys and values of one row. A layer that forgets (a sliding window) counts as if it did not."""
+    states = [getattr(layer, kind, None) for layer in cache.layers for kind in ("keys", "values")]
+    return sum(s.shape[1] * s.shape[3] * s.element_size() for s in states if s is not None)
+
+
 class JoinedCache:
     """One cache from several, shifted so that all their rows end in the same column."""
 

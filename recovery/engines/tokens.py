@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from recovery.engines.caches import FixedLayer
+from recovery.engines.caches import FixedLayer, bytes_a_token
 
 
 def forward(model: Any, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> tuple[Tensor, Any]:
@@ -62,9 +62,7 @@ class Fixed:
     @staticmethod
     def bytes_after(cache: DynamicCache, mask: Tensor, room: int) -> int:
         """What keys and values will take: all of it from the start, and so the most that they could ever take."""
-        tokens = len(mask) * (mask.shape[1] + room)
-        states = [states for layer in cache.layers for states in (layer.keys, layer.values)]
-        return sum(tokens * s.shape[1] * s.shape[3] * s.element_size() for s in states if s is not None)
+        return len(mask) * (mask.shape[1] + room) * bytes_a_token(cache)
 
     @classmethod
     def after(cls, model: Any, cache: DynamicCache, mask: Tensor, room: int) -> "Fixed":
@@ -72,7 +70,8 @@ class Fixed:
         column = torch.full((1,), width, device=mask.device)
         allowed = torch.zeros(rows, 1, 1, width + room, dtype=torch.bool, device=mask.device)
         allowed[:, 0, 0, :width] = mask.bool()
-        layers = [FixedLayer(layer, width + room, column) for layer in cache.layers]
+        # Each layer leaves the cache as it is copied: all of them twice would be most of what a batch takes.
+        layers = [FixedLayer(cache.layers.pop(0), width + room, column) for _ in range(len(cache.layers))]
         return cls(model, layers, column, allowed, mask.sum(-1, keepdim=True))
 
     def add(self, tokens: Tensor) -> Tensor:

@@ -2,9 +2,12 @@
 
 Small models spend their time between the matrix products, so: equal prompts are read once and prompts of like length
 together; keys and values are written into room kept for them instead of being copied at every token; a row that has
-ended leaves the batch, so that the work left is the work done.
+ended leaves the batch, so that the work left is the work done. Keys and values are what fills the memory: a batch takes
+no more rows than find room for all that they may write.
 """
 
+import os
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from typing import Any
 
@@ -15,7 +18,7 @@ from transformers.cache_utils import DynamicCache
 from recovery.batch import Batch, Sequence, micro_batches
 from recovery.engines import Generation, Sampling
 from recovery.engines.attention import has_shared_heads, shared_heads
-from recovery.engines.caches import JoinedCache, RoomyLayer, remembers_every_token
+from recovery.engines.caches import JoinedCache, RoomyLayer, bytes_a_token, remembers_every_token
 from recovery.engines.tokens import Fixed, Growing, forward
 from recovery.students import Student
 from recovery.vocabulary import at_least_float32, token_logprobs
@@ -34,12 +37,10 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def generate(self, prompts: Seq[list[int]], sampling: Sampling) -> list[Generation]:
-        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         random = torch.Generator(device=self.student.device).manual_seed(sampling.seed)
         done: list[Generation | None] = [None] * len(prompts)
         self.student.model.eval()
-        for start in range(0, len(order), self.rows_at_once):
-            indices = order[start : start + self.rows_at_once]
+        for indices in self._batches(prompts, sampling.max_new_tokens):
             generations = self._continue([prompts[i] for i in indices], sampling, random)
             for i, generation in zip(indices, generations, strict=True):
                 done[i] = generation
@@ -56,6 +57,24 @@ class TransformersEngine:
             for s, part in zip(rows, values.split([s.target_count for s in rows]), strict=True):
                 result[s.group or 0] = part.tolist()
         return result
+
+    def _batches(self, prompts: Seq[list[int]], max_new_tokens: int) -> Iterator[list[int]]:
+        """Places of prompts of like length: as many together as find room for the keys and values of all they may
+        write, and one in any case."""
+        room, each = _room(self.student.device), self._bytes_a_token()
+        batch: list[int] = []
+        for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
+            tokens = (len(batch) + 1) * (len(prompts[i]) + max_new_tokens)
+            if batch and (len(batch) == self.rows_at_once or tokens * each > room):
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+    def _bytes_a_token(self) -> int:
+        """Seen from one token: what families keep of it differs too much to be told from their configs."""
+        return bytes_a_token(self._read_together([[self.student.chat.pad_id]])[1])
 
     def _continue(self, prompts: list[list[int]], sampling: Sampling, random: torch.Generator) -> list[Generation]:
         device, shape = self.student.device, (len(prompts), sampling.max_new_tokens)
@@ -94,7 +113,7 @@ class TransformersEngine:
     def _tokens_after(self, prompts: list[list[int]], cache: Any, room: int) -> Growing | Fixed:
         mask = _mask(prompts, self.student.device)
         stays = self.fixed and isinstance(cache.layers[0], RoomyLayer) and _can_be_recorded(self.student.causal)
-        if stays and Fixed.bytes_after(cache, mask, room) < _room(self.student.device):
+        if stays and Fixed.bytes_after(cache, mask, room) <= _room(self.student.device):
             return Fixed.after(self.student.model, cache, mask, room)
         return Growing(self.student.model, cache, mask)
 
@@ -144,9 +163,11 @@ def _can_be_recorded(causal: Any) -> bool:
 
 
 def _room(device: torch.device) -> float:
-    """Bytes that one batch of replies may take of a GPU: a quarter, whatever else is on it now, or a resumed run might
-    write in another way than before."""
-    return torch.cuda.get_device_properties(device).total_memory / 4 if device.type == "cuda" else float("inf")
+    """Bytes that one batch of replies may take: a quarter of a GPU, half of a machine's own memory, whatever else is
+    there now, or a resumed run might write in another way than before."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory / 4
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
 
 
 def _choose(logits: Tensor, temperature: float, luck: Tensor) -> tuple[Tensor, Tensor]:

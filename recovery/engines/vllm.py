@@ -20,8 +20,10 @@ from recovery import adapters
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
+from recovery.precision import has_bfloat16
 from recovery.students import Student, split_revision
 
+LEAST_SHARE, CACHE_SHARE = 0.35, 0.15  # of the card
 TOKENS_AT_ONCE = 2048  # prompt log-probs hold this many rows of the vocabulary
 
 
@@ -30,10 +32,10 @@ class VllmEngine:
         self,
         student: Student,
         *,
-        gpu_share: float = 0.35,  # of the whole card, which the trainer shares: vLLM's weights and its cache
+        gpu_share: float | None = None,  # of the whole card, which the trainer shares: vLLM's weights and its cache
         cpu_cache_bytes: int = 2**30,
         eager: bool = False,  # no graphs captured: starts sooner, writes slower; on a CPU always so
-        dtype: torch.dtype | None = None,  # the student's, unless said otherwise
+        dtype: torch.dtype | None = None,  # on a GPU 16 bits: its adapters and most of its attention know no other
     ):
         self._vllm = _import_vllm()
         self._scratch = tempfile.TemporaryDirectory(prefix="recover-vllm-")
@@ -41,7 +43,7 @@ class VllmEngine:
         self._on_cpu, self._has_adapter, self._adapter = student.device.type == "cpu", student.has_adapter, None
         self._base, self._swaps = student.adapter_base, 0
         self._served: tuple[Student, int] | None = None
-        dtype = dtype or next(student.causal.parameters()).dtype
+        dtype = dtype or _dtype(student)
         settings = {
             "dtype": str(dtype).removeprefix("torch."),
             "skip_tokenizer_init": True,
@@ -51,14 +53,15 @@ class VllmEngine:
             "use_tqdm_on_load": False,
         }
         settings |= self._base_and_room(student) if student.has_adapter else self._shape_alone(student)
-        settings |= _on_a_cpu(student, cpu_cache_bytes) if self._on_cpu else _on_a_gpu(gpu_share, eager)
+        settings |= (
+            _on_a_cpu(student, cpu_cache_bytes) if self._on_cpu else _on_a_gpu(gpu_share or _share(student), eager)
+        )
         try:
             with torch.random.fork_rng():  # vLLM seeds the whole process
                 self._llm = self._vllm.LLM(**settings)
-        except (ValueError, RuntimeError) as error:
+        except Exception as error:  # it asserts, too
             raise RecoverError(
-                f"vLLM cannot serve {student.path} ({_first_line(error)}): "
-                "change the memory it may use, or use the transformers engine"
+                f"vLLM cannot serve {student.path} ({_first_line(error)}): use the transformers engine"
             ) from error
         self.sync(student)
         self._check_agreement(student, 1e-3 if dtype == torch.float32 else 0.25)
@@ -181,6 +184,22 @@ class VllmEngine:
                 f"vLLM's log-probs are {sum(gaps) / len(gaps):.2g} away from the student's own, so it does not "
                 "serve the same model; use the transformers engine"
             )
+
+
+def share_of_card(parameters: int, card: int) -> float:
+    """What vLLM is given: its weights in 16 bits, and a cache beside them."""
+    return min(0.9, max(LEAST_SHARE, 2 * parameters / card + CACHE_SHARE))
+
+
+def _share(student: Student) -> float:
+    return share_of_card(sum(p.numel() for p in student.causal.parameters()), torch.cuda.mem_get_info()[1])
+
+
+def _dtype(student: Student) -> torch.dtype:
+    stored: torch.dtype = next(student.causal.parameters()).dtype
+    if student.device.type != "cuda" or stored != torch.float32:
+        return stored
+    return torch.bfloat16 if has_bfloat16("cuda") else torch.float16
 
 
 def _on_a_gpu(share: float, eager: bool) -> dict[str, Any]:

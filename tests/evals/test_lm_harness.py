@@ -11,8 +11,12 @@ import torch
 from evals import lm_loading
 from evals.lm_harness import HarnessModel
 from evals.lm_tasks import run_task
+from evals.metered import metered
+from evals.subject import Subject
+from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from tests.evals.fakes import speaker
+from tests.models import tiny_student
 
 
 @pytest.fixture
@@ -114,6 +118,19 @@ def test_long_texts_are_scored_a_window_at_a_time() -> None:
     model.tokenizer.model_max_length = 8
     [total] = model.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, ("a" * 50,), 0)])
     assert math.isclose(total, -50.0)
+
+
+@pytest.mark.parametrize(("tokenizers", "positions", "window"), [(10**30, 512, 512), (128, 512, 128), (1024, 512, 512)])
+@pytest.mark.parametrize("under_a_meter", [False, True])
+def test_a_window_is_no_longer_than_the_model_has_positions(
+    tmp_path: Path, tokenizers: int, positions: int, window: int, under_a_meter: bool
+) -> None:
+    student = tiny_student(tmp_path)
+    assert student.causal.config.max_position_embeddings == positions
+    student.chat.tokenizer.model_max_length = tokenizers
+    subject = Subject(TransformersEngine(student), student.chat)
+    model = HarnessModel(metered(subject)[0] if under_a_meter else subject)
+    assert model._window() == window
 
 
 def test_a_task_that_does_not_exist_is_named_with_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,6 +270,24 @@ def test_an_adapter_on_the_built_in_base_finds_it_where_it_is_installed_now(tmp_
     assert adapters.base_of(str(tmp_path)) == str(BASE)
 
 
+def test_saving_asks_no_hub_about_the_base(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    student = load_student(base, adapter=LOW)
+    student.model.peft_config["default"].base_model_name_or_path = "org/name"
+    asked: list[str] = []
+    monkeypatch.setattr("peft.utils.save_and_load.check_file_exists_on_hf_hub", lambda name, *_: asked.append(name))
+    (tmp_path / "a").mkdir()
+    adapters.save(student.model, tmp_path / "a")
+    assert asked == []
+    assert all("lora_" in name for name in load_file(tmp_path / "a" / "adapter_model.safetensors"))
+
+
+def test_an_adapter_that_transformers_puts_on_its_base_by_itself_is_refused(tmp_path: Path) -> None:
+    """As it does with an adapter named by its hub id, which no folder here tells of."""
+    save_student(learn(load_student(str(save_tiny(tmp_path / "base")), adapter=LOW)), tmp_path / "adapter", {})
+    with pytest.raises(RecoverError, match="is an adapter on the hub"):
+        load_causal(str(tmp_path / "adapter"), torch.float32)
+
+
 def test_a_hub_base_keeps_its_revision(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text(
         json.dumps({"base_model_name_or_path": "org/name", "revision": "abc"})

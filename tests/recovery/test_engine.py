@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from recovery.engines import Sampling
+from recovery.engines import Sampling, transformers
 from recovery.engines.tokens import Fixed
 from recovery.engines.transformers import TransformersEngine
 from recovery.students import load_student
@@ -73,6 +73,44 @@ def test_what_the_tensors_that_stay_will_take_is_known_before(tmp_path: Path) ->
     model = tiny_student(tmp_path).model
     tokens, mask = torch.ones(3, 5, dtype=torch.long), torch.ones(3, 5, dtype=torch.long)
     cache = model(tokens, use_cache=True).past_key_values
+    expected = Fixed.bytes_after(cache, mask, room=7)
     made = Fixed.after(model, cache, mask, room=7).cache
     taken = sum(states.nbytes for layer in made.layers for states in (layer.keys, layer.values))
-    assert Fixed.bytes_after(cache, mask, room=7) == taken
+    assert expected == taken
+    assert cache.layers == []  # nothing is kept twice
+
+
+def batches_of(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> list[list[list[int]]]:
+    """The prompts of each batch that it writes from now on."""
+    seen: list[list[list[int]]] = []
+    plain = engine._continue
+    monkeypatch.setattr(engine, "_continue", lambda prompts, *rest: seen.append(prompts) or plain(prompts, *rest))
+    return seen
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("room", [0, 60, 200, 1000])  # in tokens; the longest prompt and its reply take more than 60
+def test_a_batch_takes_no_more_rows_than_find_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fixed: bool, room: int
+) -> None:
+    student = load_student(str(save_tiny(tmp_path, eos=[2, 60])))
+    prompts = [student.chat.prompt(p) for p in PROMPTS * 5]
+    whole = TransformersEngine(student).generate(prompts, Sampling(20, temperature=0))
+    a_token = 2 * 2 * 1 * 16 * 4  # layers, keys and values, heads, width, float32
+    monkeypatch.setattr(transformers, "_room", lambda device: room * a_token)
+    engine = TransformersEngine(student, fixed=fixed)
+    seen = batches_of(engine, monkeypatch)
+    assert [g.tokens for g in engine.generate(prompts, Sampling(20, temperature=0))] == [g.tokens for g in whole]
+    assert sorted(p for batch in seen for p in batch) == sorted(prompts)
+    areas = [len(batch) * (max(map(len, batch)) + 20) for batch in seen]
+    assert all(area <= room or len(batch) == 1 for area, batch in zip(areas, seen, strict=True))
+    for area, batch, after in zip(areas, seen, seen[1:], strict=False):
+        assert area + max(map(len, batch)) + 20 > room or len(after[0]) > max(map(len, batch))  # none that found room
+
+
+def test_a_machines_own_room_cuts_no_batch_of_small_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = TransformersEngine(tiny_student(tmp_path))
+    seen = batches_of(engine, monkeypatch)
+    engine.generate([[5, 6, 7]] * 300, Sampling(2))
+    assert list(map(len, seen)) == [256, 44]
+    assert engine.generate([], Sampling(2)) == []

@@ -30,7 +30,7 @@ SIZES = {
 
 def tiny(family: str, **options: Any) -> Any:
     torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **SIZES, **options)).eval()
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **SIZES | options)).eval()
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,38 @@ def test_rollouts_report_what_a_plain_forward_pass_says(family: str, options: di
         alone = log_p.gather(-1, tokens[0, 1:, None]).squeeze(-1)
         torch.testing.assert_close(torch.tensor(g.logprobs), alone[len(prompt) - 1 :], atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(torch.tensor(engine.logprobs([tokens[0].tolist()])[0]), alone, atol=1e-4, rtol=1e-4)
+
+
+LATENT = {  # keys and values of another width than its heads
+    "num_key_value_heads": 4,
+    "head_dim": 4,
+    "kv_lora_rank": 8,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 6,
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+    "num_experts_per_tok": 2,
+    "first_k_dense_replace": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("qwen3", {}),
+        ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
+        ("gemma2", {"sliding_window": 16}),
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}),
+        ("deepseek_v3", LATENT),
+    ],
+)
+def test_what_keys_and_values_take_is_seen_from_one_token(family: str, options: dict[str, Any], tmp_path: Path) -> None:
+    model = tiny(family, **options)
+    engine = TransformersEngine(Student(model, tiny_student(tmp_path).chat, family))
+    with torch.no_grad():
+        cache = model(torch.ones(3, 10, dtype=torch.long), use_cache=True).past_key_values
+    kept = [getattr(layer, kind, None) for layer in cache.layers for kind in ("keys", "values")]
+    assert engine._bytes_a_token() * 3 * 10 == sum(states.nbytes for states in kept if states is not None) > 0

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from recovery import inspect
 from recovery.batch import Sequence
 from recovery.inspect import look_at
 from recovery.students import load_student
@@ -34,3 +35,20 @@ def test_a_teacher_that_is_the_student_is_nowhere_apart_from_it(tmp_path: Path) 
         for token in row:
             assert token.kl == pytest.approx(0, abs=1e-6)
             assert token.student == token.teacher
+
+
+def test_however_few_tokens_are_looked_at_at_once_they_are_seen_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    student = load_student(str(save_tiny(tmp_path / "student")))
+    teacher = FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=1)))
+    row = Sequence(list(range(40, 60)), [False] + [True] * 19)
+    [whole] = look_at(student, teacher, [row])
+    monkeypatch.setattr(inspect, "CHUNK_ELEMENTS", 3 * 259)
+    [parts] = look_at(student, teacher, [row])
+    assert len(parts) == 19
+    for one, other in zip(parts, whole, strict=True):
+        assert (one.text, one.kl) == (other.text, pytest.approx(other.kl, rel=1e-4))
+        for mine, theirs in ((one.student, other.student), (one.teacher, other.teacher)):
+            assert [t for t, _ in mine] == [t for t, _ in theirs]
+            assert [p for _, p in mine] == pytest.approx([p for _, p in theirs], rel=1e-4)

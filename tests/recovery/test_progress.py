@@ -105,3 +105,24 @@ def test_a_save_cut_off_half_way_leaves_the_one_before(tmp_path: Path) -> None:
     assert load_progress(tmp_path / "progress", student, again) == {"seen": [1.5, None]}
     assert again.step == 4
     assert load_progress(tmp_path / "elsewhere", student, again) is None
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here such a run could be resumed on its own card")
+def test_a_run_saved_on_a_card_goes_on_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    student = tiny_student(tmp_path / "model")
+    plan = Plan(9, 1e-3)
+    state = TrainState.start(student, plan)
+    state.optimizer.param_groups[0]["fused"] = True  # as it is on a card
+    for parameter in student.trainable():
+        parameter.grad = torch.ones_like(parameter)
+    state.optimizer.step()
+    with monkeypatch.context() as on_a_card:
+        on_a_card.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
+        save_progress(tmp_path / "progress", student, state)
+    with pytest.raises(RuntimeError, match="CUDA"):
+        torch.load(tmp_path / "progress" / "state.pt")
+    again = TrainState.start(student, plan)
+    assert load_progress(tmp_path / "progress", student, again) is not None
+    ours, theirs = (list(s.optimizer.state.values()) for s in (again, state))
+    assert all(torch.equal(a["exp_avg"], b["exp_avg"]) for a, b in zip(ours, theirs, strict=True))
+    again.optimizer.step()

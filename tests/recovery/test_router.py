@@ -118,3 +118,18 @@ def test_the_clean_base_and_an_earlier_adapter_share_the_students_own_weights(tm
     torch.testing.assert_close(*said)
     save_student(student, tmp_path / "second", {"parent": base})
     assert not list((tmp_path / "second").glob("teacher*"))  # what taught is not saved with what learned
+
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+@pytest.mark.parametrize("padding", [(20, 0, 10), (0, 20, 10), (20, 10, 0), (10, 10, 20), (20, 10, 10)])
+def test_all_agree_on_the_fewest_rows_whoever_speaks_first(
+    tmp_path: Path, order: list[int], padding: tuple[int, int, int]
+) -> None:
+    folders = [str(save_tiny(tmp_path / str(i), seed=i, padding=more)) for i, more in enumerate(padding)]
+    student, pair = load_student(folders[0]), [FrozenTeacher(folder) for folder in folders[1:]]
+    for i in order:
+        pair[i].speak_to(student)
+    router, fewest = RouterTeacher(pair[0], {"old": pair[1]}), 259 + min(padding)
+    assert student.head.weight.shape[0] == fewest
+    assert router.distribution(Batch.of(ROWS, 0)).logprobs(slice(None)).shape[-1] == fewest
+    assert gradient(student, router, ROWS, Divergence()).isfinite().all()

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from recovery.adapters import Adapter
 from recovery.batch import Batch, Sequence, micro_batches
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
@@ -35,6 +36,19 @@ def test_one_batch_of_eight_equals_eight_of_one(tmp_path: Path, dtype: torch.dty
     whole = gradient(student, together, CrossEntropy(), Labels(), UNEVEN)
     summed = gradient(student, apart, CrossEntropy(), Labels(), UNEVEN)
     assert float((whole - summed).norm() / whole.norm()) < tolerance
+
+
+@pytest.mark.parametrize("adapter", [None, Adapter(rank=3)])
+def test_layers_computed_a_second_time_give_the_same_gradient(tmp_path: Path, adapter: Adapter | None) -> None:
+    folder, rows = str(save_tiny(tmp_path)), UNEVEN[:4]
+    found = [
+        gradient(
+            load_student(folder, adapter=adapter), Plan(1, 0.0, checkpointing=again), CrossEntropy(), Labels(), rows
+        )
+        for again in (False, True)
+    ]
+    assert float(found[0].norm()) > 0
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("bf16", [False, True])

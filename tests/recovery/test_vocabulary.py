@@ -78,6 +78,18 @@ def test_token_logprobs_are_those_of_the_whole_softmax() -> None:
     torch.testing.assert_close(token_logprobs(hidden, head, said.tokens, 3 * V), expected.detach())
 
 
+def test_a_teachers_head_is_cast_once_and_says_the_same() -> None:
+    hidden, head = torch.randn(7, H), Head(torch.randn(V, H).requires_grad_())
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        said = Distribution.of(hidden, head)
+    assert said.head.weight.dtype == torch.bfloat16
+    assert not said.head.weight.requires_grad
+    states = hidden.bfloat16()
+    expected = torch.log_softmax((states @ head.weight.detach().bfloat16().T).float(), -1)
+    assert torch.equal(said.logprobs(slice(None)), expected)
+    assert Distribution.of(hidden, head).head.weight.data_ptr() == head.weight.data_ptr()  # no copy where none is due
+
+
 @given(st.integers(0, 50), st.integers(1, 40), st.integers(1, 200))
 def test_chunks_cover_every_position_once(positions: int, vocabulary: int, elements: int) -> None:
     covered = [i for part in chunks(positions, vocabulary, elements) for i in range(part.start, part.stop)]
