@@ -5,8 +5,8 @@ compared as words and, seen through the clean model, as hidden states. Beside it
 model on given states: on those of the new task it is said to predict forgetting, which `foretells` puts to the test.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from evals.metered import Meter
 from evals.passages import WINDOW
 from evals.results import Item, Metric, Result, key_of
 from evals.state_features import hidden, lexical, word_set
+from recovery.adapters import undisturbed
 from recovery.batch import Batch, micro_batches
 from recovery.batch import Sequence as Row
 from recovery.chat import Chat
@@ -46,6 +47,19 @@ class Rollout:
         """Replies begun: the same number of each rollout, spread evenly over it."""
         ends = np.linspace(1, len(self.written), min(count, len(self.written))).astype(int)
         return [self.written[:end] for end in ends]
+
+
+class Beneath(Student):
+    """The model under another student's adapters: the same modules, which speak for it in its turn."""
+
+
+@contextmanager
+def turn_of(student: Student) -> Iterator[None]:
+    if not isinstance(student, Beneath):
+        yield
+        return
+    with undisturbed(student.model), student.model.disable_adapter():
+        yield
 
 
 def roll_out(engine: Engine, student: Student, prompts: Sequence[str], max_new_tokens: int, seed: int) -> list[Rollout]:
@@ -77,11 +91,12 @@ def measure_drift(
     with writes(current) as engine:
         after = roll_out(meter.over(engine), current, prompts, max_new_tokens, seed)
     # Luck of its own: with the same, equal models would write the same and differ less than chance has it.
-    with writes(clean) as engine:
+    with turn_of(clean), writes(clean) as engine:
         before = roll_out(meter.over(engine), clean, prompts, max_new_tokens, seed + 1)
     metrics: dict[str, Metric] = {}
-    for kind in ("lexical", "hidden"):
-        metrics |= _distances(kind, _states(kind, before, clean), _states(kind, after, clean), seed)
+    with turn_of(clean):
+        for kind in ("lexical", "hidden"):
+            metrics |= _distances(kind, _states(kind, before, clean), _states(kind, after, clean), seed)
     said = [(clean.chat.text(a.written), clean.chat.text(b.written)) for a, b in zip(before, after, strict=True)]
     overlaps = [jaccard(a, b) for a, b in said]
     metrics["jaccard"] = Metric.of_values(overlaps)
@@ -106,7 +121,8 @@ def rows_of_questions(chat: Chat, questions: Sequence[Question]) -> list[Row]:
 
 def rows_of_passages(chat: Chat, passages: Sequence[str]) -> list[Row]:
     """The new documents themselves, as they are read."""
-    rows = [chat.tokenizer.encode(text, add_special_tokens=False)[:WINDOW] for text in passages]
+    before = [] if chat.document_begin is None else [chat.document_begin]
+    rows = [[*before, *chat.tokenizer.encode(text, add_special_tokens=False)][:WINDOW] for text in passages]
     return [_taught(ids[:1], ids[1:]) for ids in rows if len(ids) > 1]
 
 
@@ -132,11 +148,16 @@ def token_kl(current: Student, clean: Student, rows: Sequence[Row]) -> dict[str,
 
 @torch.inference_mode()
 def _token_kls(current: Student, clean: Student, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """KL(clean ‖ current) and KL(current ‖ clean) [targets], with one chunk of the vocabulary at a time."""
-    ours, theirs = current.hidden(batch), clean.hidden(batch)
+    """KL(clean ‖ current) and KL(current ‖ clean) [targets], with one chunk of the vocabulary at a time.
+
+    Of the rows that both heads have: what one of them has more are no words, but padding."""
+    said = [(current.hidden(batch), current.head)]
+    with turn_of(clean):
+        said.append((clean.hidden(batch), clean.head))
+    sizes = [len(head.weight) for _, head in said]
     there, back = [], []
-    for part in chunks(len(ours), max(len(current.head.weight), len(clean.head.weight)), CHUNK_ELEMENTS):
-        log_p, log_q = (s.head.logits(h[part]).log_softmax(-1) for s, h in ((current, ours), (clean, theirs)))
+    for part in chunks(len(batch.target_rows), max(sizes), CHUNK_ELEMENTS):
+        log_p, log_q = (head.logits(states[part])[:, : min(sizes)].log_softmax(-1) for states, head in said)
         there.append(forward_kl(log_p, log_q).cpu())
         back.append(reverse_kl(log_p, log_q).cpu())
     return torch.cat(there), torch.cat(back)

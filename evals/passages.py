@@ -106,7 +106,7 @@ def _split(subject: Subject, clozes: list[Cloze]) -> tuple[list[list[int]], list
     for cloze in clozes:
         gap = "" if cloze.before.endswith("\n") else " "
         before, missing = cut(subject.encode, cloze.before + gap, cloze.missing)
-        starts.append([_first(subject), *before][-WINDOW:])
+        starts.append([subject.chat.before_text, *before][-WINDOW:])
         wanted.append(missing)
     return starts, wanted
 
@@ -130,18 +130,12 @@ def _logprobs(subject: Subject, passages: list[str]) -> list[float]:
     for i, passage in enumerate(passages):
         tokens = subject.encode(passage)
         for start in range(0, len(tokens), WINDOW):
-            rows.append([_first(subject), *tokens[start : start + WINDOW]])
+            rows.append([subject.chat.before_text, *tokens[start : start + WINDOW]])
             owners.append(i)
     totals = [0.0] * len(passages)
     for i, values in zip(owners, subject.engine.logprobs(rows), strict=True):
         totals[i] += math.fsum(_floored(value) for value in values)
     return totals
-
-
-def _first(subject: Subject) -> int:
-    """What stands before a text: lm-eval's choice, the tokenizer's BOS or else its EOS."""
-    tokenizer = subject.chat.tokenizer
-    return int(tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id)
 
 
 def _distinct(passages: Sequence[str]) -> list[str]:

@@ -1,14 +1,15 @@
 """How far a checkpoint is from the clean base: what it writes to the base's own prompts, in how many ways it still
 answers, and the KL on the states of the new task. On record like every measurement, and measured once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from db.views import Checkpoint
 from evals.diversity import SAMPLES, prompt_diversity, question_diversity
-from evals.drift import MAX_NEW_TOKENS, measure_drift, rows_of_passages, rows_of_questions
+from evals.drift import MAX_NEW_TOKENS, Beneath, measure_drift, rows_of_passages, rows_of_questions, turn_of
 from evals.keys import data_hash, measurement_key
 from evals.knowledge import read_questions
 from evals.named import content_of, suites_of
@@ -25,9 +26,11 @@ from pipelines.prompts import kept_prompts, write_prompts
 from pipelines.remembered import on_record, put_on_record
 from pipelines.runs import recorded_run
 from pipelines.stages import frozen
+from recovery.adapters import same_model
 from recovery.batch import Sequence as Row
 from recovery.chat import Chat
-from recovery.students import Student
+from recovery.engines import Engine
+from recovery.students import Student, load_chat
 
 PROMPTS, SEED = 128, 20_000  # a seed that no run asks its prompts with, unless somebody means it to
 ITEMS = 64  # that are each answered several times
@@ -100,18 +103,34 @@ def drift_of(
 def _measured(
     project: Project, checkpoint: Checkpoint, task: NewTask, ifeval_data: Path | None, engine: str
 ) -> list[Result]:
-    current, clean = frozen(checkpoint.path), frozen(project.base)
+    current, clean = _both(checkpoint.path, project.base)
     found = measure_drift(
         current,
         clean,
         _prompts(project, clean, engine),
         data="own prompts",
-        writes=lambda student: engine_for(student, engine),
+        writes=lambda student: _writing(student, engine),
         new_task=task.rows(clean.chat),
         max_new_tokens=MAX_NEW_TOKENS,
         seed=SEED,
     )
     return [found, *_diversity(project, current, task, ifeval_data, engine)]
+
+
+def _both(path: str, base: str) -> tuple[Student, Student]:
+    """The checkpoint and the clean base, in the same memory where one is an adapter on the other."""
+    current = frozen(path)
+    if current.adapter_base and same_model(current.adapter_base, base):
+        return current, Beneath(current.model, load_chat(base), base)
+    return current, frozen(base)
+
+
+@contextmanager
+def _writing(student: Student, engine: str) -> Iterator[Engine]:
+    """vLLM cannot leave an adapter out, so what lies beneath one is loaded for it alone, for as long as it writes."""
+    apart = engine == "vllm" and isinstance(student, Beneath)
+    with engine_for(frozen(student.path) if apart else student, engine) as writes:
+        yield writes
 
 
 def _diversity(
@@ -132,7 +151,7 @@ def _diversity(
 
 def _prompts(project: Project, clean: Student, engine: str) -> list[str]:
     def write() -> list[str]:
-        with engine_for(clean, engine) as writes:
+        with turn_of(clean), _writing(clean, engine) as writes:
             return write_prompts(writes, clean.chat, PROMPTS, SEED)
 
     return kept_prompts(project.home / "cache", project.base_weights, PROMPTS, SEED, write)

@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 
 from pipelines.corpora import Kept
-from pipelines.documents import document_end
+from pipelines.documents import before_document
 from pipelines.passages import passages_of
 from recovery.chat import Chat
 from recovery.states import Prompt
@@ -31,10 +31,10 @@ def openings(corpora: Sequence[Kept], count: int, seed: int) -> list[str]:
 
 
 def as_openings(texts: Sequence[str], chat: Chat) -> list[Prompt]:
-    """As mid-training reads them: after the end of another document, and not in a chat."""
-    end = document_end(chat.tokenizer)
+    """As mid-training reads them: where a document begins, and not in a chat."""
+    before = before_document(chat)
     spelt = partial(chat.tokenizer, add_special_tokens=False, split_special_tokens=True)
-    return [Prompt(text, [end, *spelt(text)["input_ids"]], EARLIER) for text in texts]
+    return [Prompt(text, [before, *spelt(text)["input_ids"]], EARLIER) for text in texts]
 
 
 def _passages(corpus: Kept) -> Iterator[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from pipelines.documents import document_end
+from pipelines.documents import before_document, document_end
 from pipelines.tidying import garbled
 from pipelines.wordings import Say, Speaks
 from pipelines.writing import write_whole
@@ -63,7 +63,7 @@ class Recollections:
 
 def recollected(engine: Engine, chat: Chat, count: int, longest: int, seed: int) -> list[str]:
     """What the model writes where a document begins, without chats, none twice; fewer, if it will not write so many."""
-    empty, apart = [document_end(chat.tokenizer)], _not_of_documents(chat)
+    empty, apart = [before_document(chat)], _not_of_documents(chat)
     kept: dict[str, None] = {}
     for attempt in range(ATTEMPTS):
         luck = 2 * (seed * ATTEMPTS + attempt)

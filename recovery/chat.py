@@ -29,6 +29,18 @@ class Chat:
         pad = self.tokenizer.pad_token_id
         return pad if pad is not None else next(iter(self.eos_ids), 0)
 
+    @property
+    def document_begin(self) -> int | None:
+        """The BOS, where the tokenizer itself puts it before plain text: such a model never read a text without it."""
+        bos = self.tokenizer.bos_token_id
+        return bos if self.tokenizer.encode("a")[:1] == [bos] else None
+
+    @property
+    def before_text(self) -> int:
+        """What a text that is scored to its first token is read after: lm-eval's choice, the BOS or else the EOS."""
+        tokenizer = self.tokenizer
+        return int(tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id)
+
     def prompt(self, messages: list[Message] | str) -> list[int]:
         """The ids after which the model's reply begins."""
         if isinstance(messages, str):

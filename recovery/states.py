@@ -87,6 +87,8 @@ class Documents:
     Where they are not read `across` their borders, each document in a window is a row of its own: no token attends to
     another document, whatever the model, and the first token of each is no target.
 
+    Every row starts with `begin`, if there is one, which is no target either; no row is longer for it.
+
     Of the windows of a draw the first `soft` are a teacher's to judge: the `domain`'s, if there are several."""
 
     def __init__(
@@ -98,12 +100,18 @@ class Documents:
         rows: int,
         seed: int = 0,
         across: bool = True,
+        begin: int | None = None,
         soft: int = 0,
         domain: str | None = None,
     ):
         self.window, self.rows, self.across = window, rows, across
         self.soft, self.domain = soft, domain
-        self.windows = Windows(documents, end, window, seed)
+        if begin is not None and window < 2:
+            raise RecoverError(
+                "a window of one token has no room beside the token that rows begin with: make it longer"
+            )
+        self.before = [] if begin is None else [begin]
+        self.windows = Windows(documents, end, window - len(self.before), seed)
         self.order = Shuffled(len(self.windows), seed + 1)
 
     @property
@@ -113,10 +121,14 @@ class Documents:
     def draw(self, student: Student, step: int) -> list[Sequence]:
         drawn = mine(list(enumerate(self.order.take(step * self.rows, self.rows))))
         return [
-            Sequence(tokens, [False] + [True] * (len(tokens) - 1), soft=place < self.soft, domain=self.domain)
+            self._row(tokens, soft=place < self.soft)
             for place, (_, window) in drawn
             for tokens in ([self.windows[window]] if self.across else self.windows.pieces(window))
         ]
+
+    def _row(self, tokens: list[int], *, soft: bool) -> Sequence:
+        targets = [False] * len(self.before) + [False] + [True] * (len(tokens) - 1)
+        return Sequence(self.before + tokens, targets, soft=soft, domain=self.domain)
 
 
 class Written:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from recovery.students import Student, load_student
@@ -14,16 +14,28 @@ CHATML = (
 )
 
 
-def tiny_tokenizer(*, pad: str = "<|endoftext|>", template: str | None = CHATML) -> PreTrainedTokenizerFast:
-    """One token a byte."""
+BOS = 259
+
+
+def tiny_tokenizer(
+    *, pad: str = "<|endoftext|>", template: str | None = CHATML, begins: bool = False
+) -> PreTrainedTokenizerFast:
+    """One token a byte; one that `begins` knows a BOS and puts it before every text, as Gemma's and Llama's do."""
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: i for i, token in enumerate([*special, *letters])}
+    vocabulary = {token: i for i, token in enumerate([*special, *letters, *(["<bos>"] if begins else [])])}
     bytewise = Tokenizer(models.BPE(vocabulary, []))
     bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bytewise.decoder = decoders.ByteLevel()
+    bos = {"bos_token": "<bos>"} if begins else {}
+    if begins:
+        bytewise.post_processor = processors.TemplateProcessing("<bos> $A", special_tokens=[("<bos>", BOS)])
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bytewise, eos_token="<|im_end|>", pad_token=pad, additional_special_tokens=["<|im_start|>"]
+        tokenizer_object=bytewise,
+        eos_token="<|im_end|>",
+        pad_token=pad,
+        additional_special_tokens=["<|im_start|>"],
+        **bos,
     )
     tokenizer.chat_template = template
     return tokenizer
@@ -38,10 +50,12 @@ def save_tiny(
     template: str | None = CHATML,
     head_dim: int = 16,
     tied: bool = True,
+    begins: bool = False,
+    padding: int = 0,  # rows of the embedding that are no tokens
 ) -> Path:
     torch.manual_seed(seed)
     config = Qwen3Config(
-        vocab_size=259,
+        vocab_size=259 + begins + padding,
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=2,
@@ -55,7 +69,7 @@ def save_tiny(
     model = Qwen3ForCausalLM(config)
     model.generation_config.eos_token_id = eos or [2]
     model.save_pretrained(folder)
-    tiny_tokenizer(pad=pad, template=template).save_pretrained(folder)
+    tiny_tokenizer(pad=pad, template=template, begins=begins).save_pretrained(folder)
     return folder
 
 

@@ -1,6 +1,6 @@
 """Documents as people have them: read from any common format, once each, in a fixed order, never all in memory."""
 
 from pipelines.documents.corpus import Corpus, read_corpus
-from pipelines.documents.tokens import TokenFile, count_tokens, document_end, tokenised
+from pipelines.documents.tokens import TokenFile, before_document, count_tokens, document_end, tokenised
 
-__all__ = ["Corpus", "TokenFile", "count_tokens", "document_end", "read_corpus", "tokenised"]
+__all__ = ["Corpus", "TokenFile", "before_document", "count_tokens", "document_end", "read_corpus", "tokenised"]

@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from recovery.chat import Chat
+
 AT_ONCE = 64  # texts to the tokenizer in one call
 
 
@@ -59,6 +61,12 @@ def count_tokens(texts: Iterable[str], tokenizer: Any) -> int:
 def document_end(tokenizer: Any) -> int:
     """As pre-training ended them: with the pad where that is an end of text (Qwen), else with the EOS."""
     return int(tokenizer.pad_token_id if "endoftext" in (tokenizer.pad_token or "") else tokenizer.eos_token_id)
+
+
+def before_document(chat: Chat) -> int:
+    """What a document is read after: the BOS, where texts begin with it, else the end of another document."""
+    begin = chat.document_begin
+    return document_end(chat.tokenizer) if begin is None else begin
 
 
 def _tokenise(texts: Iterable[str], tokenizer: Any) -> Iterator[list[int]]:

@@ -1,13 +1,18 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from evals.drift import Rollout, foretells, jaccard, measure_drift, token_kl
+from evals.drift import Beneath, Rollout, foretells, jaccard, measure_drift, rows_of_passages, token_kl
+from evals.passages import WINDOW
 from evals.state_features import hidden, lexical
+from recovery.adapters import Adapter
 from recovery.batch import Sequence
+from recovery.chat import Chat
 from recovery.errors import RecoverError
-from recovery.students import Student
-from tests.models import tiny_student
+from recovery.students import Student, load_student
+from tests.models import BOS, save_tiny, tiny_student, tiny_tokenizer
 
 PROMPTS = [f"Say something of the number {i}." for i in range(24)]
 
@@ -63,6 +68,48 @@ def test_the_kl_is_the_sum_over_the_vocabulary(clean: Student, moved: Student) -
     assert found["kl_from_clean"].value == pytest.approx(np.mean(there), rel=1e-4)
     assert found["kl_to_clean"].value == pytest.approx(np.mean(back), rel=1e-4)
     assert found["kl_from_clean"].n == 2
+
+
+def test_the_model_beneath_an_adapter_is_the_model_that_it_was_put_on(tmp_path: Path) -> None:
+    base = str(save_tiny(tmp_path))
+    student, apart = load_student(base, adapter=Adapter(rank=4)), load_student(base, frozen=True)
+    torch.manual_seed(0)
+    for name, weight in student.model.named_parameters():
+        if ".lora_B." in name:
+            weight.data.normal_(std=0.2)
+    learns = [p.requires_grad for p in student.model.parameters()]
+    new_task = rows_of_passages(apart.chat, ["A new task."])
+    found, expected = (
+        measure_drift(student, clean, PROMPTS, data="own", new_task=new_task, max_new_tokens=24)
+        for clean in (Beneath(student.model, apart.chat, base), apart)
+    )
+    assert {n: m.value for n, m in found.metrics.items()} == {n: m.value for n, m in expected.metrics.items()}
+    assert [item.verdicts for item in found.items] == [item.verdicts for item in expected.items]
+    assert found.metrics["kl_from_clean"].value > 0.01
+    assert [p.requires_grad for p in student.model.parameters()] == learns
+
+
+def test_rows_of_a_head_that_are_no_words_do_not_count(tmp_path: Path) -> None:
+    clean, padded = tiny_student(tmp_path / "clean"), tiny_student(tmp_path / "padded", padding=5)
+    shared = {n: p.data for n, p in clean.model.named_parameters()}
+    for name, weight in padded.model.named_parameters():
+        weight.data[: len(shared[name])] = shared[name]
+    rows = [Sequence([5, 9, 30, 41, 7], [False, False, True, True, True])]
+    for pair in ((padded, clean), (clean, padded)):
+        found = token_kl(*pair, rows)
+        assert found["kl_from_clean"].value == pytest.approx(0.0, abs=1e-6)
+        assert found["kl_to_clean"].value == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_passage_is_read_as_documents_begin() -> None:
+    plain, begins = (Chat.of(tiny_tokenizer(begins=each)) for each in (False, True))
+    ids = plain.tokenizer("A pump")["input_ids"]
+    (row,) = rows_of_passages(plain, ["A pump"])
+    assert (row.tokens, row.targets) == (ids, [False, True, True, True, True, True])
+    (row,) = rows_of_passages(begins, ["A pump"])
+    assert (row.tokens, row.targets) == ([BOS, *ids], [False, True, True, True, True, True, True])
+    (long,) = rows_of_passages(begins, ["a" * 5000])
+    assert len(long.tokens) == WINDOW
 
 
 def test_hidden_states_are_those_of_each_prefix_alone(clean: Student) -> None:

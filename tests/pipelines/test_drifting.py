@@ -1,5 +1,8 @@
 """On the built-in base: a project whose one fine-tune is the base, shaken."""
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -7,10 +10,11 @@ import torch
 
 from db.views import Checkpoint
 from pipelines import drifting
-from pipelines.drifting import NewTask, drift_of, new_task
+from pipelines.drifting import NewTask, _both, _measured, _writing, drift_of, new_task
 from pipelines.project import Project
+from recovery.adapters import Adapter
 from recovery.lab import BASE
-from recovery.students import load_student, save_student
+from recovery.students import Student, load_student, save_student
 
 SMALL = {"PROMPTS": 16, "ITEMS": 2, "MAX_NEW_TOKENS": 32}
 QUESTION = '{"question": "What is the colour of the Orvane bridge?", "answer": "green"}\n'
@@ -53,6 +57,59 @@ def test_drift_is_measured_from_the_base_once_and_kept(project: Project) -> None
     assert [(e.suite, e.task) for e in on_record] == [("drift", "drift"), ("drift", "diversity")]
     assert len(list((project.home / "cache").glob("prompts-*.json"))) == 1  # both were asked the same
     assert all(e.settings["cost"]["tokens_written"] > 0 for e in on_record)
+
+
+@pytest.fixture
+def adapter(project: Project) -> Checkpoint:
+    """The base under an adapter that learned something."""
+    student = load_student(str(BASE), adapter=Adapter(rank=2))
+    dice = torch.Generator().manual_seed(0)
+    for name, weight in student.model.named_parameters():
+        if ".lora_B." in name:
+            weight.data.normal_(std=0.05, generator=dice)
+    save_student(student, project.root / "adapter", {})
+    return project.resolve(str(project.root / "adapter"))
+
+
+def test_an_adapter_on_the_base_is_measured_with_one_model_in_memory(
+    project: Project, adapter: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+
+    def counted(path: str) -> Student:
+        loaded.append(path)
+        return load_student(path, frozen=True)
+
+    monkeypatch.setattr(drifting, "frozen", counted)
+    task = NewTask(project.root / "questions.jsonl")
+    shared = _measured(project, adapter, task, None, "transformers")
+    assert loaded == [adapter.path]
+    shutil.rmtree(project.home / "cache")
+    monkeypatch.setattr(drifting, "same_model", lambda one, other: False)
+    apart = _measured(project, adapter, task, None, "transformers")
+    assert loaded == [adapter.path, adapter.path, project.base]
+    for one, other in zip(shared, apart, strict=True):
+        assert {n: m.value for n, m in one.metrics.items()} == {n: m.value for n, m in other.metrics.items()}
+    assert shared[0].metrics["kl_from_clean"].value > 1e-3
+
+
+def test_vllm_is_handed_the_base_itself_and_not_what_lies_beneath_an_adapter(
+    project: Project, adapter: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[tuple[str, bool]] = []
+
+    @contextmanager
+    def engine(student: Student, name: str) -> Iterator[None]:
+        served.append((student.path, student.has_adapter))
+        yield
+
+    monkeypatch.setattr(drifting, "engine_for", engine)
+    for student in _both(adapter.path, project.base):
+        for name in ("transformers", "vllm"):
+            with _writing(student, name):
+                pass
+    of_adapter, of_base = (adapter.path, True), (project.base, True)
+    assert served == [of_adapter, of_adapter, of_base, (project.base, False)]
 
 
 def test_the_new_task_is_what_was_read_last(project: Project) -> None:

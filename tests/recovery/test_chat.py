@@ -3,7 +3,7 @@ import pytest
 from recovery.chat import Chat
 from recovery.errors import RecoverError
 from recovery.teachers import check_same_language
-from tests.models import CHATML, tiny_tokenizer
+from tests.models import BOS, CHATML, tiny_tokenizer
 
 THINKING = CHATML + "{% if add_generation_prompt and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
 SYSTEM = {"role": "system", "content": "be kind"}
@@ -73,3 +73,12 @@ def test_teachers_of_another_language_are_refused() -> None:
     other.tokenizer.add_tokens(["zebra"])
     with pytest.raises(RecoverError, match="different tokenizers"):
         check_same_language(chat(), other)
+
+
+def test_a_document_begins_with_what_the_tokenizer_itself_puts_there() -> None:
+    plain, begins = chat(), Chat.of(tiny_tokenizer(begins=True))
+    assert (plain.document_begin, plain.before_text) == (None, plain.tokenizer.eos_token_id)
+    assert (begins.document_begin, begins.before_text) == (BOS, BOS)
+    unused = plain.tokenizer
+    unused.bos_token = "<|im_start|>"  # as some models name one that no text begins with
+    assert (plain.document_begin, plain.before_text) == (None, unused.bos_token_id)

@@ -1,11 +1,14 @@
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recovery.batch import Sequence
+from recovery.errors import RecoverError
 from recovery.states import Documents, Shuffled
 
-END = 0
+END, BEGIN = 0, 10
 documents = st.lists(st.lists(st.integers(1, 9), max_size=12), min_size=1, max_size=8)
 
 
@@ -38,3 +41,39 @@ def test_documents_are_read_by_the_piece() -> None:
     cut.draw(None, 0)  # type: ignore[arg-type]
     assert len(read) == 2
     assert all(part.stop - part.start == 5 for part in read)
+
+
+def an_epoch(texts: list[list[int]], window: int, **how: Any) -> list[Sequence]:
+    nobody: Any = None
+    windows = len(Documents(texts, END, window=window, rows=1, **how).windows)
+    return Documents(texts, END, window=window, rows=windows, **how).draw(nobody, 0)
+
+
+@settings(deadline=None)
+@given(documents, st.integers(2, 9), st.integers(0, 3), st.booleans())
+def test_rows_begin_as_texts_do_and_are_no_longer_for_it(
+    texts: list[list[int]], window: int, seed: int, across: bool
+) -> None:
+    if sum(map(len, texts)) + len(texts) < 2:
+        return
+    rows = an_epoch(texts, window, seed=seed, across=across, begin=BEGIN)
+    plain = an_epoch(texts, window - 1, seed=seed, across=across)
+    assert [row.tokens for row in rows] == [[BEGIN, *row.tokens] for row in plain]
+    assert [row.targets for row in rows] == [[False, *row.targets] for row in plain]
+    assert max(len(row.tokens) for row in rows) <= window + 1
+
+
+@settings(deadline=None)
+@given(documents, st.integers(1, 9), st.integers(0, 3))
+def test_where_texts_begin_with_nothing_rows_are_the_windows(texts: list[list[int]], window: int, seed: int) -> None:
+    expected = windows_of_the_whole_stream(texts, window, seed)
+    if not expected:
+        return
+    rows = an_epoch(texts, window, seed=seed)
+    assert sorted(row.tokens for row in rows) == sorted(expected)
+    assert all(row.targets == [False] + [True] * (len(row.tokens) - 1) for row in rows)
+
+
+def test_a_window_needs_room_beside_the_token_that_rows_begin_with() -> None:
+    with pytest.raises(RecoverError, match="longer"):
+        Documents([[1, 2, 3]], END, window=1, rows=1, begin=BEGIN)
