@@ -16,8 +16,9 @@ from evals.knowledge import read_questions
 from evals.named import files_of, suites_of
 from pipelines.corpora import Kept, keep, sample
 from pipelines.documents import read_corpus
+from pipelines.documents.hub import is_hub_id
 from pipelines.errands import Errand
-from pipelines.fitting import check_it_fits
+from pipelines.fitting import check_it_fits, check_window
 from pipelines.history import taught
 from pipelines.learning import Say
 from pipelines.measuring import Measures
@@ -90,6 +91,7 @@ def intended(project: Project, wishes: Wishes, say: Say) -> dict[str, Any]:
     """What `begin` would set out to do, found by looking alone."""
     settings = announced_settings(project, wishes, say)
     check_recipes(settings)
+    check_sink(settings.report_to)
     _check_it_fits(project, wishes, settings)
     corpus = read_corpus(wishes.docs) if wishes.docs else None
     if corpus is not None:
@@ -170,19 +172,30 @@ def announced_settings(project: Project, wishes: Wishes, say: Say) -> Settings:
 
 
 def _check_it_fits(project: Project, wishes: Wishes, settings: Settings) -> None:
+    check_window(project.base, settings)
     begun = project.reader.project(project.name) is not None  # looking must not begin it: another base may fit
-    earlier = begun and wishes.docs is not None and bool(taught(project, project.current))
-    check_it_fits(project.base, settings, teachers_of(wishes, settings, earlier))
+    if not begun:
+        outside = wishes.student if wishes.student and Path(wishes.student).is_dir() else project.base
+        check_it_fits(outside, settings, *teachers_of(wishes, settings, project.base, None))
+        return
+    start = project.current if wishes.docs else _student(project, wishes)
+    promoted = project.current.path if taught(project, project.current) else None
+    check_it_fits(start.path, settings, *teachers_of(wishes, settings, project.base, promoted))
 
 
-def teachers_of(wishes: Wishes, settings: Settings, earlier: bool = False) -> int:
-    """How many are in memory beside the student at most; `earlier`: cycles have taught it something before."""
-    reading, wanted = 0, settings.midtrain
+def teachers_of(wishes: Wishes, settings: Settings, base: str, promoted: str | None) -> tuple[list[str], list[str]]:
+    """Who is in memory beside the student: while it reads, and while it is distilled. `promoted`: what was promoted
+    last, where cycles have taught it something."""
+    wanted = settings.midtrain
+    reading: list[str] = []
     if wishes.docs and wanted.soft:
         of_base = wanted.replay == AUTO or replay_share(settings) > 0 or wanted.recollect > 0
-        reading = of_base + (earlier and wanted.rehearse > 0)
-    distilling = 0 if wishes.command == "midtrain" else 2 if wishes.teacher == ROUTER else 1
-    return max(reading, distilling)
+        reading = [base] * of_base + ([promoted] if promoted and wanted.rehearse > 0 else [])
+    if wishes.command == "midtrain":
+        return reading, []
+    named = wishes.teacher or base
+    outside = Path(named).is_dir() or is_hub_id(named)
+    return reading, [named if outside else base] + ([promoted] if promoted and wishes.teacher == ROUTER else [])
 
 
 def check_recipes(settings: Settings) -> None:

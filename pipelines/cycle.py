@@ -132,11 +132,7 @@ class Cycle:
     def _prompts(self, measured: list[str]) -> list[str]:
         """What the student is asked while it is distilled: nothing that it will be measured by."""
         given = self.errand.prompts
-        said = (
-            read_prompts(now_at(self.project.home, Path(given)))
-            if given
-            else self._stages.own_prompts(self.settings.distill.prompts)
-        )
+        said = read_prompts(now_at(self.project.home, Path(given))) if given else self._stages.prompts_to_distil()
         sifted = sift(said, measured, RUN)
         if sifted.leaks:
             some = "one prompt shares its" if len(sifted.leaks) == 1 else f"{len(sifted.leaks)} prompts share their"
@@ -168,7 +164,7 @@ class Cycle:
 
     @property
     def _stages(self) -> Stages:
-        return Stages(self.project, self.settings, self.errand, self.id or None, self.say)
+        return Stages(self.project, self.settings, self.errand, self.id or None, self.number, self.say)
 
     def _open(self, corpus: Kept) -> None:
         """The errand's cycle; a new one, unless it has begun (or an earlier command ended before its first run)."""

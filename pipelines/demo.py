@@ -14,7 +14,7 @@ from recovery.lab import BASE, make_world
 
 SHOWN, ITEMS, FEW_ITEMS = 3, 600, 400
 DOCUMENTS_ALONE = ("midtrain.replay=0", "midtrain.recollect=0", "midtrain.rehearse=0")  # what that costs is shown
-BRIEF = ("midtrain.epochs=5", "distill.steps=10", "distill.prompts=1280", "distill.probe_items=200")  # somebody waits
+BRIEF = ("midtrain.epochs=5", "distill.steps=10", "distill.prompts=640", "distill.probe_items=200")  # somebody waits
 
 
 def run_demo(folder: Path, *, quick: bool, seed: int, say: Say) -> tuple[dict[str, Any], list[str]]:

@@ -23,10 +23,13 @@ def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path, *, ada
     kind = "adapter" if student.has_adapter else "full"
     about = {key: value for key, value in describe(checkpoint.path).items() if key in ("suites", "step", "run")}
     about["suites"], left = without_files(about.get("suites") or {})
-    to.parent.mkdir(parents=True, exist_ok=True)
-    if to.exists():
-        to.rmdir()
-    save_student(student, to, {**about, "kind": kind, "parent": project.base})
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        if to.exists():
+            to.rmdir()
+        save_student(student, to, {**about, "kind": kind, "parent": project.base})
+    except OSError as error:
+        raise RecoverError(f"cannot write to {to} ({error.strerror or error}); name another folder") from error
     settings = Path(checkpoint.path) / "generation_config.json"
     if settings.is_file() and not (to / settings.name).exists():
         shutil.copy(settings, to)

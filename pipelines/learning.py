@@ -85,7 +85,8 @@ class Lesson:
         if (notes := load_progress(self._folder, self.student, state)) is not None:
             self.watch.restore(notes["watch"])
             stopped: str = notes["stopped"]
-            self.say(f"going on at step {state.step + 1} of {self.plan.steps}")
+            if state.step < self.plan.steps:
+                self.say(f"going on at step {state.step + 1} of {self.plan.steps}")
         else:
             stopped = self.enough
         if not stopped and state.step < self.plan.steps:

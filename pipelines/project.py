@@ -13,7 +13,7 @@ from sqlalchemy import Engine, make_url
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
-from db.views import Checkpoint
+from db.views import Checkpoint, Cycle
 from pipelines.places import HOME, now_at
 from pipelines.settings import read_toml
 from recovery.errors import RecoverError
@@ -148,9 +148,15 @@ class Project:
 
     def latest_midtrained(self) -> Checkpoint | None:
         """What the open cycle waits to have recovered; a cycle that was decided is left alone."""
-        cycles = self.reader.cycles(self.id)
-        waiting = cycles[-1].damaged.checkpoint if cycles and cycles[-1].status == "open" else None
+        last = self.last_cycle
+        waiting = last.damaged.checkpoint if last and last.status == "open" else None
         return self.here(waiting) if waiting else None
+
+    @property
+    def last_cycle(self) -> Cycle | None:
+        """Those that were broken off before they made anything do not count."""
+        made = [c for c in self.reader.cycles(self.id) if c.status != "open" or c.damaged.checkpoint]
+        return made[-1] if made else None
 
     def checkpoint_folder(self, run: int) -> Path:
         return self.home / "checkpoints" / f"run-{run:04d}"

@@ -5,8 +5,10 @@ Prevention beside cure: what is rehearsed while the documents are learned need n
 
 import hashlib
 import json
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from pathlib import Path
+from typing import Any
 
 from pipelines.prompts import as_prompts
 from pipelines.writing import write_whole
@@ -25,22 +27,28 @@ def answered(
 
     They are kept in `folder` by what was asked, and of whom (`model`, its weights' hash), and not written twice."""
     asked = as_prompts(prompts, chat)
-    key = hashlib.sha256(json.dumps([model, max_new_tokens, seed, *prompts]).encode()).hexdigest()[:16]
-    file = folder / f"answers-{key}.json"
-    if not file.is_file():
+
+    def write() -> list[list[int]]:
         written = engine.generate([prompt.tokens for prompt in asked], Sampling(max_new_tokens, seed=seed))
-        write_whole(file, [json.dumps([g.tokens if g.finished else [] for g in written])])
-    rows = [
-        prompt.with_reply(reply, soft=True)
-        for prompt, reply in zip(asked, json.loads(file.read_text(encoding="utf-8")), strict=True)
-        if reply
-    ]
+        return [g.tokens if g.finished else [] for g in written]
+
+    replies = kept_answers(folder, [model, max_new_tokens, seed, *prompts], write)
+    rows = [prompt.with_reply(reply, soft=True) for prompt, reply in zip(asked, replies, strict=True) if reply]
     if not rows:
         raise RecoverError(
             f"none of the base's answers ended within {max_new_tokens} tokens, so there is nothing to replay; "
             "allow longer answers, or mid-train without replay"
         )
     return rows
+
+
+def kept_answers(folder: Path, decided_by: list[Any], write: Callable[[], list[list[int]]]) -> list[list[int]]:
+    """Kept by all that decides them, and not written twice."""
+    key = hashlib.sha256(json.dumps(decided_by).encode()).hexdigest()[:16]
+    file = folder / f"answers-{key}.json"
+    if not file.is_file():
+        write_whole(file, [json.dumps(write())])
+    return list(json.loads(file.read_text(encoding="utf-8")))
 
 
 def replayed(answers: Seq[Sequence], share: float, tokens: int, *, seed: int = 0) -> Written:

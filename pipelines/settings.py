@@ -4,6 +4,7 @@
 announced.
 """
 
+import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -70,6 +71,8 @@ class Settings:
     lora_rank: int = 128  # 0: all weights are trained
     bf16: bool = True  # unless the processor only imitates it: then float32 is several times faster
     engine: str = "transformers"  # who writes the student's rollouts: or "vllm"
+    tokens_at_once: int = 8192  # of one pass while training; the result does not depend on it, memory does
+    checkpointing: bool = True  # layers are computed a second time for the gradient, so that far less is kept
     keep_documents: bool = True  # the text that was read stays in .recover/, to be rehearsed and to resume from
     report_to: str = "none"  # also told what a run says: "wandb", "trackio" or "tensorboard"
     save_minutes: float = 2.0  # between two saves of a run that is going on
@@ -91,6 +94,7 @@ def defaults_for(parameters: int) -> Settings:
     return Settings(
         lora_rank=0,
         bf16=has_bfloat16(),
+        checkpointing=False,
         midtrain=Midtrain(learning_rate=2e-3, epochs=8, window=256, rows=16, replay="0.3", recollect=0.3),
         distill=Distill(
             learning_rate=5e-4, steps=40, max_new_tokens=320, prompts=2560, warm_start="usual", probe_items=600
@@ -136,6 +140,14 @@ def from_dotted(said: Iterable[str]) -> dict[str, Any]:
     return nested
 
 
+def _not_of_the_project(nested: dict[str, Any]) -> dict[str, Any]:
+    """What a project is begun with is no setting of one command."""
+    for name, instead in (("base", "--base REF"), ("db", "`recover init --db URL`, or RECOVER_DB")):
+        if name in nested:
+            raise RecoverError(f"{name} is not changed by --set: give {instead} where the project begins")
+    return nested
+
+
 def _value(text: str) -> Any:
     """As the file would have it; what is no TOML value is the text itself, so that words need no quotes."""
     try:
@@ -147,7 +159,7 @@ def _value(text: str) -> Any:
 def settled(parameters: int, root: Path, flags: dict[str, Any], dotted: Iterable[str] = ()) -> tuple[Any, Settings]:
     """(the settings, the defaults they differ from): file, then environment, then flags, then `--set`."""
     usual = settings = defaults_for(parameters)
-    for wanted in (read_toml(root), from_environment(os.environ), flags, from_dotted(dotted)):
+    for wanted in (read_toml(root), from_environment(os.environ), flags, _not_of_the_project(from_dotted(dotted))):
         settings = merged(settings, wanted)
     _check(settings)
     return settings, usual
@@ -156,6 +168,8 @@ def settled(parameters: int, root: Path, flags: dict[str, Any], dotted: Iterable
 def _check(settings: Settings) -> None:
     if settings.engine not in ENGINES:
         raise RecoverError(f"there is no engine {settings.engine!r}; choose one of {', '.join(ENGINES)}")
+    if not settings.midtrain.epochs:
+        raise RecoverError("midtrain.epochs = 0 would read nothing; give a number above 0")
     for name, share in (
         ("midtrain.replay", replay_share(settings)),
         ("midtrain.rehearse", settings.midtrain.rehearse),
@@ -227,6 +241,8 @@ def _fitting(value: Any, kind: Any, name: str) -> Any:
         wanted = " or ".join(k.__name__ for k in kinds if k is not type(None))
         raise RecoverError(f"{name} should be of the kind {wanted}, not {value!r}")
     least = 0 if name in MAY_BE_ZERO or isinstance(value, float) else 1
+    if type(value) is float and not math.isfinite(value):
+        raise RecoverError(f"{name} should be a number, not {value}")
     if type(value) in (int, float) and value < least:
         raise RecoverError(f"{name} should be at least {least}, not {value}")
     return value

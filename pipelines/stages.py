@@ -18,10 +18,10 @@ from pipelines.errands import Errand
 from pipelines.history import taught
 from pipelines.learning import Lesson, Say, Trained
 from pipelines.openings import EARLIER
-from pipelines.project import Project
+from pipelines.project import Project, weights_of
 from pipelines.prompts import in_words, kept_prompts, write_prompts
 from pipelines.recollections import Recollections
-from pipelines.replay import answered, replayed
+from pipelines.replay import answered, kept_answers, replayed
 from pipelines.replaying import SHARES, ReadingProbe, Seen, found_by_trying, probe_steps
 from pipelines.runs import recorded_run, run_of
 from pipelines.settings import AUTO, USUAL_AGAIN, Midtrain, Settings, defaults_for, replay_share, rows_beside
@@ -39,6 +39,8 @@ from recovery.states import Documents, Mixture, Prompt, Rollouts, States, Writte
 from recovery.students import Student, load_chat, load_student, parameters_of
 from recovery.teachers import Teacher
 from recovery.train import Plan, train
+
+A_CYCLE, TO_DISTIL = 100, 50  # between the seeds of what the base writes
 
 
 def device() -> str:
@@ -69,6 +71,7 @@ class Stages:
     settings: Settings
     errand: Errand
     cycle: int | None
+    number: int  # of that cycle in its project, 0 for none
     say: Say
 
     def midtrain(
@@ -110,7 +113,8 @@ class Stages:
         student, plan, chosen = self._to_train(start), self._reading_plan(steps), recipe(wanted.recipe)
         as_known = f", {held} of them as {start.reference} knows them" if wanted.soft else ""
         self.say(
-            f"mid-training on {corpus.files} documents, {new.tokens:,} tokens: {steps} steps from {start.reference}"
+            f"mid-training on {corpus.files} file{'s' * (corpus.files != 1)}, {new.tokens:,} tokens: "
+            f"{steps} steps from {start.reference}"
             + (f", {again} of {wanted.rows} rows from {len(earlier)} earlier corpora{as_known}" if again else "")
             + (f", {own} of {wanted.rows} rows from what the clean base wrote" if own else "")
             + (f", {share:.0%} replay" if replay else "")
@@ -140,29 +144,37 @@ class Stages:
     ) -> Trained:
         """Bring the behaviour of its teachers back into `start`, on what `start` itself writes."""
         wanted, chosen = self.settings.distill, recipe(self.settings.distill.recipe)
+        asked = teachers.prompts(prompts, load_chat(start.path), self.errand.seed)
+        answers = self._answers_of(teachers, chosen, asked)  # while no other model is in memory
         student = self._to_train(start)
         # Where its own answers are the labels, nobody judges: its weights are needed for writing them alone.
         judge = teachers.judging(student, device()) if chosen.estimator != "labels" else None
         steps = min(wanted.steps, wanted.max_steps or wanted.steps)
-        plan = Plan(steps, wanted.learning_rate, warmup=min(5, steps // 5), decay="linear", bf16=self.settings.bf16)
-        with self._run("distill", "recovered", steps, {"teacher": teachers.in_words}) as run:
-            asked = teachers.prompts(prompts, student.chat, self.errand.seed)
-            with engine_for(student, self.settings.engine) as engine:
-                look = looking(student, engine) if looking and wanted.probe_every else None
-                watch = Watch(wanted, look)
-                states = self._states(chosen, engine, teachers, asked)
-                lesson = self._lesson(run, student, states, chosen, judge, plan, start, "recovered", watch)
-                if not lesson.begun:
-                    lesson.enough = warm_start(lesson, self.settings, self._way_back(student, start), self.project.base)
-                self.say(
-                    f"distilling {start.reference} with {teachers.in_words} as its teacher: "
-                    f"{steps} steps at most, {len(asked)} prompts"
-                )
-                return lesson.learn()
+        plan = self._plan(steps, wanted.learning_rate, warmup=min(5, steps // 5))
+        told = {"teacher": teachers.in_words}
+        with (
+            self._run("distill", "recovered", steps, told) as run,
+            engine_for(student, self.settings.engine) as engine,
+        ):
+            look = looking(student, engine) if looking and wanted.probe_every else None
+            watch = Watch(wanted, look)
+            states = self._states(chosen, engine, asked, answers)
+            lesson = self._lesson(run, student, states, chosen, judge, plan, start, "recovered", watch)
+            if not lesson.begun:
+                lesson.enough = warm_start(lesson, self.settings, self._way_back(student, start), self.project.base)
+            self.say(
+                f"distilling {start.reference} with {teachers.in_words} as its teacher: "
+                f"{steps} steps at most, {len(asked)} prompts"
+            )
+            return lesson.learn()
 
-    def own_prompts(self, count: int) -> list[str]:
+    def prompts_to_distil(self) -> list[str]:
+        """Others than were replayed: there, what the base would say is known already."""
+        return self._own_prompts(self._luck + TO_DISTIL)
+
+    def _own_prompts(self, seed: int) -> list[str]:
         """Prompts in the clean base's own words, kept for the next time."""
-        project, seed = self.project, self.errand.seed
+        project, count = self.project, self.settings.distill.prompts
 
         def written() -> list[str]:
             self.say(f"the clean base writes {count} prompts of its own")
@@ -172,6 +184,11 @@ class Stages:
             return prompts
 
         return kept_prompts(project.home / "cache", project.base_weights, count, seed, written)
+
+    @property
+    def _luck(self) -> int:
+        """Of what the base writes. Each cycle reads other words of it: the same again would be learned by heart."""
+        return self.errand.seed + A_CYCLE * max(0, self.number - 1)
 
     def _run(self, kind: str, stage: str, steps: int, told: dict[str, Any]) -> Any:
         settings, errand = self.settings.as_dict() | told, self.errand
@@ -196,8 +213,13 @@ class Stages:
         )  # fmt: skip
 
     def _reading_plan(self, steps: int) -> Plan:
-        rate, bf16 = self.settings.midtrain.learning_rate, self.settings.bf16
-        return Plan(steps, rate, warmup=min(10, steps // 10), decay="linear", bf16=bf16)
+        return self._plan(steps, self.settings.midtrain.learning_rate, warmup=min(10, steps // 10))
+
+    def _plan(self, steps: int, rate: float, warmup: int) -> Plan:
+        how = self.settings
+        return Plan(
+            steps, rate, warmup, "linear", how.tokens_at_once, bf16=how.bf16, checkpointing=how.checkpointing
+        )  # fmt: skip
 
     def _tried(
         self,
@@ -230,7 +252,7 @@ class Stages:
         trials = f"{len(SHARES)} short mid-trainings of {few} steps"
         self.say(f"trying replay of {', '.join(f'{share:g}' for share in SHARES)}: {trials}, the whole takes {steps}")
         of_settings = [asdict(settings.midtrain), settings.lora_rank, settings.bf16, settings.engine]
-        of_replay = [of_base, settings.distill.prompts, settings.distill.max_new_tokens]
+        of_replay = [of_base, self._luck, settings.distill.prompts, settings.distill.max_new_tokens]
         _ = self._answers  # a base that cannot answer is refused before anything is trained
         decided_by = [weights, read, few, seed, of_settings, of_replay, looking.key(weights)]
         return {"steps": few} | found_by_trying(try_out, self.project.home / "cache", decided_by, self.say)
@@ -251,13 +273,13 @@ class Stages:
     def _answers(self) -> list[Sequence]:
         base = self.project.base
         try:
-            prompts = self.own_prompts(self.settings.distill.prompts)
+            prompts = self._own_prompts(self._luck)
         except RecoverError as error:
             raise RecoverError(f"{error}; or mid-train without the base's own answers (--replay 0)") from error
         with speaking(base, self.settings.engine) as clean:
             return answered(
                 clean.engine, clean.chat, prompts, self.project.home / "cache", self.project.base_weights,
-                max_new_tokens=self.settings.distill.max_new_tokens, seed=self.errand.seed,
+                max_new_tokens=self.settings.distill.max_new_tokens, seed=self._luck,
             )  # fmt: skip
 
     def _reworded(self, corpus: Kept, told: dict[str, Any]) -> list[Wordings]:
@@ -277,7 +299,7 @@ class Stages:
         if not wanted.recollect:
             return []
         own = Recollections(
-            wanted.recollections, wanted.window, project.base_weights, self.errand.seed, project.home / "cache"
+            wanted.recollections, wanted.window, project.base_weights, self._luck, project.home / "cache"
         )
         try:
             written = own.write(partial(speaking, project.base, self.settings.engine), self.say)
@@ -326,7 +348,7 @@ class Stages:
         wanted = self.settings.midtrain
         return Documents(
             ids, document_end(tokenizer), window=wanted.window, rows=rows, seed=self.errand.seed,
-            across=wanted.across, soft=soft, domain=domain,
+            across=wanted.across, begin=chat.document_begin, soft=soft, domain=domain,
         )  # fmt: skip
 
     def _way_back(self, student: Student, start: Checkpoint) -> WayBack:
@@ -360,23 +382,36 @@ class Stages:
             beside = {"replay": found.get("share", wished.get("replay", 0)), "recollect": wished.get("recollect", 0)}
         return not any(map(float, beside.values()))
 
-    def _states(self, chosen: Recipe, engine: Engine, teachers: Teachers, prompts: list[Prompt]) -> States:
-        """The student's own rollouts, the teacher's, or so many of each as the recipe's alpha says."""
+    def _states(self, chosen: Recipe, engine: Engine, prompts: list[Prompt], answers: list[Sequence]) -> States:
+        """The student's own rollouts, the teacher's answers, or so many of each as the recipe's alpha says."""
         wanted, seed = self.settings.distill, self.errand.seed
         own = round(chosen.alpha * wanted.rows)
-        room = wanted.max_new_tokens
         parts: list[States] = []
         if own:
-            parts.append(Rollouts(prompts, engine, rows=own, group=chosen.group, max_new_tokens=room, seed=seed))
+            room, group = wanted.max_new_tokens, chosen.group
+            parts.append(Rollouts(prompts, engine, rows=own, group=group, max_new_tokens=room, seed=seed))
         if own < wanted.rows:
-            enough = prompts[: min(wanted.steps, wanted.max_steps or wanted.steps) * wanted.rows]
-            answers = teachers.answering(enough, partial(_answers, max_new_tokens=room, seed=seed))
             parts.append(Written(answers, rows=wanted.rows - own, seed=seed))
         return Mixture(*parts)
 
+    def _answers_of(self, teachers: Teachers, chosen: Recipe, prompts: list[Prompt]) -> list[Sequence]:
+        """The teachers' sampled answers, where the recipe has states that the student did not write."""
+        wanted = self.settings.distill
+        if round(chosen.alpha * wanted.rows) == wanted.rows:
+            return []
+        enough = prompts[: min(wanted.steps, wanted.max_steps or wanted.steps) * wanted.rows]
+        return teachers.answering(enough, self._kept_answers)
 
-def _answers(teacher_path: str, prompts: list[Prompt], *, max_new_tokens: int, seed: int) -> list[Sequence]:
-    """The teacher's sampled answers to the prompts: states the student did not write."""
-    with speaking(teacher_path, "transformers") as teacher:
-        written = teacher.engine.generate([p.tokens for p in prompts], Sampling(max_new_tokens, seed=seed))
-    return [prompt.with_reply(reply.tokens) for prompt, reply in zip(prompts, written, strict=True)]
+    def _kept_answers(self, teacher: str, prompts: list[Prompt]) -> list[Sequence]:
+        sampling, asked = (
+            Sampling(self.settings.distill.max_new_tokens, seed=self.errand.seed),
+            [p.tokens for p in prompts],
+        )
+
+        def write() -> list[list[int]]:
+            with speaking(teacher, self.settings.engine) as subject:
+                return [reply.tokens for reply in subject.engine.generate(asked, sampling)]
+
+        decided_by = [weights_of(teacher), "whole", sampling.max_new_tokens, sampling.seed, asked]
+        replies = kept_answers(self.project.home / "cache", decided_by, write)
+        return [prompt.with_reply(reply) for prompt, reply in zip(prompts, replies, strict=True)]

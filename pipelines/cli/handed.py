@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property
 
+import torch
+
 from dashboard.actions import ActionError, Actions, Answer
 from db.errors import RecordError
 from db.tracker import Decision
@@ -18,7 +20,7 @@ from evals.subject import Subject
 from pipelines.project import Project
 from recovery.errors import RecoverError
 
-MODELS_KEPT = 4
+MODELS_KEPT = 4  # on a GPU, whose memory a training may need, only the last one
 LONGEST_ANSWER = 512
 LAB_PROMPTS = 1000
 """As many as an evaluation is likely to have asked."""
@@ -97,7 +99,7 @@ class Models:
             student = frozen(path)
             kept = Subject(TransformersEngine(student), student.chat)
         self._kept[path] = kept
-        while len(self._kept) > MODELS_KEPT:
+        while len(self._kept) > (1 if torch.cuda.is_available() else MODELS_KEPT):
             self._kept.popitem(last=False)
         return kept
 

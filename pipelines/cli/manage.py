@@ -42,9 +42,13 @@ def promote(project: Path | None, ref: str, reject: bool, why: str, dry_run: boo
     """
     from pipelines.deciding import decide
     from pipelines.project import Project
+    from recovery.students import load_chat, parameters_of
 
     opened = Project.begun(project)
     checkpoint = opened.resolve(ref)
+    if checkpoint.role == "external":
+        load_chat(checkpoint.path)
+        parameters_of(checkpoint.path)  # what is no model is refused
     decision = "rejected" if reject else "promoted"
     if not dry_run:
         decide(opened, checkpoint, decision, why or "decided by a person")
@@ -100,27 +104,39 @@ def export(project: Path | None, ref: str, to: Path, adapter: bool) -> Answer:
 
 
 @main.command()
-@click.argument("run", type=click.IntRange(min=1))
+@click.argument("run", type=click.IntRange(min=1), required=False)
 @answers
-def cancel(project: Path | None, run: int) -> Answer:
-    """Ask a mid-training or a distillation to save itself and end; `recover resume` goes on from there.
+def cancel(project: Path | None, run: int | None) -> Answer:
+    """Ask a training to save itself and end, so that `recover resume` can go on; without RUN, give up what was
+    interrupted.
 
     \b
-    Example: recover cancel 12
+    Examples: recover cancel 12
+              recover cancel
     """
+    from pipelines.errands import unfinished
+    from pipelines.lock import command_line, held
     from pipelines.project import Project
     from recovery.errors import RecoverError
 
     opened = Project.begun(project)
-    known = opened.reader.run(run)
-    if known is None or known.project_id != opened.id:
+    known = opened.reader.run(run) if run is not None else None
+    if run is not None and (known is None or known.project_id != opened.id):
         raise RecoverError(f"there is no run {run} in this project; `recover runs` lists them")
-    if known.status != "running":
-        raise RecoverError(f"run {run} is not going on (it is {known.status})")
-    if known.kind == "eval":
-        raise RecoverError(f"run {run} is a measurement, which is never half done; stop its process with Ctrl-C")
-    opened.tracker.request_cancel(run)
-    return Answer({"run": run, "cancelling": True}, [f"run {run} ends after the step it is in"])
+    if known is not None and known.status == "running":
+        if known.kind == "eval":
+            raise RecoverError(f"run {run} is a measurement, which is never half done; stop its process with Ctrl-C")
+        opened.tracker.request_cancel(known.id)
+        return Answer({"run": run, "cancelling": True}, [f"run {run} ends after the step it is in"])
+    with held(opened.home, command_line()):
+        wanted = known.settings.get("errand") if known else None
+        waiting = [errand for errand in unfinished(opened.home) if known is None or errand.id == wanted]
+        if not waiting:
+            what = f"run {run} is not going on (it is {known.status})" if known else "nothing was interrupted here"
+            raise RecoverError(f"{what}, so there is nothing to cancel; `recover runs` lists what was done")
+        waiting[-1].done(opened.home)
+    given_up = f"`recover {waiting[-1].command}` is given up; what it made so far stays on record"
+    return Answer({"run": run, "cancelling": False, "given_up": waiting[-1].command}, [given_up])
 
 
 @main.command()

@@ -28,7 +28,7 @@ def status(project: Path | None) -> Answer:
     opened = Project.open(project)
     cycles = opened.reader.cycles(opened.id)
     waiting = unfinished(opened.home)
-    following = "recover resume" if waiting else _following(cycles[-1] if cycles else None)
+    following = "recover resume" if waiting else _following(opened.last_cycle)
     listed = [
         {
             "cycle": c.number,
@@ -193,7 +193,7 @@ def _score(value: float | None) -> str:
 
 def _following(last: Any) -> str:
     """What the last cycle waits for."""
-    if last is None or last.status != "open" or last.damaged.checkpoint is None:
+    if last is None or last.status != "open":
         return "recover cycle --docs DIR"
     if last.recovered.checkpoint is not None:
         return f"recover promote cycle:{last.number}, or with --reject"

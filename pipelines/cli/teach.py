@@ -74,7 +74,9 @@ def resume(project: Path | None, run: int | None) -> Answer:
         waiting = unfinished(opened.home)
         if run is not None:
             known = opened.reader.run(run)
-            wanted = known.settings.get("errand") if known else None
+            if known is None or known.project_id != opened.id:
+                raise RecoverError(f"there is no run {run} in this project; `recover runs` lists them")
+            wanted = known.settings.get("errand")
             waiting = [errand for errand in waiting if errand.id == wanted]
         if not waiting:
             what = "nothing was interrupted here" if run is None else f"run {run} has nothing left to do"

@@ -14,7 +14,7 @@ from pipelines.errands import Errand
 from pipelines.openings import EARLIER
 from pipelines.project import Project
 from pipelines.settings import SMALL as SMALL_MODELS
-from pipelines.settings import defaults_for, merged
+from pipelines.settings import Settings, defaults_for, merged
 from pipelines.stages import Stages
 from recovery.batch import Batch, Sequence
 from recovery.lab import BASE
@@ -62,14 +62,38 @@ def test_documents_alone_have_no_teacher(docs: Path) -> None:
 
 def test_room_is_asked_for_a_teacher_that_will_be_there() -> None:
     usual, reading = defaults_for(SMALL_MODELS), Wishes("midtrain", docs=Path("docs"))
-    assert (teachers_of(reading, usual), teachers_of(reading, usual, earlier=True)) == (1, 2)
+
+    def beside(wishes: Wishes, settings: Settings, promoted: str | None = None) -> tuple[list[str], list[str]]:
+        return teachers_of(wishes, settings, "clean", promoted)
+
+    assert beside(reading, usual) == (["clean"], [])
+    assert beside(reading, usual, "last") == (["clean", "last"], [])
     for less in ({"soft": False}, {"replay": "0", "recollect": 0.0, "rehearse": 0.0}):
         settings = merged(usual, {"midtrain": less})
-        assert (teachers_of(reading, settings, earlier=True), teachers_of(Wishes("distill"), settings)) == (0, 1)
+        assert beside(reading, settings, "last") == ([], [])
+        assert beside(Wishes("distill"), settings) == ([], ["clean"])
     alone = merged(usual, {"midtrain": {"replay": "0", "recollect": 0.0}})
-    assert (teachers_of(reading, alone), teachers_of(reading, alone, earlier=True)) == (0, 1)
-    assert teachers_of(reading, merged(alone, {"midtrain": {"replay": "auto"}})) == 1
-    assert teachers_of(Wishes("cycle", docs=Path("docs"), teacher="router"), usual) == 2
+    assert (beside(reading, alone), beside(reading, alone, "last")) == (([], []), (["last"], []))
+    assert beside(reading, merged(alone, {"midtrain": {"replay": "auto"}})) == (["clean"], [])
+    router = Wishes("cycle", docs=Path("docs"), teacher="router")
+    assert beside(router, usual, "last") == (["clean", "last"], ["clean", "last"])
+
+
+def test_each_cycle_reads_other_words_of_the_base_and_distils_on_yet_others(tmp_path: Path) -> None:
+    project = Project.open(tmp_path)
+    few = {"distill": {"prompts": 16, "max_new_tokens": 48}, "midtrain": {"recollections": 16}}
+    settings = merged(defaults_for(SMALL_MODELS), few)
+
+    def words(number: int) -> tuple[set[str], set[str], set[str]]:
+        stages = Stages(project, settings, Errand("cycle", {}, 0), None, number, print)
+        asked = {str(row.prompt) for row in stages._answers}
+        return asked, set(stages.prompts_to_distil()), {text for own in stages._recollections() for text in own.texts}
+
+    first, second = words(1), words(2)
+    assert words(1) == first  # resumed
+    assert not first[0] & first[1]
+    assert not (first[0] | first[1]) & (second[0] | second[1])
+    assert not first[2] & second[2]
 
 
 def test_a_base_that_cannot_write_goes_without_what_is_only_usual(docs: Path, tmp_path: Path) -> None:
@@ -127,7 +151,7 @@ def test_each_is_asked_about_its_own(docs: Path) -> None:
     a_promoted_cycle(docs, 0)
     project = Project.begun(None)
     settings = replace(defaults_for(SMALL_MODELS), lora_rank=0)
-    stages, student = Stages(project, settings, Errand("midtrain", {}, 0), None, print), load_student(str(BASE))
+    stages, student = Stages(project, settings, Errand("midtrain", {}, 0), None, 0, print), load_student(str(BASE))
     tokens = student.chat.prompt([{"role": "user", "content": "In which town is Anna at home?"}])
     row = Sequence(tokens, [False] + [True] * (len(tokens) - 1), soft=True)
     rows = [row, replace(row, domain=EARLIER)]

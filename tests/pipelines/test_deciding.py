@@ -76,6 +76,37 @@ def test_status_says_what_the_last_cycle_waits_for(project: Project) -> None:
     assert following() == "recover cycle --docs DIR"
 
 
+def test_what_was_interrupted_can_be_given_up_and_what_waited_before_it_waits_again(project: Project) -> None:
+    cycle, _ = project.tracker.open_cycle(project.id)
+    checkpoint(project, cycle, 1, "midtrained")
+    errand = Errand("midtrain", {}, 0).write(project.home)
+    broken, _ = project.tracker.open_cycle(project.id)
+    run = project.tracker.start_run(project.id, "midtrain", broken, {"errand": errand.id})
+    project.tracker.finish_run(run, "failed", "no such rate")
+
+    def asked(*words: str) -> tuple[int, str]:
+        ran = CliRunner().invoke(main, [*words, "--json", "--project", str(project.root)])
+        return ran.exit_code, ran.stdout
+
+    assert json.loads(asked("status")[1])["next"] == "recover resume"
+    assert asked("cancel", "99")[0] == asked("resume", "99")[0] == 1
+    assert json.loads(asked("cancel", str(run))[1])["given_up"] == "midtrain"
+    assert json.loads(asked("status")[1])["next"] == "recover distill --teacher base"
+    found = project.latest_midtrained()
+    assert found is not None
+    assert found.reference == "cycle:1/midtrained"
+    assert "nothing was interrupted" in asked("cancel")[1]
+
+
+def test_what_is_no_model_is_not_promoted(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    assert project.current.role == "base"
+    for reference in (str(tmp_path / "notes"), "nosuch/thing"):
+        ran = CliRunner().invoke(main, ["promote", reference, "--project", str(project.root)])
+        assert (ran.exit_code, "cannot load" in ran.stderr) == (1, True), ran.stderr
+    assert project.current.role == "base"
+
+
 def test_only_what_nothing_refers_to_is_swept(project: Project) -> None:
     for number, decision in ((1, "promoted"), (2, "rejected"), (3, None)):
         cycle, _ = project.tracker.open_cycle(project.id)

@@ -41,6 +41,8 @@ def test_what_is_written_in_the_project_replaces_the_default_and_is_announced(tm
         ({"distill": {"rows": 0}}, "distill.rows should be at least 1"),
         ({"distill": {"max_steps": "ten"}}, "distill.max_steps should be of the kind int"),
         ({"gate": {"behaviour_margin": -1.0}}, "at least 0"),
+        ({"gate": {"behaviour_margin": float("nan")}}, "behaviour_margin should be a number, not nan"),
+        ({"midtrain": {"learning_rate": float("inf")}}, "learning_rate should be a number, not inf"),
         ({"bf16": 1}, "bf16 should be of the kind bool"),
         ({"lora_rank": True}, "lora_rank should be of the kind int"),
     ],
@@ -48,6 +50,19 @@ def test_what_is_written_in_the_project_replaces_the_default_and_is_announced(tm
 def test_a_setting_that_does_not_fit_is_one_sentence(wanted: dict[str, Any], sentence: str) -> None:
     with pytest.raises(RecoverError, match=sentence):
         merged(Settings(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("dotted", "sentence"),
+    [
+        ("base=foo", "base is not changed by --set: give --base REF"),
+        ("db=x.db", "RECOVER_DB"),
+        ("midtrain.epochs=0", "would read nothing"),
+    ],
+)
+def test_what_no_command_could_mean_is_refused(dotted: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(RecoverError, match=sentence):
+        settled(SMALL, tmp_path, {}, [dotted])
 
 
 def test_broken_toml_is_one_sentence(tmp_path: Path) -> None:
