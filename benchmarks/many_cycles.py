@@ -26,6 +26,7 @@ def main(arguments: list[str] | None = None) -> list[Outcome]:
     wanted.add_argument("--cycles", type=int, default=5)
     wanted.add_argument("--first-world", type=int, default=401)
     wanted.add_argument("--seed", type=int, default=0)
+    wanted.add_argument("--folder", type=Path, help="where the project is kept, to go on with or to look at")
     wanted.add_argument("--loud", action="store_true")
     asked = wanted.parse_args(arguments)
     disable_progress_bar()
@@ -33,10 +34,11 @@ def main(arguments: list[str] | None = None) -> list[Outcome]:
     head = f"{'cycle':5}  {'verdict':12} {'clean':>6} {'damaged':>7} {'recovered':>9} {'own world':>9}"
     print(f"{head} {'steps':>5} {'s':>5}  known, cycle by cycle", flush=True)
     found = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as passing:
+        folder = asked.folder or Path(passing)
         for number in range(1, asked.cycles + 1):
             began = time.perf_counter()
-            found.append(cycle_on(asked.first_world + number - 1, asked.seed, Path(folder), asked, say))
+            found.append(cycle_on(asked.first_world + number - 1, asked.seed, folder, asked, say))
             show(number, found[-1], time.perf_counter() - began)
     return found
 
