@@ -179,4 +179,6 @@ def share_of(trail: Trail, axis: Axis, of: str) -> tuple[str, str]:
         return "–", "not measured yet"
     if part is None or (axis == "behaviour" and middle.value > start.value):
         return "–", "nothing was lost" if axis == "behaviour" else "nothing was added"
+    if axis == "behaviour" and start.low is not None and middle.value > start.low:
+        return "–", f"{start.value - middle.value:.3f} lost, within chance"
     return f"{part:.0%}".replace("%", " %"), of.format(abs(start.value - middle.value))

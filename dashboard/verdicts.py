@@ -46,7 +46,7 @@ def reasons(cycle: Cycle) -> str:
     """Each bound in a sentence with its sign, or the gate's own words where its numbers are not on record."""
     told = list(_reasons(cycle))
     if told:
-        lines = "".join(f"<li>{tick(why.held)} {why.words}</li>" for why in told)
+        lines = "".join(f"<li>{tick(why.held)} <span>{why.words}</span></li>" for why in told)
         return f'<ul class="why">{lines}</ul>'
     reason = (cycle.verdict or {}).get("reason")
     return f"<p>{_capital(shown(reason, 500))}.</p>" if reason else ""

@@ -1,7 +1,8 @@
 """`python -m tests.screenshots [URL_OR_RECORD] FOLDER`: every page at both widths, light and dark, to look at.
 
 Without a record a seeded one is shown, with a run that goes on. The README's picture, docs/images/overview.png, is
-overview-desktop-light.png of the demo's record (`recover demo --quick`, then `recover-demo/.recover/recover.db`).
+overview-desktop-light.png of five cycles (`python -m benchmarks.many_cycles --items 2000 --folder five`, then
+`five/.recover/recover.db`).
 """
 
 import sys

@@ -56,6 +56,8 @@ def test_what_mid_training_did_not_cost_is_not_called_lost():
     start, better, end = (Mark("", Level(value)) for value in (0.91, 0.92, 0.918))
     trail = Trail(1, "promoted", start, better, end)
     assert overview.share_of(trail, "behaviour", "of {}") == ("–", "nothing was lost")
+    little = Trail(1, "promoted", Mark("", Level(0.908, 0.895, 0.92)), Mark("", Level(0.907)), end)
+    assert overview.share_of(little, "behaviour", "of {}") == ("–", "0.001 lost, within chance")
 
 
 def test_the_table_has_every_cycle_the_newest_first(reader):
