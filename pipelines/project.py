@@ -13,7 +13,7 @@ from sqlalchemy import Engine, make_url
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
-from db.views import Checkpoint, Cycle
+from db.views import Checkpoint, Cycle, Run
 from pipelines.places import HOME, now_at
 from pipelines.settings import read_toml
 from recovery.errors import RecoverError
@@ -157,6 +157,12 @@ class Project:
         """Those that were broken off before they made anything do not count."""
         made = [c for c in self.reader.cycles(self.id) if c.status != "open" or c.damaged.checkpoint]
         return made[-1] if made else None
+
+    def run(self, number: int) -> Run:
+        known = self.reader.run(number)
+        if known is None or known.project_id != self.id:
+            raise RecoverError(f"there is no run {number} in this project; `recover runs` lists them")
+        return known
 
     def checkpoint_folder(self, run: int) -> Path:
         return self.home / "checkpoints" / f"run-{run:04d}"

@@ -39,6 +39,11 @@ class Midtrain:
     soft: bool = True  # what a model wrote or knows already is taught by all that it would say, which takes its memory
     max_steps: int | None = None
 
+    def steps(self, windows: int, rows: int) -> int:
+        """To read so many windows as often as is wished, so many of them a step."""
+        steps = max(1, math.ceil(self.epochs * windows / rows))
+        return min(steps, self.max_steps or steps)
+
 
 @dataclass(frozen=True)
 class Distill:

@@ -1,6 +1,5 @@
 """The two stages that change weights: teach the documents, bring the behaviour back. Both are the one loop."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -99,8 +98,7 @@ class Stages:
         def judging(student: Student, replay: bool) -> Teacher | None:
             return self._judging(student, bool(own) or replay, start if again else None)
 
-        steps = max(1, math.ceil(wanted.epochs * len(new.windows) / new.rows))
-        steps = min(steps, wanted.max_steps or steps)
+        steps = wanted.steps(len(new.windows), new.rows)
         share = replay_share(self.settings)
         if wanted.replay == AUTO:
             begun = run_of(self.project, self.errand, "midtrained")  # what a run was begun with stays
@@ -145,11 +143,12 @@ class Stages:
         """Bring the behaviour of its teachers back into `start`, on what `start` itself writes."""
         wanted, chosen = self.settings.distill, recipe(self.settings.distill.recipe)
         asked = teachers.prompts(prompts, load_chat(start.path), self.errand.seed)
-        answers = self._answers_of(teachers, chosen, asked)  # while no other model is in memory
+        steps = min(wanted.steps, wanted.max_steps or wanted.steps)
+        # While no other model is in memory.
+        answers = self._answers_of(teachers, chosen, asked[: steps * wanted.rows])
         student = self._to_train(start)
         # Where its own answers are the labels, nobody judges: its weights are needed for writing them alone.
         judge = teachers.judging(student, device()) if chosen.estimator != "labels" else None
-        steps = min(wanted.steps, wanted.max_steps or wanted.steps)
         plan = self._plan(steps, wanted.learning_rate, warmup=min(5, steps // 5))
         told = {"teacher": teachers.in_words}
         with (
@@ -399,8 +398,7 @@ class Stages:
         wanted = self.settings.distill
         if round(chosen.alpha * wanted.rows) == wanted.rows:
             return []
-        enough = prompts[: min(wanted.steps, wanted.max_steps or wanted.steps) * wanted.rows]
-        return teachers.answering(enough, self._kept_answers)
+        return teachers.answering(prompts, self._kept_answers)
 
     def _kept_answers(self, teacher: str, prompts: list[Prompt]) -> list[Sequence]:
         sampling, asked = (

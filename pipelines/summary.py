@@ -18,8 +18,7 @@ def summary(corpus: Corpus, base: str, root: Path) -> dict[str, Any]:
     tokens = count_tokens(corpus.texts, load_chat(base).tokenizer)
     taught = tokens + len(corpus.texts)  # every document has an end, which is learned too
     _, own = rows_beside(wanted.rows, (0.0, wanted.recollect))
-    steps = math.ceil(wanted.epochs * math.ceil(taught / wanted.window) / (wanted.rows - own))
-    steps = min(steps, wanted.max_steps or steps)
+    steps = wanted.steps(math.ceil(taught / wanted.window), wanted.rows - own)
     share, read = replay_share(settings), steps * wanted.rows * wanted.window
     replayed = read * share / (1 - share)
     judged = (own / wanted.rows * read + replayed) * wanted.soft  # a teacher reads these, too

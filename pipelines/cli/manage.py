@@ -120,9 +120,7 @@ def cancel(project: Path | None, run: int | None) -> Answer:
     from recovery.errors import RecoverError
 
     opened = Project.begun(project)
-    known = opened.reader.run(run) if run is not None else None
-    if run is not None and (known is None or known.project_id != opened.id):
-        raise RecoverError(f"there is no run {run} in this project; `recover runs` lists them")
+    known = opened.run(run) if run is not None else None
     if known is not None and known.status == "running":
         if known.kind == "eval":
             raise RecoverError(f"run {run} is a measurement, which is never half done; stop its process with Ctrl-C")

@@ -73,10 +73,7 @@ def resume(project: Path | None, run: int | None) -> Answer:
     with held(opened.home, command_line()):
         waiting = unfinished(opened.home)
         if run is not None:
-            known = opened.reader.run(run)
-            if known is None or known.project_id != opened.id:
-                raise RecoverError(f"there is no run {run} in this project; `recover runs` lists them")
-            wanted = known.settings.get("errand")
+            wanted = opened.run(run).settings.get("errand")
             waiting = [errand for errand in waiting if errand.id == wanted]
         if not waiting:
             what = "nothing was interrupted here" if run is None else f"run {run} has nothing left to do"
