@@ -83,11 +83,9 @@ def test_what_was_tried_before_an_interruption_is_not_tried_again(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_mid_training_tries_the_shares_and_says_what_it_took(no_docs: Path, tmp_path: Path) -> None:
+def test_mid_training_tries_the_shares_and_says_what_it_took(docs: Path, tmp_path: Path) -> None:
     world = tmp_path / "world"
     make_world(90, "quick").write(world)
-    for number, document in enumerate(make_world(90, "quick").documents()[:60]):
-        (no_docs / f"{number:02d}.md").write_text(document.text)
     small = (
         "midtrain.max_steps=4",
         "midtrain.rows=2",
@@ -96,7 +94,7 @@ def test_mid_training_tries_the_shares_and_says_what_it_took(no_docs: Path, tmp_
         "distill.max_new_tokens=60",
         "distill.probe_items=6",
     )
-    typed = ["midtrain", "--docs", str(no_docs), "--questions", str(world / "questions.jsonl"), "--replay", "auto"]
+    typed = ["midtrain", "--docs", str(docs), "--questions", str(world / "questions.jsonl"), "--replay", "auto"]
     typed += [word for each in small for word in ("--set", each)]
     ran = CliRunner().invoke(main, [*typed, "--dry-run", "--json"])
     assert json.loads(ran.stdout)["replay"].startswith("tries 0, 0.1, 0.3, each for 1/4 of")
@@ -110,9 +108,8 @@ def test_mid_training_tries_the_shares_and_says_what_it_took(no_docs: Path, tmp_
     run = project.reader.run(json.loads(ran.stdout)["run"])
     assert run is not None
     assert run.settings["replay"] == found
-    again = CliRunner().invoke(main, [*typed, "--json"])
-    assert json.loads(again.stdout)["replay"] == found
-    assert again.stderr.count("probed before") == len(SHARES)
+    another = CliRunner().invoke(main, [*typed, "--json"])
+    assert "probed before" not in another.stderr, "another cycle has other words of the base to replay"
 
 
 def test_one_switch_leaves_to_trying_what_is_not_given(no_docs: Path) -> None:
