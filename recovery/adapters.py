@@ -44,9 +44,9 @@ def fresh(causal: Any, base: str, adapter: Adapter) -> Any:
 def stored(causal: Any, base: str, folder: str, *, learns: bool) -> Any:
     from peft import PeftModel
 
-    return _sitting_on(
-        base, PeftModel.from_pretrained(causal, folder, STORED, is_trainable=learns, use_safetensors=True)
-    )
+    model = PeftModel.from_pretrained(causal, folder, STORED, is_trainable=learns, use_safetensors=True)
+    leaves_the_head(model, folder)
+    return _sitting_on(base, model)
 
 
 def stack(model: Any, adapter: Adapter) -> Any:
@@ -162,6 +162,17 @@ def plain(model: Any, name: str) -> None:
         raise RecoverError(
             f"this adapter holds {' and '.join(found)}, which neither a stack nor vLLM can keep: "
             "merge it into its base first"
+        )
+
+
+def leaves_the_head(model: Any, folder: str) -> None:
+    """Logits are computed from the head's own weight, which what an adapter adds to it is no part of."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    if isinstance(model.get_base_model().get_output_embeddings(), BaseTunerLayer):
+        raise RecoverError(
+            f"the adapter in {folder} changes the output head, which would be left out of what the model says: "
+            "merge it into its base with peft's merge_and_unload, and give the merged model instead"
         )
 
 

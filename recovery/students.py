@@ -18,6 +18,7 @@ from recovery.errors import RecoverError
 from recovery.vocabulary import Head
 
 FORMAT = 1
+LOOKED_AT = 8  # tokens, by which is seen whether a head is known
 
 
 @dataclass
@@ -77,9 +78,16 @@ def without_dropout(model: Any) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        for name in ("attention_dropout", "dropout", "activation_dropout"):
-            if isinstance(getattr(module, name, None), float):
-                setattr(module, name, 0.0)
+        for holder in (module, getattr(module, "config", None)):  # Falcon asks its config at every step
+            _drop_nothing(holder)
+
+
+def _drop_nothing(holder: Any) -> None:
+    """Each family has names of its own for the shares: attention_dropout, residual_dropout, attn_dropout_p, …"""
+    named = [name for name, value in getattr(holder, "__dict__", {}).items() if isinstance(value, float)]
+    for name in named:
+        if "dropout" in name or "pdrop" in name:
+            setattr(holder, name, 0.0)
 
 
 def hidden_states(causal: Any, batch: Batch) -> Tensor:
@@ -90,6 +98,10 @@ def hidden_states(causal: Any, batch: Batch) -> Tensor:
 def split_revision(reference: str) -> tuple[str, str | None]:
     name, _, revision = reference.partition("@")
     return name, revision or None
+
+
+def _name_and_revision(reference: str) -> tuple[str, str | None]:
+    return (reference, None) if Path(reference).is_dir() else split_revision(reference)
 
 
 def load_student(
@@ -120,7 +132,33 @@ def load_student(
         model = adapters.fresh(causal, reference, adapter)
     if frozen:
         model.requires_grad_(False)
-    return Student(model.eval(), chat, reference)
+    model.eval()
+    _must_know_its_head(causal, reference)
+    return Student(model, chat, reference)
+
+
+@torch.no_grad()
+def _must_know_its_head(causal: Any, reference: str) -> None:
+    """Losses are computed from the states by `Head`; a family with a step that it does not know would learn wrongly."""
+    tokens = torch.arange(LOOKED_AT, device=next(causal.parameters()).device)[None]
+    if not _agrees(causal, tokens, causal(input_ids=tokens, use_cache=False).logits):
+        raise RecoverError(
+            f"the output layer of {reference} computes its logits in a way this tool does not know, so it would learn "
+            "from wrong ones; choose a model of another family"
+        )
+
+
+def _agrees(causal: Any, tokens: Tensor, theirs: Tensor) -> bool:
+    if not theirs.isfinite().all():  # broken weights, or a dtype too narrow for them: that says nothing of the head
+        return True
+    try:
+        hidden, head = causal.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state, Head.of(causal)
+    except (AttributeError, TypeError):  # what is called its decoder or its output embeddings is something else
+        return False
+    ours = head.logits(hidden)
+    eps = max(torch.finfo(part.dtype).eps for part in (hidden, head.weight))  # Mamba keeps its states in float32
+    rounding = max(1e-4, 8 * eps) * float(theirs.abs().max())
+    return ours.shape == theirs.shape and torch.allclose(ours, theirs.to(ours.dtype), rtol=0.0, atol=rounding)
 
 
 def load_chat(reference: str) -> Chat:
@@ -128,8 +166,10 @@ def load_chat(reference: str) -> Chat:
     from transformers import AutoTokenizer, GenerationConfig
 
     base = adapters.base_of(reference)
-    spoken = base if base and not (Path(reference) / "tokenizer_config.json").is_file() else reference
-    where, revision = (spoken, None) if Path(spoken).is_dir() else split_revision(spoken)
+    folder = Path(reference)  # of an adapter, it may hold neither of these files
+    spoken = base if base and not (folder / "tokenizer_config.json").is_file() else reference
+    ended = base if base and not (folder / "generation_config.json").is_file() else reference
+    where, revision = _name_and_revision(spoken)
     try:
         tokenizer = AutoTokenizer.from_pretrained(where, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
@@ -138,6 +178,7 @@ def load_chat(reference: str) -> Chat:
         raise RecoverError(
             f"{reference} has no usable tokenizer; put its tokenizer.json and tokenizer_config.json there"
         )
+    where, revision = _name_and_revision(ended)
     try:
         ends = GenerationConfig.from_pretrained(where, revision=revision)
     except (OSError, ValueError):  # older models keep their EOS in the tokenizer alone
@@ -149,7 +190,7 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
     from transformers import AutoModelForCausalLM
 
     local = Path(reference)
-    name, revision = (reference, None) if local.is_dir() else split_revision(reference)
+    name, revision = _name_and_revision(reference)
     if local.is_dir() and not any(local.glob("*.safetensors")):
         raise RecoverError(
             f"{reference} holds no safetensors; pickled weights are not loaded because they can run code: "
@@ -163,7 +204,30 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
         raise RecoverError(f"cannot load a model from {reference!r}: {_first_line(error)}") from error
     if getattr(causal, "_hf_peft_config_loaded", False):  # transformers looks on the hub for adapters, too
         raise RecoverError(f"{reference} is an adapter on the hub: download it, and give its folder instead")
+    _make_its_generation_valid(causal)
     return causal
+
+
+def _make_its_generation_valid(causal: Any) -> None:
+    """transformers loads a generation config that contradicts itself, as several families ship one, and then refuses
+    to save the model: most often one with the flags of sampling that does not say `do_sample`."""
+    from transformers import GenerationConfig
+
+    config = causal.generation_config
+    if config is None or _is_valid(config):
+        return
+    config.do_sample = True
+    if not _is_valid(config):
+        kept = {name: getattr(config, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+        causal.generation_config = GenerationConfig(**kept)
+
+
+def _is_valid(generation_config: Any) -> bool:
+    try:
+        generation_config.validate(strict=True)
+    except ValueError:
+        return False
+    return True
 
 
 def parameters_of(reference: str) -> int:
@@ -180,7 +244,7 @@ def config_of(reference: str) -> Any:
     from transformers import AutoConfig
 
     weights = adapters.base_of(reference) or reference
-    name, revision = (weights, None) if Path(weights).is_dir() else split_revision(weights)
+    name, revision = _name_and_revision(weights)
     try:
         return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from recovery.adapters import base_of, same_model, undisturbed
+from recovery.adapters import base_of, leaves_the_head, same_model, undisturbed
 from recovery.batch import Batch, Sequence
 from recovery.chat import Chat
 from recovery.errors import RecoverError
@@ -150,6 +150,7 @@ class AdapterTeacher:
         self._name = f"teacher_{len(student.model.peft_config)}"
         with undisturbed(student.model):
             student.model.load_adapter(reference, self._name, is_trainable=False, use_safetensors=True)
+        leaves_the_head(student.model, reference)
         without_dropout(student.model)
 
     def flops(self, sequences: list[Sequence]) -> float:

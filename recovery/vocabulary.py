@@ -37,7 +37,10 @@ class Head:
         multiplied = next((float(v) for n in names if (v := getattr(config, n, None)) is not None), 1.0)
         scaling = float(getattr(config, "logits_scaling", None) or 1.0)
         divided = 1 / scaling if config.model_type.startswith("hyperclovax") else scaling
-        return cls(output.weight, output.bias, getattr(config, "final_logit_softcapping", None), multiplied / divided)
+        # Gemma; RecurrentGemma; xLSTM
+        caps = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+        softcap = next((float(v) for n in caps if (v := getattr(config, n, None)) is not None), None)
+        return cls(output.weight, output.bias, softcap, multiplied / divided)
 
     def project(self, hidden: Tensor) -> Tensor:
         logits = hidden @ self.weight.to(hidden.dtype).T

@@ -293,3 +293,18 @@ def test_a_hub_base_keeps_its_revision(tmp_path: Path) -> None:
         json.dumps({"base_model_name_or_path": "org/name", "revision": "abc"})
     )
     assert adapters.base_of(str(tmp_path)) == "org/name@abc"
+
+
+def test_an_adapter_that_changes_the_output_head_is_refused(tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    base = str(save_tiny(tmp_path / "base", tied=False))
+    config = LoraConfig(r=2, target_modules=["q_proj", "lm_head"], init_lora_weights=False)
+    get_peft_model(load_causal(base, torch.float32), config).save_pretrained(
+        tmp_path / "wide", save_embedding_layers=False
+    )
+    shutil.copy(Path(base) / "tokenizer.json", tmp_path / "wide")
+    with pytest.raises(RecoverError, match="changes the output head"):
+        load_student(str(tmp_path / "wide"))
+    with pytest.raises(RecoverError, match="changes the output head"):
+        AdapterTeacher(load_student(base, adapter=LOW), str(tmp_path / "wide"))

@@ -3,10 +3,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from recovery.adapters import Adapter
 from recovery.engines import Sampling, transformers
 from recovery.engines.tokens import Fixed
 from recovery.engines.transformers import TransformersEngine
-from recovery.students import load_student
+from recovery.students import load_student, save_student
 from tests.models import save_tiny, tiny_student
 
 PROMPTS = ["hi", "a much longer question than that", "ok?", "x"]
@@ -43,9 +44,13 @@ def test_the_same_seed_writes_the_same(tmp_path: Path) -> None:
     assert once != other
 
 
+@pytest.mark.parametrize("stored", ["full", "adapter"])
 @pytest.mark.parametrize("eos", [[2], [2, 60]])
-def test_every_eos_ends_a_reply(tmp_path: Path, eos: list[int]) -> None:
-    student = load_student(str(save_tiny(tmp_path, eos=eos)))
+def test_every_eos_ends_a_reply(tmp_path: Path, eos: list[int], stored: str) -> None:
+    base = str(save_tiny(tmp_path / "base", eos=eos))
+    save_student(load_student(base, adapter=Adapter(2) if stored == "adapter" else None), tmp_path / "saved", {})
+    student = load_student(str(tmp_path / "saved"))
+    assert student.has_adapter == (stored == "adapter")
     assert student.chat.eos_ids == frozenset(eos)
     written = TransformersEngine(student).generate([student.chat.prompt("hi")] * 200, Sampling(200, seed=0))
     for g in written:

@@ -1,5 +1,6 @@
 """Families of models differ in what they do to their logits and in what they remember of a text."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
-from recovery.students import Student
+from recovery.errors import RecoverError
+from recovery.students import Student, load_student
 from recovery.vocabulary import Head
-from tests.models import tiny_student
+from tests.models import tiny_student, tiny_tokenizer
 
 SIZES = {
     "vocab_size": 259,
@@ -30,7 +32,8 @@ SIZES = {
 
 def tiny(family: str, **options: Any) -> Any:
     torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **SIZES | options)).eval()
+    sizes = {name: value for name, value in (SIZES | options).items() if value is not None}
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **sizes)).eval()
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,8 @@ def tiny(family: str, **options: Any) -> Any:
         ("granite", {"logits_scaling": 4.0}),
         ("hyperclovax", {"logits_scaling": 0.25}),
         ("gemma2", {"final_logit_softcapping": 0.5}),
+        ("recurrent_gemma", {"logits_soft_cap": 0.5}),
+        ("xlstm", {"output_logit_soft_cap": 0.5}),
     ],
 )
 def test_logits_are_the_models_own(family: str, options: dict[str, float]) -> None:
@@ -48,7 +53,58 @@ def test_logits_are_the_models_own(family: str, options: dict[str, float]) -> No
     tokens = torch.randint(3, 64, (2, 5))
     with torch.no_grad():
         hidden = model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
-        torch.testing.assert_close(Head.of(model).logits(hidden), model(tokens).logits, rtol=1e-4, atol=1e-5)
+        expected = model(tokens, use_cache=False).logits
+        torch.testing.assert_close(Head.of(model).logits(hidden), expected, rtol=1e-4, atol=1e-5)
+
+
+INKLING = {  # divides its states before the output layer
+    "swa_num_attention_heads": 4,
+    "swa_num_key_value_heads": 2,
+    "swa_head_dim": 8,
+    "sliding_window_size": 16,
+    "rel_extent": 16,
+    "mlp_layer_types": ["dense", "dense"],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("family", "options", "known"),
+    [
+        ("qwen3", {}, True),
+        ("gemma2", {"final_logit_softcapping": 0.5}, True),
+        ("mamba", {}, True),  # its states are in float32 beside weights of bfloat16
+        ("inkling_text", INKLING, False),
+        ("inkling_text", INKLING | {"logits_mup_width_multiplier": 1.0}, True),
+        ("inkling_text", INKLING | {"logits_mup_width_multiplier": 1.0, "unpadded_vocab_size": 250}, False),
+    ],
+)
+def test_a_family_whose_logits_would_be_computed_wrongly_is_refused(
+    family: str, options: dict[str, Any], known: bool, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    tiny(family, **options).to(dtype).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    with contextlib.nullcontext() if known else pytest.raises(RecoverError, match="another family"):
+        load_student(str(tmp_path), dtype="auto", frozen=True)
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("qwen3", {"attention_dropout": 0.5}),
+        ("bloom", {"n_layer": 2, "n_head": 4, "hidden_dropout": 0.5, "attention_dropout": 0.5}),
+        ("seed_oss", {"residual_dropout": 0.5}),
+        ("starcoder2", {"residual_dropout": 0.5, "embedding_dropout": 0.5}),
+        ("falcon", {"hidden_dropout": 0.5, "head_dim": None}),
+    ],
+)
+def test_nothing_is_dropped_in_training(family: str, options: dict[str, Any], tmp_path: Path) -> None:
+    model = tiny(family, **options)
+    tokens = torch.randint(3, 64, (2, 5))
+    with torch.no_grad():
+        assert not torch.equal(model.train()(tokens).logits, model(tokens).logits)
+        Student(model, tiny_student(tmp_path).chat, family)
+        assert torch.equal(model.train()(tokens).logits, model.eval()(tokens).logits)
 
 
 @pytest.mark.parametrize(

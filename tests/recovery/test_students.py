@@ -1,11 +1,13 @@
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import GenerationConfig
 
 from recovery.errors import RecoverError
-from recovery.students import describe, load_student, parameters_of, save_student
-from tests.models import save_tiny, tiny_student
+from recovery.students import describe, load_chat, load_student, parameters_of, save_student
+from tests.models import save_tiny, tiny_student, tiny_tokenizer
 
 
 def test_a_checkpoint_is_whole_and_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -50,3 +52,40 @@ def test_parameters_are_counted_without_reading_weights(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     assert parameters_of(str(tmp_path)) == student.parameters
+
+
+@pytest.mark.parametrize(
+    ("flags", "kept"),
+    [
+        ({"temperature": 0.9, "top_p": 0.6}, {"temperature": 0.9, "top_p": 0.6, "do_sample": True}),
+        ({"num_beams": 1, "early_stopping": True, "top_p": 0.6}, {"early_stopping": None, "top_p": None}),
+    ],
+)
+def test_a_generation_config_that_contradicts_itself_does_not_keep_a_model_from_being_saved(
+    tmp_path: Path, flags: dict[str, object], kept: dict[str, object]
+) -> None:
+    base = save_tiny(tmp_path / "base")
+    ends = {"eos_token_id": [2, 60], "pad_token_id": 0}
+    (base / "generation_config.json").write_text(json.dumps(ends | flags))
+    save_student(load_student(str(base)), tmp_path / "saved", {})
+    again = load_student(str(tmp_path / "saved"))
+    assert again.chat.eos_ids == {2, 60}
+    told = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert {name: told.get(name) for name in [*ends, *kept]} == ends | kept
+
+
+def test_an_adapter_ends_its_replies_as_its_base_of_that_revision_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def from_the_hub(name: str, revision: str | None = None) -> GenerationConfig:
+        asked.append((name, revision))
+        return GenerationConfig(eos_token_id=[2, 60])
+
+    monkeypatch.setattr(GenerationConfig, "from_pretrained", from_the_hub)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    noted = {"base_model_name_or_path": "org/name", "revision": "abc"}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(noted))
+    assert load_chat(str(tmp_path)).eos_ids == {2, 60}
+    assert asked == [("org/name", "abc")]
