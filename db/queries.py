@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from math import nan
 from typing import Any, Literal, TypeVar
 
-from sqlalchemy import Engine, Select, func, literal, select
+from sqlalchemy import ColumnElement, Engine, Select, func, literal, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -20,6 +20,8 @@ from db.types import now
 
 STALE_AFTER = timedelta(minutes=2)
 """A run tells every ten seconds that it lives; one that has not for so long is not going on any more."""
+STEP_SECONDS = ("rollout_seconds", "teacher_seconds", "update_seconds")
+"""The numbers of a step that say how long it took; together they are the whole of it."""
 
 View = TypeVar("View")
 
@@ -41,6 +43,8 @@ class Reader:
     def changes(self, project: int) -> tuple[Any, ...]:
         """A mark that stays equal until what cycles, runs, checkpoints, scores, decisions or notes say has changed.
 
+        A run that falls silent changes it, too: nobody is left to write that down.
+
         A few look-ups whatever the length of the history, so a page may ask as often as it likes.
         """
         of_project = [
@@ -53,7 +57,9 @@ class Reader:
         # An evaluation of another project looks like a change too; that costs one look too many, a join each look.
         scored = select(func.max(tables.Evaluation.id)).scalar_subquery()
         with self._session() as session:
-            return tuple(session.execute(select(*of_project, scored)).one())
+            told = session.execute(select(*of_project, scored)).one()
+            silent = select(tables.Run.id).where(*_silent(project, STALE_AFTER)).order_by(tables.Run.id)
+            return (*told, tuple(session.scalars(silent)))
 
     # Checkpoints, by the pieces that references are made of
 
@@ -81,8 +87,9 @@ class Reader:
     def cycle_checkpoint(
         self, project: int, cycle: int, role: Literal["midtrained", "recovered"] = "recovered"
     ) -> views.Checkpoint | None:
+        """The one that was promoted of several, else the last."""
         chosen = _checkpoints().where(tables.Cycle.project_id == project, tables.Cycle.number == cycle)
-        return self._last(chosen.where(tables.Checkpoint.role == role))
+        return self._last(chosen.where(tables.Checkpoint.role == role).order_by(_promoted_in_its_cycle().desc()))
 
     def run_checkpoint(self, run: int) -> views.Checkpoint | None:
         return self._last(_checkpoints().where(tables.Checkpoint.run_id == run))
@@ -123,7 +130,10 @@ class Reader:
             ).all()
             known = measured(session, project)
             checkpoints = _project_checkpoints(session, project)
+            kept = select(tables.Checkpoint.id, _promoted_in_its_cycle()).filter_by(project_id=project)
+            promoted = {made: when for made, when in session.execute(kept)}
         base = next((checkpoint for checkpoint in checkpoints if checkpoint.role == "base"), None)
+        checkpoints.sort(key=lambda made: (promoted[made.id], made.id))
         stages = {(checkpoint.cycle, checkpoint.role): checkpoint for checkpoint in checkpoints}
         return [
             _view(
@@ -193,10 +203,25 @@ class Reader:
 
     def stale_runs(self, project: int, after: timedelta = STALE_AFTER) -> list[views.Run]:
         """Runs that are said to go on and have not been heard of for that long: their process is gone."""
-        chosen = _runs().where(tables.Run.project_id == project, tables.Run.status == "running")
         with self._session() as session:
-            rows = session.execute(chosen.where(tables.Run.heartbeat_at < now() - after).order_by(tables.Run.id))
+            rows = session.execute(_runs().where(*_silent(project, after)).order_by(tables.Run.id))
             return [_view(views.Run, run, cycle=cycle) for run, cycle in rows]
+
+    def worked(self, runs: Iterable[int]) -> dict[int, float]:
+        """By run, the seconds that its steps and its measurements took, by their own clocks.
+
+        The time between a run's start and its end is more: a run that was interrupted keeps its start when it goes on.
+        """
+        point, evaluation, chosen = tables.Point, tables.Evaluation, list(runs)
+        steps = select(point.run_id, func.sum(point.value)).where(point.run_id.in_(chosen))
+        measured = select(evaluation.run_id, func.sum(evaluation.seconds)).where(evaluation.run_id.in_(chosen))
+        told = (steps.where(point.name.in_(STEP_SECONDS)).group_by(point.run_id), measured.group_by(evaluation.run_id))
+        spent: dict[int, float] = defaultdict(float)
+        with self._session() as session:
+            for each in told:
+                for run, seconds in session.execute(each):
+                    spent[run] += seconds or 0.0
+        return dict(spent)
 
     def resources(self, run: int, after: datetime | None = None) -> list[views.Resource]:
         """What the run took of its machine after a moment, in order."""
@@ -310,9 +335,24 @@ def _checkpoint(row: Any) -> views.Checkpoint:
     return _view(views.Checkpoint, row[0], cycle=row[1])
 
 
+def _promoted_in_its_cycle() -> ColumnElement[int]:
+    """0 where it was not; else the later, the higher."""
+    own = (
+        tables.Promotion.checkpoint_id == tables.Checkpoint.id,
+        tables.Promotion.cycle_id == tables.Checkpoint.cycle_id,
+    )
+    promoted = select(func.max(tables.Promotion.id)).where(*own, tables.Promotion.decision == "promoted")
+    return func.coalesce(promoted.correlate(tables.Checkpoint).scalar_subquery(), 0)
+
+
 def _project_checkpoints(session: Session, project: int) -> list[views.Checkpoint]:
     chosen = _checkpoints().where(tables.Checkpoint.project_id == project).order_by(tables.Checkpoint.id)
     return [_checkpoint(row) for row in session.execute(chosen)]
+
+
+def _silent(project: int, after: timedelta) -> list[ColumnElement[bool]]:
+    run = tables.Run
+    return [run.project_id == project, run.status == "running", run.heartbeat_at < now() - after]
 
 
 def _runs() -> Select[tables.Run, int]:

@@ -180,6 +180,11 @@ class Tracker:
             )
             return _add(session, made).id
 
+    def judged(self, cycle: int, verdict: Mapping[str, Any]) -> None:
+        """What the gate says of an open cycle that waits for a person's decision."""
+        with self._transaction(f"the verdict on cycle {cycle}") as session:
+            _get(session, tables.Cycle, cycle).verdict = dict(verdict)
+
     def note(
         self, project: int, text: str, who: str, *, cycle: int | None = None, checkpoint: int | None = None
     ) -> int:

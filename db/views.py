@@ -101,6 +101,9 @@ class SeriesPoint:
     n: int
 
 
+GIVEN_UP = "given up by recover cancel"
+
+
 @dataclass(frozen=True)
 class Run:
     id: int
@@ -120,6 +123,11 @@ class Run:
     steps: int | None
     """How many are planned, where that is known."""
     cancel_requested_at: datetime | None
+
+    @property
+    def waits(self) -> bool:
+        """Whether `recover resume` would go on with it, should it not be going on."""
+        return self.status != "done" and self.error != GIVEN_UP
 
 
 @dataclass(frozen=True)

@@ -56,18 +56,19 @@ def measure_checks(
     """A reply passes that passes all of its checks. The task is called what its file is."""
     subject, spent = metered(subject)
     answers = subject.answer([task.messages for task in tasks], max_new_tokens)
-    items, by_kind = [], defaultdict(list)
+    items = []
+    by_kind: dict[str, list[list[bool]]] = defaultdict(list)  # of each task that checks it, all its verdicts
     for task, answer in zip(tasks, answers, strict=True):
         verdicts = [(kind, check(answer)) for kind, check in task.checks]
-        for kind, passed in verdicts:
-            by_kind[kind].append(passed)
+        for kind in dict.fromkeys(kind for kind, _ in verdicts):
+            by_kind[kind].append([passed for each, passed in verdicts if each == kind])
         details = {"checks": [[kind, passed] for kind, passed in verdicts], "finished": answer.finished}
         items.append(Item(task.key, task.asked, answer.text, all(passed for _, passed in verdicts), details))
     metrics = {
         "passed": Metric.of_passes([item.passed for item in items]),
         "finished": Metric.of_passes([answer.finished for answer in answers]),
     }
-    metrics |= {f"check/{kind}": Metric.of_passes(passes) for kind, passes in sorted(by_kind.items())}
+    metrics |= {f"check/{kind}": Metric.of_groups(groups) for kind, groups in sorted(by_kind.items())}
     settings = {"max_new_tokens": max_new_tokens, "thinking": subject.thinking}
     path = Path(path)
     return Result(path.stem, suite, path.name, metrics, items, settings, *spent())

@@ -94,10 +94,10 @@ def _forgotten(before: Result, after: Result) -> Forgotten:
 
 
 def _share(of: Result, shared_with: Result) -> float:
-    """Its headline; of the items that passed, where only some of them are in both."""
+    """Its headline; of items that pass or fail, where only some of them are in both, that of these."""
     keys = shared_with.passed_by_key()
     mine = of.passed_by_key()
-    if mine.keys() <= keys.keys():
+    if mine.keys() <= keys.keys() or not of.counts_passes:
         return of.headline.value
     passed = [passed for key, passed in mine.items() if key in keys]
     return sum(passed) / len(passed)

@@ -5,7 +5,12 @@ import unicodedata
 from collections import Counter
 
 ARTICLES = {"a", "an", "the"}
-HEDGES = {"or", "nor", "neither", "not", "never"}  # beside the reference they take it back
+HEDGES = {"or", "nor", "neither", "not", "never", "cannot", "cant"}  # beside the reference they take it back
+HEDGES |= {"isnt", "wasnt", "arent", "werent"}  # as words are said without their apostrophes
+PASSED_OVER = {"be", "been"}  # between such a word and the reference: "it cannot be blue"
+
+OF_A_NUMBER = re.compile(r"(?<=\d)[.:](?=\d)|(?<![\w-])-(?=\d)")  # 3.5, 12:30, -5: each is one word
+NOTHING_MORE = re.compile(r"(?<=\d)\.00?(?![.:]?\d)")  # 5.00 is 5; where points group, 12.000 is not 12
 
 # How many words that are not the question's may come before the reference. Enough for "I believe that it was …";
 # a reply that lists candidates until one fits has only this many guesses.
@@ -14,9 +19,11 @@ WORDS_BEFORE = 8
 
 def words(text: str) -> list[str]:
     """Lower case, without accents, punctuation and articles: what two spellings of one answer have in common."""
-    text = unicodedata.normalize("NFKD", text).casefold()
+    text = unicodedata.normalize("NFKD", text).casefold().replace("\N{MINUS SIGN}", "-")
     text = re.sub(r"[\u0300-\u036f'’]|(?<=\d),(?=\d{3})", "", text)
-    marked = "".join(" " if unicodedata.category(c)[0] in "PSZC" else c for c in text)
+    text = NOTHING_MORE.sub("", text)
+    kept = {found.start() for found in OF_A_NUMBER.finditer(text)}
+    marked = "".join(" " if i not in kept and unicodedata.category(c)[0] in "PSZC" else c for i, c in enumerate(text))
     return [word for word in marked.split() if word not in ARTICLES]
 
 
@@ -31,7 +38,8 @@ def matches(reply: str, reference: str, question: str = "") -> bool:
     if start is None:
         return False
     before = [word for word in said[:start] if word not in words(question)]
-    beside = set(said[max(start - 1, 0) : start] + said[start + len(wanted) : start + len(wanted) + 1])
+    leading = [word for word in said[:start] if word not in PASSED_OVER]
+    beside = {*leading[-1:], *said[start + len(wanted) : start + len(wanted) + 1]}
     return len(before) <= WORDS_BEFORE and not beside & HEDGES
 
 

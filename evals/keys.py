@@ -9,7 +9,7 @@ from typing import Any
 
 from recovery.errors import RecoverError
 
-GENERATION = 1  # raised when the same settings come to mean other numbers
+GENERATION = 2  # raised when the same settings come to mean other numbers
 
 
 def measurement_key(checkpoint: str, task: str, data: str, settings: Mapping[str, Any]) -> str:

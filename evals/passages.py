@@ -6,6 +6,7 @@ stands there. The first also falls when a model merely learns the style of the d
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ LEAST_LOGPROB = -100.0
 WORDS_BEFORE = 3  # a name before which hardly anything stands can only be guessed
 CLOZES_A_PASSAGE = 4
 
-NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?!\w)")
+NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 NAMES = re.compile(r"[A-Z][\w'’-]*(?: [A-Z][\w'’-]*)*")
 BEGINS_A_SENTENCE = re.compile(r"(?:^|[.!?\n\"“(*#>-])\s*$")  # there a capital says nothing
 
@@ -67,24 +68,32 @@ def bits_per_byte(subject: Subject, passages: Sequence[str], *, data: str) -> Re
 def recall(subject: Subject, passages: Sequence[str], *, data: str) -> Result:
     """Cloze: is the name or number that comes next what the model would write, and how likely is it to?"""
     subject, spent = metered(subject)
-    clozes = list({c.before: c for passage in _distinct(passages) for c in clozes_of(passage)}.values())
-    if not clozes:
+    found = {c.before: (c, passage) for passage in _distinct(passages) for c in clozes_of(passage)}
+    if not found:
         raise RecoverError(f"the passages of {data} hold no names or numbers to ask for")
+    clozes = [cloze for cloze, _ in found.values()]
     starts, wanted = _split(subject, clozes)
     written = [g.tokens for g in _continue(subject, starts, wanted)]
     scored = subject.engine.logprobs([start + missing for start, missing in zip(starts, wanted, strict=True)])
     likelihoods = [_mean(row[-len(missing) :]) for row, missing in zip(scored, wanted, strict=True)]
-    items = []
-    for cloze, tokens, likelihood in zip(clozes, written, likelihoods, strict=True):
+    items, by_passage = [], defaultdict(list)
+    for (cloze, passage), tokens, likelihood in zip(found.values(), written, likelihoods, strict=True):
         said = subject.chat.text(tokens)
         verdicts = {"reference": cloze.missing, "answer_logprob": likelihood}
         items.append(Item(key_of(cloze.before), cloze.before, said, _says(said, cloze.missing), verdicts))
+        by_passage[passage].append(items[-1])
     metrics = {
-        "recall": Metric.of_passes([item.passed for item in items]),
-        "answer_logprob": Metric.of_values(likelihoods),
+        "recall": Metric.of_groups([[item.passed for item in alike] for alike in by_passage.values()]),
+        "answer_logprob": _mean_of_passages(list(by_passage.values())),
     }
     settings = {"a_passage": CLOZES_A_PASSAGE}
     return Result("cloze", "knowledge", data, metrics, items, settings, *spent())
+
+
+def _mean_of_passages(groups: list[list[Item]]) -> Metric:
+    """Over all clozes; those of one passage are known together, so the passages are what counts as independent."""
+    sums = [math.fsum(item.verdicts["answer_logprob"] for item in alike) for alike in groups]
+    return Metric.of_ratio(sums, [float(len(alike)) for alike in groups])
 
 
 def clozes_of(passage: str) -> list[Cloze]:

@@ -47,14 +47,20 @@ def reachable(url: str) -> bool:
 
 def public_ifeval() -> list[dict[str, Any]] | None:
     """The public prompts from the hub (under HF_HUB_OFFLINE from its cache); None where they are not to be had."""
-
-    def load() -> list[dict[str, Any]]:
-        import datasets  # type: ignore[import-untyped]
-
-        return [dict(doc) for doc in datasets.load_dataset("google/IFEval", split="train")]
-
     # The hub's client retries for half a minute before it gives up; it need not begin where nobody answers.
-    return within(HUB_SECONDS, load) if hub_is_off() or reachable_hub() else None
+    return within(HUB_SECONDS, _public_ifeval) if _had() or hub_is_off() or reachable_hub() else None
+
+
+@functools.cache
+def _public_ifeval() -> list[dict[str, Any]]:
+    """Asked for once a process: what was had cannot be lost on the way."""
+    import datasets  # type: ignore[import-untyped]
+
+    return [dict(doc) for doc in datasets.load_dataset("google/IFEval", split="train")]
+
+
+def _had() -> bool:
+    return _public_ifeval.cache_info().currsize > 0
 
 
 def hub_is_off() -> bool:

@@ -108,6 +108,18 @@ class Result:
         return self.metrics.get(named) or next(iter(self.metrics.values()))
 
     @property
+    def is_share(self) -> bool:
+        """Of things done right: the more the better, and at most all. Bits are neither."""
+        return "bits_per_byte" not in self.metrics
+
+    @property
+    def counts_passes(self) -> bool:
+        """Whether its number is the share of items that passed, so that these may be held against another's, one by
+        one; of a graded measure (F1, BLEU, bits) hardly any item passes, and none would ever seem lost."""
+        passed = sum(item.passed for item in self.items) / max(len(self.items), 1)
+        return math.isclose(passed, self.headline.value, rel_tol=0.0, abs_tol=1e-9)
+
+    @property
     def cost(self) -> dict[str, Any] | None:
         if self.tokens is None:
             return None
@@ -144,10 +156,10 @@ def main_result(results: Iterable[Result], suite: str) -> Result | None:
 
 
 def headlines(results: Iterable[Result]) -> dict[str, float | None]:
-    """`{"behaviour": …, "knowledge": …, "retention": …}`, None where not measured."""
+    """`{"behaviour": …, "knowledge": …, "retention": …}`, None where no share was measured."""
     results = list(results)
     mains = {suite: main_result(results, suite) for suite in HEADLINES}
-    return {suite: _finite(main.headline.value) if main else None for suite, main in mains.items()}
+    return {suite: _finite(main.headline.value) if main and main.is_share else None for suite, main in mains.items()}
 
 
 def _counted(items: list[Any]) -> int:

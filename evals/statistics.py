@@ -63,7 +63,7 @@ def n_needed(
         return None
     z = NormalDist().inv_cdf(confidence) + NormalDist().inv_cdf(power)
     by_spread = z * z * max(differ - difference**2, 0.0) / (margin + difference) ** 2 + 1 / (margin + difference)
-    without_any = math.log(1 - confidence) / math.log1p(-margin) if margin < 1 else 1
+    without_any = math.log(1 - confidence) / math.log1p(-margin) if 0 < margin < 1 else 1
     return math.ceil(max(by_spread, without_any))
 
 

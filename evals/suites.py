@@ -30,6 +30,7 @@ def measure(
     passages: str | Path | None = None,
     suites: Mapping[str, str] | None = None,
     part: str = "all",
+    public: bool | None = None,
 ) -> list[Result]:
     """Measure one suite, or all that there is data for; at most `limit` items a task, and where there is a limit at
     most `beside` of a task that no verdict is about (retention, the lab's refusals).
@@ -38,12 +39,13 @@ def measure(
     `lab`, `ifeval`, a JSONL of tasks with checks, or lm-eval tasks by name or YAML file, several with commas. Unnamed,
     behaviour is the public IFEval and retention nothing. `passages` are texts of the
     documents' kind, best held back from them, which show knowledge without any manners. `part` is `probe` or `final`,
-    a fifth of every task's items and the rest, or `all`."""
+    a fifth of every task's items and the rest, or `all`. The lab's prompts stand in for the public IFEval out of reach,
+    unless `public` was settled before (`is_public_in_reach`): what is held against each other must be the same."""
     if suite not in (*SUITES, "all"):
         raise RecoverError(f"there is no suite {suite!r}; choose from {', '.join(SUITES)} or all")
     if limit is not None and limit < 1:
         raise RecoverError("the limit must be at least 1 item a task")
-    look = _Look(subject, limit, fewer(limit, beside), named_part(part))
+    look = _Look(subject, limit, fewer(limit, beside), named_part(part), public)
     measured: list[Result] = []
     for name in SUITES if suite == "all" else (suite,):
         if name == "behaviour" and ifeval_data:
@@ -57,6 +59,11 @@ def measure(
     if not measured:
         raise RecoverError(_MISSING[suite])
     return measured if part == "all" else [replace(r, settings=r.settings | {"part": part}) for r in measured]
+
+
+def is_public_in_reach(suites: Mapping[str, str]) -> bool | None:
+    """Whether the public IFEval can be had, where it is asked for."""
+    return public_ifeval() is not None if "ifeval" in _tasks("behaviour", suites) else None
 
 
 def instructions(
@@ -89,6 +96,7 @@ class _Look:
     limit: int | None
     beside: int | None
     part: Part
+    public: bool | None
 
     def prompts(self, prompts: list[Prompt], *, data: str) -> Result:
         mine = chosen(prompts, lambda prompt: prompt.key, self.part, self.limit)
@@ -118,7 +126,12 @@ class _Look:
 
     def _public_or_lab(self) -> Result:
         """The public prompts where they are to be had, else the lab's, and the result says so."""
-        public = public_ifeval()
+        public = public_ifeval() if self.public is not False else None
+        if public is None and self.public:
+            raise RecoverError(
+                "the public IFEval, by which this was measured so far, is out of reach now: go on when the hub "
+                "answers, or with HF_HUB_OFFLINE=1 where its cache holds google/IFEval"
+            )
         if public is None:
             result = lab.instructions(self.subject, self.limit, self.part)
             return replace(

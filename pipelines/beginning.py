@@ -230,7 +230,8 @@ def _measures(project: Project, wishes: Wishes, start: Checkpoint | None, studen
         questions, passages = (now_at(project.home, Path(file)) if file else None for file in kept)
     before = taught(project, start) if start else []
     earlier = tuple((t.cycle, t.questions) for t in before if t.questions is not None)
-    return Measures("all", questions, wishes.ifeval_data, passages, wishes.limit, BESIDE, earlier=earlier)
+    measures = Measures("all", questions, wishes.ifeval_data, passages, wishes.limit, BESIDE, earlier=earlier)
+    return measures.settled(suites_of(project.base))
 
 
 def _kept_questions(project: Project, file: Path | None) -> Path | None:

@@ -44,20 +44,30 @@ class Compared:
     pair: Paired
     clean: float | None = None
     forgot: Forgot | None = None
+    graded: bool = False  # not passed or failed: then the pairs say nothing, and no item is called lost or gained
+
+    @property
+    def difference(self) -> float:
+        return self.other - self.one if self.graded else self.pair.difference
 
     def as_json(self) -> dict[str, Any]:
         p, f = self.pair, self.forgot
-        return {
-            "task": self.task,
-            "suite": self.suite,
-            "one": self.one,
-            "other": self.other,
-            "difference": p.difference,
+        by_pairs = {
+            "difference": self.difference,
             "bounds": [p.low, p.high],
             "n": p.n,
             "lost": len(p.lost),
             "gained": len(p.gained),
             "p_value": p.p_value,
+        }
+        if self.graded:
+            by_pairs |= dict.fromkeys(("bounds", "lost", "gained", "p_value"))
+        return {
+            "task": self.task,
+            "suite": self.suite,
+            "one": self.one,
+            "other": self.other,
+            **by_pairs,
             "clean": self.clean,
             "forgetting": {"one": f.one.forgetting, "other": f.other.forgetting, "n": f.one.flips.n} if f else None,
             "retention": {"one": _finite(f.one.retention), "other": _finite(f.other.retention)} if f else None,
@@ -65,13 +75,15 @@ class Compared:
         }
 
     def lines(self) -> list[str]:
-        p = self.pair
-        sure = "" if p.p_value < 0.05 else "  (could be chance)"
-        told = (
-            f"{self.task:<16} {self.one:.3f} → {self.other:.3f}  {p.difference:+.3f}  lost {len(p.lost)}, gained "
-            f"{len(p.gained)} of {p.n}, p = {p.p_value:.3f}{sure}"
-        )
+        told = f"{self.task:<16} {self.one:.3f} → {self.other:.3f}  {self.difference:+.3f}  {self._by_pairs()}"
         return [told, self.forgot.line()] if self.forgot else [told]
+
+    def _by_pairs(self) -> str:
+        p = self.pair
+        if self.graded:
+            return f"over {p.n}, which are graded, not passed or failed: whether it could be chance is not known"
+        sure = "" if p.p_value < 0.05 else "  (could be chance)"
+        return f"lost {len(p.lost)}, gained {len(p.gained)} of {p.n}, p = {p.p_value:.3f}{sure}"
 
 
 def compared(one: Sequence[Result], other: Sequence[Result], clean: Sequence[Result] = ()) -> list[Compared]:
@@ -88,6 +100,7 @@ def compared(one: Sequence[Result], other: Sequence[Result], clean: Sequence[Res
             paired(a.passed_by_key(), b.passed_by_key()),
             c.headline.value if c else None,
             _forgot(c, a, b) if c and a.suite != NEVER_HAD else None,
+            not (a.counts_passes and b.counts_passes),
         )
         for (a, b), c in zip(pairs, cleans, strict=True)
     ]
@@ -116,7 +129,9 @@ def in_words(mean: dict[str, dict[str, float | None] | None]) -> list[str]:
 
 def _forgot(clean: Result, one: Result, other: Result) -> Forgot:
     first, second = (forgotten([clean], [side]).tasks[0] for side in (one, other))
-    return Forgot(first, second, recovered_share(clean, one, other))
+    by_items = all(result.counts_passes for result in (clean, one, other))
+    unknown = Metric(math.nan, first.flips.n, math.nan, (math.nan, math.nan))
+    return Forgot(first, second, recovered_share(clean, one, other) if by_items else unknown)
 
 
 def _share_items(*results: Result) -> bool:

@@ -5,6 +5,7 @@ code as a fresh one.
 """
 
 import getpass
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +19,7 @@ from evals.named import suites_of
 from evals.results import Result, headlines, main_result
 from pipelines.corpora import Kept, forget, kept, must_be_kept
 from pipelines.errands import Errand
-from pipelines.gate import Verdict, judge
+from pipelines.gate import Verdict, judge, must_pass_or_fail
 from pipelines.history import Taught, taught
 from pipelines.learning import Say, Trained
 from pipelines.measuring import Measures, knowledge_of, measure_checkpoint, of_earlier
@@ -33,7 +34,6 @@ from pipelines.stages import Stages
 from pipelines.teaching import Teachers
 from recovery.errors import RecoverError
 
-LEAST_QUESTIONS = 50
 RUN = 40  # words in a row that make a prompt an item: instructions are made of shorter ones that everybody uses
 Ask = Callable[[Verdict], bool | None]  # a person's decision; None: later
 
@@ -120,6 +120,7 @@ class Cycle:
         looked = looking is not None or self._has_tried_replay(damaged)
         final = replace(self.measures, part="final" if looked else "all")
         clean = self._measure(self.project.clean, "the clean model", replace(final, earlier=()), "clean")
+        must_pass_or_fail(main_result(clean, "behaviour"))
         before = self._measure(damaged, "the model to recover", final, "damaged")
         measured = [item.prompt for result in clean for item in result.items]
         prompts = self._prompts(measured)
@@ -229,13 +230,11 @@ class Cycle:
 
     @cached_property
     def _enough_to_probe(self) -> bool:
-        """Whether the verdict can do without the fifth of the questions that distilling looks at."""
-        enough = self.measures.questions is None or len(read_questions(self.measures.questions)) >= LEAST_QUESTIONS
-        if not enough:
-            self.say(
-                f"fewer than {LEAST_QUESTIONS} questions: all are kept for the verdict, none for probes on the way"
-            )
-        return enough
+        """Whether the verdict can do without the fifth of the items that distilling looks at."""
+        few = self.measures.too_few_to_part(self._suites)
+        if few:
+            self.say(f"{few}: all are kept for the verdict, none for probes on the way")
+        return not few
 
     def _taught(self) -> list[Taught]:
         return taught(self.project, self._checkpoint(self.errand.start)) if self.errand.start else []
@@ -249,6 +248,8 @@ class Cycle:
             return taken.decision == "promoted", True
         wished = ask(verdict) if ask else verdict.passed
         if wished is None:
+            if self.id:
+                self.project.tracker.judged(self.id, verdict.as_dict())
             self.say(f"waiting for a decision ({verdict.reason}): recover promote {recovered.reference}")
             return False, False
         decision: Any = "promoted" if wished else "rejected"
@@ -268,7 +269,11 @@ def carry_out(project: Project, errand: Errand, say: Say, ask: Ask | None = None
         "distill": lambda: cycle.repair(ask),
         "cycle": lambda: cycle.run(ask),
     }
-    done = work[errand.command]()
+    try:
+        done = work[errand.command]()
+    except KeyboardInterrupt:
+        at = "" if project.is_where_one_is else f" --project {shlex.quote(str(project.root))}"
+        raise KeyboardInterrupt(f"`recover resume{at}` goes on from where it was saved") from None
     if errand.corpus and not cycle.settings.keep_documents:
         forget(project.home, errand.corpus)
     errand.done(project.home)

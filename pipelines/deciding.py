@@ -1,20 +1,21 @@
 """A person's decision about a checkpoint, on record with who and why."""
 
-from typing import Any
-
+from db.tracker import Decision
 from db.views import Checkpoint
 from pipelines.cycle import who
 from pipelines.project import Project
 from recovery.errors import RecoverError
 
 
-def decide(project: Project, checkpoint: Checkpoint, decision: Any, why: str, *, closes_cycle: bool = True) -> None:
+def decide(
+    project: Project, checkpoint: Checkpoint, decision: Decision, why: str, *, by: str = "", closes_cycle: bool = True
+) -> None:
     """The open cycle that the checkpoint ends, if any, is closed with it."""
     cycles = {c.number: c for c in project.reader.cycles(project.id)}
     cycle = cycles.get(checkpoint.cycle or 0) if checkpoint.role == "recovered" and closes_cycle else None
     if decision == "rejected" and project.current.id == checkpoint.id:
         raise RecoverError(f"{checkpoint.reference} is the current checkpoint; `recover rollback` goes back from it")
-    project.tracker.promote(project.id, cycle.id if cycle else None, checkpoint.id, decision, who(), why)
+    project.tracker.promote(project.id, cycle.id if cycle else None, checkpoint.id, decision, by or who(), why)
 
 
 def before_last(project: Project) -> Checkpoint:

@@ -7,6 +7,7 @@ from typing import Any
 from evals.results import Result
 from evals.statistics import paired
 from pipelines.settings import Gate
+from recovery.errors import RecoverError
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ def judge(
     """Behaviour against the clean model, item by item; knowledge against the best that was seen in this cycle.
 
     `earlier` has, for each earlier cycle, what is known of its documents now and what that cycle ended with."""
+    must_pass_or_fail(clean)
+    must_pass_or_fail(recovered)
     behaviour = _behaviour(gate, clean, recovered)
     kept = _kept(knowledge, gate.keep_knowledge, best_knowledge) if knowledge and best_knowledge is not None else None
     held = {cycle: _kept(now, gate.keep_earlier, then) for cycle, (now, then) in (earlier or {}).items()}
@@ -60,6 +63,15 @@ def judge(
     reasons = [_say_behaviour(behaviour), _say_knowledge(kept), *(_say_earlier(c, j) for c, j in held.items())]
     outcome = "passed" if passed else "inconclusive" if unsure else "failed"
     return Verdict(passed, outcome, behaviour, kept, "; ".join(reasons), held)
+
+
+def must_pass_or_fail(behaviour: Result | None) -> None:
+    """By pairs of passes a graded task would promote any model: no item that never passed is ever lost."""
+    if behaviour is not None and not behaviour.counts_passes:
+        raise RecoverError(
+            f"{behaviour.task} is graded, not passed or failed, so the gate cannot judge by it: name a task whose "
+            "items pass or fail under suites in recover.json"
+        )
 
 
 def _behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:

@@ -23,10 +23,11 @@ from recovery.progress import discard_progress, has_progress, load_progress, sav
 from recovery.record import StepRecord
 from recovery.signals import Signal
 from recovery.states import States
-from recovery.students import Student, save_student
+from recovery.students import Student, describe, save_student
 from recovery.train import Plan, TrainState, train
 
 Say = Callable[[str], None]
+NOTHING_TOLD: dict[str, Any] = {"tokens": 0, "seconds": 0.0}  # by earlier releases
 SHOWN = 4  # rollouts that are kept of a step, of ten steps in a run
 
 
@@ -80,7 +81,8 @@ class Lesson:
     def learn(self) -> Trained:
         made = self.project.reader.run_checkpoint(self.run)
         if made is not None:  # ended between the checkpoint and the last word on its run
-            return Trained(self.project.whole(made), self.run, made.step or 0, 0, 0.0)
+            here = self.project.whole(made)
+            return Trained(here, self.run, made.step or 0, **{**NOTHING_TOLD, **describe(here.path).get("trained", {})})
         state = TrainState.start(self.student, self.plan)
         if (notes := load_progress(self._folder, self.student, state)) is not None:
             self.watch.restore(notes["watch"])
@@ -131,7 +133,15 @@ class Lesson:
             self.say(f"stopped after {steps} of {self.plan.steps} steps: {stopped}")
             self.project.tracker.event(self.run, f"stopped after {steps} steps: {stopped}")
         folder = self.project.checkpoint_folder(self.run)
+        notes = self.watch.notes
+        told: dict[str, Any] = {
+            "tokens": notes.tokens,
+            "seconds": notes.seconds,
+            "stopped": stopped,
+            "warm": notes.warm,
+        }
         about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": placed(self.project.base)}
+        about["trained"] = told
         save_student(self.student, folder, about)
         made = self.project.tracker.checkpoint(
             self.project.id,
@@ -149,8 +159,7 @@ class Lesson:
             discard_progress(place)
         checkpoint = self.project.reader.checkpoint(made)
         assert checkpoint is not None
-        notes = self.watch.notes
-        return Trained(checkpoint, self.run, steps, notes.tokens, notes.seconds, stopped, notes.warm)
+        return Trained(checkpoint, self.run, steps, **told)
 
     @property
     def _folder(self) -> Path:

@@ -1,19 +1,22 @@
 """Measure a checkpoint and put what was found on record, every item of it. What is on record is not measured again."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from db.views import Checkpoint
+from evals.behaviour import read_prompts
+from evals.checks import read_tasks
 from evals.keys import data_hash, measurement_key
 from evals.knowledge import ask, read_questions
-from evals.named import content_of, suites_of
-from evals.parts import fewer
-from evals.results import Result, main_result
+from evals.named import content_of, files_of, suites_of
+from evals.parts import fewer, part_of
+from evals.passages import read_passages
+from evals.results import Result, key_of, main_result
 from evals.subject import Subject
-from evals.suites import SUITES, measure
+from evals.suites import SUITES, is_public_in_reach, measure
 from pipelines.engines import engine_for
 from pipelines.errands import Errand
 from pipelines.learning import Say
@@ -24,6 +27,7 @@ from pipelines.runs import recorded_run
 from pipelines.stages import frozen
 
 FILES = ("questions", "ifeval_data", "passages")
+LEAST_QUESTIONS, LEAST_PASSAGES = 50, 10  # of which a fifth may be looked at while distilling
 EARLIER = "earlier"  # the suite of questions on the documents of earlier cycles
 
 
@@ -39,13 +43,22 @@ class Measures:
     beside: int | None = None  # at most so many of a task that no verdict is about, where there is a limit
     part: str = "all"  # of the items: "probe" while distilling, "final" for the verdict
     earlier: tuple[tuple[int, Path], ...] = ()  # (cycle, its questions)
+    public: bool | None = None  # whether the public IFEval is to be had, where it is asked for and that was settled
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> "Measures":
         paths = {name: Path(said[name]) for name in FILES if said.get(name)}
         earlier = tuple((int(cycle), Path(file)) for cycle, file in said.get("earlier", ()))
         limit, beside = said["limit"], said.get("beside")
-        return cls(said["suite"], limit=limit, beside=beside, part=said["part"], earlier=earlier, **paths)
+        public = said.get("public")
+        return cls(
+            said["suite"], limit=limit, beside=beside, part=said["part"], earlier=earlier, public=public, **paths
+        )
+
+    def settled(self, named: Mapping[str, str]) -> "Measures":
+        """Once for all that is to be held against each other: the network may come and go meanwhile."""
+        asked = self.suite in ("all", "behaviour") and self.ifeval_data is None
+        return replace(self, public=is_public_in_reach(named)) if asked else self
 
     def located(self, home: Path) -> "Measures":
         """With the project's own files where they lie now."""
@@ -56,7 +69,7 @@ class Measures:
         paths = {name: str(file.resolve()) if file else None for name, file in self._files.items()}
         earlier = [[cycle, str(file)] for cycle, file in self.earlier]
         limits = {"limit": self.limit, "beside": self.beside}
-        return {"suite": self.suite, "part": self.part, "earlier": earlier, **limits, **paths}
+        return {"suite": self.suite, "part": self.part, "earlier": earlier, "public": self.public, **limits, **paths}
 
     @property
     def _files(self) -> dict[str, Path | None]:
@@ -78,6 +91,28 @@ class Measures:
         }
         return [suite for suite in SUITES if there[suite]]
 
+    def too_few_to_part(self, named: Mapping[str, str]) -> str:
+        """What of its own files could not be split into items to look at and items for the verdict; empty: nothing."""
+        least = {"questions": LEAST_QUESTIONS, "passages of the documents": LEAST_PASSAGES}
+        for what, keys in self._keys(named):
+            if len(keys) < least.get(what, 1):
+                return f"fewer than {least[what]} {what}"
+            if len({part_of(key) for key in keys}) < 2:
+                return f"too few {what}"
+        return ""
+
+    def _keys(self, named: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+        """The keys of the items in its own files, as the parts go by them."""
+        if self.questions:
+            yield "questions", [key_of(question.text) for question in read_questions(self.questions)]
+        elif self.passages:
+            yield "passages of the documents", [key_of(passage) for passage in read_passages(self.passages)]
+        if self.ifeval_data:
+            yield f"prompts in {self.ifeval_data.name}", [prompt.key for prompt in read_prompts(self.ifeval_data)]
+        for file in files_of(named):
+            if file.suffix == ".jsonl":
+                yield f"tasks in {file.name}", [task.key for task in read_tasks(file)]
+
     def key(self, weights: str, suite: str, named: Mapping[str, str]) -> str:
         """What a measurement is decided by: two with the same key would find the same."""
         files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}
@@ -85,6 +120,8 @@ class Measures:
         tasks = content_of(named[suite]) if suite in named else None
         beside = fewer(self.limit, self.beside) if suite in ("behaviour", "retention") else self.limit
         asked = {"limit": self.limit, "beside": beside, "part": self.part, "named": tasks}
+        if suite == "behaviour" and self.public is not None:
+            asked["public"] = self.public
         return measurement_key(weights, suite, content, {**asked, "version": version("recover")})[:16]
 
     def take(self, subject: Subject, what: str, named: Mapping[str, str]) -> list[Result]:
@@ -102,6 +139,7 @@ class Measures:
             passages=self.passages,
             suites=named,
             part=self.part,
+            public=self.public,
         )
 
 
@@ -143,13 +181,17 @@ def summary(results: Iterable[Result]) -> list[str]:
     results = list(results)
     suites = dict.fromkeys(result.suite for result in results if result.suite in SUITES)
     mains = {suite: main_result(results, suite) for suite in suites}
-    return [f"{suite} {main.headline.value:.3f} (n = {main.headline.n})" for suite, main in mains.items() if main]
+    return [
+        f"{suite} {main.headline.value:.3f}{'' if main.is_share else ' bits a byte'} (n = {main.headline.n})"
+        for suite, main in mains.items()
+        if main
+    ]
 
 
 def knowledge_of(results: Iterable[Result]) -> Result | None:
     """What the gate judges knowledge by: shares of things known, never bits."""
     main = main_result(results, "knowledge")
-    return main if main is not None and "bits_per_byte" not in main.metrics else None
+    return main if main is not None and main.is_share else None
 
 
 def of_earlier(results: Iterable[Result]) -> dict[int, Result]:

@@ -16,10 +16,12 @@ from db.tracker import Tracker
 from db.views import Checkpoint, Cycle, Run
 from pipelines.places import HOME, now_at
 from pipelines.settings import read_toml
+from pipelines.writing import write_whole
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
 from recovery.lab import where_installed
 
+NAME = "name"
 NAMED = re.compile(r"base|current|run:(?P<run>\d+)|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?")
 
 
@@ -33,7 +35,7 @@ class Project:
     @classmethod
     def open(cls, folder: Path | None, base: str | None = None, elsewhere: Path | None = None) -> "Project":
         """The nearest parent that has a record, else here. What a project was begun with stays its base."""
-        root = folder or next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / HOME).is_dir()), Path.cwd())
+        root = _root(folder)
         written = read_toml(root).get("base")
         if written is not None and not isinstance(written, str):
             raise RecoverError(f"base in {root / 'recover.toml'} should be a folder or a hub id, not {written!r}")
@@ -51,6 +53,12 @@ class Project:
                 )
             project.base = of_record
             project.base_is_default = of_record == str(LAB_BASE)
+        elif project.named.is_file():
+            raise RecoverError(
+                f"the record in {project.database_shown} knows nothing of the project in {project.root}: name the one "
+                "it was begun with (RECOVER_DB, or db in recover.toml); if that is lost, begin a new project elsewhere "
+                f"(what lies in {project.home / 'checkpoints'} serves there as --base or --student)"
+            )
         return project
 
     @classmethod
@@ -63,9 +71,8 @@ class Project:
     @cached_property
     def name(self) -> str:
         """How the record knows it, kept in the folder, which may move; one database may hold several projects."""
-        kept = self.home / "name"
-        if kept.is_file():
-            return kept.read_text(encoding="utf-8").strip()
+        if self.named.is_file():
+            return self.named.read_text(encoding="utf-8").strip()
         if self.reader.project(str(self.root)) is not None:  # begun by a release that knew it by its folder
             return str(self.root)
         return f"{self.root.name or 'project'}-{secrets.token_hex(4)}"
@@ -73,6 +80,16 @@ class Project:
     @property
     def home(self) -> Path:
         return self.elsewhere or self.root / HOME
+
+    @property
+    def is_where_one_is(self) -> bool:
+        """Whether a command finds it without being told."""
+        return _root(None) == self.root
+
+    @property
+    def named(self) -> Path:
+        """The file that is there once the record knows the project."""
+        return self.home / NAME
 
     @cached_property
     def database(self) -> str:
@@ -82,6 +99,8 @@ class Project:
         written = read_toml(self.root).get("db")
         if written is not None and not isinstance(written, str):
             raise RecoverError(f"db in {self.root / 'recover.toml'} should be a database URL, not {written!r}")
+        if written and "://" not in written:
+            written = str(self.root / Path(written).expanduser())  # a path in the file counts from the file
         return os.environ.get("RECOVER_DB") or written or str(self.home / "recover.db")
 
     @property
@@ -104,8 +123,8 @@ class Project:
     @cached_property
     def id(self) -> int:
         self.home.mkdir(parents=True, exist_ok=True)
-        (self.home / "name").write_text(self.name + "\n", encoding="utf-8")
         made = self.tracker.project(self.name, self.root, self.base)
+        write_whole(self.named, [self.name, "\n"])
         if self.reader.base(made) is None:
             weights = weights_of(self.base) if Path(self.base).is_dir() else None
             self.tracker.checkpoint(made, "base", self.base, hash=weights)
@@ -141,10 +160,9 @@ class Project:
 
     @staticmethod
     def is_begun(folder: Path | None) -> bool:
-        """Whether looking would find anything: a look must not begin a project."""
-        root = folder or Path.cwd()
-        places = [root] if folder else [root, *root.parents]
-        return any((p / HOME / "name").is_file() or (p / HOME / "recover.db").is_file() for p in places)
+        """Whether looking would find anything: a look must not begin a project, and what was refused began none."""
+        home = _root(folder) / HOME
+        return (home / NAME).is_file() or _is_known_by_folder(home)
 
     def latest_midtrained(self) -> Checkpoint | None:
         """What the open cycle waits to have recovered; a cycle that was decided is left alone."""
@@ -215,6 +233,17 @@ class Project:
                 "the file was changed or damaged; restore it, or go on from another checkpoint"
             )
         return checkpoint
+
+
+def _root(folder: Path | None) -> Path:
+    here = Path.cwd()
+    return folder or next((p for p in [here, *here.parents] if (p / HOME).is_dir()), here)
+
+
+def _is_known_by_folder(home: Path) -> bool:
+    """As early releases did it."""
+    record = home / "recover.db"
+    return record.is_file() and Reader(open_database(str(record))).project(str(home.parent.resolve())) is not None
 
 
 def _base_now(base: str, root: Path) -> str:

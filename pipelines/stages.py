@@ -359,7 +359,7 @@ class Stages:
         place = next((place for place, made in enumerate(line) if made.role == "midtrained"), len(line))
         began = line[place + 1] if place + 1 < len(line) else None
         if below and not base_of(start.path):
-            return WayBack(None)  # an adapter that is new has come no way
+            return WayBack(None, nowhere=True)
         to = (lambda: below) if below else (lambda: self.project.whole(began).path) if began else None
         if began is None or self._read_alone(line[place]):
             return WayBack(to)

@@ -1,11 +1,15 @@
 """What lies in .recover/ that nothing refers to any more."""
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
+from db.views import Checkpoint
 from pipelines.errands import unfinished
 from pipelines.project import Project
 from pipelines.runs import runs_of
+from recovery.adapters import base_of
+from recovery.errors import RecoverError
 
 HALVES = (".partial", ".before")
 
@@ -37,17 +41,35 @@ def _whole_folders(project: Project, kind: str) -> list[Path]:
 
 
 def _unneeded(project: Project, folders: list[Path], rejected: bool) -> list[Path]:
-    """Not on record; or, if asked, on record as no longer wanted: neither promoted, nor of an open cycle, nor what an
-    interrupted command goes on from."""
+    """Not on record; or, if asked, on record as no longer wanted: neither promoted, nor of an open cycle, nor waiting
+    for a decision, nor what an interrupted command goes on from, nor what an adapter among those sits on."""
     known = {Path(c.path).name: c for c in project.reader.checkpoints(project.id) if c.run_id}
     unknown = [folder for folder in folders if folder.name not in known]
     if not rejected:
         return unknown
-    needed = {p.checkpoint_id for p in project.reader.promotions(project.id) if p.decision == "promoted"}
-    needed |= {id for e in unfinished(project.home) for id in (e.start, e.student, e.teacher) if id is not None}
+    decisions = project.reader.promotions(project.id)
+    decided = {p.checkpoint_id for p in decisions}
+    needed = {id for e in unfinished(project.home) for id in (e.start, e.student, e.teacher) if id is not None}
+    needed |= {p.checkpoint_id for p in decisions if p.decision == "promoted"}
     open_cycles = {c.number for c in project.reader.cycles(project.id) if c.status == "open"}
-    on_record = [(folder, known[folder.name]) for folder in folders if folder.name in known]
-    return unknown + [folder for folder, c in on_record if c.id not in needed and c.cycle not in open_cycles]
+
+    def wanted(made: Checkpoint) -> bool:
+        undecided = made.role == "recovered" and made.id not in decided
+        return made.id in needed or made.cycle in open_cycles or undecided
+
+    on_record = [folder for folder in folders if folder.name in known]
+    staying = [folder for folder in on_record if wanted(known[folder.name])]
+    for folder in staying:  # grows as it goes: an adapter may sit on a folder whose own stays for its sake
+        staying += [other for other in on_record if other == _below(folder) and other not in staying]
+    return unknown + [folder for folder in on_record if folder not in staying]
+
+
+def _below(folder: Path) -> Path | None:
+    """What an adapter sits on; nothing of ours, where that is gone."""
+    with suppress(RecoverError):
+        found = base_of(str(folder))
+        return folder.parent / Path(found).name if found else None
+    return None
 
 
 def _size(path: Path) -> int:

@@ -27,6 +27,7 @@ class WayBack:
 
     began: Callable[[], str] | None  # what lies at its end, where that is on record: under an adapter, what it sits on
     share: float = USUAL_SHARE
+    nowhere: bool = False  # of an adapter that is new
     anyway: bool = False  # even where no behaviour was lost: what earlier cycles taught, no look asks for
 
 
@@ -37,7 +38,9 @@ def warm_start(lesson: "Lesson", settings: Settings, back: WayBack, base: str) -
     wanted, watch = settings.distill, lesson.watch
     usual = wanted.warm_start == "usual"
     chosen = back.share if usual else warm_share(settings)
-    stays = wanted.warm_start == "off" or (usual and (back.began is None or chosen == 0))
+    if back.nowhere and not usual and wanted.warm_start != "off":
+        lesson.say("a new adapter has come no way, so there is none back in weights (--warm-start)")
+    stays = wanted.warm_start == "off" or back.nowhere or (usual and (back.began is None or chosen == 0))
     first = seen = _look(lesson, 0.0)
     healthy = first is not None and _nothing_lost(first)
     if stays or (healthy and not (usual and back.anyway)):

@@ -55,8 +55,8 @@ def answers(command: Callable[..., Answer]) -> Callable[..., None]:
             answer = command(**options)
         except (RecoverError, RecordError) as error:
             fail(str(error), ERROR, as_json)
-        except KeyboardInterrupt:
-            fail("interrupted; `recover resume` goes on from where it was saved", INTERRUPTED, as_json)
+        except KeyboardInterrupt as left:  # whoever leaves something to go on from says so
+            fail(f"interrupted; {left}" if str(left) else "interrupted", INTERRUPTED, as_json)
         except Exception as error:  # a fault of ours, or of the machine: said in a sentence, whole on request
             if os.environ.get("RECOVER_DEBUG"):
                 raise

@@ -1,6 +1,5 @@
 """What the dashboard is handed: the few things its pages may do beyond looking."""
 
-import getpass
 import threading
 import time
 from collections import OrderedDict
@@ -17,6 +16,8 @@ from evals.behaviour import Prompt, judge, prompt_of
 from evals.resources import public_ifeval
 from evals.subject import Answer as Said
 from evals.subject import Subject
+from pipelines import deciding
+from pipelines.cycle import who as user
 from pipelines.project import Project
 from recovery.errors import RecoverError
 
@@ -30,15 +31,16 @@ def handed(project: Project) -> Actions:
     """Notes, decisions, stopping and asking, all on one project."""
 
     def note(text: str, who: str, *, cycle: int | None = None, checkpoint: int | None = None) -> None:
-        project.tracker.note(project.id, text, who or _user(), cycle=cycle, checkpoint=checkpoint)
+        project.tracker.note(project.id, text, who or user(), cycle=cycle, checkpoint=checkpoint)
 
     def decide(checkpoint: int, who: str, why: str, decision: Decision) -> None:
         found = project.reader.checkpoint(checkpoint)
         if found is None or found.project_id != project.id:
             raise ActionError("There is no such checkpoint in this project.")
-        ended = [c.id for c in project.reader.cycles(project.id) if c.recovered.checkpoint == found]
-        cycle = ended[0] if ended else None
-        project.tracker.promote(project.id, cycle, checkpoint, decision, who or _user(), why)
+        try:
+            deciding.decide(project, found, decision, why, by=who)
+        except RecoverError as error:
+            raise ActionError(f"{error}.") from error
 
     def cancel(run: int) -> None:
         project.tracker.request_cancel(run)
@@ -102,10 +104,3 @@ class Models:
         while len(self._kept) > (1 if torch.cuda.is_available() else MODELS_KEPT):
             self._kept.popitem(last=False)
         return kept
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # no name for this user id, as in a container
-        return "unknown"

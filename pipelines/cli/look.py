@@ -33,7 +33,7 @@ def evaluate(project: Path | None, ref: str, base: str | None, **wanted: Any) ->
     from pipelines.tables import cost_in_words
 
     opened = Project.open(project, base)
-    results = _results(opened, opened.resolve(ref), ref, wanted)
+    results = _results(opened, opened.resolve(ref), ref, _measures(opened, wanted), wanted)
     words = []
     for result in results:
         words.append(f"{result.task} ({result.suite}, {result.data}, {len(result.items)} items)")
@@ -66,7 +66,8 @@ def compare(project: Path | None, one: str, other: str, drift: bool, **wanted: A
 
     opened = Project.open(project)
     both = {ref: opened.resolve(ref) for ref in (one, other)}  # before a name that means nothing can cost anything
-    first, second = (_results(opened, both[ref], ref, wanted) for ref in (one, other))
+    measures = _measures(opened, wanted)
+    first, second = (_results(opened, both[ref], ref, measures, wanted) for ref in (one, other))
     found = compared(first, second, alike(opened, opened.clean, first))
     mean = means(found)
     words = [f"{one} → {other}", *(line for c in found for line in c.lines()), *in_words(mean)]
@@ -85,10 +86,17 @@ def compare(project: Path | None, one: str, other: str, drift: bool, **wanted: A
     return Answer(told, words)
 
 
-def _results(opened: Any, checkpoint: Any, name: str, wanted: dict[str, Any]) -> Any:
-    from pipelines.measuring import Measures, measure_checkpoint
+def _measures(opened: Any, wanted: dict[str, Any]) -> Any:
+    from evals.named import suites_of
+    from pipelines.measuring import Measures
 
-    measures = Measures(**{each: wanted[each] for each in ("suite", "questions", "ifeval_data", "limit")})
+    asked = Measures(**{each: wanted[each] for each in ("suite", "questions", "ifeval_data", "limit")})
+    return asked.settled(suites_of(opened.base))
+
+
+def _results(opened: Any, checkpoint: Any, name: str, measures: Any, wanted: dict[str, Any]) -> Any:
+    from pipelines.measuring import measure_checkpoint
+
     engine = wanted["engine"] or "transformers"
     return measure_checkpoint(opened, checkpoint, measures, None, say, name, engine=engine, again=wanted["again"])
 

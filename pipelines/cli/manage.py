@@ -40,6 +40,7 @@ def promote(project: Path | None, ref: str, reject: bool, why: str, dry_run: boo
     \b
     Example: recover promote cycle:3 --why "read fifty answers, they are fine"
     """
+    from db.tracker import Decision
     from pipelines.deciding import decide
     from pipelines.project import Project
     from recovery.students import load_chat, parameters_of
@@ -49,7 +50,7 @@ def promote(project: Path | None, ref: str, reject: bool, why: str, dry_run: boo
     if checkpoint.role == "external":
         load_chat(checkpoint.path)
         parameters_of(checkpoint.path)  # what is no model is refused
-    decision = "rejected" if reject else "promoted"
+    decision: Decision = "rejected" if reject else "promoted"
     if not dry_run:
         decide(opened, checkpoint, decision, why or "decided by a person")
     current = opened.current.reference
@@ -114,14 +115,17 @@ def cancel(project: Path | None, run: int | None) -> Answer:
     Examples: recover cancel 12
               recover cancel
     """
+    from db.views import GIVEN_UP
     from pipelines.errands import unfinished
     from pipelines.lock import command_line, held
     from pipelines.project import Project
+    from pipelines.runs import runs_of
     from recovery.errors import RecoverError
 
     opened = Project.begun(project)
     known = opened.run(run) if run is not None else None
-    if known is not None and known.status == "running":
+    silent = {each.id for each in opened.reader.stale_runs(opened.id)}  # nobody is there to hear
+    if known is not None and known.status == "running" and known.id not in silent:
         if known.kind == "eval":
             raise RecoverError(f"run {run} is a measurement, which is never half done; stop its process with Ctrl-C")
         opened.tracker.request_cancel(known.id)
@@ -130,8 +134,12 @@ def cancel(project: Path | None, run: int | None) -> Answer:
         wanted = known.settings.get("errand") if known else None
         waiting = [errand for errand in unfinished(opened.home) if known is None or errand.id == wanted]
         if not waiting:
-            what = f"run {run} is not going on (it is {known.status})" if known else "nothing was interrupted here"
+            how = "silent" if known and known.id in silent else known and known.status
+            what = f"run {run} is not going on (it is {how})" if known else "nothing was interrupted here"
             raise RecoverError(f"{what}, so there is nothing to cancel; `recover runs` lists what was done")
+        for each in runs_of(opened, waiting[-1]):
+            if each.waits:
+                opened.tracker.finish_run(each.id, "failed", GIVEN_UP)
         waiting[-1].done(opened.home)
     given_up = f"`recover {waiting[-1].command}` is given up; what it made so far stays on record"
     return Answer({"run": run, "cancelling": False, "given_up": waiting[-1].command}, [given_up])

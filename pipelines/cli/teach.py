@@ -156,7 +156,12 @@ def _decision(verdict: Any) -> bool | None:
     import sys
 
     say(f"the gate: {verdict.outcome}: {verdict.reason}")
-    return click.confirm("promote?", default=verdict.passed, err=True) if sys.stdin.isatty() else None
+    if not sys.stdin.isatty():
+        return None
+    try:
+        return click.confirm("promote?", default=verdict.passed, err=True)
+    except click.Abort:
+        raise KeyboardInterrupt from None
 
 
 def _answer(done: Any) -> Answer:

@@ -1,5 +1,6 @@
 """The commands that show the record: dashboard, report."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -36,7 +37,8 @@ def dashboard(project: Path | None, host: str, port: int | None, auth: str | Non
             fail("there is no project here yet to show: run recover demo, or recover midtrain --docs DIR", ERROR)
         opened = Project.open(project)
         door = Door(host, port, auth, unsafe_no_auth)
-        serve(opened.reader, door, opened.name, handed(opened))
+        with suppress(KeyboardInterrupt):  # as it says: Ctrl-C closes it
+            serve(opened.reader, door, opened.name, handed(opened))
     except (ServeError, RecordError, RecoverError) as error:
         fail(str(error), ERROR)
 

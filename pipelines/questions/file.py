@@ -52,17 +52,23 @@ def keep_questions(
     passages = ((corpus.source(number), passage) for number, passage in spread(corpus.texts, seed))
     found = ask_about(subject, passages, report, evaluations=evaluations, seed=seed)
     lines: list[str] = []
-    for kept in islice(found, count):
-        lines.append(json.dumps(asdict(kept), ensure_ascii=False))
-        if len(lines) % TOLD == 0:
-            say(f"  {len(lines)} kept of {report.written} written, {report.passages} passages read")
+    try:
+        for kept in islice(found, count):
+            lines.append(json.dumps(asdict(kept), ensure_ascii=False) + "\n")
+            if len(lines) % TOLD == 0:
+                say(f"  {len(lines)} kept of {report.written} written, {report.passages} passages read")
+    except KeyboardInterrupt:
+        if not lines:
+            raise
+        write_whole(out, lines)
+        raise KeyboardInterrupt(f"the {len(lines)} questions found so far are in {out}") from None
     if not lines:
         raise RecoverError(
             f"none of the {report.written} questions that the base wrote stood the test "
             f"({', '.join(report.reasons(3)) or 'no passage'}); "
             "write some yourself for --questions, or name a more capable model with --base"
         )
-    write_whole(out, (line + "\n" for line in lines))
+    write_whole(out, lines)
     return report
 
 

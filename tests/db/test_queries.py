@@ -266,3 +266,21 @@ def test_changes_tell_when_to_look_again(reader: Reader, tracker: Tracker, proje
     assert changed()
     tracker.open_cycle(tracker.project("other", "/other", "lab"))
     assert not changed()
+
+
+def test_of_several_candidates_a_cycle_ends_with_the_promoted_one(
+    reader: Reader, tracker: Tracker, project: int
+) -> None:
+    cycle = tracker.open_cycle(project)
+    first, second = (tracker.checkpoint(project, "recovered", f"run-{n}", cycle=cycle.id) for n in (1, 2))
+    assert known(reader.cycle_checkpoint(project, cycle.number)) == second
+    tracker.promote(project, cycle.id, first, "promoted", "ada", "it reads better")
+    assert known(reader.cycle_checkpoint(project, cycle.number)) == first
+    assert known(reader.cycles(project)[0].recovered.checkpoint) == first
+
+
+def test_what_the_gate_says_is_there_while_a_person_thinks(reader: Reader, tracker: Tracker, project: int) -> None:
+    cycle = tracker.open_cycle(project)
+    tracker.judged(cycle.id, {"outcome": "passed"})
+    (open_still,) = reader.cycles(project)
+    assert (open_still.status, open_still.verdict) == ("open", {"outcome": "passed"})

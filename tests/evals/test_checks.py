@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from evals.checks import measure_checks, read_tasks, task_of
+from evals.results import Metric
 from evals.subject import Answer
 from evals.suites import measure
 from recovery.errors import RecoverError
@@ -134,3 +135,12 @@ def test_tasks_must_be_told_apart(tmp_path: Path) -> None:
     file.write_text("\n".join([json.dumps({"prompt": "ok", "checks": [{"json": True}]})] * 2))
     with pytest.raises(RecoverError, match="key"):
         read_tasks(file)
+
+
+def test_checks_of_one_task_are_known_together() -> None:
+    lines = [{"prompt": f"Say {n}", "checks": [{"contains": "a"}] * 5} for n in range(8)]
+    tasks = [task_of((f"line {i}", line)) for i, line in enumerate(lines)]
+    subject = speaker({task.asked: "a" if i < 4 else "b" for i, task in enumerate(tasks)})
+    result = measure_checks(subject, tasks, suite="behaviour", path="house.jsonl")
+    assert result.metrics["check/contains"] == Metric.of_groups([[True] * 5] * 4 + [[False] * 5] * 4)
+    assert result.metrics["check/contains"].n == 40

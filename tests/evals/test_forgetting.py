@@ -125,3 +125,12 @@ def test_a_ratio_is_of_the_sums() -> None:
     assert told.value == pytest.approx(11 / 21)
     assert told.n == 2
     assert math.isnan(Metric.of_ratio([1.0], [2.0]).stderr)
+
+
+def test_of_graded_items_the_grade_is_told_wherever_only_some_are_shared() -> None:
+    def graded(keys: str, grade: float) -> Result:
+        items = [Item(key, "", "", False) for key in keys]
+        return Result("f1", "behaviour", "d", {"f1": Metric.of_values([grade] * len(keys))}, items, {}, 0.0)
+
+    [task] = forgotten([graded("abc", 0.8)], [graded("bcd", 0.5)]).tasks
+    assert (task.before, task.after) == (pytest.approx(0.8), pytest.approx(0.5))

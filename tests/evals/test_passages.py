@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from evals.passages import WINDOW, Cloze, bits_per_byte, clozes_of, read_passages, recall
+from evals.results import Metric
 from evals.subject import Subject
 from evals.suites import measure
 from recovery.engines.transformers import TransformersEngine
@@ -22,6 +23,25 @@ def test_a_name_or_number_is_asked_for_where_it_is_first_said() -> None:
         Cloze("The pump was built by Ada Brenn in 1873. Then Ada Brenn sold", "3.5"),
         Cloze("The pump was built by Ada Brenn in 1873. Then Ada Brenn sold 3.5 of them to", "Orlan"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("It was opened in 1997, and closed", "1997"),
+        ("It took in 1,200 of them", "1,200"),
+        ("It took in 1,234,567.8, they say", "1,234,567.8"),
+        ("It was sold for 3.5 each", "3.5"),
+        ("It was closed in 1997.", "1997"),
+        ("It was closed in 12,34 or so", "12"),
+    ],
+)
+def test_a_number_ends_where_its_sentence_goes_on(text: str, number: str) -> None:
+    assert [cloze.missing for cloze in clozes_of(text)][:1] == [number]
+
+
+def test_the_numbers_of_a_list_are_each_one() -> None:
+    assert [cloze.missing for cloze in clozes_of("It was in 1997, 1998, 21, and 5")] == ["1997", "1998", "21"]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +95,18 @@ def test_recall_is_going_on_as_the_passage_does() -> None:
     assert result.metrics["recall"].value == 0.25
     assert result.metrics["answer_logprob"].value == pytest.approx(-0.5)
     assert result.items[0].verdicts["reference"] == "Ada Brenn"
+
+
+def test_clozes_of_one_passage_are_known_together() -> None:
+    """As many passages as are known must not look like four times as many."""
+    said = {f"Here is {name} with": [f"Made {x}{name}" for x in "ABCD"] for name in ("Orlan", "Tolmar", "Brenn")}
+    passages = [f"{start} " + " and then ".join(names) for start, names in said.items()]
+    result = recall(speaker(lambda asked: " Made ", likelihood=lambda text: -1.0 - len(text) % 7), passages, data="t")
+    groups = [[item for item in result.items if item.prompt.startswith(start)] for start in said]
+    assert [len(group) for group in groups] == [4, 4, 4]
+    assert result.metrics["recall"] == Metric.of_groups([[item.passed for item in group] for group in groups])
+    sums = [math.fsum(item.verdicts["answer_logprob"] for item in group) for group in groups]
+    assert result.metrics["answer_logprob"] == Metric.of_ratio(sums, [4.0] * 3)
 
 
 def test_a_token_ruled_out_does_not_swallow_the_sum() -> None:

@@ -77,3 +77,13 @@ def test_headlines_take_the_suites_own_task_and_say_what_was_not_measured() -> N
     assert headlines([own_world, arithmetic]) == {"behaviour": None, "knowledge": None, "retention": 0.0}
     assert headlines([own_world])["retention"] == 1.0
     assert headlines([result("gsm8k", "retention", exact_match=Metric.of_passes([True]))])["retention"] == 1.0
+
+
+def test_only_a_share_of_items_that_passed_is_told_by_its_items() -> None:
+    items = [Item(str(i), "", "", i < 3) for i in range(4)]
+
+    def measured(value: float) -> Result:
+        return Result("t", "behaviour", "d", {"m": Metric(value, 4, math.nan, (math.nan, math.nan))}, items, {}, 0.0)
+
+    assert measured(0.75).counts_passes
+    assert not any(measured(value).counts_passes for value in (0.7501, 0.0, math.nan))

@@ -100,3 +100,8 @@ def test_without_any_difference_some_items_are_still_needed() -> None:
 
 def test_no_number_of_items_shows_a_true_loss_to_be_smaller() -> None:
     assert n_needed(0.03, differ=0.2, difference=-0.05) is None
+
+
+def test_with_no_margin_at_all_there_is_still_a_number_of_items() -> None:
+    assert n_needed(0.0, differ=0.1, difference=0.05) == pytest.approx(260, abs=60)
+    assert n_needed(0.0, differ=0.1) is None

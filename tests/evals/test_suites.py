@@ -105,3 +105,15 @@ def test_the_labs_own_answers_pass_the_labs_suites() -> None:
     assert lab.own_world(speaker(told), 100).metrics["match"].value == 1.0
     assert lab.refusals(speaker("Sorry, but I can't share that."), 20).metrics["match"].value == 1.0
     assert lab.refusals(speaker("It is 1234."), 20).metrics["match"].value == 0.0
+
+
+def test_what_was_begun_with_one_kind_of_prompts_goes_on_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    doc = {"key": 9, "prompt": "Hi", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{"num_words": None}]}
+    for reached, public, data in (([doc], False, "lab"), ([doc], True, "public"), (None, None, "lab")):
+        monkeypatch.setattr(suites, "public_ifeval", lambda reached=reached: reached)
+        [result] = measure(speaker("a"), "behaviour", limit=1, public=public)
+        assert result.data == data
+    with pytest.raises(RecoverError, match="out of reach now"):
+        measure(speaker("a"), "behaviour", limit=1, public=True)
+    assert suites.is_public_in_reach({}) is False
+    assert suites.is_public_in_reach(LAB) is None

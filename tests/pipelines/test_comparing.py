@@ -64,3 +64,17 @@ def test_where_nothing_was_lost_no_share_of_it_came_back() -> None:
     assert math.isnan(found.forgot.recovered.value)
     assert found.as_json()["recovered"] is None
     assert "came back" not in found.lines()[1]
+
+
+def test_of_graded_items_none_is_called_lost_or_gained() -> None:
+    one, other, clean = (
+        replace(result("f1", [False] * 40), metrics={"f1": Metric.of_values([grade] * 40)}) for grade in (0.2, 0.5, 0.8)
+    )
+    (found,) = compared([one], [other], [clean])
+    shown = found.as_json()
+    assert shown["difference"] == pytest.approx(0.3)
+    assert [shown[name] for name in ("bounds", "lost", "gained", "p_value", "recovered")] == [None] * 5
+    assert shown["forgetting"] == {"one": pytest.approx(0.6), "other": pytest.approx(0.3), "n": 40}
+    assert "graded, not passed or failed" in found.lines()[0]
+    assert "lost 0" not in found.lines()[0]
+    assert "came back" not in found.lines()[1]

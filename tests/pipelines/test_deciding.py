@@ -92,6 +92,8 @@ def test_what_was_interrupted_can_be_given_up_and_what_waited_before_it_waits_ag
     assert asked("cancel", "99")[0] == asked("resume", "99")[0] == 1
     assert json.loads(asked("cancel", str(run))[1])["given_up"] == "midtrain"
     assert json.loads(asked("status")[1])["next"] == "recover distill --teacher base"
+    (given_up,) = project.reader.runs(project.id)[:1]
+    assert (given_up.id, given_up.status, given_up.waits) == (run, "failed", False)
     found = project.latest_midtrained()
     assert found is not None
     assert found.reference == "cycle:1/midtrained"
@@ -204,3 +206,19 @@ def test_what_an_interrupted_command_goes_on_from_is_not_swept(project: Project)
     errand.done(project.home)
     swept = {path.name for path, _ in sweep(project, rejected=True, dry_run=False)}
     assert swept == {before.name, "run-0001"}
+
+
+def test_what_waits_for_a_decision_and_what_an_adapter_sits_on_are_not_swept(project: Project) -> None:
+    cycle, _ = project.tracker.open_cycle(project.id)
+    below, above = (checkpoint(project, cycle, n, role) for n, role in ((1, "midtrained"), (2, "recovered")))
+    config = {"base_model_name_or_path": str(project.checkpoint_folder(1))}
+    (project.checkpoint_folder(2) / "adapter_config.json").write_text(json.dumps(config))
+    decide(project, project.resolve("cycle:1"), "promoted", "because")
+    run = project.tracker.start_run(project.id, "distill", None)
+    alone = project.checkpoint_folder(run)
+    alone.mkdir()
+    waiting = project.tracker.checkpoint(project.id, "recovered", alone, run=run)
+    assert (below, above, waiting) == (2, 3, 4)
+    assert sweep(project, rejected=True, dry_run=False) == []
+    project.tracker.promote(project.id, None, waiting, "rejected", "ada", "reads badly")
+    assert [path for path, _ in sweep(project, rejected=True, dry_run=False)] == [alone]

@@ -1,10 +1,17 @@
 import random
+from pathlib import Path
 
 import pytest
 
 from evals.results import Item, Metric, Result
-from pipelines.gate import judge
+from pipelines.cycle import Cycle
+from pipelines.errands import Errand
+from pipelines.gate import judge, must_pass_or_fail
+from pipelines.measuring import Measures
+from pipelines.project import Project
 from pipelines.settings import Gate
+from recovery.errors import RecoverError
+from recovery.lab import BASE
 
 
 def result(passes: list[bool], task: str = "ifeval", suite: str = "behaviour") -> Result:
@@ -81,3 +88,40 @@ def test_knowledge_must_be_kept_and_what_was_not_measured_is_said() -> None:
     assert lost.knowledge is not None
     assert lost.knowledge.limit == pytest.approx(0.912)
     assert "only behaviour was judged" in judge(Gate(), same, same, None, None).reason
+
+
+def graded(grades: list[float], task: str = "squad_completion") -> Result:
+    """As of F1 or BLEU: hardly an item is exactly right."""
+    items = [Item(str(i), "", "", grade == 1) for i, grade in enumerate(grades)]
+    return Result(task, "behaviour", "test", {"f1": Metric.of_values(grades)}, items, {}, 0.0)
+
+
+def test_a_graded_task_is_no_measure_of_behaviour() -> None:
+    """No item passes on either side, so by pairs even a ruined model would have lost nothing."""
+    clean, ruined = graded([0.8] * 300), graded([0.0] * 300)
+    with pytest.raises(RecoverError, match="squad_completion is graded"):
+        judge(Gate(), clean, ruined, None, None)
+    with pytest.raises(RecoverError, match="name a task whose items pass or fail"):
+        must_pass_or_fail(clean)
+    with pytest.raises(RecoverError, match="is graded"):
+        judge(Gate(), result([True] * 300), graded([0.9] * 300), None, None)
+    must_pass_or_fail(result([True, False]))
+    same = result([True] * 200)
+    assert judge(Gate(), same, same, graded([0.9] * 100, "f1"), 0.9).passed  # knowledge is no matter of pairs
+
+
+def test_a_graded_task_is_refused_as_soon_as_the_clean_model_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[str] = []
+
+    def measure(*_: object, stage: str, **how: object) -> list[Result]:
+        measured.append(stage)
+        return [graded([0.8] * 4)]
+
+    monkeypatch.setattr("pipelines.cycle.measure_checkpoint", measure)
+    project = Project.open(tmp_path, str(BASE))
+    errand = Errand("distill", {"distill": {"probe_every": 0}}, 0, measures=Measures().to_json())
+    with pytest.raises(RecoverError, match="is graded"):
+        Cycle(project, errand, print).recover(project.clean)
+    assert measured == ["measure/clean"]

@@ -47,8 +47,11 @@ def test_a_person_decides_notes_and_stops(project):
     actions.promote(made, "", "it reads well")
     assert project.current.id == made
     assert reader.cycles(project.id)[0].status == "promoted"
-    actions.reject(made, "ben", "it does not")
-    assert reader.cycles(project.id)[0].status == "rejected"
+    with pytest.raises(ActionError, match="recover rollback"):
+        actions.reject(made, "ben", "it is in use")
+    assert reader.cycles(project.id)[0].status == "promoted"
+    other = tracker.checkpoint(project.id, "recovered", "run-2", run=run, cycle=cycle.id)
+    actions.reject(other, "ben", "it does not")
     latest, first = reader.promotions(project.id)
     assert latest.who == "ben"
     assert first.who, "without a name at the door it is the user's"

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from recovery.lab import make_world
+from pipelines.beginning import Wishes, begin
+from pipelines.cycle import carry_out
+from pipelines.learning import Trained
+from pipelines.project import Project
+from recovery.lab import BASE, make_world
 from tests.e2e.command_line import RECOVER, recover
 
 SMALL = (
@@ -37,6 +41,16 @@ def ctrl_c(folder: Path, line: str, *typed: object) -> tuple[int, str]:
 def _hears() -> None:
     """What a shell sends to the background ignores Ctrl-C, and so would its children."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_what_a_training_took_is_known_to_whoever_resumes_after_its_end(docs: Path, tmp_path: Path) -> None:
+    project = Project.open(tmp_path, str(BASE))
+    few = ("midtrain.max_steps=2", "midtrain.rows=2", "midtrain.recollect=0", "midtrain.replay=0")
+    errand = begin(project, Wishes("midtrain", docs=docs, dotted=few), say=print)
+    took, again = carry_out(project, errand, print), carry_out(project, errand, print)
+    assert isinstance(took, Trained)
+    assert took.tokens > 0
+    assert again == took
 
 
 @pytest.mark.slow

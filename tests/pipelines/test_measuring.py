@@ -1,6 +1,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -97,3 +98,29 @@ def test_what_cannot_be_compared_is_told_before_anything_is_measured(house: Path
     assert "measuring" not in ran.stderr
     project = Project.begun(None)
     assert list(project.reader.runs(project.id)) == []
+
+
+def test_few_items_are_all_kept_for_the_verdict(tmp_path: Path) -> None:
+    def written(name: str, rows: list[dict[str, Any]]) -> Path:
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return tmp_path / name
+
+    questions = written("few.jsonl", [{"question": f"Who is {n}?", "answer": "Ada"} for n in range(49)])
+    assert "fewer than 50 questions" in Measures(questions=questions).too_few_to_part({})
+    passages = {n: written(f"{n}.jsonl", [{"text": f"Text {i}."} for i in range(n)]) for n in (1, 9, 40)}
+    said = [Measures(passages=file).too_few_to_part({}) for file in passages.values()]
+    assert [bool(words) for words in said] == [True, True, False]
+    tasks = written("one.jsonl", [{"prompt": "Say yes.", "checks": [{"contains": "yes"}]}])
+    assert "too few tasks in one.jsonl" in Measures().too_few_to_part({"behaviour": str(tasks)})
+    assert Measures().too_few_to_part({"behaviour": "lab"}) == ""
+
+
+def test_whether_the_public_prompts_are_in_reach_is_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reach = iter([False, True])
+    monkeypatch.setattr("pipelines.measuring.is_public_in_reach", lambda named: next(reach))
+    without, with_them = Measures().settled({}), Measures().settled({})
+    assert (without.public, with_them.public) == (False, True)
+    assert without.key("weights", "behaviour", {}) != with_them.key("weights", "behaviour", {})
+    assert Measures.from_json(without.to_json()) == without
+    given = Measures(ifeval_data=Path("mine.jsonl"))
+    assert given.settled({}) == given

@@ -125,3 +125,12 @@ def test_with_nothing_to_look_at_auto_leaves_the_model_as_it_is(away: Student) -
     assert warm_start(blind, AUTO, WayBack(clean), str(BASE)) == ""  # type: ignore[arg-type]
     assert moved(away) == pytest.approx(1.0)
     assert "starting as it is" in blind.said[-1]
+
+
+@pytest.mark.parametrize("wanted", ["auto", "0.3", "usual"])
+def test_a_new_adapter_has_no_way_to_go_back(away: Student, wanted: str) -> None:
+    asked = replace(AUTO, distill=Distill(warm_start=wanted))
+    taught = lesson(away, (0.5, 0.8))
+    assert warm_start(taught, asked, WayBack(None, nowhere=True), "no such base") == ""
+    assert moved(away) == pytest.approx(1.0)
+    assert any("new adapter" in words for words in taught.said) == (wanted != "usual")

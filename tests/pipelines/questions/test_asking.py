@@ -75,19 +75,24 @@ def test_kept_is_what_needs_the_passage_and_is_answered_by_it() -> None:
     }
 
 
-def test_the_file_is_one_that_measuring_reads_and_is_never_written_over(tmp_path: Path) -> None:
-    docs = tmp_path / "docs"
+def ships(docs: Path) -> Path:
     docs.mkdir()
     for number in range(40):
         (docs / f"{number:02d}.txt").write_text(
             f"Ship number {number} was built by Tove Lund{number} " + "at sea " * 20
         )
-    ask: Callable[[str], list[Draft]] = lambda passage: [  # noqa: E731
-        Draft(f"Whose work is vessel {passage.split()[2]}?", passage.split()[6] + " " + passage.split()[7])
-    ]
-    out = tmp_path / "out" / "questions.jsonl"
+    return docs
+
+
+def about_a_ship(passage: str) -> list[Draft]:
+    words = passage.split()
+    return [Draft(f"Whose work is vessel {words[2]}?", f"{words[6]} {words[7]}")]
+
+
+def test_the_file_is_one_that_measuring_reads_and_is_never_written_over(tmp_path: Path) -> None:
+    docs, out = ships(tmp_path / "docs"), tmp_path / "out" / "questions.jsonl"
     told: list[str] = []
-    report = keep_questions(speaker(capable(ask)), read_corpus(docs), out, 30, say=told.append)
+    report = keep_questions(speaker(capable(about_a_ship)), read_corpus(docs), out, 30, say=told.append)
     assert len(told) == 1
     assert told[0].startswith("  20 kept of ")
     rows = [json.loads(line) for line in out.read_text().splitlines()]
@@ -96,6 +101,16 @@ def test_the_file_is_one_that_measuring_reads_and_is_never_written_over(tmp_path
     assert len({row["source"] for row in rows}) == 30
     with pytest.raises(RecoverError, match="is there already"):
         write_questions(read_corpus(docs), str(BASE), out, count=1)
+
+
+def test_what_was_found_before_ctrl_c_is_kept(tmp_path: Path) -> None:
+    def until_ctrl_c(words: str) -> None:
+        raise KeyboardInterrupt
+
+    docs, out = ships(tmp_path / "docs"), tmp_path / "questions.jsonl"
+    with pytest.raises(KeyboardInterrupt, match="the 20 questions found so far are in"):
+        keep_questions(speaker(capable(about_a_ship)), read_corpus(docs), out, 30, say=until_ctrl_c)
+    assert len(read_questions(out)) == 20
 
 
 def test_when_none_stands_the_test_the_reasons_are_told(tmp_path: Path) -> None:
