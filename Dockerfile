@@ -24,7 +24,8 @@ FROM python:3.11-slim-bookworm AS machine
 RUN useradd --create-home --uid 1000 recover \
     && python -m venv /opt/recover \
     # Volumes take their owner from the folders they are put over.
-    && install -d -o recover -g recover /project /home/recover/.cache/huggingface
+    # Each folder is named by itself, or those above it would stay root's.
+    && install -d -o recover -g recover /project /home/recover/.cache /home/recover/.cache/huggingface
 ENV PATH=/opt/recover/bin:$PATH PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /project
 EXPOSE 7860

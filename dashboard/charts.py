@@ -318,7 +318,8 @@ def _most(look: Look) -> int:
 def _ticks(trails: Sequence[Trail], look: Look) -> dict[str, Any]:
     """Every checkpoint named while the names fit; after that every cycle, or every other one."""
     if _all_named(trails, look):
-        at, words = [0], ["clean<br> "]
+        first, _, of = trails[0].start.name.partition(" ") if trails else ("clean", "", "")
+        at, words = [0], [f"{first}<br>{of or ' '}"]
         for index, trail in enumerate(trails):
             named = [("mid-trained", trail.damaged), (ending(trail.status), trail.recovered)]
             at += [2 * index + 1, 2 * index + 2]

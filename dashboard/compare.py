@@ -1,6 +1,7 @@
 """Checkpoints side by side: scores with what chance could have done, and the same prompts with both answers."""
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -13,9 +14,16 @@ from db.headlines import headline
 from db.views import Checkpoint, Evaluation, Item
 
 PLACES = ("a", "b", "c", "d")
+ASKED = (*PLACES, "task", "show", "kind", "text")
+"""What an address may ask of this page, besides which page of the answers; nothing else is handed on."""
 A_PAGE = 15
 TRYABLE = 1500
 """Characters of a prompt that still fit into an address."""
+NEWEST = 4
+"""Checkpoints that are named where two have to be measured first."""
+CHOOSE = "<p>Choose two of them.</p>"
+TEACH = """<p>There is nothing to compare the clean model with yet. Teach it your documents:</p>
+<pre>recover cycle --docs ./corpus</pre>"""
 SHOW = [("", "all items"), ("flipped", "flipped"), ("lost", "lost: passed, then failed"), ("gained", "gained")]
 
 
@@ -36,14 +44,21 @@ def fill(asked: Asked) -> list[Any]:
     stages = asked.reader.stages(asked.project.id)
     measured = [stage.checkpoint for stage in stages if stage.scores and stage.checkpoint]
     sides = _sides(asked, measured)
-    if len(sides) < 2:
-        what = "<h1>Nothing to compare yet</h1><p>Two checkpoints have to be measured first:</p>"
-        raise NotThere(f"{what}<pre>recover eval base</pre><pre>recover eval current</pre>")
+    unmeasured = [stage.checkpoint for stage in stages if stage.checkpoint and not stage.scores]
+    needed = _needed(asked, measured, unmeasured)
+    if not measured:
+        raise NotThere(f"<h1>Nothing to compare yet</h1>{needed or TEACH}")
+    too_few = len(sides) < 2
+    if too_few and not needed:
+        needed = CHOOSE if len(measured) > 1 else TEACH
+    told = f'<section class="empty">{needed}</section>' if needed else ""
+    if too_few:
+        return [_asking(asked, measured, sides, [], None) + told, None, None]
     first, *_ = sides
     tasks = sorted(key for key in first.evaluations if any(key in side.evaluations for side in sides[1:]))
     task = _task(asked, tasks)
     body = _answers(asked, sides, task) if task else card("Answers", '<p class="nothing">No task in common.</p>')
-    return [_asking(asked, measured, sides, tasks, task), _scores(asked, sides, tasks), body]
+    return [_asking(asked, measured, sides, tasks, task) + told, _scores(asked, sides, tasks), body]
 
 
 def _sides(asked: Asked, measured: Sequence[Checkpoint]) -> list[Side]:
@@ -55,6 +70,16 @@ def _sides(asked: Asked, measured: Sequence[Checkpoint]) -> list[Side]:
         found = list(dict.fromkeys([*measured[:1], *measured[-1:]]))
     own = {run.id for run in asked.reader.runs(asked.project.id) if run.cycle in {one.cycle for one in found}}
     return [Side(one, _latest(asked, one, own)) for one in found]
+
+
+def _needed(asked: Asked, measured: Sequence[Checkpoint], unmeasured: Sequence[Checkpoint]) -> str:
+    """What has to be measured first: of what the address names or, where there are no two to compare, of the newest."""
+    chosen = [asked.number(place) for place in PLACES]
+    named = [one for one in unmeasured if one.id in chosen]
+    if not named and len(measured) < 2:
+        named = list(reversed(unmeasured))[:NEWEST]
+    commands = "".join(f"<pre>recover eval {shown(quote(one.reference), 500)}</pre>" for one in named)
+    return f"<p>Not measured yet:</p>{commands}" if named else ""
 
 
 def _latest(asked: Asked, checkpoint: Checkpoint, runs: set[int]) -> dict[Task, Evaluation]:
@@ -77,7 +102,8 @@ def _asking(
     fields = "".join(
         choice(place, label, options, value) for place, label, value in zip(PLACES, labels, chosen, strict=True)
     )
-    fields += choice("task", "Answers to", [(_name(one), _name(one)) for one in tasks], _name(task) if task else "")
+    if task:
+        fields += choice("task", "Answers to", [(_name(one), _name(one)) for one in tasks], _name(task))
     fields += choice("show", "Show", SHOW, asked.query.get("show", ""))
     kinds = kinds_of(asked.reader.items(sides[0].evaluations[task].id)) if task else []
     if kinds:
@@ -118,7 +144,7 @@ def _answers(asked: Asked, sides: Sequence[Side], task: Task) -> str:
     last = max(0, (len(found) - 1) // A_PAGE)
     at = min((asked.number("page") or 1) - 1, last)
     body = "".join(_row(asked, sides, row, kind) for row in found[at * A_PAGE : (at + 1) * A_PAGE])
-    query = {**{k: v for k, v in asked.query.items() if k != "page"}}
+    query = {name: asked.query[name] for name in ASKED if name in asked.query}
     ways = [link("compare", "← before", **query, page=at)] if at else []
     ways += [link("compare", "more →", **query, page=at + 2)] if at < last else []
     paging = f'<p class="ways">page {at + 1} of {last + 1} {" · ".join(ways)}</p>' if last else ""

@@ -17,6 +17,7 @@ from dashboard.notes import notes_of, taking_notes
 from dashboard.overview import verdict
 from dashboard.parts import DOING, choice, form, save_buttons
 from dashboard.promoting import promoting
+from dashboard.repaired import no_cycle
 from db.views import Cycle, Run
 
 BRINGS: dict[str, Axis] = {"midtrain": "knowledge", "distill": "behaviour"}
@@ -42,7 +43,7 @@ def mark(asked: Asked) -> Any:
 def fill(asked: Asked) -> list[Any]:
     cycles = asked.reader.cycles(asked.project.id)
     cycle = chosen(asked, cycles)
-    trail = story.trails(cycles)[cycles.index(cycle)]
+    trail = story.trails(cycles, asked.reader.stages(asked.project.id))[cycles.index(cycle)]
     runs = asked.reader.runs(asked.project.id)
     own = [run for run in reversed(runs) if run.cycle == cycle.number]
     training = [run for run in own if run.kind in BRINGS]
@@ -67,7 +68,7 @@ def fill(asked: Asked) -> list[Any]:
         + parts.documents(asked.reader, cycle, asked.project.root),
         notes_of(asked.reader.notes(asked.project.id, cycle=cycle.id)),
         gr.update(visible=asked.actions.note is not None),
-        gr.update(visible=asked.actions.promote is not None and cycle.recovered.checkpoint is not None),
+        gr.update(visible=asked.actions.promote is not None and _may_decide(asked, cycle)),
     ]
 
 
@@ -75,13 +76,19 @@ def chosen(asked: Asked, cycles: Sequence[Cycle]) -> Cycle:
     """The one in the address, or else the latest."""
     number = asked.number("number")
     if not cycles:
-        raise NotThere
+        raise no_cycle(asked)
     if "number" not in asked.query:
         return cycles[-1]
     found = next((cycle for cycle in cycles if cycle.number == number), None)
     if found is None:
         raise NotThere(f"<h1>There is no such cycle</h1><p>{link('cycles', 'All cycles')}</p>")
     return found
+
+
+def _may_decide(asked: Asked, cycle: Cycle) -> bool:
+    """What is in use already is neither promoted nor rejected: a person goes back from it."""
+    made = cycle.recovered.checkpoint
+    return made is not None and made != asked.reader.current(asked.project.id)
 
 
 def _about(asked: Asked) -> tuple[int | None, int | None]:

@@ -8,9 +8,11 @@ import gradio as gr
 
 from dashboard import charts, story
 from dashboard.charts import Axis, Trail
-from dashboard.follow import Asked, NotThere, Site, follow
+from dashboard.follow import Asked, Site, follow
 from dashboard.frame import link, shown
-from dashboard.parts import Cell, change, choice, clock, duration, form, table, words
+from dashboard.numbers import Numbers
+from dashboard.parts import NOTHING, Cell, change, choice, clock, duration, form, table, words
+from dashboard.repaired import no_cycle
 from dashboard.verdicts import cell_of
 from db.views import Cycle, Run
 
@@ -41,19 +43,21 @@ def page(app: gr.Blocks, site: Site) -> None:
 def fill(asked: Asked) -> list[Any]:
     cycles = asked.reader.cycles(asked.project.id)
     if not cycles:
-        raise NotThere
+        raise no_cycle(asked)
     status, text, sort = (asked.query.get(name, "") for name in ("status", "documents", "sort"))
     sort = sort if sort in SORTS else ""
     rows = [
         row
-        for row in zip(cycles, story.trails(cycles), strict=True)
+        for row in zip(cycles, story.trails(cycles, asked.reader.stages(asked.project.id)), strict=True)
         if status in ("", row[1].status) and text.lower() in (row[0].documents or "").lower()
     ]
     rows.sort(key=SORTS[sort][1], reverse=True)
     runs = asked.reader.runs(asked.project.id)
     fields = choice("status", "Verdict", STATUSES, status) + words("documents", "Documents", text)
     fields += choice("sort", "Order", [(name, said) for name, (said, _) in SORTS.items()], sort)
-    shown_rows = table_of([c for c, _ in rows], [t for _, t in rows], runs, asked.project.root, newest_first=False)
+    shown_rows = table_of(
+        [c for c, _ in rows], [t for _, t in rows], runs, asked.numbers, asked.project.root, newest_first=False
+    )
     found = (
         f"{len(rows)} of {len(cycles)} cycles"
         if len(rows) < len(cycles)
@@ -68,13 +72,25 @@ def fill(asked: Asked) -> list[Any]:
 
 
 def table_of(
-    cycles: Sequence[Cycle], trails: Sequence[Trail], runs: Sequence[Run], root: str, newest_first: bool = True
+    cycles: Sequence[Cycle],
+    trails: Sequence[Trail],
+    runs: Sequence[Run],
+    numbers: Numbers,
+    root: str,
+    newest_first: bool = True,
 ) -> str:
-    pairs = list(zip(cycles, trails, strict=True))
-    rows = [_cells(cycle, trail, runs, root) for cycle, trail in (reversed(pairs) if newest_first else pairs)]
+    pairs, listed = list(zip(cycles, trails, strict=True)), {cycle.number for cycle in cycles}
+    worked = numbers.worked(run for run in runs if run.cycle in listed)
+    rows = [
+        _cells(cycle, trail, story.cost(cycle, runs, worked), root)
+        for cycle, trail in (reversed(pairs) if newest_first else pairs)
+    ]
     columns = ["Cycle", "Verdict", "Documents", *charts.NAMES.values(), "Steps", "Cost", "Opened"]
     caption = "Cycles: scores before, after mid-training, after distillation"
-    note = '<p class="note">Scores before the cycle, after mid-training, after distillation.</p>'
+    note = (
+        '<p class="note">Scores before the cycle, after mid-training, after distillation. '
+        "Cost: what steps and measurements took.</p>"
+    )
     return note + table(caption, columns, rows, save="cycles")
 
 
@@ -84,17 +100,22 @@ def documents_of(cycle: Cycle, root: str) -> str:
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
-def _cells(cycle: Cycle, trail: Trail, runs: Sequence[Run], root: str) -> list[Cell | str]:
-    spent = story.cost(cycle, runs)
+def _cells(cycle: Cycle, trail: Trail, spent: story.Cost, root: str) -> list[Cell | str]:
     return [
         Cell(link("cycle", f"Cycle {cycle.number}", number=cycle.number), "", cycle.number),
         cell_of(cycle),
         Cell(shown(documents_of(cycle, root), 120), "documents"),
         *(_steps(trail, axis) for axis in charts.NAMES),
         Cell(str(spent.total), "number"),
-        Cell(duration(spent.time), "number", round(spent.time.total_seconds())),
+        _time(spent),
         Cell(clock(cycle.opened_at), "number", cycle.opened_at.isoformat()),
     ]
+
+
+def _time(spent: story.Cost) -> Cell:
+    if spent.time is None:
+        return Cell(NOTHING, "number", "")
+    return Cell(duration(spent.time), "number", round(spent.time.total_seconds()))
 
 
 def _steps(trail: Trail, axis: Axis) -> Cell:

@@ -40,13 +40,12 @@ def markdown(text: str) -> str:
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 
 
-def link(path: str, words: str, css: str = "", **query: object) -> str:
-    """A way to a page, what it is to show in the address. `words` are HTML already."""
-    marked = f' class="{css}"' if css else ""
-    return f'<a href="{address(path, **query)}"{marked}>{words}</a>'
+def link(path: str, words: str, /, **query: object) -> str:
+    """A way to a page, what it is to show in the address, whatever that is called. `words` are HTML already."""
+    return f'<a href="{address(path, **query)}">{words}</a>'
 
 
-def address(path: str, **query: object) -> str:
+def address(path: str, /, **query: object) -> str:
     asked = urlencode({name: value for name, value in query.items() if value not in (None, "")})
     return html.escape(f"{path or './'}{'?' if asked else ''}{asked}")
 

@@ -13,8 +13,7 @@ from dashboard.cycle import BRINGS
 from dashboard.drawn import framed
 from dashboard.follow import SEE, Asked, NotThere, Site, acting, changes, follow
 from dashboard.frame import link, shown
-from dashboard.parts import DOING, ago, badge, card, clock, duration, size
-from db.queries import STALE_AFTER
+from dashboard.parts import DOING, badge, card, clock, duration, size, stale
 from db.types import now
 from db.views import Resource, Run
 
@@ -79,16 +78,12 @@ def progress(run: Run, step: int | None) -> str:
     if run.cancel_requested_at is not None:
         facts.insert(0, "asked to stop; it does so after the step it is at")
     if stale(run):
-        facts = [f"last heard of {ago(run.heartbeat_at)}: its process on {shown(run.host, 80)} seems to be gone"]
+        facts = [f"last heard of on {clock(run.heartbeat_at)}: its process on {shown(run.host, 80)} seems to be gone"]
     of = f" of {run.steps}" if run.steps else ""
     counted = f"step {done}{of}" if run.kind in BRINGS else "measuring"
     meter = f'<progress value="{done}" max="{run.steps}" aria-label="Steps done"></progress>' if run.steps else ""
     title = f"{DOING[run.kind]}{where}: {counted}"
     return f'<section class="verdict">{badge(run.status)}<h1>{title}</h1>{meter}<p>{" · ".join(facts)}</p></section>'
-
-
-def stale(run: Run) -> bool:
-    return now() - run.heartbeat_at > STALE_AFTER
 
 
 def _run(asked: Asked) -> Run | None:

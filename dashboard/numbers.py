@@ -2,9 +2,12 @@
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
+from datetime import datetime
 
 from dashboard.curves import Steps
 from db.queries import Reader
+from db.views import Run
 
 RUNS_KEPT = 24
 
@@ -13,6 +16,7 @@ class Numbers:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._kept: OrderedDict[int, tuple[int, dict[str, list[tuple[int, float]]]]] = OrderedDict()
+        self._worked: dict[tuple[int, datetime | None], float | None] = {}
         self._lock = threading.Lock()
 
     def of(self, run: int) -> dict[str, Steps]:
@@ -26,3 +30,13 @@ class Numbers:
             while len(self._kept) > RUNS_KEPT:
                 self._kept.popitem(last=False)
             return {name: list(told) for name, told in numbers.items()}
+
+    def worked(self, runs: Iterable[Run]) -> dict[int, float]:
+        """By run that has ended, the seconds its steps and measurements took; read once, until it goes on again."""
+        ended = {run.id: (run.id, run.finished_at) for run in runs if run.finished_at}
+        with self._lock:
+            if unread := [run for run, when in ended.items() if when not in self._worked]:
+                told = self._reader.worked(unread)
+                self._worked |= {ended[run]: told.get(run) for run in unread}
+            known = {run: self._worked[when] for run, when in ended.items()}
+        return {run: seconds for run, seconds in known.items() if seconds is not None}

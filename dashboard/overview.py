@@ -11,13 +11,16 @@ from dashboard.cycles import table_of
 from dashboard.drawn import chart
 from dashboard.follow import Asked, NotThere, Site, follow
 from dashboard.frame import link, shown
-from dashboard.parts import DOING, ago, clock, duration, save_buttons
+from dashboard.numbers import Numbers
+from dashboard.parts import DOING, clock, duration, save_buttons, stale
+from dashboard.repaired import repairs
 from dashboard.verdicts import badge_of, followed, reasons
-from db.queries import STALE_AFTER, Reader
-from db.types import now
+from db.queries import Reader
 from db.views import Checkpoint, Cycle, Project, Promotion, Run
 
 ITEMS: dict[Axis, str] = {"behaviour": "instruction prompts", "knowledge": "questions on the documents"}
+OF_TASK = {"cloze": "names and numbers in the documents"}
+"""What is asked in a suite's place, where nobody brought questions."""
 NEWEST = 12
 """Cycles in the table here; the others are a click away."""
 
@@ -49,14 +52,23 @@ def fill(asked: Asked) -> list[Any]:
     reader, project = asked.reader, asked.project
     cycles = reader.cycles(project.id)
     if not cycles:
-        raise NotThere
-    runs, trails, clean = reader.runs(project.id), story.trails(cycles), story.clean_mark(cycles)
+        return _without_cycles(asked)
+    runs, clean = reader.runs(project.id), story.clean_mark(cycles)
+    trails = story.trails(cycles, reader.stages(project.id))
     figures = {"over-time": charts.over_time, "plane": charts.plane}
     drawn = [chart(name, figure(trails, clean, asked.look)) for name, figure in figures.items()]
-    listed = table_of(cycles[-NEWEST:], trails[-NEWEST:], runs, project.root)
+    listed = table_of(cycles[-NEWEST:], trails[-NEWEST:], runs, asked.numbers, project.root)
     more = f"<p>{link('cycles', f'All {len(cycles)} cycles')}</p>" if len(cycles) > NEWEST else ""
-    top = summary(reader, project, cycles[-1], trails[-1], clean, runs, ended(cycles, trails))
+    top = summary(reader, project, cycles[-1], trails[-1], clean, runs, asked.numbers, ended(cycles, trails))
     return [top, gr.update(visible=True), *drawn, f'<section class="card"><h2>Cycles</h2>{listed}{more}</section>']
+
+
+def _without_cycles(asked: Asked) -> list[Any]:
+    told = repairs(asked)
+    if not told:
+        raise NotThere
+    top, decisions = told
+    return [top, gr.update(visible=False), None, None, decisions]
 
 
 def summary(
@@ -66,14 +78,16 @@ def summary(
     trail: Trail,
     clean: charts.Mark | None,
     runs: Sequence[Run],
+    numbers: Numbers,
     before: str = "",
 ) -> str:
     """A cycle in one sentence and five numbers; `before` is what is to be said of the one before it."""
-    current, promotions = reader.current(project.id), reader.promotions(project.id)
+    current, promotions, lost = reader.current(project.id), reader.promotions(project.id), forgotten(reader, cycle)
+    of_cycle = [run for run in runs if run.cycle == cycle.number]
     return (
         verdict(cycle, trail, clean, runs)
         + before
-        + tiles(cycle, trail, runs, current, promotions, forgotten(reader, cycle))
+        + tiles(cycle, trail, story.cost(cycle, runs, numbers.worked(of_cycle)), current, promotions, lost)
     )
 
 
@@ -86,12 +100,20 @@ def verdict(cycle: Cycle, trail: Trail, clean: charts.Mark | None, runs: Sequenc
     said = [_scale(cycle), reasons(cycle)]
     running = [run for run in runs if run.status == "running"]
     said += [f"<p>{_going_on(run)}</p>" for run in running]
-    if cycle.status == "open" and not running:
-        decide = f"recover promote cycle:{cycle.number}" if trail.recovered else None  # or turn it down, with --reject
-        following = decide or ("recover distill --teacher base" if trail.damaged else "recover status")
-        said.append(f"<p>Run next: <code>{following}</code></p>")
+    if cycle.status == "open" and all(stale(run) for run in running):
+        said.append(f"<p>Run next: <code>{_following(cycle, trail, runs)}</code></p>")
     came_of = f' <span class="settles {cycle.outcome}">{followed(cycle)}</span>' if followed(cycle) else ""
     return f'<section class="verdict">{badge_of(cycle)}{came_of}<h1>{sentence}</h1>{"".join(said)}</section>'
+
+
+def _following(cycle: Cycle, trail: Trail, runs: Sequence[Run]) -> str:
+    """What an open cycle waits for, while nothing goes on."""
+    latest = max((run for run in runs if run.cycle == cycle.number), key=lambda run: run.id, default=None)
+    if latest and latest.waits:  # it was stopped, failed, or fell silent
+        return "recover resume"
+    if trail.recovered:
+        return f"recover promote cycle:{cycle.number}"  # or turn it down, with --reject
+    return "recover distill --teacher base" if trail.damaged else "recover status"
 
 
 def ended(cycles: Sequence[Cycle], trails: Sequence[Trail]) -> str:
@@ -122,14 +144,14 @@ def forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:
 def tiles(
     cycle: Cycle,
     trail: Trail,
-    runs: Sequence[Run],
+    spent: story.Cost,
     current: Checkpoint | None,
     promotions: Sequence[Promotion],
     lost: tuple[int, int] | None,
 ) -> str:
-    promoted = next((p for p in promotions if current and p.checkpoint_id == current.id), None)
+    made_current = (p for p in promotions if current and p.checkpoint_id == current.id and p.decision == "promoted")
+    promoted = next(made_current, None)
     decided = f"promoted {clock(promoted.at)} by {shown(promoted.who, 40)}" if promoted else "the clean model"
-    spent = story.cost(cycle, runs)
     steps = ", ".join(f"{count} steps of {kind}" for kind, count in spent.steps.items())
     missing = (
         (str(lost[0]), f"of the {lost[1]} prompts the clean model followed") if lost else ("–", "not measured yet")
@@ -145,7 +167,7 @@ def tiles(
             *share_of(trail, "knowledge", "of the {:.3f} that mid-training added"),
         ),
         (f"Forgotten by cycle {cycle.number}", *missing),
-        (f"Cost of cycle {cycle.number}", duration(spent.time), steps or "nothing trained yet"),
+        (f"Cost of cycle {cycle.number}", "–" if spent.time is None else duration(spent.time), _spent_on(steps)),
     ]
     inside = "".join(
         f'<div class="tile"><dt>{name}</dt><dd>{value}</dd><dd class="note">{note}</dd></div>'
@@ -154,19 +176,23 @@ def tiles(
     return f'<dl class="tiles">{inside}</dl>'
 
 
+def _spent_on(steps: str) -> str:
+    return f"what {steps} and the measurements took" if steps else "nothing trained yet"
+
+
 def _scale(cycle: Cycle) -> str:
     """What the numbers of the sentence are, for somebody who sees them for the first time."""
     latest = (cycle.recovered if cycle.recovered.scores else cycle.damaged).scores
     asked = {axis: latest[axis].n for axis in charts.NAMES if axis in latest}
-    of = " and ".join(f"{n:,} {ITEMS[axis]}" for axis, n in asked.items())
+    of = " and ".join(f"{n:,} {OF_TASK.get(latest[axis].task, ITEMS[axis])}" for axis, n in asked.items())
     way = "before → after mid-training" + (" → after distillation" if cycle.recovered.scores else "")
     return f'<p class="scale-of">{way}, as shares of {of}.</p>' if asked else ""
 
 
 def _going_on(run: Run) -> str:
     doing = DOING[run.kind]
-    if now() - run.heartbeat_at > STALE_AFTER:
-        return f"{doing} was last heard of {ago(run.heartbeat_at)}: its process seems to be gone."
+    if stale(run):
+        return f"{doing} was last heard of on {clock(run.heartbeat_at)}: its process seems to be gone."
     return f"{doing} has been running since {clock(run.started_at)}: {link('live', 'watch it')}."
 
 

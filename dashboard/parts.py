@@ -5,7 +5,9 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from dashboard.frame import plain
-from db.views import Score
+from db.queries import STALE_AFTER
+from db.types import now
+from db.views import Run, Score
 
 ICONS = {"promoted": "✓", "rejected": "✕", "inconclusive": "?", "done": "✓", "failed": "✕", "interrupted": "◼"}
 TICKS = {True: ("yes", "✓", "passed"), False: ("no", "✕", "failed"), None: ("unsure", "?", "undecided")}
@@ -96,6 +98,11 @@ def clock(at: datetime) -> str:
 
 def ago(at: datetime) -> str:
     return f"{duration(max(datetime.now(UTC) - at, timedelta()))} ago"
+
+
+def stale(run: Run) -> bool:
+    """Whether a run that is said to go on has not been heard of for too long."""
+    return now() - run.heartbeat_at > STALE_AFTER
 
 
 def duration(time: timedelta) -> str:

@@ -33,7 +33,7 @@ def report(reader: Reader, project: Project, number: int) -> str:
         known = f"cycles 1 to {cycles[-1].number}" if cycles else "no cycle"
         raise RecordError(f"There is no cycle {number} on record, which knows {known}.")
     upto = cycles[: cycles.index(cycle) + 1]
-    trails, clean, look = story.trails(upto), story.clean_mark(upto), Look()
+    trails, clean, look = story.trails(upto, reader.stages(project.id)), story.clean_mark(upto), Look()
     runs = [run for run in reversed(reader.runs(project.id)) if run.cycle == number]
     training, numbers = [run for run in runs if run.kind in BRINGS], Numbers(reader)
     earlier = upto[-2] if len(upto) > 1 else None
@@ -41,7 +41,7 @@ def report(reader: Reader, project: Project, number: int) -> str:
     measured = parts.measured_in(reader, cycle, runs)
     drawn = curves([Curves(DOING[run.kind], BRINGS[run.kind], numbers.of(run.id)) for run in training], look)
     sections = [
-        summary(reader, project, cycle, trails[-1], clean, runs),
+        summary(reader, project, cycle, trails[-1], clean, runs, numbers),
         card("Over the cycles", chart("over-time", charts.over_time(trails, clean, look))),
         card("Knowledge against behaviour", chart("plane", charts.plane(trails, clean, look))),
         parts.gate(cycle),

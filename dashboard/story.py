@@ -12,23 +12,25 @@ from db.views import Cycle, Run, Score, Stage
 class Cost:
     steps: dict[str, int]
     """Optimiser steps by kind of run."""
-    time: timedelta
+    time: timedelta | None
+    """What steps and measurements took; None where none of them said."""
 
     @property
     def total(self) -> int:
         return sum(self.steps.values())
 
 
-def trails(cycles: Sequence[Cycle]) -> list[Trail]:
-    """Each cycle from the checkpoint it started at, which is the last promoted one, to what it ended with.
+def trails(cycles: Sequence[Cycle], stages: Sequence[Stage]) -> list[Trail]:
+    """Each cycle from the checkpoint it started at, one of the project's `stages`, to what it ended with.
 
     What was known before is what the clean model knows of these very documents; nobody else was asked.
     """
-    ended = {stage.checkpoint.id: stage for stage in (cycle.recovered for cycle in cycles) if stage.checkpoint}
+    known = {stage.checkpoint.id: stage for stage in stages if stage.checkpoint}
     told = []
     for cycle in cycles:
         parent = cycle.damaged.checkpoint.parent_id if cycle.damaged.checkpoint else None
-        start = ended.get(parent, cycle.clean) if parent is not None else cycle.clean
+        from_clean = parent is None or parent == _id(cycle.clean)
+        start = cycle.clean if from_clean else known.get(parent or 0, cycle.clean)
         name = "clean" if start is cycle.clean else f"before cycle {cycle.number}"
         # Until the cycle has measured something, the latest answers are to another cycle's questions.
         asked = cycle.clean.scores.get("knowledge") if cycle.damaged.scores else None
@@ -70,11 +72,12 @@ def share(start: Level | None, middle: Level | None, end: Level | None) -> float
     return (end.value - middle.value) / (start.value - middle.value)
 
 
-def cost(cycle: Cycle, runs: Sequence[Run]) -> Cost:
+def cost(cycle: Cycle, runs: Sequence[Run], worked: Mapping[int, float]) -> Cost:
+    """`worked` has the seconds of each run: from its start to its end a run may have lain for a night."""
     stages = {"mid-training": cycle.damaged, "distillation": cycle.recovered}
     steps = {kind: stage.checkpoint.step or 0 for kind, stage in stages.items() if stage.checkpoint}
-    spent = [run.finished_at - run.started_at for run in runs if run.cycle == cycle.number and run.finished_at]
-    return Cost(steps, sum(spent, timedelta()))
+    spent = [worked[run.id] for run in runs if run.cycle == cycle.number and run.id in worked]
+    return Cost(steps, timedelta(seconds=sum(spent)) if spent else None)
 
 
 def forgotten(clean: Mapping[str, bool | None], now: Mapping[str, bool | None]) -> tuple[int, int]:
@@ -94,6 +97,10 @@ def _gate(cycle: Cycle) -> dict[Axis, float]:
         for axis, limit in limits.items()
         if isinstance(limit, int | float) and (start := zero[axis]) is not None
     }
+
+
+def _id(stage: Stage) -> int | None:
+    return stage.checkpoint.id if stage.checkpoint else None
 
 
 def _named(cycle: Cycle) -> list[tuple[str, Stage]]:

@@ -1,18 +1,22 @@
 """Nothing that was written by others runs, poses as something else, or fetches anything; on any page."""
 
 import re
+from contextlib import suppress
 from html.parser import HTMLParser
+from itertools import product
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import expect
 
-from dashboard import compare, cycle, cycles, lineage, live, tokens
+from dashboard import compare, cycle, cycles, lineage, live, overview, tokens, trying
 from dashboard.app import PAGES
+from dashboard.follow import NotThere
 from dashboard.frame import markdown
 from dashboard.report import report
 from tests.browser import Visit
-from tests.dashboard.hostile import HARM, LONG, NOTE, hostile
-from tests.dashboard.looking import refreshed, words
+from tests.dashboard.hostile import BAD, HARM, LONG, NOTE, hostile
+from tests.dashboard.looking import content, refreshed, words
 
 FORBIDDEN = {"script", "img", "iframe", "textarea", "object", "embed", "style", "base", "link", "meta", "image", "use"}
 
@@ -63,6 +67,38 @@ def bad(told):
 )
 def test_no_page_hands_on_what_could_run(bad, page, search):
     inert(words(page, bad, search))
+
+
+NAMES = {
+    overview: (),
+    cycles: ("status", "documents", "sort"),
+    cycle: ("number", "smoothing", "scale"),
+    compare: ("a", "b", "c", "d", "task", "show", "kind", "text", "page"),
+    lineage: ("checkpoint",),
+    tokens: ("run", "step"),
+    live: ("run",),
+    trying: ("of", "prompt"),
+}
+"""What each page reads of its address."""
+NEVER_ASKED = ("css", "path", "words", "self", "href", BAD)
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_no_address_says_what_could_run(bad, page):
+    answers = {"a": "1", "b": "3"}  # more than one page of `compare` has room for, so it leads on
+    for begun, name in product(({}, answers), (*NAMES[page], *NEVER_ASKED)):
+        with suppress(NotThere):
+            first, *rest = content(page, bad, "?" + urlencode({**begun, name: BAD}))
+            rest = [] if page is trying else rest  # a text box is filled with words, not with HTML
+            inert("".join(part for part in (first, *rest) if isinstance(part, str)))
+
+
+def test_an_address_cannot_set_what_a_link_looks_like(bad):
+    asked = {"a": 1, "b": 3, "css": '"><img src=x onerror=other(7)>', "path": "x", "words": "x"}
+    told = words(compare, bad, f"?{urlencode(asked)}")
+    assert "page 1 of 3" in told
+    assert "other(7)" not in told
+    assert 'href="compare?a=1&amp;b=3&amp;page=2"' in told
 
 
 def test_the_overview_hands_on_nothing_that_could_run(bad):

@@ -1,15 +1,24 @@
 """The overview in words: its sentence, its numbers, its table, and what it does with hostile text."""
 
+import random
 from datetime import timedelta
 
 import gradio as gr
 import pytest
 
-from dashboard import overview, parts, story
+from dashboard import charts, overview, parts, story
+from dashboard import cycle as cycle_page
 from dashboard.charts import Level, Mark, Trail
 from dashboard.frame import head, shown
-from tests.dashboard.looking import refreshed
-from tests.db.seeded import seed
+from dashboard.numbers import Numbers
+from db.types import now
+from db.views import GIVEN_UP
+from tests.dashboard.looking import refreshed, words
+from tests.db.seeded import measure, result, seed
+
+
+def trails_of(reader, project):
+    return story.trails(reader.cycles(project), reader.stages(project))
 
 
 def test_a_headline_says_how_the_last_cycle_went(reader):
@@ -106,9 +115,115 @@ def test_one_project_of_several(told):
 def test_a_cycle_after_a_rejected_one_starts_at_the_last_promoted(told):
     tracker, reader = told
     seeded = seed(tracker, cycles=4)  # the third is rejected
-    second, fourth = (story.trails(reader.cycles(seeded.project))[index] for index in (1, 3))
+    second, fourth = (trails_of(reader, seeded.project)[index] for index in (1, 3))
     assert fourth.start.behaviour == second.recovered.behaviour
     assert fourth.start.name == "before cycle 4"
+
+
+@pytest.fixture
+def elsewhere(told):
+    """A cycle that began at a model from elsewhere, repaired and promoted before it."""
+    tracker, reader = told
+    seeded, dice = seed(tracker, cycles=0), random.Random(0)
+    outside = tracker.checkpoint(seeded.project, "external", "./ft", parent=seeded.base)
+    run = tracker.start_run(seeded.project, "distill")
+    repaired = tracker.checkpoint(seeded.project, "recovered", "run-2", parent=outside, run=run)
+    measure(tracker, repaired, run, {"behaviour": 0.85}, dice)
+    tracker.finish_run(run, "done")
+    tracker.promote(seeded.project, None, repaired, "promoted", "ada", "good enough")
+    cycle = tracker.open_cycle(seeded.project)
+    damaged = tracker.checkpoint(seeded.project, "midtrained", "run-3", parent=repaired, cycle=cycle.id)
+    measure(tracker, damaged, None, {"behaviour": 0.5}, dice)
+    return reader, seeded.project
+
+
+def test_a_cycle_starts_from_what_was_repaired_outside_any(elsewhere):
+    reader, project = elsewhere
+    (trail,) = trails_of(reader, project)
+    assert (trail.start.name, trail.start.behaviour.value) == ("before cycle 1", 0.85)
+    top = refreshed(reader)[1]
+    assert "instruction following <b>0.850 → 0.500</b>" in top
+    assert "(clean 0.900)" in top
+    ticks = charts.over_time([trail], None)["layout"]["xaxis"]["ticktext"]
+    assert ticks[0] == "before<br>cycle 1"
+
+
+def test_a_cycle_starts_from_what_a_person_promoted_halfway(told):
+    tracker, reader = told
+    seeded = seed(tracker, cycles=1)
+    tracker.promote(seeded.project, None, seeded.midtrained[0], "promoted", "ada", "manners do not matter here")
+    cycle = tracker.open_cycle(seeded.project)
+    tracker.checkpoint(seeded.project, "midtrained", "run-9", parent=seeded.midtrained[0], cycle=cycle.id)
+    first, second = trails_of(reader, seeded.project)
+    assert second.start.behaviour == first.damaged.behaviour
+    assert (first.start.name, second.start.name) == ("clean", "before cycle 2")
+
+
+def test_only_a_promotion_is_told_of_the_current_checkpoint(told):
+    tracker, reader = told
+    seeded = seed(tracker, cycles=1)
+    tracker.promote(seeded.project, None, seeded.recovered[0], "rejected", "ben", "it lisps")
+    top = refreshed(reader)[1]
+    assert "by <bdi>gate</bdi>" in top
+    assert "by <bdi>ben</bdi>" not in top
+
+
+def test_gaps_in_passages_are_not_called_questions(told):
+    tracker, reader = told
+    seeded = seed(tracker, cycles=1)
+    gaps = result("knowledge", 0.5, random.Random(0)) | {"task": "cloze"}
+    gaps["metrics"] = {"recall": gaps["metrics"]["match"]}
+    cycle = tracker.open_cycle(seeded.project)
+    made = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, cycle=cycle.id)
+    tracker.evaluation(made, None, gaps)
+    top = refreshed(reader)[1]
+    assert "shares of 40 names and numbers in the documents." in top
+    assert "questions on the documents" not in top.partition("The last to end")[0]
+
+
+@pytest.mark.parametrize("end", ["interrupted", "failed", None])
+def test_a_cycle_that_was_stopped_is_to_be_resumed(told, monkeypatch, end):
+    tracker, reader = told
+    seeded = seed(tracker, cycles=1)
+    cycle = tracker.open_cycle(seeded.project)
+    done = tracker.start_run(seeded.project, "midtrain", cycle.id)
+    made = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, run=done, cycle=cycle.id)
+    measure(tracker, made, done, {"behaviour": 0.5}, random.Random(0))
+    tracker.finish_run(done, "done")
+    pages = [overview, cycle_page]
+    assert all("Run next: <code>recover distill --teacher base</code>" in words(page, reader) for page in pages)
+    stopped = tracker.start_run(seeded.project, "distill", cycle.id)
+    assert all("Run next" not in words(page, reader) for page in pages), "it goes on"
+    if end:
+        tracker.finish_run(stopped, end)
+    else:
+        monkeypatch.setattr(parts, "now", lambda: now() + timedelta(minutes=5))
+    assert all("Run next: <code>recover resume</code>" in words(page, reader) for page in pages)
+    tracker.finish_run(stopped, "failed", GIVEN_UP)
+    assert all("Run next: <code>recover distill --teacher base</code>" in words(page, reader) for page in pages)
+
+
+def test_a_night_that_a_run_lay_is_no_cost(told):
+    tracker, reader = told
+    seeded, numbers = seed(tracker, cycles=0), Numbers(reader)
+    cycle = tracker.open_cycle(seeded.project)
+    run = tracker.start_run(seeded.project, "midtrain", cycle.id)
+
+    def cost():
+        (found,), runs = reader.cycles(seeded.project), reader.runs(seeded.project)
+        return story.cost(found, runs, numbers.worked(runs)).time
+
+    tracker.step(run, 0, {"loss": 1.0, "rollout_seconds": 2.0, "teacher_seconds": 1.0, "update_seconds": 1.0})
+    tracker.finish_run(run, "interrupted")
+    assert cost() == timedelta(seconds=4)
+    tracker.resume_run(run)
+    assert cost() is None, "it is not known before it ends"
+    for step in (0, 1):  # the first once more: it was not saved
+        tracker.step(run, step, {"loss": 1.0, "rollout_seconds": 2.0, "teacher_seconds": 1.0, "update_seconds": 2.0})
+    made = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, run=run, cycle=cycle.id)
+    measure(tracker, made, run, {"behaviour": 0.5}, random.Random(0))
+    tracker.finish_run(run, "done")
+    assert cost() == timedelta(seconds=13.1)
 
 
 def test_what_a_name_says_cannot_run():

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from dashboard import compare, cycle, cycles, lineage, live, tokens
+from dashboard import compare, cycle, cycles, lineage, live, parts, tokens
 from dashboard.actions import Actions
 from dashboard.cycle_parts import gate
 from dashboard.follow import NotThere
@@ -68,6 +68,41 @@ def test_what_was_not_handed_in_is_hidden(reader: Reader) -> None:
     assert [part["visible"] for part in content(cycle, reader, actions=may)[-2:]] == [True, True]
     assert [part["visible"] for part in content(lineage, reader, actions=may)[-2:]] == [False, False], "none is chosen"
     assert [part["visible"] for part in content(lineage, reader, "?checkpoint=1", may)[-2:]] == [True, True]
+
+
+def test_what_is_in_use_cannot_be_rejected_on_its_cycle(reader: Reader) -> None:
+    may = Actions(promote=lambda checkpoint, who, why: None)
+    shown = [content(cycle, reader, f"?number={number}", may)[-1]["visible"] for number in (1, 2, 3)]
+    assert shown == [True, False, True]
+
+
+def test_compare_names_what_has_to_be_measured(told) -> None:
+    tracker, reader = told
+    seeded = seed(tracker, cycles=1)
+    opened = tracker.open_cycle(seeded.project)
+    new = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.recovered[0], cycle=opened.id)
+    for search in (f"?a={seeded.base}&b={new}", f"?a={seeded.base}&b={seeded.recovered[0]}&c={new}"):
+        shown = words(compare, reader, search)
+        assert "<pre>recover eval <bdi>cycle:2/midtrained</bdi></pre>" in shown
+        assert shown.index("<form") < shown.index("recover eval")
+    assert "Choose two of them." in words(compare, reader, f"?a={seeded.base}&b={seeded.base}")
+    assert "recover eval" not in words(compare, reader)
+
+
+def test_compare_says_what_to_do_with_one_checkpoint_or_none(told) -> None:
+    tracker, reader = told
+    project = tracker.project("bare", "/bare", "lab")
+    tracker.checkpoint(project, "base", "/models/base")
+    with pytest.raises(NotThere, match="recover eval <bdi>base</bdi>"):
+        content(compare, reader)
+    tracker.checkpoint(project, "external", "/my models/ft")
+    with pytest.raises(NotThere, match="recover eval <bdi>&#x27;/my models/ft&#x27;</bdi>"):
+        content(compare, reader)
+    seed(tracker, cycles=0)
+    shown = words(compare, reader)
+    assert "<form" in shown
+    assert "nothing to compare the clean model with" in shown
+    assert "recover eval" not in shown
 
 
 def test_compare_says_what_was_lost_and_how_surely(reader: Reader, record) -> None:
@@ -152,7 +187,7 @@ def test_a_run_under_way_says_how_long_still(told) -> None:
 def test_a_run_that_fell_silent_is_not_said_to_go_on(told, monkeypatch) -> None:
     tracker, reader = told
     with under_way(tracker, seed(tracker)):
-        monkeypatch.setattr(live, "now", lambda: now() + timedelta(minutes=5))
+        monkeypatch.setattr(parts, "now", lambda: now() + timedelta(minutes=5))
         shown = words(live, reader)
         assert "seems to be gone" in shown
         assert " left" not in shown

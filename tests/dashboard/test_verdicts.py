@@ -63,7 +63,7 @@ def test_a_person_who_rejects_is_not_said_to_be_undecided(undecided, told):
 
 
 def test_the_chart_names_the_ending_and_draws_it_hollow(undecided):
-    trail = story.trails(undecided.cycles(1))[1]
+    trail = story.trails(undecided.cycles(1), undecided.stages(1))[1]
     assert trail.recovered.name == "cycle 2 inconclusive"
     assert not trail.keeps(trail.recovered)
     assert "inconclusive<br>cycle 2" in charts.over_time([trail], None)["layout"]["xaxis"]["ticktext"][-1]
