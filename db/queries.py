@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from math import nan
 from typing import Any, Literal, TypeVar
 
-from sqlalchemy import ColumnElement, Engine, Select, func, literal, select
+from sqlalchemy import ColumnElement, Engine, Select, String, cast, func, literal, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -54,10 +54,13 @@ class Reader:
                 tables.Promotion.id, tables.Note.id,
             )
         ]  # fmt: skip
+        # Any verdict that is not the same is hardly ever of the same length; SQL compares no JSON.
+        length = func.sum(func.length(cast(tables.Cycle.verdict, String)))
+        verdicts = select(length).where(tables.Cycle.project_id == project).scalar_subquery()
         # An evaluation of another project looks like a change too; that costs one look too many, a join each look.
         scored = select(func.max(tables.Evaluation.id)).scalar_subquery()
         with self._session() as session:
-            told = session.execute(select(*of_project, scored)).one()
+            told = session.execute(select(*of_project, verdicts, scored)).one()
             silent = select(tables.Run.id).where(*_silent(project, STALE_AFTER)).order_by(tables.Run.id)
             return (*told, tuple(session.scalars(silent)))
 

@@ -18,7 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from db import tables
+from db import tables, views
 from db.background import BackgroundWriter, Entry
 from db.engine import reason, writing
 from db.errors import RecordError
@@ -174,16 +174,24 @@ class Tracker:
             if cycle is not None:
                 row = _get(session, tables.Cycle, cycle)
                 row.status, row.closed_at = decision, row.closed_at or now()
-                row.verdict = dict(verdict) if verdict is not None else row.verdict
+                of_another = (row.verdict or {}).get("checkpoint") not in (None, checkpoint)
+                row.verdict = dict(verdict) if verdict is not None else None if of_another else row.verdict
             made = tables.Promotion(
                 project_id=project, cycle_id=cycle, checkpoint_id=checkpoint, decision=decision, who=who, why=why
             )
             return _add(session, made).id
 
-    def judged(self, cycle: int, verdict: Mapping[str, Any]) -> None:
-        """What the gate says of an open cycle that waits for a person's decision."""
+    def judged(self, cycle: int, checkpoint: int, verdict: Mapping[str, Any]) -> None:
+        """What the gate says of an open cycle, by this checkpoint, while a person decides."""
         with self._transaction(f"the verdict on cycle {cycle}") as session:
-            _get(session, tables.Cycle, cycle).verdict = dict(verdict)
+            _get(session, tables.Cycle, cycle).verdict = {**verdict, "checkpoint": checkpoint}
+
+    def give_up(self, run: int) -> None:
+        """Nobody will resume it; when and why it ended stays."""
+        with self._transaction(f"giving up run {run}") as session:
+            row = _get(session, tables.Run, run)
+            row.status, row.finished_at = "failed", row.finished_at or row.heartbeat_at
+            row.error = views.GIVEN_UP + (f" ({row.error})" if row.error else "")
 
     def note(
         self, project: int, text: str, who: str, *, cycle: int | None = None, checkpoint: int | None = None

@@ -127,7 +127,7 @@ class Run:
     @property
     def waits(self) -> bool:
         """Whether `recover resume` would go on with it, should it not be going on."""
-        return self.status != "done" and self.error != GIVEN_UP
+        return self.status != "done" and not (self.error or "").startswith(GIVEN_UP)
 
 
 @dataclass(frozen=True)

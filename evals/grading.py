@@ -5,11 +5,12 @@ import unicodedata
 from collections import Counter
 
 ARTICLES = {"a", "an", "the"}
-HEDGES = {"or", "nor", "neither", "not", "never", "cannot", "cant"}  # beside the reference they take it back
-HEDGES |= {"isnt", "wasnt", "arent", "werent"}  # as words are said without their apostrophes
+HEDGES = {"or", "nor", "neither", "not", "never"}  # beside the reference they take it back
+DENIALS = {"cannot", "cant", "isnt", "wasnt", "arent", "werent"}  # before it; after it they may begin a sentence
 PASSED_OVER = {"be", "been"}  # between such a word and the reference: "it cannot be blue"
 
-OF_A_NUMBER = re.compile(r"(?<=\d)[.:](?=\d)|(?<![\w-])-(?=\d)")  # 3.5, 12:30, -5: each is one word
+# 3.5, 12:30, -5: each is one word. A date with two points is three, so that its year can be found.
+OF_A_NUMBER = re.compile(r"(?<![\d.:])\d+(?P<mark>[.:])\d+(?![.:]?\d)|(?<![\w-])(?P<minus>-)(?=\d)")
 NOTHING_MORE = re.compile(r"(?<=\d)\.00?(?![.:]?\d)")  # 5.00 is 5; where points group, 12.000 is not 12
 
 # How many words that are not the question's may come before the reference. Enough for "I believe that it was …";
@@ -22,7 +23,7 @@ def words(text: str) -> list[str]:
     text = unicodedata.normalize("NFKD", text).casefold().replace("\N{MINUS SIGN}", "-")
     text = re.sub(r"[\u0300-\u036f'’]|(?<=\d),(?=\d{3})", "", text)
     text = NOTHING_MORE.sub("", text)
-    kept = {found.start() for found in OF_A_NUMBER.finditer(text)}
+    kept = {found.start(found.lastgroup or 0) for found in OF_A_NUMBER.finditer(text)}
     marked = "".join(" " if i not in kept and unicodedata.category(c)[0] in "PSZC" else c for i, c in enumerate(text))
     return [word for word in marked.split() if word not in ARTICLES]
 
@@ -39,8 +40,8 @@ def matches(reply: str, reference: str, question: str = "") -> bool:
         return False
     before = [word for word in said[:start] if word not in words(question)]
     leading = [word for word in said[:start] if word not in PASSED_OVER]
-    beside = {*leading[-1:], *said[start + len(wanted) : start + len(wanted) + 1]}
-    return len(before) <= WORDS_BEFORE and not beside & HEDGES
+    first, after = set(leading[-1:]), set(said[start + len(wanted) : start + len(wanted) + 1])
+    return len(before) <= WORDS_BEFORE and not first & (HEDGES | DENIALS) and not after & HEDGES
 
 
 def f1(reply: str, reference: str) -> float:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from db.errors import RecordError
 from db.views import Checkpoint
 from evals.behaviour import read_prompts as read_ifeval
 from evals.checks import read_tasks
@@ -77,13 +78,19 @@ def initialise(root: Path, base: str | None, db: str | None) -> Project:
     file = root / "recover.toml"
     if file.exists() and (base or db):
         raise RecoverError(f"{file} is there already; write base or db into it")
-    if not file.exists():
+    fresh = not file.exists()
+    if fresh:
         root.mkdir(parents=True, exist_ok=True)
         said = [f"{name} = {json.dumps(value)}" for name, value in (("base", base), ("db", db)) if value]
         file.write_text("\n".join([*said, TEMPLATE]), encoding="utf-8")
-    project = Project.open(root, base)
-    parameters_of(project.base)  # a base that cannot be had is told now
-    _ = project.id
+    try:
+        project = Project.open(root, base)
+        parameters_of(project.base)  # a base that cannot be had is told now
+        _ = project.id
+    except (RecoverError, RecordError):
+        if fresh:  # what was refused is not to be met again by every later command
+            file.unlink()
+        raise
     return project
 
 
@@ -132,6 +139,8 @@ def begin(project: Project, wishes: Wishes, say: Say) -> Errand:
         check_same_language(load_chat(student.path if student else project.base), load_chat(teacher.path))
     start = project.current if wishes.docs else student
     measures = _measures(project, wishes, start, student)
+    if wishes.command != "midtrain" or settings.midtrain.replay == AUTO:  # else nothing is measured
+        measures = measures.settled(suites_of(project.base))
     kept = _read(project, wishes.docs, say) if wishes.docs is not None else None
     if kept is not None and measures.questions is None:
         measures = replace(measures, passages=sample(project.home, kept))
@@ -230,8 +239,7 @@ def _measures(project: Project, wishes: Wishes, start: Checkpoint | None, studen
         questions, passages = (now_at(project.home, Path(file)) if file else None for file in kept)
     before = taught(project, start) if start else []
     earlier = tuple((t.cycle, t.questions) for t in before if t.questions is not None)
-    measures = Measures("all", questions, wishes.ifeval_data, passages, wishes.limit, BESIDE, earlier=earlier)
-    return measures.settled(suites_of(project.base))
+    return Measures("all", questions, wishes.ifeval_data, passages, wishes.limit, BESIDE, earlier=earlier)
 
 
 def _kept_questions(project: Project, file: Path | None) -> Path | None:

@@ -246,10 +246,10 @@ class Cycle:
         )
         if taken is not None:
             return taken.decision == "promoted", True
+        if ask and self.id:  # whoever decides may look at the pages first
+            self.project.tracker.judged(self.id, recovered.id, verdict.as_dict())
         wished = ask(verdict) if ask else verdict.passed
         if wished is None:
-            if self.id:
-                self.project.tracker.judged(self.id, verdict.as_dict())
             self.say(f"waiting for a decision ({verdict.reason}): recover promote {recovered.reference}")
             return False, False
         decision: Any = "promoted" if wished else "rejected"

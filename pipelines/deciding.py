@@ -10,9 +10,11 @@ from recovery.errors import RecoverError
 def decide(
     project: Project, checkpoint: Checkpoint, decision: Decision, why: str, *, by: str = "", closes_cycle: bool = True
 ) -> None:
-    """The open cycle that the checkpoint ends, if any, is closed with it."""
+    """The cycle that the checkpoint ends, if any, is closed with it; turning down another candidate closes none."""
     cycles = {c.number: c for c in project.reader.cycles(project.id)}
     cycle = cycles.get(checkpoint.cycle or 0) if checkpoint.role == "recovered" and closes_cycle else None
+    if cycle and decision == "rejected" and cycle.recovered.checkpoint != checkpoint:
+        cycle = None
     if decision == "rejected" and project.current.id == checkpoint.id:
         raise RecoverError(f"{checkpoint.reference} is the current checkpoint; `recover rollback` goes back from it")
     project.tracker.promote(project.id, cycle.id if cycle else None, checkpoint.id, decision, by or who(), why)

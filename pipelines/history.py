@@ -26,7 +26,7 @@ def taught(project: Project, checkpoint: Checkpoint) -> list[Taught]:
     for cycle in project.reader.cycles(project.id):
         made, damaged = cycle.recovered.checkpoint, cycle.damaged.checkpoint
         known = cycle.recovered.scores.get("knowledge")
-        if cycle.status != "promoted" or made is None or damaged is None or made.id not in line or known is None:
+        if cycle.status != "promoted" or made is None or damaged is None or made.id not in line:
             continue
         run: Run | None = runs.get(damaged.run_id or 0)
         corpus = run.settings.get("corpus") if run else None
@@ -40,7 +40,7 @@ def taught(project: Project, checkpoint: Checkpoint) -> list[Taught]:
                 corpus,
                 cycle.documents or "",
                 now_at(project.home, Path(questions)) if questions else None,
-                known.value or 0.0,
+                (known.value if known else None) or 0.0,  # nothing, where only bits were measured
             )
         )
     return found

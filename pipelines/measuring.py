@@ -57,8 +57,11 @@ class Measures:
 
     def settled(self, named: Mapping[str, str]) -> "Measures":
         """Once for all that is to be held against each other: the network may come and go meanwhile."""
-        asked = self.suite in ("all", "behaviour") and self.ifeval_data is None
-        return replace(self, public=is_public_in_reach(named)) if asked else self
+        return replace(self, public=is_public_in_reach(named)) if self.may_ask_in_public else self
+
+    @property
+    def may_ask_in_public(self) -> bool:
+        return self.suite in ("all", "behaviour") and self.ifeval_data is None
 
     def located(self, home: Path) -> "Measures":
         """With the project's own files where they lie now."""
@@ -109,7 +112,8 @@ class Measures:
             yield "passages of the documents", [key_of(passage) for passage in read_passages(self.passages)]
         if self.ifeval_data:
             yield f"prompts in {self.ifeval_data.name}", [prompt.key for prompt in read_prompts(self.ifeval_data)]
-        for file in files_of(named):
+        replaced = {"behaviour": self.ifeval_data, "knowledge": self.questions}
+        for file in files_of({suite: tasks for suite, tasks in named.items() if not replaced.get(suite)}):
             if file.suffix == ".jsonl":
                 yield f"tasks in {file.name}", [task.key for task in read_tasks(file)]
 
@@ -141,6 +145,13 @@ class Measures:
             part=self.part,
             public=self.public,
         )
+
+
+def is_measured(project: Project, checkpoint: Checkpoint, measures: Measures) -> bool:
+    """Whether all of it is on record."""
+    named, weights = suites_of(project.base), project.weights(checkpoint)
+    keys = {measures.key(weights, what, named) for what in measures.suites(named)}
+    return keys == on_record(project, checkpoint, keys).keys()
 
 
 def measure_checkpoint(

@@ -53,7 +53,7 @@ class Project:
                 )
             project.base = of_record
             project.base_is_default = of_record == str(LAB_BASE)
-        elif project.named.is_file():
+        elif project.named.is_file() and project._has_work:
             raise RecoverError(
                 f"the record in {project.database_shown} knows nothing of the project in {project.root}: name the one "
                 "it was begun with (RECOVER_DB, or db in recover.toml); if that is lost, begin a new project elsewhere "
@@ -80,6 +80,10 @@ class Project:
     @property
     def home(self) -> Path:
         return self.elsewhere or self.root / HOME
+
+    @property
+    def _has_work(self) -> bool:
+        return any(next((self.home / kind).glob("*"), None) for kind in ("checkpoints", "progress", "errands"))
 
     @property
     def is_where_one_is(self) -> bool:
@@ -123,8 +127,11 @@ class Project:
     @cached_property
     def id(self) -> int:
         self.home.mkdir(parents=True, exist_ok=True)
+        if self.named.is_file():  # another command may have begun it since this one looked
+            self.name = self.named.read_text(encoding="utf-8").strip()
         made = self.tracker.project(self.name, self.root, self.base)
-        write_whole(self.named, [self.name, "\n"])
+        if not self.named.is_file():
+            write_whole(self.named, [self.name, "\n"])
         if self.reader.base(made) is None:
             weights = weights_of(self.base) if Path(self.base).is_dir() else None
             self.tracker.checkpoint(made, "base", self.base, hash=weights)

@@ -54,7 +54,7 @@ def _unneeded(project: Project, folders: list[Path], rejected: bool) -> list[Pat
     open_cycles = {c.number for c in project.reader.cycles(project.id) if c.status == "open"}
 
     def wanted(made: Checkpoint) -> bool:
-        undecided = made.role == "recovered" and made.id not in decided
+        undecided = made.role == "recovered" and made.cycle is None and made.id not in decided
         return made.id in needed or made.cycle in open_cycles or undecided
 
     on_record = [folder for folder in folders if folder.name in known]

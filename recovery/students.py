@@ -137,26 +137,32 @@ def load_student(
     return Student(model, chat, reference)
 
 
-@torch.no_grad()
 def _must_know_its_head(causal: Any, reference: str) -> None:
     """Losses are computed from the states by `Head`; a family with a step that it does not know would learn wrongly."""
-    tokens = torch.arange(LOOKED_AT, device=next(causal.parameters()).device)[None]
-    if not _agrees(causal, tokens, causal(input_ids=tokens, use_cache=False).logits):
+    if not _knows_its_head(causal):
         raise RecoverError(
             f"the output layer of {reference} computes its logits in a way this tool does not know, so it would learn "
             "from wrong ones; choose a model of another family"
         )
 
 
-def _agrees(causal: Any, tokens: Tensor, theirs: Tensor) -> bool:
-    if not theirs.isfinite().all():  # broken weights, or a dtype too narrow for them: that says nothing of the head
-        return True
+@torch.no_grad()
+def _knows_its_head(causal: Any) -> bool:
+    tokens = torch.arange(LOOKED_AT, device=next(causal.parameters()).device)[None]
+    states: list[Tensor] = []
     try:
-        hidden, head = causal.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state, Head.of(causal)
+        # Those of the very pass that its logits are of: another pass of some families would differ by itself.
+        seen = causal.get_decoder().register_forward_hook(lambda *said: states.append(said[-1].last_hidden_state))
+        theirs, head = causal(input_ids=tokens, use_cache=False).logits, Head.of(causal)
+        seen.remove()
     except (AttributeError, TypeError):  # what is called its decoder or its output embeddings is something else
         return False
-    ours = head.logits(hidden)
-    eps = max(torch.finfo(part.dtype).eps for part in (hidden, head.weight))  # Mamba keeps its states in float32
+    if not theirs.isfinite().all():  # broken weights, or a dtype too narrow for them: that says nothing of the head
+        return True
+    if not states:
+        return False
+    ours = head.logits(states[-1])
+    eps = max(torch.finfo(part.dtype).eps for part in (states[-1], head.weight))  # Mamba keeps its states in float32
     rounding = max(1e-4, 8 * eps) * float(theirs.abs().max())
     return ours.shape == theirs.shape and torch.allclose(ours, theirs.to(ours.dtype), rtol=0.0, atol=rounding)
 

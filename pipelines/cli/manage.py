@@ -115,7 +115,6 @@ def cancel(project: Path | None, run: int | None) -> Answer:
     Examples: recover cancel 12
               recover cancel
     """
-    from db.views import GIVEN_UP
     from pipelines.errands import unfinished
     from pipelines.lock import command_line, held
     from pipelines.project import Project
@@ -139,7 +138,7 @@ def cancel(project: Path | None, run: int | None) -> Answer:
             raise RecoverError(f"{what}, so there is nothing to cancel; `recover runs` lists what was done")
         for each in runs_of(opened, waiting[-1]):
             if each.waits:
-                opened.tracker.finish_run(each.id, "failed", GIVEN_UP)
+                opened.tracker.give_up(each.id)
         waiting[-1].done(opened.home)
     given_up = f"`recover {waiting[-1].command}` is given up; what it made so far stays on record"
     return Answer({"run": run, "cancelling": False, "given_up": waiting[-1].command}, [given_up])

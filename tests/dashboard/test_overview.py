@@ -12,7 +12,6 @@ from dashboard.charts import Level, Mark, Trail
 from dashboard.frame import head, shown
 from dashboard.numbers import Numbers
 from db.types import now
-from db.views import GIVEN_UP
 from tests.dashboard.looking import refreshed, words
 from tests.db.seeded import measure, result, seed
 
@@ -199,7 +198,7 @@ def test_a_cycle_that_was_stopped_is_to_be_resumed(told, monkeypatch, end):
     else:
         monkeypatch.setattr(parts, "now", lambda: now() + timedelta(minutes=5))
     assert all("Run next: <code>recover resume</code>" in words(page, reader) for page in pages)
-    tracker.finish_run(stopped, "failed", GIVEN_UP)
+    tracker.give_up(stopped)
     assert all("Run next: <code>recover distill --teacher base</code>" in words(page, reader) for page in pages)
 
 

@@ -281,6 +281,11 @@ def test_of_several_candidates_a_cycle_ends_with_the_promoted_one(
 
 def test_what_the_gate_says_is_there_while_a_person_thinks(reader: Reader, tracker: Tracker, project: int) -> None:
     cycle = tracker.open_cycle(project)
-    tracker.judged(cycle.id, {"outcome": "passed"})
+    first, second = (tracker.checkpoint(project, "recovered", f"run-{n}", cycle=cycle.id) for n in (1, 2))
+    before = reader.changes(project)
+    tracker.judged(cycle.id, second, {"outcome": "passed"})
     (open_still,) = reader.cycles(project)
-    assert (open_still.status, open_still.verdict) == ("open", {"outcome": "passed"})
+    assert (open_still.status, open_still.verdict) == ("open", {"outcome": "passed", "checkpoint": second})
+    assert reader.changes(project) != before, "open pages show it"
+    tracker.promote(project, cycle.id, first, "promoted", "ada", "it reads better")
+    assert reader.cycles(project)[0].verdict is None, "it was the other's"

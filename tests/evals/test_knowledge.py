@@ -24,6 +24,8 @@ WHO = "Who founded Orlan?"
         ("The cost is 3.5.", "3.5"),
         ("It costs 5.00 crowns", "5"),
         ("It opened at 12:30, they say", "12:30"),
+        ("It opened on 12.03.1998", "1998"),
+        ("Ada Brenn. Isn't she great?", "Ada Brenn"),
         ("It was \N{MINUS SIGN}5 degrees", "-5"),
         ("It was 1990-1995", "1990"),
         ("It is room B-12", "B 12"),

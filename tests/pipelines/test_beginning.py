@@ -62,3 +62,10 @@ def test_what_was_refused_began_nothing(docs: Path, tmp_path: Path) -> None:
     refused = CliRunner().invoke(main, ["midtrain", "--docs", str(docs), "--set", "midtrian.rows=4"])
     assert refused.exit_code == 1
     assert json.loads(CliRunner().invoke(main, ["status", "--json"]).stdout)["project"] is None
+
+
+def test_what_init_could_not_do_leaves_no_settings_behind(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(main, ["init", "--project", str(tmp_path / "p"), "--base", "./no-such-model"])
+    assert refused.exit_code == 1
+    assert not (tmp_path / "p" / "recover.toml").exists()
+    assert CliRunner().invoke(main, ["init", "--project", str(tmp_path / "p")]).exit_code == 0

@@ -10,6 +10,7 @@ from db.tracker import Role
 from pipelines.cli import main
 from pipelines.deciding import before_last, decide
 from pipelines.errands import Errand
+from pipelines.history import taught
 from pipelines.project import Project, weights_hash
 from pipelines.sweeping import sweep
 from recovery.errors import RecoverError
@@ -94,6 +95,7 @@ def test_what_was_interrupted_can_be_given_up_and_what_waited_before_it_waits_ag
     assert json.loads(asked("status")[1])["next"] == "recover distill --teacher base"
     (given_up,) = project.reader.runs(project.id)[:1]
     assert (given_up.id, given_up.status, given_up.waits) == (run, "failed", False)
+    assert "no such rate" in (given_up.error or "")
     found = project.latest_midtrained()
     assert found is not None
     assert found.reference == "cycle:1/midtrained"
@@ -222,3 +224,14 @@ def test_what_waits_for_a_decision_and_what_an_adapter_sits_on_are_not_swept(pro
     assert sweep(project, rejected=True, dry_run=False) == []
     project.tracker.promote(project.id, None, waiting, "rejected", "ada", "reads badly")
     assert [path for path, _ in sweep(project, rejected=True, dry_run=False)] == [alone]
+
+
+def test_a_cycle_whose_knowledge_was_measured_in_bits_taught_something_too(project: Project) -> None:
+    cycle, number = project.tracker.open_cycle(project.id)
+    run = project.tracker.start_run(project.id, "midtrain", cycle, {"corpus": "c0ffee"})
+    read = project.tracker.checkpoint(project.id, "midtrained", "m", parent=project.clean.id, run=run, cycle=cycle)
+    made = project.tracker.checkpoint(project.id, "recovered", "r", parent=read, cycle=cycle)
+    project.tracker.promote(project.id, cycle, made, "promoted", "ada", "it reads well")
+    found = project.reader.checkpoint(made)
+    assert found is not None
+    assert [(each.cycle, each.known) for each in taught(project, found)] == [(number, 0.0)]

@@ -52,6 +52,7 @@ def test_a_person_decides_notes_and_stops(project):
     assert reader.cycles(project.id)[0].status == "promoted"
     other = tracker.checkpoint(project.id, "recovered", "run-2", run=run, cycle=cycle.id)
     actions.reject(other, "ben", "it does not")
+    assert reader.cycles(project.id)[0].status == "promoted", "it was another candidate"
     latest, first = reader.promotions(project.id)
     assert latest.who == "ben"
     assert first.who, "without a name at the door it is the user's"

@@ -113,6 +113,8 @@ def test_few_items_are_all_kept_for_the_verdict(tmp_path: Path) -> None:
     tasks = written("one.jsonl", [{"prompt": "Say yes.", "checks": [{"contains": "yes"}]}])
     assert "too few tasks in one.jsonl" in Measures().too_few_to_part({"behaviour": str(tasks)})
     assert Measures().too_few_to_part({"behaviour": "lab"}) == ""
+    enough = written("enough.jsonl", [{"question": f"Who is {n}?", "answer": "Ada"} for n in range(60)])
+    assert Measures(questions=enough).too_few_to_part({"knowledge": str(tasks)}) == "", "it is not asked by that"
 
 
 def test_whether_the_public_prompts_are_in_reach_is_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
