@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from dashboard.charts import NAMES
 from dashboard.follow import Asked, NotThere
 from dashboard.frame import link, shown
 from dashboard.parts import badge, card, clock
-from db.views import Checkpoint, Promotion
+from db.views import Checkpoint, Promotion, Stage
 
 NEWEST = 12
 """Decisions told of; Lineage has all checkpoints."""
@@ -14,18 +15,23 @@ NEWEST = 12
 def repairs(asked: Asked) -> list[str]:
     """A sentence on what is in use, and the decisions: who, what, when and why. Nothing where there are neither."""
     decisions = asked.reader.promotions(asked.project.id)
-    checkpoints = asked.reader.checkpoints(asked.project.id)
+    stages = [stage for stage in asked.reader.stages(asked.project.id) if stage.checkpoint]
+    checkpoints = [stage.checkpoint for stage in stages if stage.checkpoint]
     decided = {made.checkpoint_id for made in decisions}
     waiting = [one for one in reversed(checkpoints) if one.role == "recovered" and one.id not in decided]
     if not decisions and not waiting:
         return []
     current = asked.reader.current(asked.project.id)
     sentence = f"No cycle yet; in use is {shown(current.reference if current else 'nothing', 80)}"
-    by_id = {one.id: one for one in checkpoints}
-    lines = [_waiting(one) for one in waiting] + [_decision(made, by_id.get(made.checkpoint_id)) for made in decisions]
+    names = {stage.checkpoint.id: _name(stage.checkpoint) + _scores(stage) for stage in stages if stage.checkpoint}
+    lines = [_waiting(one, names[one.id]) for one in waiting]
+    lines += [_decision(made, names.get(made.checkpoint_id, "a checkpoint")) for made in decisions]
+    others = [f"<li>{names[one.id]}</li>" for one in checkpoints if one.role in ("base", "external")]
     ways = f'<p class="ways">{" · ".join(_ways(asked, checkpoints))}</p>'
-    listed = f'<ul class="decisions">{"".join(lines[:NEWEST])}</ul>{ways}'
-    return [f'<section class="verdict"><h1>{sentence}.</h1></section>', card("Decisions", listed, "The newest first.")]
+    listed = f'<ul class="decisions">{"".join(lines[:NEWEST])}</ul>'
+    beside = f'<h3>Beside them</h3><ul class="decisions">{"".join(others)}</ul>{ways}'
+    top = f'<section class="verdict"><h1>{sentence}.</h1></section>'
+    return [top, card("Decisions", listed + beside, "The newest first.")]
 
 
 def no_cycle(asked: Asked) -> NotThere:
@@ -36,18 +42,23 @@ def no_cycle(asked: Asked) -> NotThere:
     return NotThere(f"<h1>No cycle on record yet</h1><p>{where} says what was repaired and decided.</p>")
 
 
-def _waiting(one: Checkpoint) -> str:
+def _waiting(one: Checkpoint, what: str) -> str:
     following = f"<code>recover promote {shown(one.reference, 80)}</code>"
-    return f"<li>{_name(one)} waits for a decision: {following}, or with <code>--reject</code></li>"
+    return f"<li>{what} waits for a decision: {following}, or with <code>--reject</code></li>"
 
 
-def _decision(made: Promotion, one: Checkpoint | None) -> str:
-    what = _name(one) if one else "a checkpoint"
+def _decision(made: Promotion, what: str) -> str:
     return f"<li>{badge(made.decision)} {what}, {clock(made.at)} by {shown(made.who, 60)}: {shown(made.why, 500)}</li>"
 
 
 def _name(one: Checkpoint) -> str:
     return link("lineage", shown(one.reference, 80), checkpoint=one.id)
+
+
+def _scores(stage: Stage) -> str:
+    values = {name: stage.scores[axis].value for axis, name in NAMES.items() if axis in stage.scores}
+    told = [f"{name.lower()} {value:.3f}" for name, value in values.items() if value is not None]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _ways(asked: Asked, checkpoints: Sequence[Checkpoint]) -> list[str]:

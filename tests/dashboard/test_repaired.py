@@ -1,6 +1,7 @@
 """A project that repairs models from elsewhere and has no cycle: who decided what is said all the same."""
 
 import random
+import re
 
 import pytest
 
@@ -29,6 +30,8 @@ def test_what_waits_for_a_decision_is_said_without_a_cycle(repaired):
     told = words(overview, reader)
     assert "No cycle yet; in use is <bdi>base</bdi>." in told
     assert "<code>recover promote <bdi>run:2</bdi></code>" in told
+    assert re.search(r"run:2</bdi></a> \(instruction following 0\.\d{3}\) waits for a decision", told)
+    assert "./ft" in told, "what was repaired stands beside it"
 
 
 @pytest.mark.parametrize("decision", ["promoted", "rejected"])
