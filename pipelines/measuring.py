@@ -117,6 +117,10 @@ class Measures:
             if file.suffix == ".jsonl":
                 yield f"tasks in {file.name}", [task.key for task in read_tasks(file)]
 
+    def keys(self, weights: str, named: Mapping[str, str]) -> dict[str, str]:
+        """Of all that there is something to measure by: the suites, and the questions of earlier cycles."""
+        return {what: self.key(weights, what, named) for what in [*self.suites(named), *self.asked_earlier]}
+
     def key(self, weights: str, suite: str, named: Mapping[str, str]) -> str:
         """What a measurement is decided by: two with the same key would find the same."""
         files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}
@@ -149,8 +153,7 @@ class Measures:
 
 def is_measured(project: Project, checkpoint: Checkpoint, measures: Measures) -> bool:
     """Whether all of it is on record."""
-    named, weights = suites_of(project.base), project.weights(checkpoint)
-    keys = {measures.key(weights, what, named) for what in measures.suites(named)}
+    keys = set(measures.keys(project.weights(checkpoint), suites_of(project.base)).values())
     return keys == on_record(project, checkpoint, keys).keys()
 
 
@@ -169,9 +172,7 @@ def measure_checkpoint(
 ) -> list[Result]:
     name = name or checkpoint.reference
     named = suites_of(project.base)
-    weights = project.weights(checkpoint)
-    asked = [*measures.suites(named), *measures.asked_earlier]
-    keys = {what: measures.key(weights, what, named) for what in asked}
+    keys = measures.keys(project.weights(checkpoint), named)
     known = {} if again else on_record(project, checkpoint, set(keys.values()))
     missing = [what for what, key in keys.items() if key not in known]
     say(f"measuring {name}" if missing else f"{name} was measured before")

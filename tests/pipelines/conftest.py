@@ -4,6 +4,15 @@ import pytest
 
 from recovery.lab import make_world
 
+FEW = (
+    "midtrain.max_steps=4",
+    "midtrain.rows=2",
+    "midtrain.recollect=0",
+    "distill.prompts=20",
+    "distill.max_new_tokens=60",
+    "distill.probe_items=6",
+)
+
 
 @pytest.fixture
 def no_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -13,6 +22,14 @@ def no_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = tmp_path / "docs"
     made.mkdir()
     return made
+
+
+@pytest.fixture
+def tries_replay(docs: Path, tmp_path: Path) -> list[str]:
+    """What is typed for a small mid-training that finds its share of replay by trying."""
+    make_world(90, "quick").write(tmp_path / "world")
+    typed = ["midtrain", "--docs", str(docs), "--questions", str(tmp_path / "world" / "questions.jsonl")]
+    return [*typed, "--replay", "auto", *(word for each in FEW for word in ("--set", each))]
 
 
 @pytest.fixture

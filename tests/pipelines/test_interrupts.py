@@ -11,17 +11,8 @@ from pipelines.beginning import Wishes, begin
 from pipelines.cycle import carry_out
 from pipelines.learning import Trained
 from pipelines.project import Project
-from recovery.lab import BASE, make_world
+from recovery.lab import BASE
 from tests.e2e.command_line import RECOVER, recover
-
-SMALL = (
-    "midtrain.max_steps=4",
-    "midtrain.rows=2",
-    "midtrain.recollect=0",
-    "distill.prompts=20",
-    "distill.max_new_tokens=60",
-    "distill.probe_items=6",
-)
 
 
 def ctrl_c(folder: Path, line: str, *typed: object) -> tuple[int, str]:
@@ -54,12 +45,8 @@ def test_what_a_training_took_is_known_to_whoever_resumes_after_its_end(docs: Pa
 
 
 @pytest.mark.slow
-def test_after_ctrl_c_resume_does_only_what_was_not_yet_done(docs: Path, tmp_path: Path) -> None:
-    make_world(90, "quick").write(tmp_path / "world")
-    typed = ["midtrain", "--docs", docs, "--questions", tmp_path / "world" / "questions.jsonl", "--replay", "auto"]
-    typed += [word for each in SMALL for word in ("--set", each)]
-
-    code, said = ctrl_c(tmp_path, "  replay 0:", *typed)
+def test_after_ctrl_c_resume_does_only_what_was_not_yet_done(tries_replay: list[str], tmp_path: Path) -> None:
+    code, said = ctrl_c(tmp_path, "  replay 0:", *tries_replay)
     assert (code, said.splitlines()[-1]) == (
         130,
         "recover: interrupted; `recover resume` goes on from where it was saved",

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pipelines.cli import main
 from pipelines.project import Project
 from pipelines.replaying import SHARES, Score, Seen, best_share, found_by_trying, probe_steps, why
-from recovery.lab import make_world
 
 SCORES = st.builds(Score, st.floats(0, 1), st.floats(0, 0.1))
 LOOKS = st.builds(Seen, SCORES, SCORES)
@@ -83,22 +82,10 @@ def test_what_was_tried_before_an_interruption_is_not_tried_again(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_mid_training_tries_the_shares_and_says_what_it_took(docs: Path, tmp_path: Path) -> None:
-    world = tmp_path / "world"
-    make_world(90, "quick").write(world)
-    small = (
-        "midtrain.max_steps=4",
-        "midtrain.rows=2",
-        "midtrain.recollect=0",
-        "distill.prompts=20",
-        "distill.max_new_tokens=60",
-        "distill.probe_items=6",
-    )
-    typed = ["midtrain", "--docs", str(docs), "--questions", str(world / "questions.jsonl"), "--replay", "auto"]
-    typed += [word for each in small for word in ("--set", each)]
-    ran = CliRunner().invoke(main, [*typed, "--dry-run", "--json"])
+def test_mid_training_tries_the_shares_and_says_what_it_took(tries_replay: list[str]) -> None:
+    ran = CliRunner().invoke(main, [*tries_replay, "--dry-run", "--json"])
     assert json.loads(ran.stdout)["replay"].startswith("tries 0, 0.1, 0.3, each for 1/4 of")
-    ran = CliRunner().invoke(main, [*typed, "--json"])
+    ran = CliRunner().invoke(main, [*tries_replay, "--json"])
     assert ran.exit_code == 0, ran.stderr
     found = json.loads(ran.stdout)["replay"]
     assert found["share"] in SHARES
@@ -108,7 +95,7 @@ def test_mid_training_tries_the_shares_and_says_what_it_took(docs: Path, tmp_pat
     run = project.reader.run(json.loads(ran.stdout)["run"])
     assert run is not None
     assert run.settings["replay"] == found
-    another = CliRunner().invoke(main, [*typed, "--json"])
+    another = CliRunner().invoke(main, [*tries_replay, "--json"])
     assert "probed before" not in another.stderr, "another cycle has other words of the base to replay"
 
 
