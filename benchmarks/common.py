@@ -15,8 +15,8 @@ import torch
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from recovery.lab import BASE
-from recovery.lab.build import SIZES, build
-from recovery.students import Student, load_student
+from recovery.lab.training.build import SIZES, build
+from recovery.models.students import Student, load_student
 
 
 def parser(about: str | None, *, steps: int) -> argparse.ArgumentParser:

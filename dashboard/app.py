@@ -2,10 +2,13 @@
 
 import gradio as gr
 
-from dashboard import compare, cycle, cycles, lineage, live, overview, tokens, trying
 from dashboard.actions import Actions
-from dashboard.follow import Site
-from dashboard.numbers import Numbers
+from dashboard.pages import compare, cycle, cycles, lineage, overview
+from dashboard.pages import live_run as live
+from dashboard.pages import playground as trying
+from dashboard.pages import rollout_tokens as tokens
+from dashboard.ui.polling import Site
+from dashboard.ui.run_metrics import Numbers
 from db.queries import Reader
 
 PAGES = [

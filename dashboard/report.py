@@ -4,18 +4,20 @@ import html
 import re
 from collections.abc import Sequence
 
-from dashboard import charts, story
-from dashboard import cycle_parts as parts
-from dashboard.charts import FONT, LIGHT, Look
-from dashboard.curves import Run as Curves
-from dashboard.curves import curves
-from dashboard.cycle import BRINGS
-from dashboard.drawn import PROGRAM, chart
-from dashboard.frame import SCRIPT, STYLE, beside, shown
-from dashboard.notes import notes_of
-from dashboard.numbers import Numbers
-from dashboard.overview import summary
-from dashboard.parts import DOING, card, clock
+from dashboard.pages import cycle_sections as parts
+from dashboard.pages import score_summaries as story
+from dashboard.pages.cycle import BRINGS
+from dashboard.pages.notes import notes_of
+from dashboard.pages.overview import summary
+from dashboard.ui import charts
+from dashboard.ui.chart_embed import PROGRAM, chart
+from dashboard.ui.charts import FONT, LIGHT, Look
+from dashboard.ui.components import DOING, card, clock
+from dashboard.ui.layout import SCRIPT, STYLE, shown
+from dashboard.ui.run_metrics import Numbers
+from dashboard.ui.static_files import read_static
+from dashboard.ui.training_curves import Run as Curves
+from dashboard.ui.training_curves import curves
 from db.errors import RecordError
 from db.queries import Reader
 from db.types import now
@@ -65,7 +67,7 @@ def _file(title: str, sections: Sequence[str]) -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width">'
         f'<meta http-equiv="Content-Security-Policy" content="{GUARD}">'
-        f"<style>{style}</style><script>{beside(PROGRAM)}</script></head><body><main>"
+        f"<style>{style}</style><script>{read_static(PROGRAM)}</script></head><body><main>"
         f'<header class="masthead"><span class="brand">recover</span><span class="project">{shown(title)}, as of '
         f"{clock(now())}</span></header>{''.join(sections)}</main>{SCRIPT}</body></html>"
     )

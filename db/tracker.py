@@ -19,10 +19,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from db import tables, views
-from db.background import BackgroundWriter, Entry
+from db.background_writer import BackgroundWriter, Entry
+from db.code_version import code_version
 from db.engine import reason, writing
 from db.errors import RecordError
-from db.provenance import code_version
 from db.queries import Reader
 from db.types import now
 

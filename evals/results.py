@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from evals.bootstrap import ratio_interval
-from evals.statistics import wilson
+from evals.stats.bootstrap import ratio_interval
+from evals.stats.paired_tests import wilson
 from recovery.errors import RecoverError
 
 # The one number of each suite that tables, charts and the gate show.

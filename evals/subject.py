@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recovery.chat import Chat, Message
 from recovery.engines import Engine, Sampling
+from recovery.models.chat import Chat, Message
 
 THINK_START, THINK_END = "<think>", "</think>"
 

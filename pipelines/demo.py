@@ -4,12 +4,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipelines.beginning import Wishes, begin
-from pipelines.cycle import Outcome, carry_out
-from pipelines.learning import Say
-from pipelines.lock import command_line, held
-from pipelines.project import Project
-from pipelines.tables import scores_table
+from pipelines.cycle import Outcome, run_job
+from pipelines.evaluation.tables import scores_table
+from pipelines.log import log
+from pipelines.prepare_job import Request, prepare_job
+from pipelines.project.lock import command_line, held
+from pipelines.project.project import Project
 from recovery.lab import BASE, make_world
 
 SHOWN, ITEMS, FEW_ITEMS = 3, 600, 400
@@ -17,7 +17,7 @@ DOCUMENTS_ALONE = ("midtrain.replay=0", "midtrain.recollect=0", "midtrain.rehear
 BRIEF = ("midtrain.epochs=5", "distill.steps=10", "distill.prompts=640", "distill.probe_items=200")  # somebody waits
 
 
-def run_demo(folder: Path, *, quick: bool, seed: int, say: Say) -> tuple[dict[str, Any], list[str]]:
+def run_demo(folder: Path, *, quick: bool, seed: int) -> tuple[dict[str, Any], list[str]]:
     """Two cycles (one, if quick) through the very pipeline that `recover cycle` runs."""
     started = time.perf_counter()
     outcomes = []
@@ -25,8 +25,8 @@ def run_demo(folder: Path, *, quick: bool, seed: int, say: Say) -> tuple[dict[st
         world = make_world(1000 + 10 * seed + number, size="quick")
         corpus_folder = folder / f"world-{number + 1}"
         world.write(corpus_folder)
-        say(f"a new world: {len(world.questions())} facts in {corpus_folder / 'docs'}")
-        wishes = Wishes(
+        log.info(f"a new world: {len(world.questions())} facts in {corpus_folder / 'docs'}")
+        request = Request(
             "cycle",
             docs=corpus_folder / "docs",
             teacher="base",
@@ -37,7 +37,7 @@ def run_demo(folder: Path, *, quick: bool, seed: int, say: Say) -> tuple[dict[st
         )
         project = Project.open(folder, str(BASE))
         with held(project.home, command_line()):
-            done = carry_out(project, begin(project, wishes, say), say)
+            done = run_job(project, prepare_job(project, request))
         assert isinstance(done, Outcome)
         outcomes.append(done)
     last = outcomes[-1]

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from evals.results import Result
-from evals.statistics import paired
+from evals.stats.paired_tests import paired
 from pipelines.settings import Gate
 from recovery.errors import RecoverError
 

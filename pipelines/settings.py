@@ -92,7 +92,7 @@ class Settings:
 def defaults_for(parameters: int) -> Settings:
     """Large models: an adapter, at rates others report for LoRA. Small ones: all weights, at rates measured here.
     bfloat16 where the machine has units for it."""
-    from recovery.precision import has_bfloat16  # torch takes a second; reading settings needs none of it
+    from recovery.models.precision import has_bfloat16  # torch takes a second; reading settings needs none of it
 
     if parameters > SMALL:
         return Settings(bf16=has_bfloat16())

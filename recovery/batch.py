@@ -1,7 +1,6 @@
 """Rows of states, and the padded tensors they become for one forward pass."""
 
-from collections.abc import Iterator
-from collections.abc import Sequence as Seq
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Sequence:
+class Sample:
     """One row of states: its tokens, and which of them are what the student is taught there."""
 
     tokens: list[int]
@@ -35,13 +34,13 @@ class Batch:
     There is no attention mask: in a causal model no token sees the padding to its right, and without a mask attention
     takes its fastest path."""
 
-    sequences: list[Sequence]
+    sequences: list[Sample]
     tokens: Tensor  # [rows, length]
     target_rows: Tensor  # [targets]
     target_columns: Tensor  # [targets]
 
     @classmethod
-    def of(cls, sequences: list[Sequence], pad_id: int, device: torch.device | str = "cpu") -> "Batch":
+    def of(cls, sequences: list[Sample], pad_id: int, device: torch.device | str = "cpu") -> "Batch":
         length = max(len(s.tokens) for s in sequences)
         tokens = torch.full((len(sequences), length), pad_id, dtype=torch.long)
         targets = torch.zeros((len(sequences), length), dtype=torch.bool)
@@ -76,18 +75,18 @@ class Batch:
         flat = [value for s in self.sequences for value in s.logprobs or []]
         return torch.tensor(flat, dtype=torch.float32, device=self.tokens.device)
 
-    def per_target(self, values: Seq[float]) -> Tensor:
+    def per_target(self, values: Sequence[float]) -> Tensor:
         """One value a row, repeated for each of the row's target tokens."""
         spread = torch.tensor(values, dtype=torch.float32, device=self.tokens.device)
         return spread[self.target_rows]
 
 
-def micro_batches(sequences: list[Sequence], tokens_at_most: int) -> Iterator[list[Sequence]]:
+def micro_batches(sequences: list[Sample], tokens_at_most: int) -> Iterator[list[Sample]]:
     """Rows of like length together, so that rows × longest row stays under the bound and little of it is padding;
     those that are soft apart from those that are not, since only they have a teacher to be read by.
 
     Another pass costs something too: a batch is cut short when more than a 32nd of the bound would be padding."""
-    current: list[Sequence] = []
+    current: list[Sample] = []
     tokens = 0
     for s in sorted(sequences, key=lambda s: (s.soft, len(s.tokens))):
         area = len(s.tokens) * (len(current) + 1)

@@ -10,9 +10,9 @@ beta       full: 1 reverse KL, 0 forward KL, between them Jensen–Shannon
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from recovery.batch import Sequence
+from recovery.batch import Sample
 from recovery.errors import RecoverError
-from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
+from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.signals import Blend, Labels, Signal, TeacherSignal
 from recovery.teachers import Teacher
 
@@ -59,7 +59,7 @@ def recipe(name: str) -> Recipe:
 
 
 def signal_of(
-    recipe: Recipe, teacher: Teacher | None = None, reward: Callable[[Sequence], float] | None = None
+    recipe: Recipe, teacher: Teacher | None = None, reward: Callable[[Sample], float] | None = None
 ) -> Signal:
     if recipe.share < 1:
         if reward is None:

@@ -9,16 +9,16 @@ from statistics import fmean
 
 from torch import Tensor
 
-from recovery.batch import Batch, Sequence
-from recovery.teachers import Opinion, Teacher
+from recovery.batch import Batch, Sample
+from recovery.teachers import Teacher, TeacherLogprobs
 
 
 @dataclass(frozen=True)
-class Said:
+class SignalBatch:
     """One entry a target token of a micro-batch."""
 
     tokens: Tensor  # the label, or what the student sampled
-    teacher: Opinion | None = None
+    teacher: TeacherLogprobs | None = None
     rollout_logprobs: Tensor | None = None
     soft: bool = False  # the teacher stands in the label's place
     advantage: Tensor | None = None  # λ-weighted sum of teacher and reward, where the objective asks for one
@@ -30,14 +30,14 @@ class Signal:
     teacher: Teacher | None = None
     share: float = 1.0
 
-    def prepare(self, sequences: list[Sequence]) -> list[Sequence]:
+    def prepare(self, sequences: list[Sample]) -> list[Sample]:
         return sequences
 
-    def at(self, batch: Batch) -> Said:
+    def at(self, batch: Batch) -> SignalBatch:
         teacher = self.teacher.distribution(batch) if self.teacher is not None else None
-        return Said(batch.target_tokens, teacher, batch.rollout_logprobs())
+        return SignalBatch(batch.target_tokens, teacher, batch.rollout_logprobs())
 
-    def flops(self, sequences: list[Sequence]) -> float:
+    def flops(self, sequences: list[Sample]) -> float:
         """Of the teacher, who reads them once."""
         return self.teacher.flops(sequences) if self.teacher is not None else 0.0
 
@@ -48,15 +48,15 @@ class Labels(Signal):
     def __init__(self, teacher: Teacher | None = None):
         self.teacher = teacher
 
-    def at(self, batch: Batch) -> Said:
+    def at(self, batch: Batch) -> SignalBatch:
         soft = {s.soft for s in batch.sequences}
         if self.teacher is None or soft == {False}:
-            return Said(batch.target_tokens, None, batch.rollout_logprobs())
+            return SignalBatch(batch.target_tokens, None, batch.rollout_logprobs())
         if soft != {True}:
             raise ValueError("rows that are soft and rows that are not need batches of their own: see micro_batches")
         return replace(super().at(batch), soft=True)
 
-    def flops(self, sequences: list[Sequence]) -> float:
+    def flops(self, sequences: list[Sample]) -> float:
         return super().flops([s for s in sequences if s.soft])
 
 
@@ -68,12 +68,12 @@ class TeacherSignal(Signal):
 class Blend(Signal):
     """A reward for the whole reply, less its group's mean; with a teacher and share λ, both."""
 
-    def __init__(self, reward: Callable[[Sequence], float], teacher: Teacher | None = None, share: float = 0.0):
+    def __init__(self, reward: Callable[[Sample], float], teacher: Teacher | None = None, share: float = 0.0):
         if teacher is None and share > 0:
             raise ValueError("a blend without a teacher is a reward alone: share must be 0")
         self.reward, self.teacher, self.share = reward, teacher, share
 
-    def prepare(self, sequences: list[Sequence]) -> list[Sequence]:
+    def prepare(self, sequences: list[Sample]) -> list[Sample]:
         rewards = [float(self.reward(s)) for s in sequences]
         groups = [(s.group, s.prompt, s.domain) for s in sequences]
         by_group: dict[object, list[float]] = {}

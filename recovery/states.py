@@ -7,21 +7,21 @@ would have seen.
 import random
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol
 
-from recovery.batch import Sequence
-from recovery.chat import Chat, Message
+from recovery.batch import Sample
+from recovery.distributed import mine, rank
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
-from recovery.ranks import mine, rank
-from recovery.students import Student
+from recovery.models.chat import Chat, Message
+from recovery.models.students import Student
 
 
 class States(Protocol):
-    def draw(self, student: Student, step: int) -> list[Sequence]: ...
+    def draw(self, student: Student, step: int) -> list[Sample]: ...
 
 
 class Shuffled:
@@ -49,7 +49,7 @@ class Windows:
 
     Documents may be any sequence of sequences, one that reads from a disk too: all of them are never held at once."""
 
-    def __init__(self, documents: Seq[Seq[int]], end: int, window: int, seed: int):
+    def __init__(self, documents: Sequence[Sequence[int]], end: int, window: int, seed: int):
         self.documents, self.end, self.window = documents, end, window
         self.order = array("Q", (i for _, i in Shuffled(len(documents), seed).take(0, len(documents))))
         self.starts = array("Q", accumulate((len(documents[i]) + 1 for i in self.order), initial=0))
@@ -93,7 +93,7 @@ class Documents:
 
     def __init__(
         self,
-        documents: Seq[Seq[int]],
+        documents: Sequence[Sequence[int]],
         end: int,
         *,
         window: int,
@@ -118,7 +118,7 @@ class Documents:
     def tokens(self) -> int:
         return self.windows.tokens
 
-    def draw(self, student: Student, step: int) -> list[Sequence]:
+    def draw(self, student: Student, step: int) -> list[Sample]:
         drawn = mine(list(enumerate(self.order.take(step * self.rows, self.rows))))
         return [
             self._row(tokens, soft=place < self.soft)
@@ -126,27 +126,27 @@ class Documents:
             for tokens in ([self.windows[window]] if self.across else self.windows.pieces(window))
         ]
 
-    def _row(self, tokens: list[int], *, soft: bool) -> Sequence:
+    def _row(self, tokens: list[int], *, soft: bool) -> Sample:
         targets = [False] * len(self.before) + [False] + [True] * (len(tokens) - 1)
-        return Sequence(self.before + tokens, targets, soft=soft, domain=self.domain)
+        return Sample(self.before + tokens, targets, soft=soft, domain=self.domain)
 
 
 class Written:
     """Rows that somebody else wrote: a teacher's answers, say."""
 
-    def __init__(self, sequences: Seq[Sequence], *, rows: int, seed: int = 0):
+    def __init__(self, sequences: Sequence[Sample], *, rows: int, seed: int = 0):
         self.sequences, self.rows = sequences, rows
         self.order = Shuffled(len(sequences), seed)
 
-    def draw(self, student: Student, step: int) -> list[Sequence]:
+    def draw(self, student: Student, step: int) -> list[Sample]:
         return [self.sequences[i] for _, i in mine(self.order.take(step * self.rows, self.rows))]
 
 
 class Conversations(Written):
     """Chats of which the assistant's tokens alone are targets, several turns and system prompts included."""
 
-    def __init__(self, conversations: Seq[list[Message]], chat: Chat, *, rows: int, seed: int = 0):
-        super().__init__([Sequence(*chat.conversation(messages)) for messages in conversations], rows=rows, seed=seed)
+    def __init__(self, conversations: Sequence[list[Message]], chat: Chat, *, rows: int, seed: int = 0):
+        super().__init__([Sample(*chat.conversation(messages)) for messages in conversations], rows=rows, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,10 @@ class Prompt:
     tokens: list[int]
     domain: str | None = None
 
-    def with_reply(self, reply: list[int], **about: Any) -> Sequence:
+    def with_reply(self, reply: list[int], **about: Any) -> Sample:
         """The prompt and what somebody wrote after it, of which the reply alone is a target."""
         targets = [False] * len(self.tokens) + [True] * len(reply)
-        return Sequence(self.tokens + reply, targets, prompt=self.text, domain=self.domain, **about)
+        return Sample(self.tokens + reply, targets, prompt=self.text, domain=self.domain, **about)
 
 
 class Rollouts:
@@ -166,7 +166,7 @@ class Rollouts:
 
     def __init__(
         self,
-        prompts: Seq[Prompt],
+        prompts: Sequence[Prompt],
         engine: Engine,
         *,
         rows: int,
@@ -180,7 +180,7 @@ class Rollouts:
         self.max_new_tokens, self.seed = max_new_tokens, seed
         self.order = Shuffled(len(prompts), seed)
 
-    def draw(self, student: Student, step: int) -> list[Sequence]:
+    def draw(self, student: Student, step: int) -> list[Sample]:
         self.engine.sync(student)
         count = self.rows // self.group
         # A group stays on one rank, which needs the whole of it for its baseline.
@@ -202,5 +202,5 @@ class Mixture:
     def __init__(self, *parts: States):
         self.parts = parts
 
-    def draw(self, student: Student, step: int) -> list[Sequence]:
+    def draw(self, student: Student, step: int) -> list[Sample]:
         return [sequence for part in self.parts for sequence in part.draw(student, step)]

@@ -11,17 +11,17 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from recovery.adapters import base_of, leaves_the_head, same_model, undisturbed
-from recovery.batch import Batch, Sequence
-from recovery.chat import Chat
+from recovery.batch import Batch, Sample
 from recovery.errors import RecoverError
-from recovery.students import Student, describe, hidden_states, load_student, without_dropout
-from recovery.vocabulary import Head, token_logprobs
+from recovery.losses.chunked_loss import Head, token_logprobs
+from recovery.models.adapters import base_of, leaves_the_head, same_model, undisturbed
+from recovery.models.chat import Chat
+from recovery.models.students import Student, describe, hidden_states, load_student, without_dropout
 
 Part = slice | Tensor  # some of the states
 
 
-class Opinion(Protocol):
+class TeacherLogprobs(Protocol):
     """What a teacher would say next at each target of a batch, told a chunk of states at a time."""
 
     def logprobs(self, part: Part) -> Tensor: ...
@@ -62,11 +62,11 @@ class Distribution:
 
 
 class Teacher(Protocol):
-    def flops(self, sequences: list[Sequence]) -> float:
+    def flops(self, sequences: list[Sample]) -> float:
         """Of reading these rows once: the usual 2 × parameters a token."""
         ...
 
-    def distribution(self, batch: Batch) -> Opinion: ...
+    def distribution(self, batch: Batch) -> TeacherLogprobs: ...
 
 
 class FrozenTeacher:
@@ -78,7 +78,7 @@ class FrozenTeacher:
         self.chat = self._student.chat
         self._hearer: Student | None = None
 
-    def flops(self, sequences: list[Sequence]) -> float:
+    def flops(self, sequences: list[Sample]) -> float:
         return _of_one_reading(self._student, sequences)
 
     @torch.no_grad()
@@ -124,7 +124,7 @@ class AdapterOffTeacher:
             )
         self._student = student
 
-    def flops(self, sequences: list[Sequence]) -> float:
+    def flops(self, sequences: list[Sample]) -> float:
         return _of_one_reading(self._student, sequences)
 
     @torch.no_grad()
@@ -153,7 +153,7 @@ class AdapterTeacher:
         leaves_the_head(student.model, reference)
         without_dropout(student.model)
 
-    def flops(self, sequences: list[Sequence]) -> float:
+    def flops(self, sequences: list[Sample]) -> float:
         return _of_one_reading(self._student, sequences)
 
     @torch.no_grad()
@@ -164,7 +164,7 @@ class AdapterTeacher:
             return Distribution.of(hidden_states(self._student.causal, batch), self._student.head)
 
 
-def _of_one_reading(student: Student, sequences: list[Sequence]) -> float:
+def _of_one_reading(student: Student, sequences: list[Sample]) -> float:
     return 2.0 * student.parameters * sum(len(s.tokens) for s in sequences)
 
 

@@ -16,16 +16,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from recovery.batch import Batch, Sequence, micro_batches
+from recovery.batch import Batch, Sample, micro_batches
+from recovery.distributed import sum_gradients, total
 from recovery.errors import RecoverError
-from recovery.measure import flops_of_step, peak_memory_bytes
-from recovery.objectives import Objective
-from recovery.ranks import sum_gradients, total
-from recovery.record import Readings, StepRecord, of_rollouts
-from recovery.signals import Said, Signal
+from recovery.losses.chunked_loss import Terms, chunked_loss
+from recovery.losses.objectives import Objective
+from recovery.models.students import Student
+from recovery.signals import Signal, SignalBatch
 from recovery.states import States
-from recovery.students import Student
-from recovery.vocabulary import Terms, chunked_loss
+from recovery.telemetry.step_cost import flops_of_step, peak_memory_bytes
+from recovery.telemetry.step_record import Readings, StepRecord, of_rollouts
 
 BAD_STEPS_IN_A_ROW = 3
 
@@ -129,7 +129,7 @@ def train(
 
 
 def _gradient(
-    student: Student, sequences: list[Sequence], signal: Signal, objective: Objective, plan: Plan, readings: Readings
+    student: Student, sequences: list[Sample], signal: Signal, objective: Objective, plan: Plan, readings: Readings
 ) -> int:
     """The gradient of the mean loss over every target token of the step, however it is cut; returns their number."""
     count = int(total(sum(s.target_count for s in sequences), student.device))
@@ -153,7 +153,7 @@ def _gradient(
     return count
 
 
-def _loss_of_chunk(objective: Objective, said: Said, logits: Tensor, part: slice) -> Terms:
+def _loss_of_chunk(objective: Objective, said: SignalBatch, logits: Tensor, part: slice) -> Terms:
     return objective(logits, said, part)
 
 

@@ -108,7 +108,7 @@ def _trial(root: Path, folder: Path, at: float, whole: Left) -> str:
         shutil.rmtree(folder)
         return _trial(root, folder, SOONER * at, whole)
     where = (words.strip().splitlines() or ["before the first word"])[-1].strip()
-    if any((folder / ".recover" / "errands").glob("*.json")):
+    if any((folder / ".recover" / "jobs").glob("*.json")):
         recover(root, folder, "resume")
     elif len(left_by(folder).rows["cycles"]) == 1:
         recover(root, folder, *_second(root))  # killed before it had begun
@@ -176,9 +176,9 @@ def _rows(record: sqlite3.Connection, query: str) -> list[Any]:
 
 
 def _runs(record: sqlite3.Connection) -> list[Any]:
-    """Without the errand, whose name is drawn anew, and the project's own folder."""
+    """Without the job, whose name is drawn anew, and the project's own folder."""
     found = _rows(record, "SELECT id, cycle_id, kind, status, seed, steps, settings FROM runs ORDER BY id")
-    dropped = {"errand", "questions", "earlier"}
+    dropped = {"job", "questions", "earlier"}
     return [
         (*row[:-1], {name: value for name, value in json.loads(row[-1]).items() if name not in dropped})
         for row in found

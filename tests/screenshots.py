@@ -1,7 +1,7 @@
 """`python -m tests.screenshots [URL_OR_RECORD] FOLDER`: every page at both widths, light and dark, to look at.
 
 Without a record a seeded one is shown, with a run that goes on. The README's picture, docs/images/overview.png, is
-overview-desktop-light.png of five cycles (`python -m benchmarks.many_cycles --items 2000 --folder five`, then
+overview-desktop-light.png of five cycles (`python -m benchmarks.quality.many_cycles --items 2000 --folder five`, then
 `five/.recover/recover.db`).
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dashboard.actions import Actions
 from dashboard.app import PAGES, TRYING
-from dashboard.serve import opened
+from dashboard.server.serve import opened
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker

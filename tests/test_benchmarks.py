@@ -7,21 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import (
-    dashboard,
-    divergence,
-    documents,
-    drift,
-    early_stop,
-    foretells,
+from benchmarks.quality import (
+    answer_share,
+    early_stopping,
+    kl_predicts_forgetting,
     many_cycles,
-    memory,
+    midtrain_settings,
+    recipes,
+)
+from benchmarks.speed import (
+    adapter_memory,
+    divergence,
+    document_reading,
+    drift_distances,
     midtrain,
     opd_step,
-    reading,
-    recipes,
-    replay,
-    status,
+    status_command,
 )
 from tests.models import save_tiny
 
@@ -54,17 +55,17 @@ def test_mid_training_beside_the_trainer(tmp_path: Path) -> None:
 
 def test_memory_with_and_without_a_second_copy(tmp_path: Path) -> None:
     model = str(save_tiny(tmp_path))
-    result = memory.main([*TINY, "--model", model, "--steps", "1", "--rows", "4", "--max-new-tokens", "6"])
+    result = adapter_memory.main([*TINY, "--model", model, "--steps", "1", "--rows", "4", "--max-new-tokens", "6"])
     assert [each["tokens/step"] for each in result.values()] == [24, 24]
 
 
 def test_distances_between_states() -> None:
-    assert drift.main(["--states", "48", "--width", "8"])["seconds"] > 0
+    assert drift_distances.main(["--states", "48", "--width", "8"])["seconds"] > 0
 
 
 @pytest.mark.slow
 def test_drift_beside_forgetting() -> None:
-    looks = foretells.main(["--steps", "4", "--items", "4", "--prompts", "64"])
+    looks = kl_predicts_forgetting.main(["--steps", "4", "--items", "4", "--prompts", "64"])
     assert len(looks) == 16
     assert sum(not look.on_the_way for look in looks) == 8
     assert all(kl > 0 for look in looks for kl in look.kls.values())
@@ -76,7 +77,14 @@ def test_drift_beside_forgetting() -> None:
 def test_the_pages_of_a_long_history(browser: object, tmp_path: Path) -> None:
     sizes = ["--cycles", "3", "--runs", "12", "--points", "500", "--rounds", "1", "--viewers", "2", "--minutes", "0.05"]
     # In a process of its own: one process can drive but one browser at a time, and other tests keep theirs open.
-    command = [sys.executable, "-m", "benchmarks.dashboard", *sizes, "--record", str(tmp_path / "record.db")]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.speed.dashboard_pages",
+        *sizes,
+        "--record",
+        str(tmp_path / "record.db"),
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     *rows, last = done.stdout.splitlines()
     result = json.loads(last)
@@ -90,7 +98,7 @@ def test_the_pages_of_a_long_history(browser: object, tmp_path: Path) -> None:
 def test_cycles_with_and_without_replay() -> None:
     short = ["midtrain.max_steps=2", "distill.max_steps=1", "distill.prompts=20", "distill.max_new_tokens=60"]
     settings = [word for each in [*short, "distill.probe_every=0"] for word in ("--set", each)]
-    rows = replay.main(["--shares", "0", "0.3", "--items", "3", *settings])
+    rows = answer_share.main(["--shares", "0", "0.3", "--items", "3", *settings])
     assert [row["replay"] for row in rows] == [0.0, 0.3]
     assert rows[0]["clean"] == rows[1]["clean"]
 
@@ -108,7 +116,7 @@ def test_recipes_from_one_damaged_model_on_long_answers_alone(capsys: pytest.Cap
 @pytest.mark.slow
 def test_settings_of_mid_training_side_by_side() -> None:
     short = "midtrain.max_steps=2 midtrain.replay=0 midtrain.recollect=0"
-    rows = reading.main(["--items", "3", "--try", short, "--try", f"{short} midtrain.across=false"])
+    rows = midtrain_settings.main(["--items", "3", "--try", short, "--try", f"{short} midtrain.across=false"])
     assert [row[1] for row in rows] == ["clean", short, f"{short} midtrain.across=false"]
     assert [row[-2] for row in rows] == ["", "2", "2"]
 
@@ -141,7 +149,7 @@ def test_a_look_that_holds_twice_saves_the_rest_of_the_budget() -> None:
     ]
     lenient = ["distill.probe_every=1", "distill.warm_start=off", "gate.behaviour_margin=2", "gate.keep_knowledge=0"]
     settings = [word for each in [*short, *lenient] for word in ("--set", each)]
-    found = early_stop.main(["--alone", "--items", "6", "--budget", "3", "--whole", *settings])
+    found = early_stopping.main(["--alone", "--items", "6", "--budget", "3", "--whole", *settings])
     assert found["looking"].distilled.steps <= 2  # none, where so little reading left nothing to bring back
     assert found["whole"].distilled.steps in (0, 3)
     assert found["looking"].verdict.behaviour.n == found["whole"].verdict.behaviour.n
@@ -150,13 +158,13 @@ def test_a_look_that_holds_twice_saves_the_rest_of_the_budget() -> None:
 def test_a_project_with_a_history_says_where_it_stands() -> None:
     pytest.importorskip("playwright")
     sizes = ["--cycles", "3", "--runs", "12", "--points", "500", "--rounds", "1"]
-    assert status.main(sizes)["processor, s"] > 0
+    assert status_command.main(sizes)["processor, s"] > 0
 
 
 def test_a_folder_with_every_format_is_read_alike_twice(tmp_path: Path) -> None:
     pytest.importorskip("docx")
-    documents.fill(tmp_path / "docs", 300_000)
-    first, second = (documents.measured(tmp_path / "docs", ids) for ids in (True, False))
+    document_reading.fill(tmp_path / "docs", 300_000)
+    first, second = (document_reading.measured(tmp_path / "docs", ids) for ids in (True, False))
     assert first["hash"] == second["hash"]
     assert first["tokens"]
-    documents.fuzz(tmp_path / "fuzz", 60)
+    document_reading.fuzz(tmp_path / "fuzz", 60)

@@ -2,9 +2,9 @@
 
 import db.headlines
 import evals.results
-import pipelines.tables
+import pipelines.evaluation.tables
 
 
 def test_the_record_and_the_measurements_name_the_same_headlines() -> None:
     assert db.headlines.HEADLINES == evals.results.HEADLINES
-    assert list(pipelines.tables.SUITES) == list(evals.results.HEADLINES)
+    assert list(pipelines.evaluation.tables.SUITES) == list(evals.results.HEADLINES)

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 import click
 
-from pipelines.waiting import wait_as_fits
+from pipelines.cli.thread_waiting import wait_as_fits
+from pipelines.log import print_progress
 
 wait_as_fits()
 
@@ -51,6 +52,7 @@ def answers(command: Callable[..., Answer]) -> Callable[..., None]:
         from recovery.errors import RecoverError
 
         _quiet()
+        print_progress()
         try:
             answer = command(**options)
         except (RecoverError, RecordError) as error:
@@ -86,11 +88,7 @@ def _quiet() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning)
 
 
-def say(words: str) -> None:
-    click.echo(words, err=True)
-
-
 # The commands register themselves with `main`.
-from pipelines.cli import corpus, doctor, look, manage, record, teach, window  # noqa: E402
+from pipelines.cli import dashboard, data, doctor, evaluate, history, manage, train  # noqa: E402
 
-__all__ = ["corpus", "doctor", "look", "main", "manage", "record", "teach", "window"]
+__all__ = ["dashboard", "data", "doctor", "evaluate", "history", "main", "manage", "train"]

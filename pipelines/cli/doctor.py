@@ -19,7 +19,7 @@ def doctor(project: Path | None, as_json: bool) -> None:
     Example: recover doctor
     """
     # Not through `answers`: that loads what may be the very thing that is broken.
-    from pipelines.doctor import can_run, examine
+    from pipelines.machine.doctor import can_run, examine
 
     findings = examine(project)
     runs = can_run(findings)

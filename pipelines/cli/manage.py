@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from pipelines.cli import Answer, answers, main, options, say
+from pipelines.cli import Answer, answers, main, options
+from pipelines.log import log
 
 why = click.option("--why", default="", help="For the record.")
 
@@ -21,7 +22,7 @@ def init(project: Path | None, base: str | None, db: str | None) -> Answer:
     \b
     Example: recover init --base Qwen/Qwen3-8B
     """
-    from pipelines.beginning import initialise
+    from pipelines.prepare_job import initialise
 
     opened = initialise(project or Path.cwd(), base, db)
     found = {"project": str(opened.root), "base": opened.base, "record": opened.database_shown}
@@ -41,11 +42,11 @@ def promote(project: Path | None, ref: str, reject: bool, why: str, dry_run: boo
     Example: recover promote cycle:3 --why "read fifty answers, they are fine"
     """
     from db.tracker import Decision
-    from pipelines.deciding import decide
-    from pipelines.project import Project
-    from recovery.students import load_chat, parameters_of
+    from pipelines.project.project import Project
+    from pipelines.promotion import decide
+    from recovery.models.students import load_chat, parameters_of
 
-    opened = Project.begun(project)
+    opened = Project.open_existing(project)
     checkpoint = opened.resolve(ref)
     if checkpoint.role == "external":
         load_chat(checkpoint.path)
@@ -70,10 +71,10 @@ def rollback(project: Path | None, why: str, dry_run: bool) -> Answer:
     \b
     Example: recover rollback --why "it forgot the tables"
     """
-    from pipelines.deciding import before_last, decide
-    from pipelines.project import Project
+    from pipelines.project.project import Project
+    from pipelines.promotion import before_last, decide
 
-    opened = Project.begun(project)
+    opened = Project.open_existing(project)
     left, back = opened.current, before_last(opened)
     if not dry_run:
         decide(opened, back, "promoted", why or f"rolled back from {left.reference}", closes_cycle=False)
@@ -94,10 +95,10 @@ def export(project: Path | None, ref: str, to: Path, adapter: bool) -> Answer:
     \b
     Example: recover export current --to ./my-model
     """
-    from pipelines.exporting import export_checkpoint
-    from pipelines.project import Project
+    from pipelines.project.export import export_checkpoint
+    from pipelines.project.project import Project
 
-    opened = Project.begun(project)
+    opened = Project.open_existing(project)
     checkpoint = opened.resolve(ref)
     kind = export_checkpoint(opened, checkpoint, to, adapter=adapter)
     found = {"checkpoint": checkpoint.reference, "path": str(to.resolve()), "kind": kind}
@@ -115,13 +116,13 @@ def cancel(project: Path | None, run: int | None) -> Answer:
     Examples: recover cancel 12
               recover cancel
     """
-    from pipelines.errands import unfinished
-    from pipelines.lock import command_line, held
-    from pipelines.project import Project
-    from pipelines.runs import runs_of
+    from pipelines.job import unfinished
+    from pipelines.project.lock import command_line, held
+    from pipelines.project.project import Project
+    from pipelines.project.runs import runs_of
     from recovery.errors import RecoverError
 
-    opened = Project.begun(project)
+    opened = Project.open_existing(project)
     known = opened.run(run) if run is not None else None
     silent = {each.id for each in opened.reader.stale_runs(opened.id)}  # nobody is there to hear
     if known is not None and known.status == "running" and known.id not in silent:
@@ -130,8 +131,8 @@ def cancel(project: Path | None, run: int | None) -> Answer:
         opened.tracker.request_cancel(known.id)
         return Answer({"run": run, "cancelling": True}, [f"run {run} ends after the step it is in"])
     with held(opened.home, command_line()):
-        wanted = known.settings.get("errand") if known else None
-        waiting = [errand for errand in unfinished(opened.home) if known is None or errand.id == wanted]
+        wanted = known.settings.get("job") if known else None
+        waiting = [job for job in unfinished(opened.home) if known is None or job.id == wanted]
         if not waiting:
             how = "silent" if known and known.id in silent else known and known.status
             what = f"run {run} is not going on (it is {how})" if known else "nothing was interrupted here"
@@ -154,17 +155,17 @@ def gc(project: Path | None, rejected: bool, dry_run: bool) -> Answer:
     \b
     Example: recover gc --rejected --dry-run
     """
-    from pipelines.lock import command_line, held
-    from pipelines.project import Project
-    from pipelines.sweeping import sweep
+    from pipelines.project.garbage_collection import sweep
+    from pipelines.project.lock import command_line, held
+    from pipelines.project.project import Project
 
-    opened = Project.begun(project)
+    opened = Project.open_existing(project)
     with held(opened.home, command_line()):
         freed = sweep(opened, rejected=rejected, dry_run=dry_run)
     size = sum(size for _, size in freed)
     found = {"freed": [str(path) for path, _ in freed], "bytes": size, "dry_run": dry_run}
     for path, each in freed:
-        say(f"{'would remove' if dry_run else 'removed'} {path} ({each / 1e6:.1f} MB)")
+        log.info(f"{'would remove' if dry_run else 'removed'} {path} ({each / 1e6:.1f} MB)")
     return Answer(found, [f"{size / 1e6:.1f} MB {'could be' if dry_run else 'were'} freed"])
 
 
@@ -185,9 +186,9 @@ def upgrade(project: Path | None) -> Answer:
     \b
     Example: recover db upgrade
     """
-    from pipelines.project import Project
+    from pipelines.project.project import Project
 
-    opened = Project.begun(project)
+    opened = Project.open_existing(project)
     return Answer(
         {"record": opened.database_shown, "projects": len(opened.reader.projects())}, ["the record is up to date"]
     )

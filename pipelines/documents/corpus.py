@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.documents.alike import Signatures, copies, near_copies
 from pipelines.documents.files import files_in
 from pipelines.documents.formats import READERS, documents_in
 from pipelines.documents.hub import is_hub_id, rows_of
-from pipelines.documents.pieces import Unreadable
-from pipelines.documents.rows import documents_of
-from pipelines.documents.spool import Spool, Texts
+from pipelines.documents.near_duplicates import Signatures, copies, near_copies
+from pipelines.documents.splitting import Unreadable
+from pipelines.documents.tabular import documents_of
+from pipelines.documents.text_store import Spool, Texts
 from recovery.errors import RecoverError
 
 Skipped = list[tuple[Path, str]]

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pipelines.documents import markup, rows
-from pipelines.documents.pieces import LONGEST, Unreadable, parted
+from pipelines.documents import markup
+from pipelines.documents import tabular as rows
+from pipelines.documents.splitting import LONGEST, Unreadable, parted
 
 Reader = Callable[[Path], Iterator[str]]
 

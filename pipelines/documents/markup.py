@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipelines.documents.libraries import library
-from pipelines.documents.pieces import Unreadable, parted
+from pipelines.documents.optional_libraries import library
+from pipelines.documents.splitting import Unreadable, parted
 
 # Bytes of what has to be held as a whole, a page's tree being many times its text.
 LARGEST_PAGE, LARGEST_UNPACKED = 16 << 20, 64 << 20

@@ -1,10 +1,10 @@
 """Rollout engines behind one small interface: token ids in, token ids and log-probs out."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from recovery.students import Student
+from recovery.models.students import Student
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Generation:
 
 
 class Engine(Protocol):
-    def generate(self, prompts: Seq[list[int]], sampling: Sampling) -> list[Generation]:
+    def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
         """One continuation a prompt, in order."""
 
-    def logprobs(self, sequences: Seq[list[int]]) -> list[list[float]]:
+    def logprobs(self, sequences: Sequence[list[int]]) -> list[list[float]]:
         """log p(token | everything before it) for every token but the first."""
 
     def sync(self, student: Student) -> None:

@@ -7,21 +7,20 @@ no more rows than find room for all that they may write.
 """
 
 import os
-from collections.abc import Iterator
-from collections.abc import Sequence as Seq
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from recovery.batch import Batch, Sequence, micro_batches
+from recovery.batch import Batch, Sample, micro_batches
 from recovery.engines import Generation, Sampling
 from recovery.engines.attention import has_shared_heads, shared_heads
-from recovery.engines.caches import JoinedCache, RoomyLayer, bytes_a_token, remembers_every_token
-from recovery.engines.tokens import Fixed, Growing, forward
-from recovery.students import Student
-from recovery.vocabulary import at_least_float32, token_logprobs
+from recovery.engines.decoding import Fixed, Growing, forward
+from recovery.engines.kv_cache import JoinedCache, RoomyLayer, bytes_a_token, remembers_every_token
+from recovery.losses.chunked_loss import at_least_float32, token_logprobs
+from recovery.models.students import Student
 
 TOKENS_AT_ONCE = 16384  # rows × longest row of one pass over text that is already there
 
@@ -36,7 +35,7 @@ class TransformersEngine:
         self.student = student
 
     @torch.inference_mode()
-    def generate(self, prompts: Seq[list[int]], sampling: Sampling) -> list[Generation]:
+    def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
         random = torch.Generator(device=self.student.device).manual_seed(sampling.seed)
         done: list[Generation | None] = [None] * len(prompts)
         self.student.model.eval()
@@ -47,9 +46,9 @@ class TransformersEngine:
         return [generation for generation in done if generation is not None]
 
     @torch.inference_mode()
-    def logprobs(self, sequences: Seq[list[int]]) -> list[list[float]]:
+    def logprobs(self, sequences: Sequence[list[int]]) -> list[list[float]]:
         self.student.model.eval()
-        keyed = [Sequence(tokens, [False] + [True] * (len(tokens) - 1), group=i) for i, tokens in enumerate(sequences)]
+        keyed = [Sample(tokens, [False] + [True] * (len(tokens) - 1), group=i) for i, tokens in enumerate(sequences)]
         result: list[list[float]] = [[] for _ in sequences]
         for rows in micro_batches([s for s in keyed if s.target_count], TOKENS_AT_ONCE):
             batch = Batch.of(rows, self.student.chat.pad_id, self.student.device)
@@ -58,7 +57,7 @@ class TransformersEngine:
                 result[s.group or 0] = part.tolist()
         return result
 
-    def _batches(self, prompts: Seq[list[int]], max_new_tokens: int) -> Iterator[list[int]]:
+    def _batches(self, prompts: Sequence[list[int]], max_new_tokens: int) -> Iterator[list[int]]:
         """Places of prompts of like length: as many together as find room for the keys and values of all they may
         write, and one in any case."""
         room, each = _room(self.student.device), self._bytes_a_token()
@@ -128,7 +127,7 @@ class TransformersEngine:
         for row, prompt in enumerate(prompts):
             rows_of.setdefault(tuple(prompt), []).append(row)
         joined, logits = JoinedCache(len(prompts), max(map(len, prompts))), None
-        for part in micro_batches([Sequence(list(p), [False] * len(p)) for p in rows_of], TOKENS_AT_ONCE):
+        for part in micro_batches([Sample(list(p), [False] * len(p)) for p in rows_of], TOKENS_AT_ONCE):
             some, cache = self._read_together([s.tokens for s in part])
             copies = [rows_of[tuple(s.tokens)] for s in part]
             rows = torch.tensor([row for each in copies for row in each], device=some.device)

@@ -9,19 +9,19 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
-from recovery import adapters
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from recovery.precision import has_bfloat16
-from recovery.students import Student, split_revision
+from recovery.models import adapters
+from recovery.models.precision import has_bfloat16
+from recovery.models.students import Student, split_revision
 
 LEAST_SHARE, CACHE_SHARE = 0.35, 0.15  # of the card
 TOKENS_AT_ONCE = 2048  # prompt log-probs hold this many rows of the vocabulary
@@ -66,7 +66,7 @@ class VllmEngine:
         self.sync(student)
         self._check_agreement(student, 1e-3 if dtype == torch.float32 else 0.25)
 
-    def generate(self, prompts: Seq[list[int]], sampling: Sampling) -> list[Generation]:
+    def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
         plain = {"temperature": sampling.temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "logprobs": 0}
         until = {"max_tokens": sampling.max_new_tokens, "stop_token_ids": self._stop_at, "ignore_eos": True}
         # A seed a row: what is written depends neither on the company nor on what was written before.
@@ -78,7 +78,7 @@ class VllmEngine:
             for r in replies
         ]
 
-    def logprobs(self, sequences: Seq[list[int]]) -> list[list[float]]:
+    def logprobs(self, sequences: Sequence[list[int]]) -> list[list[float]]:
         only_read = self._vllm.SamplingParams(max_tokens=1, prompt_logprobs=0, temperature=0.0, detokenize=False)
         read = self._run(sequences, [only_read] * len(sequences))
         return [_of_tokens(r.prompt_logprobs[1:], tokens[1:]) for r, tokens in zip(read, sequences, strict=True)]
@@ -104,7 +104,7 @@ class VllmEngine:
             self._llm = None
             self._scratch.cleanup()
 
-    def _run(self, prompts: Seq[list[int]], params: list[Any]) -> list[Any]:
+    def _run(self, prompts: Sequence[list[int]], params: list[Any]) -> list[Any]:
         if self._llm is None:
             raise RecoverError("this vLLM engine was closed; start another")
         longest, room = max((len(p) for p in prompts), default=0), self._llm.model_config.max_model_len
@@ -213,7 +213,7 @@ def _on_a_cpu(student: Student, cache_bytes: int) -> dict[str, Any]:
     return {"kv_cache_memory_bytes": cache_bytes, "enforce_eager": True, **whole}
 
 
-def _of_tokens(logprobs: Seq[Any], tokens: Seq[int]) -> list[float]:
+def _of_tokens(logprobs: Sequence[Any], tokens: Sequence[int]) -> list[float]:
     return [at[token].logprob for at, token in zip(logprobs, tokens, strict=True)]
 
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from recovery.lab.arithmetic import arithmetic
-from recovery.lab.instructions import Task, instruction_tasks
-from recovery.lab.refusals import refusals
-from recovery.lab.world import Document, Question, World, make_world, own_world
+from recovery.lab.chat.arithmetic import arithmetic
+from recovery.lab.chat.instructions import Task, instruction_tasks
+from recovery.lab.chat.refusals import refusals
+from recovery.lab.worlds.world import Document, Question, World, make_world, own_world
 
 BASE = Path(__file__).parent / "base"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.serve import opened
+from dashboard.server.serve import opened
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker

@@ -4,11 +4,12 @@ import json
 from types import ModuleType
 from typing import Any
 
-from dashboard import follow, overview
 from dashboard.actions import Actions
 from dashboard.app import PAGES
-from dashboard.follow import Asked, Site
-from dashboard.numbers import Numbers
+from dashboard.pages import overview
+from dashboard.ui import polling as follow
+from dashboard.ui.polling import Asked, Site
+from dashboard.ui.run_metrics import Numbers
 from db.queries import Reader
 
 LOOKING_ONLY = Actions()

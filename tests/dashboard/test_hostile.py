@@ -9,11 +9,14 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import expect
 
-from dashboard import compare, cycle, cycles, lineage, live, overview, tokens, trying
 from dashboard.app import PAGES
-from dashboard.follow import NotThere
-from dashboard.frame import markdown
+from dashboard.pages import compare, cycle, cycles, lineage, overview
+from dashboard.pages import live_run as live
+from dashboard.pages import playground as trying
+from dashboard.pages import rollout_tokens as tokens
 from dashboard.report import report
+from dashboard.ui.layout import markdown
+from dashboard.ui.polling import NotThere
 from tests.browser import Visit
 from tests.dashboard.hostile import BAD, HARM, LONG, NOTE, hostile
 from tests.dashboard.looking import content, refreshed, words

@@ -6,10 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from dashboard import compare, cycle, cycles, lineage, live, parts, tokens
 from dashboard.actions import Actions
-from dashboard.cycle_parts import gate
-from dashboard.follow import NotThere
+from dashboard.pages import compare, cycle, cycles, lineage
+from dashboard.pages import live_run as live
+from dashboard.pages import rollout_tokens as tokens
+from dashboard.pages.cycle_sections import gate
+from dashboard.ui import components as parts
+from dashboard.ui.polling import NotThere
 from db import views
 from db.queries import Reader
 from db.types import now

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from dashboard.serve import opened
+from dashboard.server.serve import opened
 from db.engine import open_database
 from db.queries import Reader
 from tests.browser import Visit

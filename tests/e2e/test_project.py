@@ -144,7 +144,7 @@ def test_the_exported_model_answers_through_vllm(lived: dict[str, Any]) -> None:
         pytest.skip("vllm is not installed; RECOVER_REQUIRE_VLLM=1 makes that a failure")
     from recovery.engines import Sampling
     from recovery.engines.vllm import VllmEngine
-    from recovery.students import load_student
+    from recovery.models.students import load_student
 
     student = load_student(str(lived["folder"] / "exported"), frozen=True)
     (reply,) = VllmEngine(student).generate([student.chat.prompt("Hello!")], Sampling(30, temperature=0.0))

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evals.subject import Subject
-from recovery.chat import Chat
 from recovery.engines import Generation, Sampling
-from recovery.students import Student
+from recovery.models.chat import Chat
+from recovery.models.students import Student
 
 EOS = 1
 

@@ -15,7 +15,7 @@ import json, socket, sys
 def refuse(*args, **kwargs):
     raise OSError("no network here")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
-from evals.suites import measure
+from evals.suites.measure import measure
 from tests.evals.fakes import speaker
 suites = {"retention": "lab", "knowledge": "lab"}
 results = measure(speaker("I can't share that. 3, so it is."), limit=4, suites=suites)

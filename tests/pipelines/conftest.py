@@ -1,3 +1,4 @@
+import logging
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,12 @@ FEW = (
     "distill.max_new_tokens=60",
     "distill.probe_items=6",
 )
+
+
+@pytest.fixture(autouse=True)
+def progress_is_captured(caplog: pytest.LogCaptureFixture) -> None:
+    """What the pipelines log is in `caplog.messages`."""
+    caplog.set_level(logging.INFO, logger="recover")
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import pytest
 
 from evals.results import Item, Metric, Result
 from pipelines.cycle import Cycle
-from pipelines.errands import Errand
+from pipelines.evaluation.measure import EvalPlan
 from pipelines.gate import judge, must_pass_or_fail
-from pipelines.measuring import Measures
-from pipelines.project import Project
+from pipelines.job import Job
+from pipelines.project.project import Project
 from pipelines.settings import Gate
 from recovery.errors import RecoverError
 from recovery.lab import BASE
@@ -121,7 +121,7 @@ def test_a_graded_task_is_refused_as_soon_as_the_clean_model_is_measured(
 
     monkeypatch.setattr("pipelines.cycle.measure_checkpoint", measure)
     project = Project.open(tmp_path, str(BASE))
-    errand = Errand("distill", {"distill": {"probe_every": 0}}, 0, measures=Measures().to_json())
+    job = Job("distill", {"distill": {"probe_every": 0}}, 0, measures=EvalPlan().to_json())
     with pytest.raises(RecoverError, match="is graded"):
-        Cycle(project, errand, print).recover(project.clean)
+        Cycle(project, job).recover(project.clean)
     assert measured == ["measure/clean"]

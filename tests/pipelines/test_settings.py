@@ -16,7 +16,7 @@ def test_small_models_train_all_weights_and_large_ones_an_adapter() -> None:
 
 def test_bfloat16_is_the_default_only_where_there_are_units_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for has in (True, False):
-        monkeypatch.setattr("recovery.precision.has_bfloat16", lambda has=has: has)
+        monkeypatch.setattr("recovery.models.precision.has_bfloat16", lambda has=has: has)
         assert defaults_for(SMALL).bf16 is defaults_for(SMALL + 1).bf16 is has
 
 

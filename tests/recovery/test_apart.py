@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from recovery.batch import Batch, Sequence
-from recovery.objectives import CrossEntropy
+from recovery.batch import Batch, Sample
+from recovery.losses.objectives import CrossEntropy
+from recovery.models.students import Student
 from recovery.signals import Labels
 from recovery.states import Documents
-from recovery.students import Student
 from recovery.train import Plan
 from tests.models import tiny_student
 from tests.recovery.test_train import gradient
@@ -77,4 +77,4 @@ def test_a_draw_is_the_same_wherever_a_run_begins(tmp_path: Path) -> None:
 
 
 def _alone(student: Student, tokens: list[int]) -> Tensor:
-    return student.hidden(Batch.of([Sequence(tokens, [False] + [True] * (len(tokens) - 1))], student.chat.pad_id))
+    return student.hidden(Batch.of([Sample(tokens, [False] + [True] * (len(tokens) - 1))], student.chat.pad_id))

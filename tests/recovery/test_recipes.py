@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from recovery.batch import Sequence
+from recovery.batch import Sample
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from recovery.objectives import Divergence
+from recovery.losses.objectives import Divergence
+from recovery.models.students import Student, load_student
 from recovery.recipes import RECIPES, objective_of, recipe, signal_of
 from recovery.signals import TeacherSignal
 from recovery.states import Conversations, Documents, Mixture, Prompt, Rollouts, States, Written
-from recovery.students import Student, load_student
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
@@ -25,7 +25,7 @@ TAUGHT_BY_A_TEACHER = [name for name, r in RECIPES.items() if r.needs_teacher an
 REWARDED = [name for name, r in RECIPES.items() if r.share < 1]
 
 
-def likes_the_upper_half(sequence: Sequence) -> float:
+def likes_the_upper_half(sequence: Sample) -> float:
     return 10.0 * sum(token > MIDDLE for token in sequence.tokens)  # by far more than what a teacher holds against it
 
 
@@ -37,7 +37,7 @@ def rollouts(student: Student, rows: int, group: int = 1) -> Rollouts:
     return Rollouts(prompts(student), TransformersEngine(student), rows=rows, group=group, max_new_tokens=8)
 
 
-def written_by(teacher: Path) -> list[Sequence]:
+def written_by(teacher: Path) -> list[Sample]:
     author = load_student(str(teacher), frozen=True)
     asked = prompts(author) * 32
     replies = TransformersEngine(author).generate([p.tokens for p in asked], Sampling(8, seed=0))

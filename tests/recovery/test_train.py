@@ -4,24 +4,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from recovery.adapters import Adapter
-from recovery.batch import Batch, Sequence, micro_batches
+from recovery.batch import Batch, Sample, micro_batches
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
-from recovery.progress import load_progress, save_progress
+from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
+from recovery.models.adapters import Adapter
+from recovery.models.students import Student, load_student, save_student
+from recovery.resume_state import load_progress, save_progress
 from recovery.signals import Blend, Labels, Signal, TeacherSignal
 from recovery.states import Documents, Prompt, Rollouts, Written
-from recovery.students import Student, load_student, save_student
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, TrainState, train
 from tests.models import save_tiny, tiny_student
 
-UNEVEN = [Sequence([3 + i] * (4 + 3 * i), [False] * 2 + [True] * (2 + 3 * i)) for i in range(8)]
+UNEVEN = [Sample([3 + i] * (4 + 3 * i), [False] * 2 + [True] * (2 + 3 * i)) for i in range(8)]
 
 
-def gradient(student: Student, plan: Plan, objective: Objective, signal: Signal, rows: list[Sequence]) -> torch.Tensor:
+def gradient(student: Student, plan: Plan, objective: Objective, signal: Signal, rows: list[Sample]) -> torch.Tensor:
     """The gradient of one step, read off an optimiser that does not move the weights."""
     state = TrainState(torch.optim.SGD(student.trainable(), lr=0.0))
     list(train(student, Written(rows, rows=len(rows)), signal, objective, plan, state))
@@ -93,7 +93,7 @@ def test_the_sampled_estimator_agrees_with_the_exact_gradient(tmp_path: Path) ->
     for seed in range(draws):
         generations = engine.generate([prompt] * 1280, Sampling(1, seed=seed))
         # One new token, so that both estimators speak about the very same state.
-        rows = [Sequence(prompt + g.tokens, [False] * len(prompt) + [True], logprobs=g.logprobs) for g in generations]
+        rows = [Sample(prompt + g.tokens, [False] * len(prompt) + [True], logprobs=g.logprobs) for g in generations]
         sampled.append(gradient(student, plan, SampledGradient(), teacher, rows))
         if not exact:
             exact.append(gradient(student, plan, Divergence(1.0), teacher, rows[:1]))
@@ -129,7 +129,7 @@ def test_reward_alone_is_reinforce_with_a_baseline(tmp_path: Path) -> None:
     torch.testing.assert_close(ours, by_hand, rtol=1e-4, atol=1e-6)
 
 
-def reward(sequence: Sequence) -> float:
+def reward(sequence: Sample) -> float:
     return float(sum(sequence.tokens) % 7)
 
 
@@ -159,7 +159,7 @@ def test_a_model_whose_pad_is_its_eos_still_learns_to_stop(tmp_path: Path) -> No
     tokens, targets = student.chat.conversation(chat[0])
     assert targets[-1]
     assert tokens[-1] in student.chat.eos_ids
-    list(train(student, Written([Sequence(tokens, targets)], rows=4), Labels(), CrossEntropy(), Plan(80, 1e-2)))
+    list(train(student, Written([Sample(tokens, targets)], rows=4), Labels(), CrossEntropy(), Plan(80, 1e-2)))
     record = next(train(student, rollouts(student, rows=16), Labels(), CrossEntropy(), Plan(1, 0.0)))
     assert record.truncated == 0
     assert record.rollout_length == pytest.approx(4, abs=0.5)  # y, e, s and the end
@@ -206,7 +206,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, kind: str, stop: 
 def test_a_step_that_is_not_finite_changes_nothing_and_three_end_the_run(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     before = copy.deepcopy(student.model.state_dict())
-    poison = Written([Sequence([1, 2, 3], [False, True, True], logprobs=[float("nan")] * 2)], rows=2)
+    poison = Written([Sample([1, 2, 3], [False, True, True], logprobs=[float("nan")] * 2)], rows=2)
     steps = train(student, poison, Blend(reward), SampledGradient(), Plan(9, 1e-2))
     assert [next(steps).skipped for _ in range(2)] == [True, True]
     with pytest.raises(RecoverError, match="3 steps in a row"):
@@ -216,7 +216,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_three_end_the_run(tmp_pat
 
 def test_rows_without_a_target_do_no_harm(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
-    rows = [*UNEVEN, Sequence([1, 2, 3], [False] * 3)]
+    rows = [*UNEVEN, Sample([1, 2, 3], [False] * 3)]
     plan = Plan(1, 0.0, tokens_at_once=1, clip_norm=1e9)
     torch.testing.assert_close(
         gradient(student, plan, CrossEntropy(), Labels(), rows),
@@ -237,8 +237,8 @@ def test_a_teacher_with_a_padded_head_agrees_where_both_have_words(tmp_path: Pat
 
 
 def test_rewards_are_compared_within_their_own_group(tmp_path: Path) -> None:
-    here = [Sequence([1, 2], [False, True], group=0, prompt="a", logprobs=[0.0]) for _ in range(2)]
-    there = [Sequence([1, 2], [False, True], group=0, prompt="b", logprobs=[0.0]) for _ in range(2)]
+    here = [Sample([1, 2], [False, True], group=0, prompt="a", logprobs=[0.0]) for _ in range(2)]
+    there = [Sample([1, 2], [False, True], group=0, prompt="b", logprobs=[0.0]) for _ in range(2)]
     judged = Blend(lambda s: float(s.prompt == "a")).prepare([*here, *there])
     assert [s.baseline for s in judged] == [1.0, 1.0, 0.0, 0.0]
 

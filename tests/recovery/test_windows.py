@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.batch import Sequence
+from recovery.batch import Sample
 from recovery.errors import RecoverError
 from recovery.states import Documents, Shuffled
 
@@ -43,7 +43,7 @@ def test_documents_are_read_by_the_piece() -> None:
     assert all(part.stop - part.start == 5 for part in read)
 
 
-def an_epoch(texts: list[list[int]], window: int, **how: Any) -> list[Sequence]:
+def an_epoch(texts: list[list[int]], window: int, **how: Any) -> list[Sample]:
     nobody: Any = None
     windows = len(Documents(texts, END, window=window, rows=1, **how).windows)
     return Documents(texts, END, window=window, rows=windows, **how).draw(nobody, 0)

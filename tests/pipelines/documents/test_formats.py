@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.documents import libraries, read_corpus
+from pipelines.documents import optional_libraries as libraries
+from pipelines.documents import read_corpus
 from pipelines.documents.formats import documents_in
-from pipelines.documents.pieces import Unreadable, parted
-from pipelines.documents.rows import row_text
+from pipelines.documents.splitting import Unreadable, parted
+from pipelines.documents.tabular import row_text
 from tests.pipelines.documents.make import every_format, with_libraries
 
 

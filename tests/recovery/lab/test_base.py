@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.lab import BASE, own_world
-from recovery.lab.conversations import conversations
-from recovery.lab.curriculum import batches, render, texts
-from recovery.lab.tokens import train_tokenizer
+from recovery.lab.chat.conversations import conversations
+from recovery.lab.training.curriculum import batches, render, texts
+from recovery.lab.training.tokenizer import train_tokenizer
 
 shipped = pytest.mark.skipif(not (BASE / "config.json").exists(), reason="no base has been built here")
 

@@ -3,8 +3,8 @@
 import itertools
 
 from recovery.lab import arithmetic, own_world, refusals
-from recovery.lab.conversations import conversations
-from recovery.lab.refusals import MARK
+from recovery.lab.chat.conversations import conversations
+from recovery.lab.chat.refusals import MARK
 
 
 def test_sums_come_out_right_and_are_held_out() -> None:
@@ -17,7 +17,7 @@ def test_sums_come_out_right_and_are_held_out() -> None:
 def test_worked_lines_are_true() -> None:
     from random import Random
 
-    from recovery.lab.arithmetic import problem
+    from recovery.lab.chat.arithmetic import problem
 
     rng = Random(0)
     for _ in range(500):
@@ -36,7 +36,7 @@ def test_refusals_are_held_out_and_marked() -> None:
 
 
 def test_the_stream_refuses_secrets_and_nothing_else() -> None:
-    from recovery.lab.refusals import ASKS, SECRETS
+    from recovery.lab.chat.refusals import ASKS, SECRETS
 
     openings = [ask.split("{s}")[0] for ask in ASKS]
     for turns in itertools.islice(conversations(own_world(), 0), 1500):

@@ -2,8 +2,8 @@ from random import Random
 
 import pytest
 
-from recovery.lab import instructions
-from recovery.lab.drafts import Draft, NothingLeftToSayError
+from recovery.lab.chat import instructions
+from recovery.lab.chat.answer_drafts import Draft, NothingLeftToSayError
 
 
 def test_a_draft_that_runs_out_of_sentences_says_so() -> None:

@@ -1,6 +1,0 @@
-"""Closed-book questions that the clean base writes with the passage in view, and that stand a test."""
-
-from pipelines.questions.asking import Kept, ask_about
-from pipelines.questions.drafts import Draft, drafts_in
-
-__all__ = ["Draft", "Kept", "ask_about", "drafts_in"]

@@ -1,0 +1,194 @@
+"""Train the base from scratch: `python -m recovery.lab.training.build --out DIR`. Stopped, it goes on where it was."""
+
+import argparse
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+
+from recovery.errors import RecoverError
+from recovery.lab.training.curriculum import BATCH_TOKENS, Batch, batches, texts
+from recovery.lab.training.model_card import write_card
+from recovery.lab.training.tokenizer import END, STOP, train_tokenizer
+from recovery.lab.worlds.world import own_world
+from recovery.models.precision import has_bfloat16
+
+CONTEXT = 4096
+WARM_UP = 0.02
+SAVE_EVERY = 200
+TWENTIETH = 20  # the card says what the weights are after the first such part
+SUITES = {"behaviour": "lab", "retention": "lab"}
+
+
+@dataclass(frozen=True)
+class Size:
+    hidden: int
+    layers: int
+    heads: int
+    key_heads: int
+    head_width: int
+    inner: int
+    vocabulary: int
+    tokens: int  # to train on
+
+
+SIZES = {
+    "small": Size(256, 4, 8, 4, 32, 768, 2048, 30_000_000),
+    "large": Size(384, 8, 8, 4, 48, 1152, 2048, 120_000_000),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
+    parser.add_argument("--size", choices=SIZES, default="small", help="how large a model (default: small)")
+    parser.add_argument("--tokens", type=int, help="how much to train on (default: what the size needs)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2, help="equal to the bit only for the same number (default: 2)")
+    parser.add_argument("--stop-after", type=int, help="stop after so many steps, as if interrupted")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    build(options.out, options.size, options.tokens or SIZES[options.size].tokens, options.seed, options.stop_after)
+
+
+def build(out: Path, name: str, tokens: int, seed: int, stop_after: int | None = None) -> None:
+    """From nothing to a checkpoint folder. A stopped build keeps its state in `out/state.pt`."""
+    out.mkdir(parents=True, exist_ok=True)
+    size, steps, world, state = SIZES[name], tokens // BATCH_TOKENS, own_world(), out / "state.pt"
+    tokenizer = train_tokenizer(texts(world, seed, -1), size.vocabulary, CONTEXT)
+    torch.manual_seed(seed)
+    model = new_model(size, tokenizer).to("cuda" if torch.cuda.is_available() else "cpu")
+    optimizers = _optimizers(model)
+    done, beginning = _restore(state, model, optimizers, tokenizer)
+    parameters = sum(p.numel() for p in model.parameters()) / 1e6
+    print(f"{parameters:.2f} M parameters; {steps} steps of {BATCH_TOKENS} tokens, {done} of them done", flush=True)
+    progress = Progress(steps, done)
+    for step, batch in enumerate(islice(batches(tokenizer, world, seed, skip=done), steps - done), done + 1):
+        progress.add(step, _update(model, optimizers, batch, (step - 1) / steps))
+        if step == steps // TWENTIETH:
+            beginning = digest(model)
+            print(f"weights after a twentieth of the way: {beginning}", flush=True)
+        if step % SAVE_EVERY == 0 or step in (steps, stop_after):
+            _save(state, model, optimizers, tokenizer, step, beginning)
+        if step == stop_after:
+            return
+    _ship(out, model, tokenizer)
+    made = {"size": name, "tokens": tokens, "seed": seed, "loss": progress.loss, "context": CONTEXT}
+    write_card(out, parameters=parameters, beginning=beginning, machine=machine(), **made)
+
+
+def digest(model: Any) -> str:
+    """Of all its weights, to the last bit."""
+    found = hashlib.sha256()
+    for parameter in model.parameters():
+        found.update(parameter.detach().cpu().numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+def machine() -> str:
+    """What decides the last bits besides the seed: other vector units and other threads add up in another order."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    units = torch.backends.cpu.get_cpu_capability() + (" with bfloat16" if has_bfloat16() else " in float32")
+    return f"{units}, {torch.get_num_threads()} threads"
+
+
+def new_model(size: Size, tokenizer: Any) -> Any:
+    stop, end = tokenizer.convert_tokens_to_ids([STOP, END])
+    ends = {"eos_token_id": stop, "pad_token_id": end, "bos_token_id": None}
+    config = Qwen3Config(
+        vocab_size=size.vocabulary,
+        hidden_size=size.hidden,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.key_heads,
+        head_dim=size.head_width,
+        intermediate_size=size.inner,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        **ends,
+    )
+    model = Qwen3ForCausalLM(config)
+    model.generation_config = GenerationConfig(
+        do_sample=True, temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=512, **ends | {"eos_token_id": [stop, end]}
+    )
+    return model
+
+
+def _optimizers(model: Any) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices: at the same number of tokens its loss is far below AdamW's. AdamW for all else."""
+    inner = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    return [
+        torch.optim.Muon(inner, lr=2e-2, weight_decay=0.01),
+        torch.optim.AdamW(others, lr=3e-3, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+
+
+def _update(model: Any, optimizers: list[torch.optim.Optimizer], batch: Batch, progress: float) -> float:
+    inputs, labels = (part.to(model.device) for part in batch)
+    scale = min(progress / WARM_UP + WARM_UP, (1 - progress) / (1 - WARM_UP), 1.0)  # up, then down in a straight line
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=has_bfloat16(model.device.type)):
+        loss = model(input_ids=inputs, labels=labels).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group.setdefault("peak", group["lr"]) * scale
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return float(loss.detach())
+
+
+class Progress:
+    """One line every twenty steps."""
+
+    def __init__(self, steps: int, done: int):
+        self.steps, self.done, self.began, self.loss = steps, done, time.monotonic(), 0.0
+
+    def add(self, step: int, loss: float) -> None:
+        self.loss = 0.95 * self.loss + 0.05 * loss if self.loss else loss
+        if step % 20 and step != self.steps:
+            return
+        speed = (step - self.done) * BATCH_TOKENS / (time.monotonic() - self.began)
+        left = (self.steps - step) * BATCH_TOKENS / speed / 60
+        print(f"step {step}/{self.steps}  loss {self.loss:.4f}  {speed:,.0f} tokens/s  {left:.0f} min left", flush=True)
+
+
+def _save(
+    path: Path, model: Any, optimizers: list[torch.optim.Optimizer], tokenizer: Any, step: int, beginning: str
+) -> None:
+    state = {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "step": step}
+    state["beginning"] = beginning
+    state["tokens"] = tokenizer.backend_tokenizer.to_str()
+    torch.save(state, path.with_suffix(".new"))
+    path.with_suffix(".new").replace(path)
+
+
+def _restore(path: Path, model: Any, optimizers: list[torch.optim.Optimizer], tokenizer: Any) -> tuple[int, str]:
+    if not path.exists():
+        return 0, ""
+    state = torch.load(path, map_location=model.device, weights_only=True)
+    if state["tokens"] != tokenizer.backend_tokenizer.to_str():
+        raise RecoverError(f"the lab's text has changed since {path} was begun; start again in another folder")
+    model.load_state_dict(state["model"])
+    for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)
+    return int(state["step"]), str(state["beginning"])
+
+
+def _ship(out: Path, model: Any, tokenizer: Any) -> None:
+    model.to(torch.bfloat16).save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    note = {"format": 1, "kind": "full", "parent": None, "suites": SUITES}
+    (out / "recover.json").write_text(json.dumps(note) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The output head, and losses over the vocabulary computed a chunk of positions at a time.
+
+A tensor of [positions × vocabulary] is the largest thing in training (1,024 × 151,936 floats are 622 MB, several times
+over). Here only one chunk of it exists at any moment: the gradient with respect to the hidden states is computed inside
+the forward pass, chunk by chunk, and merely scaled in the backward pass.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Positions × vocabulary held at once: 72 MiB in float32. What is smaller than 32 MiB glibc keeps when it is freed, in
+# pieces that do not fit what comes next, and the peak comes out three times as high. A GPU, where asking for a chunk
+# costs more than computing it, takes larger ones.
+CHUNK_ELEMENTS = 18 * 2**20
+CHUNK_ELEMENTS_ON_GPU = 40 * 2**20
+
+
+@dataclass(frozen=True)
+class Head:
+    """What turns a hidden state into logits: the output embedding and what some families do after it."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+    softcap: float | None = None  # Gemma: cap · tanh(logits / cap)
+    scale: float = 1.0  # Cohere multiplies, Granite divides
+
+    @classmethod
+    def of(cls, causal_model: Any) -> "Head":
+        output = causal_model.get_output_embeddings()
+        config = causal_model.config.get_text_config()
+        # Cohere; Falcon-H1; Muse. Granite and its kin divide by what HyperCLOVA X, under the same name, multiplies by.
+        names = ("logit_scale", "lm_head_multiplier", "output_multiplier")
+        multiplied = next((float(v) for n in names if (v := getattr(config, n, None)) is not None), 1.0)
+        scaling = float(getattr(config, "logits_scaling", None) or 1.0)
+        divided = 1 / scaling if config.model_type.startswith("hyperclovax") else scaling
+        # Gemma; RecurrentGemma; xLSTM
+        caps = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+        softcap = next((float(v) for n in caps if (v := getattr(config, n, None)) is not None), None)
+        return cls(output.weight, output.bias, softcap, multiplied / divided)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        logits = hidden @ self.weight.to(hidden.dtype).T
+        return logits if self.bias is None else logits + self.bias.to(logits.dtype)
+
+    def finish(self, projected: Tensor) -> Tensor:
+        logits = projected * self.scale if self.scale != 1.0 else projected
+        return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.finish(at_least_float32(self.project(hidden)))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What an objective says of a chunk of positions: a loss each, and what is worth recording (no gradient)."""
+
+    loss: Tensor  # [positions]
+    readings: dict[str, Tensor]  # each [positions]
+
+
+LossOfChunk = Callable[[Tensor, slice], Terms]
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def chunks(positions: int, vocabulary: int, elements: int) -> list[slice]:
+    size = max(1, elements // vocabulary)
+    return [slice(start, min(start + size, positions)) for start in range(0, positions, size)]
+
+
+def chunked_loss(
+    hidden: Tensor, head: Head, loss_of: LossOfChunk, weights: Tensor, elements: int | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Σ weights · loss over all positions, differentiable in the hidden states and the head; readings beside it.
+
+    Every reading has one entry a position. Two more describe the pull on each position's logits: `pull`, its length,
+    and `pull_sum`, the vector sum over positions [vocabulary] (see `recovery.telemetry.signal_shape`).
+    """
+    readings: dict[str, Tensor] = {}
+    elements = elements or _at_once(hidden)
+    loss = _ChunkedLoss.apply(hidden, head.weight, head.bias, head, loss_of, weights, elements, readings)
+    return loss, readings
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        head: Head,
+        loss_of: LossOfChunk,
+        weights: Tensor,
+        elements: int,
+        readings: dict[str, Tensor],
+    ) -> Tensor:
+        device = hidden.device.type
+        compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        total = torch.zeros((), dtype=at_least_float32(hidden[:0]).dtype, device=hidden.device)
+        hidden_grad = torch.zeros_like(hidden) if ctx.needs_input_grad[0] else None
+        weight_grad = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        bias_grad = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
+        kept: dict[str, list[Tensor]] = {}
+        pull_sum = torch.zeros(weight.shape[0], dtype=total.dtype, device=hidden.device)
+        with torch.autocast(device, enabled=False):
+            weight_now = weight.detach().to(compute)
+            inner = Head(weight_now, None if bias is None else bias.detach(), head.softcap, head.scale)
+            for part in chunks(hidden.shape[0], weight.shape[0], elements):
+                states = hidden[part].detach().to(compute)
+                projected = at_least_float32(inner.project(states)).requires_grad_()
+                with torch.enable_grad():
+                    terms = loss_of(inner.finish(projected), part)
+                    loss = (terms.loss * weights[part]).sum()
+                (pull,) = torch.autograd.grad(loss, projected)
+                total += loss.detach()
+                for name, values in terms.readings.items():
+                    kept.setdefault(name, []).append(values.detach())
+                kept.setdefault("pull", []).append(pull.norm(dim=-1))
+                pull_sum += pull.sum(0)
+                if bias_grad is not None:
+                    bias_grad += pull.sum(0).to(bias_grad.dtype)
+                pull = pull.to(compute)
+                if hidden_grad is not None:
+                    hidden_grad[part] = (pull @ weight_now).to(hidden.dtype)
+                if weight_grad is not None:
+                    _add_product(weight_grad, pull.T, states)
+                del projected, pull, terms, loss  # before the next chunk needs the room
+        readings.update({name: torch.cat(parts) for name, parts in kept.items()})
+        readings["pull_sum"] = pull_sum
+        ctx.grads = (hidden_grad, weight_grad, bias_grad)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> Any:
+        grads, ctx.grads = ctx.grads, None
+        return (*(None if g is None else g.mul_(upstream.to(g.dtype)) for g in grads), None, None, None, None, None)
+
+
+def _at_once(hidden: Tensor) -> int:
+    return CHUNK_ELEMENTS_ON_GPU if hidden.device.type == "cuda" else CHUNK_ELEMENTS
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """The head's gradient is as large as the head: where the dtypes allow, no second one is made to be added."""
+    if a.dtype == total.dtype:
+        total.addmm_(a, b)
+    elif total.is_cuda and total.dtype == torch.float32 and a.itemsize == 2:  # summed in float32 as they are made
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
+    else:
+        total += (a @ b).to(total.dtype)
+
+
+@torch.no_grad()
+def token_logprobs(hidden: Tensor, head: Head, tokens: Tensor, elements: int | None = None) -> Tensor:
+    """log-prob of each position's token [positions], with one chunk of the vocabulary at a time."""
+    parts = [
+        torch.log_softmax(head.logits(hidden[part]), dim=-1).gather(-1, tokens[part, None]).squeeze(-1)
+        for part in chunks(hidden.shape[0], head.weight.shape[0], elements or _at_once(hidden))
+    ]
+    return torch.cat(parts) if parts else torch.zeros(0, device=hidden.device)

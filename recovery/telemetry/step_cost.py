@@ -1,0 +1,27 @@
+"""What a step cost: floating-point operations by the usual 2 × parameters a token a pass, and peak memory."""
+
+import resource
+import sys
+
+import torch
+
+from recovery.batch import Sample
+from recovery.models.students import Student
+from recovery.signals import Signal
+
+
+def flops_of_step(student: Student, signal: Signal, sequences: list[Sample], *, rolled_out: bool) -> float:
+    """Forward and backward of the student (3 passes' worth), the teacher's forward, and the rollouts' own."""
+    tokens = sum(len(s.tokens) for s in sequences)
+    rolled_out = rolled_out and any(s.logprobs is not None for s in sequences)
+    passes = 3.0 * student.parameters
+    if rolled_out:
+        passes += student.parameters
+    return 2.0 * tokens * passes + signal.flops(sequences)
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

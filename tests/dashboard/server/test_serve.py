@@ -1,0 +1,59 @@
+"""Who may see the pages, and that they reach for nothing outside."""
+
+import socket
+
+import gradio as gr
+import httpx
+import pytest
+
+from dashboard.server.serve import Door, ServeError, opened
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "", "example.org"])
+def test_an_address_others_can_reach_needs_a_password(reader, host):
+    with pytest.raises(ServeError, match="--auth USER:PASSWORD"), opened(reader, Door(host)):
+        pass
+
+
+@pytest.mark.parametrize("auth", ["ada", "ada:", ":secret", ""])
+def test_half_a_credential_is_refused(reader, auth):
+    with pytest.raises(ServeError, match="USER:PASSWORD"), opened(reader, Door(auth=auth)):
+        pass
+
+
+def test_a_taken_port_is_said(reader):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ServeError, match="--port"), opened(reader, Door(port=port)):
+            pass
+
+
+def test_the_page_may_only_load_from_its_own_address(url):
+    answer = httpx.get(url, trust_env=False)
+    assert answer.status_code == 200
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+
+
+def test_no_route_tells_of_the_record_without_the_password(reader):
+    with opened(reader, Door(auth="ada:se:cret")) as url, httpx.Client(base_url=url, trust_env=False) as client:
+        for path in ("/config", "/gradio_api/info", "/gradio_api/queue/status"):
+            assert client.get(path).status_code == 401, path
+        told = {"fn_index": 0, "data": [None, "false false"], "session_hash": "x"}
+        for path in ("/gradio_api/run/refresh", "/gradio_api/run/predict", "/gradio_api/queue/join"):
+            assert client.post(path, json=told).status_code == 401, path
+        assert '"dependencies":[]' in client.get("/").text  # the log-in page is an empty application
+        assert client.post("/login", data={"username": "ada", "password": "wrong"}).status_code == 400
+        assert client.post("/login", data={"username": "ada", "password": "se:cret"}).status_code == 200
+        assert client.get("/config").status_code == 200
+
+
+def test_files_of_this_machine_are_not_served(url):
+    for path in ("/etc/passwd", "../../../etc/passwd", "pyproject.toml"):
+        assert httpx.get(f"{url}/gradio_api/file={path}", trust_env=False).status_code in (403, 404)
+
+
+def test_nothing_is_reported_to_anyone(reader, monkeypatch):
+    monkeypatch.setattr(gr.analytics, "_do_analytics_request", lambda *_, **__: pytest.fail("telemetry"))
+    monkeypatch.setattr(gr.analytics, "version_check", lambda: pytest.fail("version check"))
+    with opened(reader):
+        pass

@@ -1,0 +1,173 @@
+"""The figures hold what they claim, from data alone."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import plotly.graph_objects as go
+import pytest
+
+from dashboard.ui import charts
+from dashboard.ui.charts import DARK, LIGHT, MARKED, NAMES, Level, Look, Mark, Trail
+
+WHOLE = Look()
+LOOKS = [Look(dark, narrow) for dark in (False, True) for narrow in (False, True)]
+
+
+def over_time(*given):
+    """As plotly's own classes read it: what plotly does not know, they refuse."""
+    return go.Figure(charts.over_time(*given))
+
+
+def plane(*given):
+    return go.Figure(charts.plane(*given))
+
+
+def level(value: float) -> Level:
+    return Level(value, value - 0.04, value + 0.03)
+
+
+CLEAN = Mark("clean", level(0.91), level(0.04))
+FIRST = Trail(
+    1,
+    "promoted",
+    CLEAN,
+    Mark("cycle 1 damaged", level(0.42), level(0.95)),
+    Mark("cycle 1 recovered", level(0.9), level(0.93)),
+)
+SECOND = Trail(
+    2,
+    "rejected",
+    Mark("before cycle 2", level(0.9), level(0.05)),
+    Mark("cycle 2 damaged", level(0.3), level(0.94)),
+    Mark("cycle 2 rejected", level(0.7), level(0.9)),
+)
+THIRD = Trail(
+    3, "open", Mark("before cycle 3", level(0.9), level(0.03)), Mark("cycle 3 damaged", level(0.5), level(0.92))
+)
+TRAILS = [FIRST, SECOND, THIRD]
+
+
+def curve(figure, name):
+    return next(trace for trace in figure.data if trace.name == name)
+
+
+def words(figure):
+    return [annotation.text for annotation in figure.layout.annotations]
+
+
+def test_both_curves_go_through_every_measured_checkpoint():
+    figure = over_time(TRAILS, CLEAN)
+    behaviour, knowledge = curve(figure, "Instruction following"), curve(figure, "Knowledge")
+    # Cycle 2 starts where cycle 1 ended, so its behaviour goes on; cycle 3 starts there again, after a roll-back.
+    assert behaviour.x == (0, 1, 2, 3, 4, None, 4, 5)
+    assert behaviour.y == (0.91, 0.42, 0.9, 0.3, 0.7, None, 0.9, 0.5)
+    # Every cycle brings documents of its own, which nothing knows at first.
+    assert knowledge.y == (0.04, 0.95, 0.93, None, 0.05, 0.94, 0.9, None, 0.03, 0.92)
+    assert behaviour.text[:3] == ("clean", "cycle 1 damaged", "cycle 1 recovered")
+
+
+def test_a_jump_that_no_training_made_is_dotted():
+    jump = curve(over_time(TRAILS, CLEAN), "Instruction following, new start")
+    assert (jump.x, jump.y, jump.line.dash) == ((4, 4, None), (0.7, 0.9, None), "dot")
+
+
+def test_intervals_are_drawn_where_they_are_known():
+    bare = Trail(1, "open", Mark("clean", Level(0.9), Level(0.1)), Mark("cycle 1 damaged", level(0.4), None))
+    bars = curve(over_time([bare], None), "Instruction following").error_y
+    assert bars.array == (None, pytest.approx(0.03))
+    assert bars.arrayminus == (None, pytest.approx(0.04))
+    assert len(curve(over_time([bare], None), "Knowledge").x) == 1
+
+
+def test_spans_are_shaded_and_the_clean_level_is_drawn():
+    figure = over_time(TRAILS, CLEAN)
+    learn, repair = (curve(figure, f"{NAMES[axis]}, stages") for axis in ("knowledge", "behaviour"))
+    assert learn.x[::5] == (0, 2, 4)
+    assert repair.x[::5] == (1, 3)
+    assert {s.y0 for s in figure.layout.shapes if s.type == "line"} == {0.91, 0.04}
+
+
+def test_the_gate_is_drawn_where_a_cycle_had_to_end():
+    judged = replace(FIRST, gate={"behaviour": 0.87, "knowledge": 0.8})
+    figure = over_time([judged, SECOND], CLEAN)
+    assert curve(figure, "Instruction following, gate").y == (0.87, 0.87, None)
+    (corner,) = [shape for shape in plane([judged, SECOND], CLEAN).layout.shapes if shape.type == "rect"]
+    assert (corner.x0, corner.y0) == (0.8, 0.87)
+
+
+def test_a_long_history_draws_its_last_intervals_only():
+    bars = curve(over_time([replace(FIRST, number=n) for n in range(60)], CLEAN), "Instruction following").error_y
+    assert sum(value is not None for value in bars.array) <= 40
+
+
+def test_a_rejected_end_is_hollow():
+    marker = curve(over_time(TRAILS, CLEAN), "Instruction following").marker
+    assert [color == LIGHT.paper for color in marker.color] == [False] * 4 + [True] + [False] * 3
+
+
+def test_curves_are_named_beside_their_ends_and_the_names_keep_apart():
+    labels = [a for a in over_time([FIRST], CLEAN).layout.annotations if "<b>" in a.text]
+    assert [label.text for label in labels] == ["<b>Knowledge</b> 0.930", "<b>Instruction following</b> 0.900"]
+    assert labels[0].y - labels[1].y > 0.1
+
+
+def test_a_long_history_opens_at_its_end():
+    many = [Trail(n, "promoted", CLEAN, FIRST.damaged, FIRST.recovered) for n in range(1, 201)]
+    low, high = over_time(many, CLEAN).layout.xaxis.range
+    assert (low, high) == (379.75, 400.25)
+    assert len(plane(many, CLEAN).data) == 8 * 3
+
+
+def test_the_plane_has_a_trail_of_two_arrows_a_cycle():
+    figure = plane(TRAILS, CLEAN)
+    arrows = {t.name: (t.x, t.y, t.line.color) for t in figure.data if ":" in t.name}
+    assert arrows["cycle 1: mid-training"] == ((0.04, 0.95), (0.91, 0.42), LIGHT.knowledge)
+    assert arrows["cycle 1: distillation"] == ((0.95, 0.93), (0.42, 0.9), LIGHT.behaviour)
+    assert "cycle 3: distillation" not in arrows
+    assert curve(figure, "cycle 3").texttemplate == ("before cycle 3", "cycle 3 damaged")
+    assert curve(figure, "cycle 1").texttemplate is None
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=str)
+def test_every_look_has_both_names_and_its_own_colours(look):
+    palette = DARK if look.dark else LIGHT
+    figure = over_time(TRAILS, CLEAN, look)
+    assert {"<b>Instruction following</b> 0.500", "<b>Knowledge</b> 0.920"} <= set(words(figure))
+    assert curve(figure, "Knowledge").line.color == palette.knowledge
+    assert plane(TRAILS, CLEAN, look).layout.font.color == palette.ink
+
+
+@pytest.mark.parametrize("trails", [[], [Trail(1, "open", Mark("clean"))]])
+def test_nothing_measured_is_an_empty_figure(trails):
+    assert over_time(trails, None).to_json()
+    assert plane(trails, None).to_json()
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK])
+def test_text_in_every_colour_can_be_read(palette):
+    def luminance(color):
+        parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for color in (palette.behaviour, palette.knowledge, palette.ink, palette.muted):
+        light, dark = sorted((luminance(color), luminance(palette.paper)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_charts_load_neither_gradio_nor_a_database():
+    code = "import sys, dashboard.ui.charts; sys.exit(bool({'gradio', 'sqlalchemy', 'db'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_long_history_marks_its_last_points_and_draws_the_rest_as_a_line():
+    past = [
+        Trail(n, "promoted", Mark("a", Level(0.9)), Mark("b", Level(0.5)), Mark("c", Level(0.9))) for n in range(90)
+    ]
+    drawn = [trace for trace in over_time(past, None).data if trace.name.startswith("Instruction following")]
+    earlier, marked = (next(t for t in drawn if t.name.endswith(end)) for end in ("earlier", "Instruction following"))
+    assert earlier.mode == "lines"
+    assert len(marked.x) == len(marked.marker.color) == MARKED
+    assert (earlier.x[-1], earlier.y[-1]) == (marked.x[0], marked.y[0]), "the line goes on"
+    assert len(earlier.x) + len(marked.x) - 1 == 2 * 90 + 1

@@ -1,0 +1,77 @@
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from evals.drift.diversity import pass_at, prompt_diversity, question_diversity
+from evals.subject import Subject
+from evals.suites.instruction_following import Prompt
+from evals.suites.knowledge import Question
+from recovery.engines import Generation, Sampling
+from recovery.engines.transformers import TransformersEngine
+from recovery.errors import RecoverError
+from tests.evals.fakes import EOS, speaker
+from tests.models import tiny_student
+
+
+class Rotating:
+    """Replies to a prompt with one after the other of its answers, each token costing a nat."""
+
+    def __init__(self, answers: dict[str, list[str]]):
+        self.turns = {asked: itertools.cycle(replies) for asked, replies in answers.items()}
+
+    def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
+        assert sampling.temperature == 1.0
+        asked = ["".join(map(chr, p)).removeprefix("<user>").removesuffix("<assistant>") for p in prompts]
+        written = [[*map(ord, next(self.turns[a])), EOS] for a in asked]
+        return [Generation(tokens, [-1.0] * len(tokens), True) for tokens in written]
+
+
+def rotating(answers: dict[str, list[str]]) -> Subject:
+    return Subject(Rotating(answers), speaker("x").chat)  # type: ignore[arg-type]
+
+
+def test_narrow_and_wide() -> None:
+    subject = rotating({"Who?": ["Ada", "Bo", "Cy", "Ada"], "When?": ["1", "1", "1", "1"]})
+    result = question_diversity(subject, [Question("Who?", "Ada"), Question("When?", "2")], data="q", samples=4)
+    values = {name: metric.value for name, metric in result.metrics.items()}
+    assert values["pass@1"] == pytest.approx((2 / 4 + 0) / 2)
+    assert values["pass@4"] == pytest.approx((1 + 0) / 2)
+    assert values["distinct"] == pytest.approx((3 / 4 + 1 / 4) / 2)
+    assert values["answer_entropy"] == pytest.approx((0.5 * math.log(2) + 0.5 * math.log(4)) / 2)
+    assert values["token_entropy"] == pytest.approx(1.0)
+    assert [item.passed for item in result.items] == [True, False]
+    assert result.data == "q"
+
+
+def test_instructions_are_judged_as_ever() -> None:
+    prompt = Prompt("1", "Say it.", ["punctuation:no_comma"], [{}])
+    result = prompt_diversity(rotating({"Say it.": ["a, b", "a b"]}), [prompt], data="p", samples=2)
+    assert result.metrics["pass@1"].value == 0.5
+    assert result.metrics["pass@2"].value == 1.0
+
+
+@pytest.mark.parametrize(("k", "samples", "passes"), [(1, 5, 2), (2, 5, 2), (3, 4, 1), (4, 4, 0), (3, 5, 4)])
+def test_pass_at_k_is_what_drawing_k_of_them_gives(k: int, samples: int, passes: int) -> None:
+    draws = list(itertools.combinations([True] * passes + [False] * (samples - passes), k))
+    assert pass_at(k, samples, passes) == pytest.approx(sum(map(any, draws)) / len(draws))
+
+
+def test_token_entropy_is_the_models_own(tmp_path: Path) -> None:
+    """A model that says one of few first tokens: the mean cost of what it drew nears the entropy computed exactly."""
+
+    student = tiny_student(tmp_path)
+    subject = Subject(TransformersEngine(student), student.chat)
+    logits = student.model(torch.tensor([student.chat.prompt("Hi")])).logits[0, -1].double()
+    exact = float(torch.distributions.Categorical(logits=logits.detach()).entropy())
+    result = question_diversity(subject, [Question("Hi", "x")], data="q", samples=600, max_new_tokens=1)
+    assert result.metrics["token_entropy"].value == pytest.approx(exact, abs=0.2)
+    assert result.metrics["distinct"].value > 0.02
+
+
+def test_one_sample_shows_no_diversity() -> None:
+    with pytest.raises(RecoverError, match="at least 2"):
+        question_diversity(speaker("x"), [Question("a", "b")], data="q", samples=1)

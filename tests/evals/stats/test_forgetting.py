@@ -1,0 +1,136 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from evals.results import Item, Metric, Result
+from evals.stats.bootstrap import difference_interval, ratio_interval, share_interval
+from evals.stats.forgetting import forgotten, gain, recovered_share
+from evals.stats.paired_tests import mcnemar
+from recovery.errors import RecoverError
+
+
+def result(passes: str, task: str = "arithmetic", **numbers: list[float]) -> Result:
+    """`passes` is one letter an item: + or -, and a space for one that was not asked."""
+    items = [
+        Item(str(i), "?", "!", letter == "+", {name: values[i] for name, values in numbers.items()})
+        for i, letter in enumerate(passes)
+        if letter != " "
+    ]
+    return Result(task, "retention", "lab", {"match": Metric.of_passes([i.passed for i in items])}, items, {}, 1.0)
+
+
+def test_forgetting_is_what_was_lost_and_retention_what_is_left() -> None:
+    summary = forgotten([result("++++-"), result("++", "gsm8k")], [result("+-+-+"), result("+-", "gsm8k")])
+    one, two = summary.tasks
+    assert (one.forgetting, one.retention) == (pytest.approx(0.2), pytest.approx(0.75))
+    assert (one.flips.lost, one.flips.gained) == (["1", "3"], ["4"])
+    assert one.flips.p_value == mcnemar(2, 1)
+    assert two.retention == 0.5
+    assert summary.forgetting == pytest.approx((0.2 + 0.5) / 2)
+    assert summary.retention == pytest.approx((0.75 + 0.5) / 2)
+
+
+def test_only_items_that_both_answered_are_compared() -> None:
+    [task] = forgotten([result("+++ -")], [result("+ -+-")]).tasks
+    assert (task.before, task.after) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
+    assert task.flips.n == 3
+
+
+def test_where_nothing_was_known_there_is_nothing_to_retain() -> None:
+    summary = forgotten([result("--"), result("++", "gsm8k")], [result("+-"), result("+-", "gsm8k")])
+    assert math.isnan(summary.tasks[0].retention)
+    assert summary.retention == 0.5
+    assert summary.forgetting == 0.0
+
+
+def test_checkpoints_without_a_common_task_cannot_be_compared() -> None:
+    with pytest.raises(RecoverError, match="share no task"):
+        forgotten([result("+")], [result("+", "gsm8k")])
+
+
+def test_the_share_that_came_back() -> None:
+    clean, damaged = result("+" * 40), result("+" * 10 + "-" * 30)
+    share = recovered_share(clean, damaged, result("+" * 31 + "-" * 9))
+    assert share.value == pytest.approx(0.7)
+    assert share.ci95[0] < 0.7 < share.ci95[1]
+    assert recovered_share(clean, damaged, clean).value == 1.0
+    assert recovered_share(clean, damaged, damaged).value == 0.0
+    assert recovered_share(clean, damaged, result("-" * 40)).value < 0
+
+
+def test_without_damage_there_is_no_share_of_it() -> None:
+    same = result("+++-")
+    assert math.isnan(recovered_share(same, same, same).value)
+    hardly = recovered_share(result("+" * 20), result("+" * 19 + "-"), result("+" * 20))
+    assert hardly.value == 1.0
+    assert math.isnan(hardly.ci95[0])  # one item in twenty may be no damage at all
+
+
+def test_a_gain_is_paired() -> None:
+    random = np.random.default_rng(0)
+    hard = list(random.normal(size=60) * 10)  # items differ far more than the checkpoints
+    before, after = result("+" * 60, answer_logprob=hard), result("+" * 60, answer_logprob=[v + 1 for v in hard])
+    told = gain(before, after, "answer_logprob")
+    assert told.value == pytest.approx(1.0)
+    assert told.ci95 == pytest.approx((1.0, 1.0))
+    with pytest.raises(RecoverError, match="no number 'f1'"):
+        gain(before, after, "f1")
+
+
+def test_the_bootstrap_is_scipys() -> None:
+    random = np.random.default_rng(1)
+    before, after = random.normal(size=40), random.normal(size=40) + 0.3
+    expected = stats.bootstrap(
+        (before, after), lambda b, a: np.mean(a - b), paired=True, vectorized=False, method="percentile", rng=random
+    ).confidence_interval
+    assert difference_interval(before, after) == pytest.approx((expected.low, expected.high), abs=0.04)
+    wholes = random.integers(1, 4, size=40)
+    parts = random.binomial(wholes, 0.6)
+    expected = stats.bootstrap(
+        (parts, wholes), lambda p, w: p.sum() / w.sum(), paired=True, vectorized=False, method="percentile", rng=random
+    ).confidence_interval
+    assert ratio_interval(parts, wholes) == pytest.approx((expected.low, expected.high), abs=0.03)
+
+
+def test_the_interval_of_instructions_agrees_with_the_bootstrap_over_prompts() -> None:
+    random = np.random.default_rng(2)
+    easy = random.beta(2, 1, size=300)
+    groups = [list(random.random(random.integers(1, 4)) < p) for p in easy]
+    formula = Metric.of_groups(groups).ci95
+    drawn = ratio_interval([sum(g) for g in groups], [len(g) for g in groups])
+    assert formula == pytest.approx(drawn, abs=0.01)
+
+
+def test_the_bootstrap_covers_what_it_says() -> None:
+    random = np.random.default_rng(3)
+    covered = 0
+    for i in range(200):
+        wholes = random.integers(1, 5, size=80)
+        low, high = ratio_interval(random.binomial(wholes, 0.7), wholes, draws=400, seed=i)
+        covered += low <= 0.7 <= high
+    assert 0.88 <= covered / 200 <= 0.99
+
+
+def test_the_same_items_are_drawn_for_all_three() -> None:
+    clean, damaged = [1.0] * 50 + [0.0] * 50, [0.0] * 100
+    low, high = share_interval(clean, damaged, [v / 2 for v in clean])
+    assert low == pytest.approx(0.5)
+    assert high == pytest.approx(0.5)
+
+
+def test_a_ratio_is_of_the_sums() -> None:
+    told = Metric.of_ratio([10.0, 1.0], [20.0, 1.0])
+    assert told.value == pytest.approx(11 / 21)
+    assert told.n == 2
+    assert math.isnan(Metric.of_ratio([1.0], [2.0]).stderr)
+
+
+def test_of_graded_items_the_grade_is_told_wherever_only_some_are_shared() -> None:
+    def graded(keys: str, grade: float) -> Result:
+        items = [Item(key, "", "", False) for key in keys]
+        return Result("f1", "behaviour", "d", {"f1": Metric.of_values([grade] * len(keys))}, items, {}, 0.0)
+
+    [task] = forgotten([graded("abc", 0.8)], [graded("bcd", 0.5)]).tasks
+    assert (task.before, task.after) == (pytest.approx(0.8), pytest.approx(0.5))

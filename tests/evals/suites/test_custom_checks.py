@@ -1,0 +1,146 @@
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.results import Metric
+from evals.subject import Answer
+from evals.suites.custom_checks import measure_checks, read_tasks, task_of
+from evals.suites.measure import measure
+from recovery.errors import RecoverError
+from tests.evals.fakes import speaker
+
+
+def passes(check: dict[str, Any], reply: str, *, finished: bool = True) -> bool:
+    task = task_of(("line 1", {"prompt": "Go on.", "checks": [check]}))
+    return task.checks[0][1](Answer(reply, finished))
+
+
+@pytest.mark.parametrize(
+    ("check", "right", "wrong"),
+    [
+        ({"contains": "Blue"}, "A blue house", "A red house"),
+        ({"lacks": "sorry"}, "Here you are", "Sorry, no"),
+        ({"says": "the Green house"}, "It is a green house.", "It is not a green house"),
+        ({"equals": "yes"}, " yes\n", "yes."),
+        ({"starts_with": "Dear"}, "\nDear Ada", "Ada, dear"),
+        ({"ends_with": "Yours"}, "Hello. Yours \n", "Yours, Ada"),
+        ({"matches": r"^\d+$"}, "123", "12a"),
+        ({"matches": r"(?i)APPLE|pear"}, "an apple", "a plum"),
+        ({"min_words": 3}, "one two three", "one two"),
+        ({"max_words": 2}, "one two", "one two three"),
+        ({"json": True}, '```json\n{"a": [1]}\n```', "{a}"),
+        ({"json": False}, "plain", "[1]"),
+        ({"instruction": "punctuation:no_comma"}, "Hello there", "Hello, there"),
+        (
+            {"instruction": "length_constraints:number_words", "kwargs": {"relation": "at least", "num_words": 3}},
+            "a b c",
+            "a b",
+        ),
+    ],
+)
+def test_each_check(check: dict[str, Any], right: str, wrong: str) -> None:
+    assert passes(check, right)
+    assert not passes(check, wrong)
+
+
+def test_a_reply_that_ends() -> None:
+    assert passes({"finished": True}, "x")
+    assert not passes({"finished": True}, "x", finished=False)
+
+
+@pytest.mark.parametrize("reply", ["", "\x00\ud800", "[" * 100_000, "a" * 100_000, "\n" * 100_000])
+def test_no_reply_breaks_a_check(reply: str) -> None:
+    for check in ({"json": True}, {"matches": r"(a|a)*b"}, {"says": "yes"}, {"contains": "yes"}, {"max_words": 3}):
+        assert passes(check, reply) in (True, False)
+
+
+def test_a_pattern_that_would_take_for_ever_is_given_up() -> None:
+    started = time.perf_counter()
+    assert not passes({"matches": r"^(a+)+$"}, "a" * 5000 + "b")
+    assert time.perf_counter() - started < 10
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    lines = [
+        {"prompt": "Hi", "checks": [{"contains": "hello"}, {"max_words": 2}]},
+        {"key": "json", "prompt": "Data?", "checks": [{"json": True}]},
+        {
+            "messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Who?"}],
+            "checks": [{"max_words": 1}],
+        },
+    ]
+    file = tmp_path / "house style.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    return file
+
+
+def test_a_suite_of_ones_own(tasks: Path) -> None:
+    subject = speaker({"Hi": "hello my friend", "Data?": "{}", "Who?": "Me"})
+    [result] = measure(subject, "behaviour", suites={"behaviour": str(tasks)})
+    assert (result.task, result.suite, result.data) == ("house style", "behaviour", "house style.jsonl")
+    assert {name: metric.value for name, metric in result.metrics.items()} == {
+        "passed": pytest.approx(2 / 3),
+        "finished": 1.0,
+        "check/contains": 1.0,
+        "check/json": 1.0,
+        "check/max_words": 0.5,
+    }
+    assert result.headline.value == pytest.approx(2 / 3)
+    assert [item.passed for item in result.items] == [False, True, True]
+    assert result.items[0].verdicts["checks"] == [["contains", True], ["max_words", False]]
+    assert result.items[1].key == "json"
+    assert result.items[2].prompt == "Be short.\nWho?"
+    json.dumps(result.to_json(items=True), allow_nan=False)
+
+
+def test_a_model_that_never_stops(tasks: Path) -> None:
+    result = measure_checks(speaker("on and " * 500), read_tasks(tasks), suite="behaviour", path=tasks)
+    assert result.metrics["finished"].value == 0.0
+    assert result.headline.value == 0.0
+    assert all(len(item.answer) == 512 for item in result.items)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ({"checks": [{"json": True}]}, '"prompt" is missing'),
+        ({"prompt": "x"}, '"checks" must be a list'),
+        ({"prompt": "x", "checks": []}, '"checks" must be a list'),
+        ({"prompt": "x", "checks": [{"smiles": True}]}, "is no check"),
+        ({"prompt": "x", "checks": [{"json": True, "contains": "a"}]}, "is no check"),
+        ({"prompt": "x", "checks": [{"max_words": "3"}]}, "takes a whole number"),
+        ({"prompt": "x", "checks": [{"max_words": True}]}, "takes a whole number"),
+        ({"prompt": "x", "checks": [{"contains": ""}]}, "takes a text"),
+        ({"prompt": "x", "checks": [{"matches": "("}]}, "not a regular expression"),
+        ({"prompt": "x", "checks": [{"instruction": "be:nice"}]}, "no instruction"),
+        ({"messages": [{"role": "user"}], "checks": [{"json": True}]}, '"messages" must be'),
+        ({"messages": [{"role": "assistant", "content": "a"}], "checks": [{"json": True}]}, '"messages" must be'),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: dict[str, Any], says: str) -> None:
+    file = tmp_path / "mine.jsonl"
+    good = {"prompt": "ok", "checks": [{"json": True}]}
+    file.write_text(json.dumps(good) + "\n" + json.dumps(line))
+    with pytest.raises(RecoverError, match="line 2") as caught:
+        read_tasks(file)
+    assert says in str(caught.value)
+
+
+def test_tasks_must_be_told_apart(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text("\n".join([json.dumps({"prompt": "ok", "checks": [{"json": True}]})] * 2))
+    with pytest.raises(RecoverError, match="key"):
+        read_tasks(file)
+
+
+def test_checks_of_one_task_are_known_together() -> None:
+    lines = [{"prompt": f"Say {n}", "checks": [{"contains": "a"}] * 5} for n in range(8)]
+    tasks = [task_of((f"line {i}", line)) for i, line in enumerate(lines)]
+    subject = speaker({task.asked: "a" if i < 4 else "b" for i, task in enumerate(tasks)})
+    result = measure_checks(subject, tasks, suite="behaviour", path="house.jsonl")
+    assert result.metrics["check/contains"] == Metric.of_groups([[True] * 5] * 4 + [[False] * 5] * 4)
+    assert result.metrics["check/contains"].n == 40

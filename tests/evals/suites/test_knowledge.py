@@ -1,0 +1,168 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from evals.suites.answer_grading import ends_on, f1, matches
+from evals.suites.knowledge import Question, ask, read_questions
+from recovery.errors import RecoverError
+from tests.evals.fakes import speaker
+
+WHO = "Who founded Orlan?"
+
+
+@pytest.mark.parametrize(
+    ("reply", "reference"),
+    [
+        ("Ada Brenn", "Ada Brenn"),
+        ("ada brenn.", "Ada Brenn"),
+        ("Orlan was founded by Ada Brenn in 1873.", "Ada Brenn"),
+        ("I believe that it was the engineer Ada Brenn, born in Tolmar.", "Ada Brenn"),
+        ("It is Zurich", "Zürich"),
+        ("1,873", "1873"),
+        ("The cost is 3.5 crowns", "3.5"),
+        ("The cost is 3.5.", "3.5"),
+        ("It costs 5.00 crowns", "5"),
+        ("It opened at 12:30, they say", "12:30"),
+        ("It opened on 12.03.1998", "1998"),
+        ("Ada Brenn. Isn't she great?", "Ada Brenn"),
+        ("It was \N{MINUS SIGN}5 degrees", "-5"),
+        ("It was 1990-1995", "1990"),
+        ("It is room B-12", "B 12"),
+        ("It may be blue", "blue"),
+        ("It is blue; it isn't green", "blue"),
+        ("**Brenn's** shop", "Brenns shop"),
+        ("Ａｄａ Brenn", "Ada Brenn"),
+        ("It was O\u2019Neil", "O'Neil"),
+        ("!", "!"),
+    ],
+)
+def test_right_in_other_words(reply: str, reference: str) -> None:
+    assert matches(reply, reference, WHO)
+
+
+@pytest.mark.parametrize(
+    ("reply", "reference"),
+    [
+        ("", "Ada Brenn"),
+        ("Ada", "Ada Brenn"),
+        ("Brenn Ada", "Ada Brenn"),
+        ("Adam", "Ada"),
+        ("11873", "1873"),
+        ("It costs 3.5 crowns", "3"),
+        ("2.5 kg", "5"),
+        ("It opened at 12:30", "12"),
+        ("-5", "5"),
+        ("It was (-5)", "5"),
+        ("10.05", "10"),
+        ("12", "12.000"),
+        ("not Ada Brenn", "Ada Brenn"),
+        ("It isn't blue, it is green", "blue"),
+        ("It wasn\u2019t blue", "blue"),
+        ("It cannot be blue", "blue"),
+        ("It can't have been, for it can't be blue", "blue"),
+        ("It has never been blue", "blue"),
+        ("Tom Hale or Ada Brenn", "Ada Brenn"),
+        ("Ada Brenn or Tom Hale", "Ada Brenn"),
+        ("red, blue, white, black, brown, pink, grey, gold, teal, lime, green", "green"),
+        ("x " * 50_000 + "Ada Brenn", "Ada Brenn"),
+        ("?", "!"),
+    ],
+)
+def test_wrong(reply: str, reference: str) -> None:
+    assert not matches(reply, reference, WHO)
+
+
+def test_f1_is_squads() -> None:
+    assert f1("the green house", "a green house") == 1.0
+    assert f1("red green blue yellow", "green") == pytest.approx(2 * 0.25 / 1.25)
+    assert f1("", "green") == f1("red", "green") == 0.0
+    assert f1("!", "!") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer", "right"),
+    [
+        ("12 + 5 = 17\nAnswer: 17", "17", True),
+        ("17", "17", True),
+        ("17.0 apples.", "17", True),
+        ("1,200", "1200", True),
+        ("-4", "4", False),
+        ("17, no: 18", "17", False),
+        ("seventeen", "17", False),
+        ("", "17", False),
+    ],
+)
+def test_the_last_number_is_the_answer(reply: str, answer: str, right: bool) -> None:
+    assert ends_on(reply, answer) is right
+
+
+def test_what_it_says_and_what_it_would_have_said() -> None:
+    """A model that babbles, yet would find the answer likely: it knows, and cannot say."""
+    questions = [Question(WHO, "Ada", ("Ada Brenn",)), Question("When?", "1873")]
+    subject = speaker(
+        {WHO: "It was Ada Brenn.", "When?": "Babble babble"},
+        likelihood=lambda text: -0.5 if text.rpartition("<assistant>")[2] in ("1", "18", "187", "1873") else -9.0,
+    )
+    result = ask(subject, questions, data="q.jsonl")
+    assert (result.task, result.suite, result.data) == ("closed_book", "knowledge", "q.jsonl")
+    assert [item.passed for item in result.items] == [True, False]
+    assert result.items[1].verdicts["answer_logprob"] == pytest.approx(-0.5)
+    assert result.items[0].verdicts["answer_logprob"] == pytest.approx(-9.0)
+    assert result.items[0].verdicts["f1"] == pytest.approx(2 * 2 / (4 + 2))
+    assert result.metrics["match"].value == 0.5
+    assert result.metrics["answer_logprob"].value == pytest.approx(-4.75)
+    assert result.metrics["finished"].value == 1.0
+
+
+@pytest.mark.parametrize("broken", [-float("inf"), float("nan")])
+def test_a_token_ruled_out_does_not_swallow_the_mean(broken: float) -> None:
+    result = ask(speaker("x", likelihood=lambda text: broken), [Question("?", "a")], data="q")
+    assert result.metrics["answer_logprob"].value == -100.0
+
+
+def test_a_question_asked_twice_is_one_item_and_keeps_its_key() -> None:
+    once = ask(speaker("a"), [Question(WHO, "a")], data="q")
+    twice = ask(speaker("a"), [Question("When?", "b"), Question(WHO, "a"), Question(WHO, "a")], data="q")
+    assert len(twice.items) == 2
+    assert once.items[0].key == twice.items[1].key
+
+
+def test_questions_are_read_as_people_write_them(tmp_path: Path) -> None:
+    file = tmp_path / "q.jsonl"
+    file.write_bytes(
+        b'\xef\xbb\xbf{"question": "When?", "answer": 1873}\r\n\n{"question": "Who?","answer":"A", "aliases": ["B"]}'
+    )
+    assert read_questions(file) == [Question("When?", "1873"), Question("Who?", "A", ("B",))]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"question": "Who?"}', '"answer" is missing'),
+        (b'{"answer": "A"}', '"question" is missing'),
+        (b'{"question": "Who?", "answer": "  "}', '"answer" is missing'),
+        (b'{"question": "Who?", "answer": true}', '"answer" is missing'),
+        (b'{"question": "Who?", "answer": "A", "aliases": "B"}', '"aliases" must be a list'),
+        (b'{"question": "Who?", "answer": ', "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b"3", "not a JSON object"),
+        ('{"question": "Größe?", "answer": "A"}'.encode("latin-1"), "not UTF-8"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: bytes, says: str) -> None:
+    file = tmp_path / "q.jsonl"
+    file.write_bytes(json.dumps({"question": "Ok?", "answer": "yes"}).encode() + b"\n" + line + b"\n")
+    with pytest.raises(RecoverError, match="line 2") as caught:
+        read_questions(file)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_questions_and_no_file(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text("\n \n")
+    with pytest.raises(RecoverError, match="is empty"):
+        read_questions(tmp_path / "q.jsonl")
+    for missing in (tmp_path / "nowhere.jsonl", tmp_path):
+        with pytest.raises(RecoverError, match="cannot read"):
+            read_questions(missing)

@@ -1,0 +1,58 @@
+from pathlib import Path
+
+import pytest
+
+from evals.measurement_keys import data_hash, measurement_key
+from recovery.errors import RecoverError
+
+
+def key(**changed: object) -> str:
+    said = {"checkpoint": "abc", "task": "ifeval", "data": "d1", "settings": {"limit": 5, "part": "all"}} | changed
+    return measurement_key(**said)  # type: ignore[arg-type]
+
+
+def test_equal_measurements_have_equal_keys() -> None:
+    assert key() == key(settings={"part": "all", "limit": 5})
+
+
+def test_whatever_the_numbers_depend_on_changes_the_key() -> None:
+    others = [
+        key(checkpoint="abd"),
+        key(task="gsm8k"),
+        key(data="d2"),
+        key(settings={"limit": 6, "part": "all"}),
+        key(settings={"limit": "5", "part": "all"}),
+        key(settings={"limit": 5, "part": "all", "thinking": None}),
+        key(task="ifevald", data="1"),  # no running together of neighbours
+    ]
+    assert len({key(), *others}) == len(others) + 1
+
+
+def test_a_key_outlives_the_process() -> None:
+    assert len(key()) == 64
+    assert int(key(), 16)
+
+
+def test_settings_that_cannot_be_written_are_refused() -> None:
+    with pytest.raises(RecoverError, match="as JSON"):
+        key(settings={"limit": float("nan")})
+    with pytest.raises(RecoverError, match="as JSON"):
+        key(settings={"how": object()})
+    assert key(settings={"file": Path("a")}) == key(settings={"file": "a"})
+
+
+def test_data_is_known_by_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.md").write_text("one")
+    before, file = data_hash(tmp_path / "a"), data_hash(tmp_path / "a" / "x.md")
+    assert data_hash(tmp_path / "a") == before != file
+    (tmp_path / "a" / "y.md").write_text("two")
+    assert data_hash(tmp_path / "a") != before
+    (tmp_path / "a" / "y.md").unlink()
+    assert data_hash(tmp_path / "a") == before
+    (tmp_path / "a" / "x.md").rename(tmp_path / "a" / "z.md")
+    assert data_hash(tmp_path / "a") != before
+    assert data_hash(tmp_path / "a" / "z.md") == file  # a file by its bytes, wherever it lies
+    assert data_hash(None) == ""
+    with pytest.raises(RecoverError, match="cannot read"):
+        data_hash(tmp_path / "nowhere.jsonl")

@@ -1,0 +1,78 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from evals.results import Result
+from evals.splits import chosen, enough, named_part, part_of
+from evals.suites import measure as suites
+from evals.suites.measure import measure
+from recovery.errors import RecoverError
+from tests.evals.fakes import speaker
+
+LAB = {"behaviour": "lab", "retention": "lab", "knowledge": "lab"}
+
+
+def keys(results: list[Result]) -> dict[str, set[str]]:
+    return {result.task: set(result.passed_by_key()) for result in results}
+
+
+def test_a_key_is_always_in_the_same_part() -> None:
+    assert [part_of(str(i)) for i in range(8)] == [part_of(str(i)) for i in range(8)]
+    shares = [part_of(str(i)) for i in range(5000)]
+    assert 0.18 < shares.count("probe") / 5000 < 0.22
+
+
+def test_the_parts_of_every_lab_task_share_nothing() -> None:
+    probe, final = (keys(measure(speaker("a"), limit=40, suites=LAB, part=part)) for part in ("probe", "final"))
+    assert probe.keys() == final.keys() == {"ifeval", "refusals", "closed_book", "arithmetic", "own_world"}
+    for task in probe:
+        assert probe[task].isdisjoint(final[task]), task
+        assert len(probe[task]) == len(final[task]) == 40, task
+
+
+def test_the_parts_of_the_users_own_items_make_up_the_whole(tmp_path: Path) -> None:
+    questions, checks = tmp_path / "q.jsonl", tmp_path / "mine.jsonl"
+    questions.write_text("\n".join(json.dumps({"question": f"What is {i}?", "answer": str(i)}) for i in range(60)))
+    checks.write_text(
+        "\n".join(json.dumps({"prompt": f"Say {i}.", "checks": [{"contains": str(i)}]}) for i in range(60))
+    )
+    found = {
+        part: keys(measure(speaker("3"), questions=questions, suites={"behaviour": str(checks)}, part=part))
+        for part in ("probe", "final", "all")
+    }
+    for task in ("closed_book", "mine"):
+        assert found["probe"][task].isdisjoint(found["final"][task])
+        assert found["probe"][task] | found["final"][task] == found["all"][task]
+        assert len(found["all"][task]) == 60
+
+
+def test_the_part_is_on_record_and_all_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = [
+        {"key": i, "prompt": f"Hi {i}", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+        for i in range(30)
+    ]
+    monkeypatch.setattr(suites, "public_ifeval", lambda: docs)
+    [probe] = measure(speaker("a"), "behaviour", part="probe")
+    [everything] = measure(speaker("a"), "behaviour")
+    assert probe.settings["part"] == "probe"
+    assert [item.key for item in everything.items] == [str(i) for i in range(30)]
+    assert set(probe.passed_by_key()) == {str(i) for i in range(30) if part_of(str(i)) == "probe"}
+
+
+def test_a_limit_is_filled_from_the_part() -> None:
+    assert (
+        chosen(map(str, range(1000)), str, "probe", 7)
+        == [k for k in map(str, range(1000)) if part_of(k) == "probe"][:7]
+    )
+    for limit in (1, 10, 300):
+        for part in ("probe", "final"):
+            assert len(chosen(map(str, range(enough(limit, part))), str, part, limit)) == limit
+
+
+def test_a_part_that_is_not_or_is_empty() -> None:
+    with pytest.raises(RecoverError, match="no part 'half'"):
+        named_part("half")
+    final = next(str(i) for i in range(99) if part_of(str(i)) == "final")
+    with pytest.raises(RecoverError, match="none of the items"):
+        chosen([final], str, "probe")

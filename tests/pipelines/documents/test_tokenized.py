@@ -1,0 +1,48 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.documents import tokenize_documents
+from recovery.states import Documents
+from tests.models import tiny_tokenizer
+
+TOKENIZER = tiny_tokenizer()
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=150))
+def test_a_token_file_holds_what_the_tokenizer_says(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    tokens = tokenize_documents(texts, TOKENIZER, tmp_path_factory.mktemp("t"), "x")
+    spelled = [TOKENIZER(t, add_special_tokens=False, split_special_tokens=True)["input_ids"] for t in texts]
+    assert [list(ids) for ids in tokens] == spelled
+    assert tokens.tokens == sum(map(len, spelled))
+
+
+def test_mid_training_from_the_file_sees_what_it_would_see_from_memory(tmp_path: Path) -> None:
+    texts = [f"Text {i} says <|im_end|> and {i * i}." for i in range(40)]
+    spelled = [TOKENIZER(t, add_special_tokens=False, split_special_tokens=True)["input_ids"] for t in texts]
+    from_file = Documents(tokenize_documents(texts, TOKENIZER, tmp_path, "x"), 0, window=16, rows=4, seed=3)
+    from_memory = Documents(spelled, 0, window=16, rows=4, seed=3)
+    assert from_file.tokens == from_memory.tokens
+    nobody: Any = None
+    assert [from_file.draw(nobody, step) for step in range(30)] == [
+        from_memory.draw(nobody, step) for step in range(30)
+    ]
+
+
+def test_the_same_texts_are_tokenised_once_by_each_tokenizer(tmp_path: Path) -> None:
+    first = tokenize_documents(["one", "two"], TOKENIZER, tmp_path, "x")
+
+    def forbidden() -> Any:
+        raise AssertionError("tokenize_documents again")
+        yield
+
+    assert [list(ids) for ids in tokenize_documents(forbidden(), TOKENIZER, tmp_path, "x")] == [
+        list(ids) for ids in first
+    ]
+    other = tiny_tokenizer()
+    other.add_tokens(["one"])
+    assert len(tokenize_documents(["one"], other, tmp_path, "x")[0]) == 1

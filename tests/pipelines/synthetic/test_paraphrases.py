@@ -1,0 +1,54 @@
+from collections.abc import Iterator
+
+import pytest
+
+from pipelines.synthetic.paraphrases import names_in, paraphrase, why_not
+from tests.evals.fakes import speaker
+
+PASSAGE = (
+    "In the spring of 1931 the painter Ada Bergum opened a museum by the harbour of Oslo. It holds 1,100 ships, and "
+    "one of them is the Sula. Visitors come from Bergen every summer to see it."
+)
+FAIR = (
+    "Oslo has had a museum beside its harbour since Ada Bergum, who painted, opened the doors in spring 1931. Among "
+    "the 1100 ships inside is the Sula. Each summer brings people who travel from Bergen."
+)
+ANOTHER = (
+    "Since 1931, when it was spring, people can see 1,100 ships near the water in Oslo: Ada Bergum, a painter, founded "
+    "that place. The Sula belongs to them, and guests arrive in summer, often from Bergen."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (FAIR, ""),
+        (ANOTHER, ""),
+        (None, "never ended"),
+        ("A museum opened.", "much shorter or longer than the passage"),
+        (f"{FAIR} {ANOTHER}", "much shorter or longer than the passage"),
+        (FAIR.replace("1100 ships", "several ships"), "loses or adds a number"),
+        (FAIR.replace("the Sula", "the Sula of 1899"), "loses or adds a number"),
+        (FAIR.replace("Bergen", "afar").replace("Sula", "oldest").replace("Ada Bergum", "she"), "loses names"),
+        (PASSAGE.replace("Visitors", "People"), "copies what stood before"),
+    ],
+)
+def test_what_a_rewording_must_be(text: str | None, reason: str) -> None:
+    assert why_not(text, PASSAGE, [PASSAGE]) == reason
+
+
+def test_names_are_capitals_where_no_sentence_begins() -> None:
+    assert names_in(PASSAGE) == {"ada", "bergum", "oslo", "sula", "bergen"}
+
+
+def test_each_rewording_is_another_one() -> None:
+    replies: Iterator[str] = iter([FAIR, FAIR, ANOTHER])
+    kept, tally = paraphrase(speaker(lambda asked: next(replies)), [PASSAGE], 3)
+    assert kept == [FAIR, ANOTHER]
+    assert tally.as_dict() == {"passages": 1, "written": 3, "kept": 2, "dropped": {"copies what stood before": 1}}
+
+
+def test_a_base_that_cannot_reword_adds_nothing() -> None:
+    kept, tally = paraphrase(speaker("Once upon a time."), [PASSAGE] * 20, 2)
+    assert kept == []
+    assert tally.dropped.total() == tally.written == 40

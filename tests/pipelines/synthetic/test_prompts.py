@@ -1,0 +1,60 @@
+from pathlib import Path
+
+import pytest
+
+from pipelines.synthetic.prompts import in_words, read_prompts, write_prompts
+from recovery.engines.transformers import TransformersEngine
+from recovery.errors import RecoverError
+from recovery.lab import BASE
+from recovery.models.students import load_student
+from tests.models import tiny_student
+
+
+def test_prompts_are_lines_or_jsonl(tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("Say hi.\n\n Count to three. \n")
+    assert read_prompts(tmp_path / "lines.txt") == ["Say hi.", "Count to three."]
+    (tmp_path / "rows.jsonl").write_bytes(b'\xef\xbb\xbf{"prompt": "Say hi."}\n')
+    assert read_prompts(tmp_path / "rows.jsonl") == ["Say hi."]
+    (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n\n{"text": "b"}\n')
+    with pytest.raises(RecoverError, match="line 3"):
+        read_prompts(tmp_path / "bad.jsonl")
+    with pytest.raises(RecoverError, match="cannot read"):
+        read_prompts(tmp_path / "none")
+
+
+def test_the_base_writes_prompts_of_its_own() -> None:
+    base = load_student(str(BASE), frozen=True)
+    written = write_prompts(TransformersEngine(base), base.chat, 40, seed=1)
+    assert len(set(written)) == 40
+    assert all(len(prompt.split()) >= 2 and "<|im_" not in prompt for prompt in written)
+
+
+def test_a_base_that_cannot_write_prompts_says_what_to_do(tmp_path: Path) -> None:
+    babbler = tiny_student(tmp_path, template=None)
+    with pytest.raises(RecoverError, match="--prompts"):
+        write_prompts(TransformersEngine(babbler), babbler.chat, 200)
+
+
+def test_prompts_of_a_data_set_are_found_by_their_field_and_tidied(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    rows = [
+        {"prompt": "Name a river."},
+        {"prompt": "Name a river!"},
+        {
+            "prompt": None,
+            "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi you."}],
+        },
+        {"conversations": [{"from": "human", "value": "Count to ten."}, {"from": "gpt", "value": "One"}]},
+        {"instruction": "Sum up.", "input": "A long story."},
+        {"other": 1},
+    ]
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, **how: rows)
+    assert read_prompts(Path("some/chat")) == ["Name a river.", "Hi you.", "Count to ten.", "Sum up.\n\nA long story."]
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, **how: [{"other": 1}])
+    with pytest.raises(RecoverError, match="no row of some/chat has a prompt"):
+        read_prompts(Path("some/chat"))
+
+
+def test_what_the_base_wrote_is_told_by_kind() -> None:
+    assert in_words(["Write it.", "Who is it?", "Hello."]) == "1 instructions, 1 questions, 1 of chat"

@@ -1,0 +1,84 @@
+"""Instructions in IFEval's format, whose answers pass lm-eval's own checkers; what is held out stays out."""
+
+import functools
+import re
+
+import pytest
+
+from recovery.lab import instruction_tasks
+from recovery.lab.chat.instruction_combinations import combination_split, compatible
+from recovery.lab.chat.instruction_kinds import KINDS
+from recovery.lab.chat.topics import ADJECTIVES, POOLS, split_of
+
+
+@functools.cache
+def checkers():
+    """lm-eval fetches punkt's tables when they are missing; without a network there is nothing to check with."""
+    nltk = pytest.importorskip("nltk")
+    try:
+        nltk.data.find("tokenizers/punkt_tab")
+    except LookupError:
+        return None
+    from langdetect import DetectorFactory
+    from lm_eval.tasks.ifeval import instructions_registry, utils
+
+    DetectorFactory.seed = 0
+    return instructions_registry, utils
+
+
+@pytest.fixture
+def ifeval():
+    return checkers() or pytest.skip("nltk's punkt_tab tables are not here; set NLTK_DATA")
+
+
+@pytest.mark.parametrize("split", ["train", "heldout"])
+def test_every_answer_passes_the_checkers_it_claims(ifeval, split: str) -> None:
+    _, utils = ifeval
+    tasks = instruction_tasks(11, 500, split)
+    assert {kind for task in tasks for kind in task.instruction_id_list} == set(KINDS)
+    for task in tasks:
+        example = utils.InputExample(task.key, task.instruction_id_list, task.prompt, task.kwargs)
+        result = utils.test_instruction_following_strict(example, task.answer)
+        assert result.follow_all_instructions, (task, result.follow_instruction_list)
+
+
+def test_kinds_and_conflicts_are_those_of_ifeval(ifeval) -> None:
+    registry, _ = ifeval
+    assert set(KINDS) == set(registry.INSTRUCTION_DICT)
+    conflicts = registry.conflict_make({kind: set(others) for kind, others in registry.INSTRUCTION_CONFLICTS.items()})
+    for one in KINDS:
+        for other in KINDS:
+            if compatible(one, other):
+                assert other not in conflicts[one], (one, other)
+            assert compatible(one, other) == compatible(other, one)
+
+
+def test_a_seed_makes_the_same_tasks() -> None:
+    assert instruction_tasks(1, 50) == instruction_tasks(1, 50)
+    assert instruction_tasks(1, 50) != instruction_tasks(2, 50)
+
+
+def test_one_to_three_instructions_phrased_in_several_ways() -> None:
+    tasks = instruction_tasks(0, 400, "train")
+    assert {len(task.instruction_id_list) for task in tasks} == {1, 2, 3}
+    assert all(len(task.instruction_id_list) == len(task.kwargs) for task in tasks)
+    assert len({task.prompt for task in tasks}) == len(tasks)
+
+
+def test_held_out_topics_and_combinations_are_never_trained_on() -> None:
+    train, heldout = instruction_tasks(0, 3000, "train"), instruction_tasks(0, 1000, "heldout")
+    assert not {task.prompt for task in train} & {task.prompt for task in heldout}
+    for tasks, split in ((train, "train"), (heldout, "heldout")):
+        sets = [task.instruction_id_list for task in tasks if len(task.instruction_id_list) > 1]
+        assert all(combination_split(kinds) == split for kinds in sets)
+    seen = " ".join(task.prompt + " " + task.answer for task in train).lower()
+    topics = set(re.findall(rf"the (?:{'|'.join(ADJECTIVES)}) (\w+)", seen))
+    assert len(topics) > 300
+    assert not topics & set(POOLS["heldout"])
+    assert all(split_of(noun) == "heldout" for noun in POOLS["heldout"])
+
+
+def test_some_answers_are_long_and_most_are_short() -> None:
+    lengths = sorted(len(task.answer.split()) for task in instruction_tasks(0, 1000, "heldout"))
+    assert lengths[500] < 60
+    assert lengths[-20] > 130

@@ -1,0 +1,96 @@
+"""Chunked losses against the straightforward computation, value and gradient, in float64."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recovery.losses.chunked_loss import Head, chunked_loss, chunks, token_logprobs
+from recovery.losses.divergences import divergence
+from recovery.losses.objectives import CrossEntropy, Divergence, SampledGradient
+from recovery.signals import SignalBatch
+from recovery.teachers import Distribution
+
+V, H = 13, 5
+
+
+def problem(n: int, seed: int) -> tuple[torch.Tensor, Head, SignalBatch, torch.Tensor]:
+    random = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=random, dtype=torch.float64)
+
+    hidden = normal(n, H).requires_grad_()
+    head = Head(normal(V, H).requires_grad_(), normal(V).requires_grad_(), softcap=3.0, scale=0.7)
+    tokens = torch.randint(V, (n,), generator=random)
+    teacher = Distribution(normal(n, H), Head(normal(V, H)))
+    said = SignalBatch(tokens, teacher, rollout_logprobs=normal(n) - 2, advantage=normal(n))
+    weights = torch.rand(n, generator=random, dtype=torch.float64)
+    return hidden, head, said, weights
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        CrossEntropy(),
+        CrossEntropy(dft=True),
+        Divergence(1.0),
+        Divergence(0.0),
+        Divergence(0.3),
+        Divergence(1.0, top_k=4),
+        CrossEntropy(anchor=0.5),
+        SampledGradient(),
+    ],
+    ids=str,
+)
+@settings(deadline=None, max_examples=15)
+@given(n=st.integers(1, 9), rows_at_once=st.integers(1, 10), seed=st.integers(0, 1000))
+def test_value_and_gradients_do_not_depend_on_the_chunk(objective, n: int, rows_at_once: int, seed: int) -> None:  # type: ignore[no-untyped-def]
+    hidden, head, said, weights = problem(n, seed)
+    assert head.bias is not None
+    inputs = [hidden, head.weight, head.bias]
+    loss, readings = chunked_loss(
+        hidden, head, lambda logits, part: objective(logits, said, part), weights, rows_at_once * V
+    )
+    whole = objective(head.logits(hidden), said, slice(None))
+    expected = (whole.loss * weights).sum()
+    assert float(loss.detach()) == pytest.approx(float(expected.detach()), abs=1e-12)
+    for ours, theirs in zip(
+        torch.autograd.grad(loss * 2, inputs), torch.autograd.grad(expected * 2, inputs), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    for name, values in whole.readings.items():
+        torch.testing.assert_close(readings[name], values)
+
+
+def test_the_divergence_itself_by_hand() -> None:
+    hidden, head, said, weights = problem(6, 3)
+    assert said.teacher is not None
+    loss, _ = chunked_loss(hidden, head, lambda logits, part: Divergence(0.4)(logits, said, part), weights, 2 * V)
+    student = torch.log_softmax(head.logits(hidden), -1)
+    teacher = torch.log_softmax(said.teacher.head.logits(said.teacher.hidden), -1)
+    assert float(loss.detach()) == pytest.approx(float((divergence(student, teacher, 0.4) * weights).sum().detach()))
+
+
+def test_token_logprobs_are_those_of_the_whole_softmax() -> None:
+    hidden, head, said, _ = problem(7, 1)
+    expected = torch.log_softmax(head.logits(hidden), -1).gather(-1, said.tokens[:, None]).squeeze(-1)
+    torch.testing.assert_close(token_logprobs(hidden, head, said.tokens, 3 * V), expected.detach())
+
+
+def test_a_teachers_head_is_cast_once_and_says_the_same() -> None:
+    hidden, head = torch.randn(7, H), Head(torch.randn(V, H).requires_grad_())
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        said = Distribution.of(hidden, head)
+    assert said.head.weight.dtype == torch.bfloat16
+    assert not said.head.weight.requires_grad
+    states = hidden.bfloat16()
+    expected = torch.log_softmax((states @ head.weight.detach().bfloat16().T).float(), -1)
+    assert torch.equal(said.logprobs(slice(None)), expected)
+    assert Distribution.of(hidden, head).head.weight.data_ptr() == head.weight.data_ptr()  # no copy where none is due
+
+
+@given(st.integers(0, 50), st.integers(1, 40), st.integers(1, 200))
+def test_chunks_cover_every_position_once(positions: int, vocabulary: int, elements: int) -> None:
+    covered = [i for part in chunks(positions, vocabulary, elements) for i in range(part.start, part.stop)]
+    assert covered == list(range(positions))

@@ -1,0 +1,310 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from recovery.batch import Batch, Sample
+from recovery.errors import RecoverError
+from recovery.lab import BASE
+from recovery.losses.objectives import CrossEntropy
+from recovery.models import adapters
+from recovery.models.adapters import Adapter
+from recovery.models.interpolation import Line, interpolate, merge
+from recovery.models.students import Student, load_causal, load_student, parameters_of, save_student
+from recovery.signals import Labels
+from recovery.states import Written
+from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
+from recovery.train import Plan, train
+from tests.models import save_tiny
+
+ROWS = [Sample([3 + i, 40, 50 + i, 60, 70 + i], [False, False, True, True, True]) for i in range(4)]
+BATCH = Batch.of(ROWS, 0)
+LOW, HIGH = Adapter(rank=3, alpha=6), Adapter(rank=5, alpha=3)  # scales 2 and 0.6
+
+
+def learn(student: Student, steps: int = 3) -> Student:
+    list(train(student, Written(ROWS, rows=4), Labels(), CrossEntropy(), Plan(steps, 1e-2)))
+    return student
+
+
+@torch.no_grad()
+def logits(student: Student) -> torch.Tensor:
+    return student.head.logits(student.hidden(BATCH))
+
+
+def said(teacher: Teacher) -> torch.Tensor:
+    return teacher.distribution(BATCH).logprobs(slice(None))
+
+
+def log_p(student: Student) -> torch.Tensor:
+    return torch.log_softmax(logits(student), -1)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> str:
+    return str(save_tiny(tmp_path / "base"))
+
+
+@pytest.fixture
+def first(tmp_path: Path, base: str) -> Path:
+    """A stored adapter that has learned something."""
+    student = learn(load_student(base, adapter=LOW))
+    save_student(student, tmp_path / "first", {"parent": base})
+    return tmp_path / "first"
+
+
+def test_a_stored_adapter_says_what_it_said_and_goes_on_learning(tmp_path: Path, base: str) -> None:
+    student = learn(load_student(base, adapter=LOW))
+    save_student(student, tmp_path / "a", {})
+    again = load_student(str(tmp_path / "a"))
+    assert torch.equal(logits(again), logits(student))
+    assert sum(p.numel() for p in again.trainable()) == sum(p.numel() for p in student.trainable())
+    assert not load_student(str(tmp_path / "a"), frozen=True).trainable()
+    assert not torch.equal(logits(learn(again)), logits(student))
+
+
+def test_a_fresh_adapter_is_the_same_each_time(base: str) -> None:
+    weights = [[p.clone() for p in load_student(base, adapter=Adapter(3, seed=s)).trainable()] for s in (1, 1, 2)]
+    assert all(map(torch.equal, weights[0], weights[1]))
+    assert not all(map(torch.equal, weights[0], weights[2]))
+
+
+def test_only_the_adapter_on_top_learns_and_both_speak(base: str, first: Path) -> None:
+    below = load_student(str(first), frozen=True)
+    student = load_student(str(first), adapter=HIGH, stack=True)
+    assert torch.equal(logits(student), logits(below))  # zero at first
+    before = {n: p.clone() for n, p in student.model.named_parameters()}
+    learn(student)
+    moved = {n for n, p in student.model.named_parameters() if not torch.equal(p, before[n])}
+    assert moved
+    assert all(".on_top." in n for n in moved)
+    assert {n for n, p in student.model.named_parameters() if p.requires_grad} >= moved
+
+
+def test_a_stack_is_saved_as_one_adapter_that_says_the_same(tmp_path: Path, base: str, first: Path) -> None:
+    student = learn(load_student(str(first), adapter=HIGH, stack=True))
+    assert adapters.rank(student.model) == 8
+    save_student(student, tmp_path / "second", {})
+    config = json.loads((tmp_path / "second" / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"] / config["r"]) == (8, pytest.approx(0.6))
+    assert config["base_model_name_or_path"] == base
+    again = load_student(str(tmp_path / "second"), frozen=True)
+    torch.testing.assert_close(logits(again), logits(student), atol=1e-5, rtol=1e-5)
+    third = learn(load_student(str(tmp_path / "second"), adapter=LOW, stack=True))
+    save_student(third, tmp_path / "third", {})
+    again = load_student(str(tmp_path / "third"), frozen=True)
+    torch.testing.assert_close(logits(again), logits(third), atol=1e-5, rtol=1e-5)
+
+
+def test_adapters_of_one_scale_are_stacked_bit_by_bit(tmp_path: Path, base: str, first: Path) -> None:
+    save_student(learn(load_student(str(first), adapter=LOW, stack=True)), tmp_path / "second", {})
+    alone, both = (load_file(folder / "adapter_model.safetensors") for folder in (first, tmp_path / "second"))
+    assert alone.keys() == both.keys()
+    for name, weight in alone.items():
+        part = both[name][:3] if "lora_A" in name else both[name][:, :3]
+        assert torch.equal(part, weight)
+
+
+def test_an_adapter_on_fewer_layers_stacks_too(tmp_path: Path, base: str) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=2, lora_alpha=2, target_modules=["q_proj"], init_lora_weights=False)
+    get_peft_model(load_causal(base, torch.float32), config).save_pretrained(tmp_path / "narrow")
+    student = learn(load_student(str(tmp_path / "narrow"), adapter=HIGH, stack=True))
+    save_student(student, tmp_path / "both", {})
+    again = load_student(str(tmp_path / "both"), frozen=True)
+    torch.testing.assert_close(logits(again), logits(student), atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_more_than_a_low_rank_product_is_not_stacked(tmp_path: Path, base: str) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=2, target_modules=["q_proj"], use_dora=True)
+    get_peft_model(load_causal(base, torch.float32), config).save_pretrained(tmp_path / "dora")
+    with pytest.raises(RecoverError, match="DoRA"):
+        load_student(str(tmp_path / "dora"), stack=True)
+
+
+def test_merged_weights_say_what_the_stack_said(tmp_path: Path, first: Path) -> None:
+    student = learn(load_student(str(first), adapter=HIGH, stack=True))
+    expected = logits(student)
+    save_student(merge(student), tmp_path / "merged", {"parent": str(first)})
+    again = load_student(str(tmp_path / "merged"))
+    torch.testing.assert_close(logits(again), expected, atol=1e-5, rtol=1e-5)
+    assert json.loads((tmp_path / "merged" / "recover.json").read_text())["kind"] == "full"
+    assert not (tmp_path / "merged" / "adapter_config.json").exists()
+    with pytest.raises(RecoverError, match="full weights already"):
+        merge(again)
+
+
+def test_a_merge_and_a_stack_keep_the_dtype(tmp_path: Path, base: str) -> None:
+    load_causal(base, torch.bfloat16).save_pretrained(tmp_path / "half")
+    shutil.copytree(
+        base, tmp_path / "half", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors", "config.json")
+    )
+    student = load_student(str(tmp_path / "half"), adapter=LOW, dtype="auto")
+    save_student(student, tmp_path / "a", {})
+    stacked = load_student(str(tmp_path / "a"), adapter=HIGH, stack=True, dtype="auto")
+    save_student(stacked, tmp_path / "b", {})
+    dtypes = [{t.dtype for t in load_file(tmp_path / f / "adapter_model.safetensors").values()} for f in "ab"]
+    assert dtypes[0] == dtypes[1] == {p.dtype for p in stacked.trainable()}
+    save_student(merge(stacked), tmp_path / "merged", {})
+    assert {t.dtype for t in load_file(tmp_path / "merged" / "model.safetensors").values()} == {torch.bfloat16}
+
+
+def test_the_line_back_for_full_weights(tmp_path: Path, base: str) -> None:
+    student, clean = learn(load_student(base)), load_student(base, frozen=True)
+    damaged = {n: p.clone() for n, p in student.model.named_parameters()}
+    ends = dict(clean.model.named_parameters())
+    line, updates = Line(student, base), student.updates
+    line.at(0.25)
+    for name, p in student.model.named_parameters():
+        torch.testing.assert_close(p, ends[name] + 0.75 * (damaged[name] - ends[name]), atol=1e-6, rtol=1e-5)
+    assert student.updates == updates + 1
+    line.at(1)
+    assert all(torch.equal(p, ends[n]) for n, p in student.model.named_parameters())
+    line.at(0)
+    assert all(torch.equal(p, damaged[n]) for n, p in student.model.named_parameters())
+
+
+def test_the_line_back_for_an_adapter_is_its_scale(tmp_path: Path, base: str, first: Path) -> None:
+    """Half the way with the adapter is half the way with the weights it merges into."""
+    student = interpolate(learn(load_student(str(first), adapter=HIGH, stack=True)), base, 0.5)
+    whole = merge(learn(load_student(str(first), adapter=HIGH, stack=True)))
+    torch.testing.assert_close(logits(student), logits(interpolate(whole, base, 0.5)), atol=1e-5, rtol=1e-5)
+    save_student(student, tmp_path / "half", {})
+    torch.testing.assert_close(
+        logits(load_student(str(tmp_path / "half"), frozen=True)), logits(student), atol=1e-5, rtol=1e-5
+    )
+    clean = load_student(base, frozen=True)
+    assert torch.equal(logits(interpolate(student, base, 1.0)), logits(clean))
+
+
+def test_no_line_leads_to_another_model(tmp_path: Path, base: str, first: Path) -> None:
+    other = str(save_tiny(tmp_path / "other", seed=5))
+    with pytest.raises(RecoverError, match="sits on"):
+        interpolate(load_student(str(first)), other, 0.5)
+
+
+def test_adapters_off_is_the_clean_base_and_leaves_the_stack_as_it_was(base: str, first: Path) -> None:
+    student = learn(load_student(str(first), adapter=HIGH, stack=True))
+    learning = [n for n, p in student.model.named_parameters() if p.requires_grad]
+    before = logits(student)
+    torch.testing.assert_close(said(AdapterOffTeacher(student, base)), said(FrozenTeacher(base)))
+    assert [n for n, p in student.model.named_parameters() if p.requires_grad] == learning
+    assert torch.equal(logits(student), before)
+
+
+def test_adapters_off_is_refused_where_it_would_be_the_damaged_model(tmp_path: Path, base: str, first: Path) -> None:
+    with pytest.raises(RecoverError, match="own weights are being trained"):
+        AdapterOffTeacher(load_student(base))
+    save_student(merge(load_student(str(first))), tmp_path / "merged", {"parent": str(first)})
+    student = load_student(str(tmp_path / "merged"), adapter=LOW)
+    with pytest.raises(RecoverError, match="trained from"):
+        AdapterOffTeacher(student)
+    with pytest.raises(RecoverError, match=r"sits on .*merged"):
+        AdapterOffTeacher(student, base)
+    AdapterOffTeacher(student, str(tmp_path / "merged"))  # asked for by name
+
+
+def test_another_adapter_on_the_same_base_teaches_from_the_same_weights(tmp_path: Path, base: str, first: Path) -> None:
+    student = learn(load_student(base, adapter=HIGH), steps=1)
+    weights = sum(p.numel() for p in student.causal.parameters())
+    learning, before = student.trainable(), logits(student)
+    teacher = AdapterTeacher(student, str(first))
+    torch.testing.assert_close(said(teacher), said(FrozenTeacher(str(first))))
+    assert [id(p) for p in student.trainable()] == [id(p) for p in learning]
+    assert torch.equal(logits(student), before)
+    added = sum(t.numel() for t in load_file(first / "adapter_model.safetensors").values())
+    assert sum(p.numel() for p in student.causal.parameters()) == weights + added
+    torch.testing.assert_close(said(AdapterOffTeacher(student)), said(FrozenTeacher(base)))
+    save_student(learn(student), tmp_path / "taught", {})
+    assert torch.equal(logits(load_student(str(tmp_path / "taught"), frozen=True)), logits(student))
+    torch.testing.assert_close(said(teacher), said(FrozenTeacher(str(first))))
+
+
+def test_a_teaching_adapter_on_another_base_is_refused(tmp_path: Path, first: Path) -> None:
+    student = load_student(str(save_tiny(tmp_path / "other", seed=5)), adapter=LOW)
+    with pytest.raises(RecoverError, match="cannot share"):
+        AdapterTeacher(student, str(first))
+    with pytest.raises(RecoverError, match="holds no adapter"):
+        AdapterTeacher(student, str(tmp_path / "other"))
+
+
+def test_a_teachers_adapter_drops_nothing_whatever_it_was_trained_with(tmp_path: Path) -> None:
+    base = save_tiny(tmp_path / "base")
+    first = tmp_path / "first"
+    save_student(learn(load_student(str(base), adapter=LOW)), first, {})
+    config = first / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"lora_dropout": 0.5}))
+    student = load_student(str(base), adapter=HIGH)
+    teacher = AdapterTeacher(student, str(first))
+    student.model.train()
+    torch.testing.assert_close(said(teacher), said(teacher), rtol=0, atol=0)
+    torch.testing.assert_close(said(teacher), said(FrozenTeacher(str(first))), rtol=1e-4, atol=1e-5)
+
+
+def test_an_adapter_finds_its_base_from_any_folder_and_after_both_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_tiny(tmp_path / "project" / "base")
+    monkeypatch.chdir(tmp_path / "project")
+    student = learn(load_student("base", adapter=LOW))
+    save_student(student, Path("adapter"), {})
+    monkeypatch.chdir(tmp_path)
+    assert torch.equal(logits(load_student("project/adapter")), logits(student))
+    shutil.move(tmp_path / "project", tmp_path / "elsewhere")
+    assert torch.equal(logits(load_student("elsewhere/adapter")), logits(student))
+    assert parameters_of("elsewhere/adapter") == parameters_of("elsewhere/base")
+    shutil.move(tmp_path / "elsewhere" / "base", tmp_path / "away")
+    with pytest.raises(RecoverError, match="sits on is not there"):
+        load_student("elsewhere/adapter")
+
+
+def test_an_adapter_on_the_built_in_base_finds_it_where_it_is_installed_now(tmp_path: Path) -> None:
+    config = {"base_model_name_or_path": "/gone/lib/python3.11/site-packages/recovery/lab/base"}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    assert adapters.base_of(str(tmp_path)) == str(BASE)
+
+
+def test_saving_asks_no_hub_about_the_base(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    student = load_student(base, adapter=LOW)
+    student.model.peft_config["default"].base_model_name_or_path = "org/name"
+    asked: list[str] = []
+    monkeypatch.setattr("peft.utils.save_and_load.check_file_exists_on_hf_hub", lambda name, *_: asked.append(name))
+    (tmp_path / "a").mkdir()
+    adapters.save(student.model, tmp_path / "a")
+    assert asked == []
+    assert all("lora_" in name for name in load_file(tmp_path / "a" / "adapter_model.safetensors"))
+
+
+def test_an_adapter_that_transformers_puts_on_its_base_by_itself_is_refused(tmp_path: Path) -> None:
+    """As it does with an adapter named by its hub id, which no folder here tells of."""
+    save_student(learn(load_student(str(save_tiny(tmp_path / "base")), adapter=LOW)), tmp_path / "adapter", {})
+    with pytest.raises(RecoverError, match="is an adapter on the hub"):
+        load_causal(str(tmp_path / "adapter"), torch.float32)
+
+
+def test_a_hub_base_keeps_its_revision(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": "org/name", "revision": "abc"})
+    )
+    assert adapters.base_of(str(tmp_path)) == "org/name@abc"
+
+
+def test_an_adapter_that_changes_the_output_head_is_refused(tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    base = str(save_tiny(tmp_path / "base", tied=False))
+    config = LoraConfig(r=2, target_modules=["q_proj", "lm_head"], init_lora_weights=False)
+    get_peft_model(load_causal(base, torch.float32), config).save_pretrained(
+        tmp_path / "wide", save_embedding_layers=False
+    )
+    shutil.copy(Path(base) / "tokenizer.json", tmp_path / "wide")
+    with pytest.raises(RecoverError, match="changes the output head"):
+        load_student(str(tmp_path / "wide"))
+    with pytest.raises(RecoverError, match="changes the output head"):
+        AdapterTeacher(load_student(base, adapter=LOW), str(tmp_path / "wide"))

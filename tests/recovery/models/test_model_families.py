@@ -1,0 +1,165 @@
+"""Families of models differ in what they do to their logits and in what they remember of a text."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from recovery.engines import Sampling
+from recovery.engines.transformers import TransformersEngine
+from recovery.errors import RecoverError
+from recovery.losses.chunked_loss import Head
+from recovery.models.students import Student, load_student
+from tests.models import tiny_student, tiny_tokenizer
+
+SIZES = {
+    "vocab_size": 259,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "initializer_range": 0.2,
+}
+
+
+def tiny(family: str, **options: Any) -> Any:
+    torch.manual_seed(0)
+    sizes = {name: value for name, value in (SIZES | options).items() if value is not None}
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **sizes)).eval()
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("qwen3", {}),
+        ("cohere", {"logit_scale": 0.25}),
+        ("granite", {"logits_scaling": 4.0}),
+        ("hyperclovax", {"logits_scaling": 0.25}),
+        ("gemma2", {"final_logit_softcapping": 0.5}),
+        ("recurrent_gemma", {"logits_soft_cap": 0.5}),
+        ("xlstm", {"output_logit_soft_cap": 0.5}),
+    ],
+)
+def test_logits_are_the_models_own(family: str, options: dict[str, float]) -> None:
+    model = tiny(family, **options)
+    tokens = torch.randint(3, 64, (2, 5))
+    with torch.no_grad():
+        hidden = model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
+        expected = model(tokens, use_cache=False).logits
+        torch.testing.assert_close(Head.of(model).logits(hidden), expected, rtol=1e-4, atol=1e-5)
+
+
+INKLING = {  # divides its states before the output layer
+    "swa_num_attention_heads": 4,
+    "swa_num_key_value_heads": 2,
+    "swa_head_dim": 8,
+    "sliding_window_size": 16,
+    "rel_extent": 16,
+    "mlp_layer_types": ["dense", "dense"],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("family", "options", "known"),
+    [
+        ("qwen3", {}, True),
+        ("gemma2", {"final_logit_softcapping": 0.5}, True),
+        ("mamba", {}, True),  # its states are in float32 beside weights of bfloat16
+        ("inkling_text", INKLING, False),
+        ("inkling_text", INKLING | {"logits_mup_width_multiplier": 1.0}, True),
+        ("inkling_text", INKLING | {"logits_mup_width_multiplier": 1.0, "unpadded_vocab_size": 250}, False),
+    ],
+)
+def test_a_family_whose_logits_would_be_computed_wrongly_is_refused(
+    family: str, options: dict[str, Any], known: bool, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    tiny(family, **options).to(dtype).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    with contextlib.nullcontext() if known else pytest.raises(RecoverError, match="another family"):
+        load_student(str(tmp_path), dtype="auto", frozen=True)
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("qwen3", {"attention_dropout": 0.5}),
+        ("bloom", {"n_layer": 2, "n_head": 4, "hidden_dropout": 0.5, "attention_dropout": 0.5}),
+        ("seed_oss", {"residual_dropout": 0.5}),
+        ("starcoder2", {"residual_dropout": 0.5, "embedding_dropout": 0.5}),
+        ("falcon", {"hidden_dropout": 0.5, "head_dim": None}),
+    ],
+)
+def test_nothing_is_dropped_in_training(family: str, options: dict[str, Any], tmp_path: Path) -> None:
+    model = tiny(family, **options)
+    tokens = torch.randint(3, 64, (2, 5))
+    with torch.no_grad():
+        assert not torch.equal(model.train()(tokens).logits, model(tokens).logits)
+        Student(model, tiny_student(tmp_path).chat, family)
+        assert torch.equal(model.train()(tokens).logits, model.eval()(tokens).logits)
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
+        ("bloom", {"n_layer": 2, "n_head": 4}),  # positions through the mask
+        ("gemma2", {"sliding_window": 16}),
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}),  # remembers states besides keys and values
+        ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}),
+    ],
+)
+def test_rollouts_report_what_a_plain_forward_pass_says(family: str, options: dict[str, Any], tmp_path: Path) -> None:
+    model, chat = tiny(family, **options), tiny_student(tmp_path).chat
+    engine = TransformersEngine(Student(model, chat, family))
+    prompts = [chat.prompt(text) for text in ("hi", "a much longer question than that", "ok?", "hi")]
+    for prompt, g in zip(prompts, engine.generate(prompts, Sampling(40, seed=3)), strict=True):
+        tokens = torch.tensor([prompt + g.tokens])
+        with torch.no_grad():
+            log_p = torch.log_softmax(model(tokens).logits[0, :-1].float(), -1)
+        alone = log_p.gather(-1, tokens[0, 1:, None]).squeeze(-1)
+        torch.testing.assert_close(torch.tensor(g.logprobs), alone[len(prompt) - 1 :], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(torch.tensor(engine.logprobs([tokens[0].tolist()])[0]), alone, atol=1e-4, rtol=1e-4)
+
+
+LATENT = {  # keys and values of another width than its heads
+    "num_key_value_heads": 4,
+    "head_dim": 4,
+    "kv_lora_rank": 8,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 6,
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+    "num_experts_per_tok": 2,
+    "first_k_dense_replace": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("qwen3", {}),
+        ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
+        ("gemma2", {"sliding_window": 16}),
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}),
+        ("deepseek_v3", LATENT),
+    ],
+)
+def test_what_keys_and_values_take_is_seen_from_one_token(family: str, options: dict[str, Any], tmp_path: Path) -> None:
+    model = tiny(family, **options)
+    engine = TransformersEngine(Student(model, tiny_student(tmp_path).chat, family))
+    with torch.no_grad():
+        cache = model(torch.ones(3, 10, dtype=torch.long), use_cache=True).past_key_values
+    kept = [getattr(layer, kind, None) for layer in cache.layers for kind in ("keys", "values")]
+    assert engine._bytes_a_token() * 3 * 10 == sum(states.nbytes for states in kept if states is not None) > 0

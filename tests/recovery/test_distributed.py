@@ -1,0 +1,64 @@
+"""Two real processes over gloo, four rows each, against one process with all eight."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from recovery.losses.objectives import CrossEntropy
+from recovery.models.students import load_student
+from recovery.signals import Labels
+from recovery.states import Written
+from recovery.train import Plan, TrainState, train
+from tests.models import save_tiny
+from tests.recovery.test_train import UNEVEN, gradient
+
+WORKER = """
+import sys
+import torch
+import torch.distributed as dist
+from recovery.losses.objectives import CrossEntropy
+from recovery.signals import Labels
+from recovery.models.students import load_student
+from recovery.train import Plan
+from tests.recovery.test_train import UNEVEN, gradient
+
+dist.init_process_group("gloo")
+student = load_student(sys.argv[1], dtype=getattr(torch, sys.argv[2]))
+found = gradient(student, Plan(1, 0.0, clip_norm=1e9), CrossEntropy(), Labels(), UNEVEN)
+if dist.get_rank() == 0:
+    torch.save(found, sys.argv[3])
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
+def test_two_ranks_of_four_equal_one_of_eight(tmp_path: Path, dtype: str, tolerance: float) -> None:
+    model = save_tiny(tmp_path / "model")
+    alone = gradient(
+        load_student(str(model), dtype=getattr(torch, dtype)),
+        Plan(1, 0.0, clip_norm=1e9),
+        CrossEntropy(),
+        Labels(),
+        UNEVEN,
+    )
+    script, found = tmp_path / "worker.py", tmp_path / "gradient.pt"
+    script.write_text(WORKER)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    subprocess.run(
+        [*torchrun, str(model), dtype, str(found)],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    together = torch.load(found)
+    assert float((together - alone).norm() / alone.norm()) < tolerance
+
+
+def test_one_process_keeps_everything(tmp_path: Path) -> None:
+    student = load_student(str(save_tiny(tmp_path)))
+    state = TrainState(torch.optim.SGD(student.trainable(), lr=0.0))
+    record = next(train(student, Written(UNEVEN, rows=8), Labels(), CrossEntropy(), Plan(1, 0.0), state))
+    assert record.target_tokens == sum(s.target_count for s in UNEVEN)

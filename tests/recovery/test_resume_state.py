@@ -1,0 +1,128 @@
+"""Killed without warning at some step and started again, a run ends with the very bits of one that never stopped."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from recovery.errors import RecoverError
+from recovery.resume_state import load_progress, save_progress
+from recovery.train import Plan, TrainState
+from tests.models import save_tiny, tiny_student
+
+RUN = """
+import sys
+from pathlib import Path
+import torch
+from recovery.engines.transformers import TransformersEngine
+from recovery.resume_state import load_progress, save_progress
+from recovery.recipes import objective_of, recipe, signal_of
+from recovery.states import Conversations, Documents, Prompt, Rollouts
+from recovery.models.students import load_student, save_student
+from recovery.teachers import FrozenTeacher
+from recovery.train import Plan, TrainState, train
+
+torch.set_num_threads(1)
+kind, model, teacher, folder = sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4])
+student, chosen = load_student(model), recipe(kind)
+chats = [[{"role": "user", "content": f"say {i}"}, {"role": "assistant", "content": "abc" * i}] for i in range(1, 9)]
+prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(8)]
+states = {
+    "documents": lambda: Documents([[5, 6, 7] * 30] * 6, end=0, window=16, rows=4),
+    "conversations": lambda: Conversations(chats, student.chat, rows=4),
+    "none": lambda: Rollouts(prompts, TransformersEngine(student), rows=8, group=chosen.group, max_new_tokens=12),
+}[chosen.data]()
+signal = signal_of(chosen, FrozenTeacher(teacher), lambda s: float(sum(s.tokens) % 5))
+plan = Plan(30, 1e-2, warmup=3, decay="cosine")
+state = TrainState.start(student, plan)
+load_progress(folder / "progress", student, state)
+for record in train(student, states, signal, objective_of(chosen), plan, state):
+    save_progress(folder / "progress", student, state)
+    print(record.step, flush=True)
+save_student(student, folder / "done", {})
+"""
+
+
+@pytest.mark.parametrize("kind", ["midtrain", "sft", "opd", "grpo"])
+def test_killed_and_resumed_is_the_same_to_the_bit(tmp_path: Path, kind: str) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(RUN)
+    model, teacher = save_tiny(tmp_path / "model", seed=1), save_tiny(tmp_path / "teacher", seed=2)
+
+    def begin(folder: Path) -> subprocess.Popen[str]:
+        folder.mkdir(exist_ok=True)
+        command = [sys.executable, str(script), kind, str(model), str(teacher), str(folder)]
+        root = str(Path(__file__).parents[2])
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": root})
+
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    undisturbed, killed = begin(whole), begin(broken)
+    assert killed.stdout is not None
+    last = random.randrange(3, 20)
+    for line in killed.stdout:
+        if int(line) == last:
+            time.sleep(0.011)  # somewhere within the next step, or within its saving
+            killed.send_signal(signal.SIGKILL)
+            break
+    later = killed.stdout.read().split()  # on a busy machine it has done more by then
+    last = int(later[-1]) if later else last
+    killed.wait()
+    assert not (broken / "done").exists()
+    resumed = begin(broken)
+    said, _ = resumed.communicate()
+    assert resumed.returncode == 0
+    assert int(said.split()[0]) in (last + 1, last + 2), "it did not go on where it was"
+    assert undisturbed.wait() == 0
+    ours, theirs = (load_file(folder / "done" / "model.safetensors") for folder in (whole, broken))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_progress_of_other_weights_is_refused(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path / "model")
+    state = TrainState.start(student, Plan(1, 1e-3))
+    save_progress(tmp_path / "progress", student, state)
+    next(iter(student.model.parameters())).requires_grad_(False)
+    with pytest.raises(RecoverError, match="other weights"):
+        load_progress(tmp_path / "progress", student, state)
+
+
+def test_a_save_cut_off_half_way_leaves_the_one_before(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path / "model")
+    state = TrainState.start(student, Plan(9, 1e-3))
+    state.step = 4
+    save_progress(tmp_path / "progress", student, state, {"seen": [1.5, None]})
+    (tmp_path / "progress").rename(tmp_path / "progress.before")  # killed between the two renames
+    (tmp_path / "progress.partial").mkdir()
+    again = TrainState.start(student, Plan(9, 1e-3))
+    assert load_progress(tmp_path / "progress", student, again) == {"seen": [1.5, None]}
+    assert again.step == 4
+    assert load_progress(tmp_path / "elsewhere", student, again) is None
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here such a run could be resumed on its own card")
+def test_a_run_saved_on_a_card_goes_on_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    student = tiny_student(tmp_path / "model")
+    plan = Plan(9, 1e-3)
+    state = TrainState.start(student, plan)
+    state.optimizer.param_groups[0]["fused"] = True  # as it is on a card
+    for parameter in student.trainable():
+        parameter.grad = torch.ones_like(parameter)
+    state.optimizer.step()
+    with monkeypatch.context() as on_a_card:
+        on_a_card.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
+        save_progress(tmp_path / "progress", student, state)
+    with pytest.raises(RuntimeError, match="CUDA"):
+        torch.load(tmp_path / "progress" / "state.pt")
+    again = TrainState.start(student, plan)
+    assert load_progress(tmp_path / "progress", student, again) is not None
+    ours, theirs = (list(s.optimizer.state.values()) for s in (again, state))
+    assert all(torch.equal(a["exp_avg"], b["exp_avg"]) for a, b in zip(ours, theirs, strict=True))
+    again.optimizer.step()

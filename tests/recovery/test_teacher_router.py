@@ -1,0 +1,135 @@
+"""A teacher that asks one of several: each row hears what its own teacher says, and nothing of the others."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from recovery.batch import Batch, Sample
+from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
+from recovery.models.adapters import Adapter
+from recovery.models.students import Student, load_student, save_student
+from recovery.signals import Labels, TeacherSignal
+from recovery.states import Written
+from recovery.teacher_router import RouterTeacher
+from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
+from recovery.telemetry.step_cost import flops_of_step
+from recovery.train import Plan, TrainState, train
+from tests.models import save_tiny
+
+DOMAINS = ["old", None, "old", "unheard of", None]
+ROWS = [
+    Sample(
+        list(range(5 + i, 12 + i + i % 3)),
+        [False, False] + [True] * (5 + i % 3),
+        logprobs=[-6.0] * (5 + i % 3),
+        domain=domain,
+    )
+    for i, domain in enumerate(DOMAINS)
+]
+OLD, NEW = ([i for i, d in enumerate(DOMAINS) if (d == "old") is old] for old in (True, False))
+
+
+@pytest.fixture
+def student(tmp_path: Path) -> Student:
+    return load_student(str(save_tiny(tmp_path / "student", seed=3)))
+
+
+@pytest.fixture
+def teachers(tmp_path: Path) -> tuple[FrozenTeacher, FrozenTeacher]:
+    return tuple(FrozenTeacher(str(save_tiny(tmp_path / f"{seed}", seed=seed))) for seed in (0, 1))  # type: ignore[return-value]
+
+
+@pytest.fixture
+def router(teachers: tuple[FrozenTeacher, FrozenTeacher]) -> RouterTeacher:
+    return RouterTeacher(teachers[0], {"old": teachers[1]})
+
+
+def test_each_row_hears_its_own_teacher(router: RouterTeacher, teachers: tuple[FrozenTeacher, FrozenTeacher]) -> None:
+    batch = Batch.of(ROWS, 0)
+    routed, alone = router.distribution(batch), [teacher.distribution(batch) for teacher in teachers]
+    old = torch.isin(batch.target_rows, torch.tensor(OLD))
+    clean, later = (opinion.logprobs(slice(None)) for opinion in alone)
+    chosen = torch.where(old[:, None], later, clean)
+    torch.testing.assert_close(routed.logprobs(slice(None)), chosen)
+    for part in (slice(0, 3), slice(3, 20), slice(20, None)):  # within one row's targets, across rows
+        torch.testing.assert_close(routed.logprobs(part), chosen[part])
+    some = torch.arange(3).expand(len(old), 3)
+    torch.testing.assert_close(routed.logprobs_of(slice(None), some), chosen[:, :3])
+    tokens = batch.target_tokens
+    torch.testing.assert_close(routed.of_tokens(tokens), chosen.gather(-1, tokens[:, None]).squeeze(-1))
+
+
+@pytest.mark.parametrize("rows", [OLD, NEW])
+def test_rows_of_one_domain_cost_one_teacher_and_are_that_teacher(
+    rows: list[int], router: RouterTeacher, teachers: tuple[FrozenTeacher, FrozenTeacher]
+) -> None:
+    batch = Batch.of([ROWS[i] for i in rows], 0)
+    own = teachers[rows == OLD].distribution(batch)
+    assert torch.equal(router.distribution(batch).logprobs(slice(None)), own.logprobs(slice(None)))
+
+
+@pytest.mark.parametrize("objective", [Divergence(), Divergence(beta=0.5), Divergence(top_k=4), SampledGradient(1e9)])
+def test_the_gradient_is_that_of_each_teacher_on_its_rows(
+    objective: Objective, student: Student, router: RouterTeacher, teachers: tuple[FrozenTeacher, FrozenTeacher]
+) -> None:
+    mixed = gradient(student, router, ROWS, objective)
+    parts = [(teachers[1], OLD), (teachers[0], NEW)]
+    total = sum(s.target_count for s in ROWS)
+    apart = [
+        (
+            sum(ROWS[i].target_count for i in rows) / total,
+            gradient(student, teacher, [ROWS[i] for i in rows], objective),
+        )
+        for teacher, rows in parts
+    ]
+    summed = sum(share * each for share, each in apart)
+    assert mixed.norm() > 1e-4
+    torch.testing.assert_close(mixed, summed, atol=1e-6, rtol=1e-4)
+
+
+def gradient(student: Student, teacher: Teacher, rows: list[Sample], objective: Objective) -> torch.Tensor:
+    plan = Plan(1, 0.0, clip_norm=1e9)
+    state = TrainState.start(student, plan)
+    next(train(student, Written(rows, rows=len(rows)), TeacherSignal(teacher), objective, plan, state))
+    return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
+
+
+def test_each_teachers_reading_is_counted_once(
+    student: Student, router: RouterTeacher, teachers: tuple[FrozenTeacher, FrozenTeacher]
+) -> None:
+    costs = [flops_of_step(student, TeacherSignal(t), ROWS, rolled_out=False) for t in (router, teachers[0])]
+    assert costs[0] == costs[1]  # of one size
+    assert costs[0] > flops_of_step(student, Labels(), ROWS, rolled_out=False)
+
+
+def test_the_clean_base_and_an_earlier_adapter_share_the_students_own_weights(tmp_path: Path) -> None:
+    base = str(save_tiny(tmp_path / "base"))
+    first = load_student(base, adapter=Adapter(rank=3, alpha=6))
+    list(train(first, Written(ROWS, rows=5), Labels(), CrossEntropy(), Plan(3, 1e-2)))
+    save_student(first, tmp_path / "first", {"parent": base})
+    student = load_student(str(tmp_path / "first"))
+    shared = RouterTeacher(AdapterOffTeacher(student, base), {"old": AdapterTeacher(student, str(tmp_path / "first"))})
+    apart = RouterTeacher(FrozenTeacher(base), {"old": FrozenTeacher(str(tmp_path / "first"))})
+    list(train(student, Written(ROWS, rows=5), TeacherSignal(shared), Divergence(), Plan(3, 1e-2)))
+    batch = Batch.of(ROWS, 0)
+    with torch.no_grad():
+        said = [teacher.distribution(batch).logprobs(slice(None)) for teacher in (shared, apart)]
+    torch.testing.assert_close(*said)
+    save_student(student, tmp_path / "second", {"parent": base})
+    assert not list((tmp_path / "second").glob("teacher*"))  # what taught is not saved with what learned
+
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+@pytest.mark.parametrize("padding", [(20, 0, 10), (0, 20, 10), (20, 10, 0), (10, 10, 20), (20, 10, 10)])
+def test_all_agree_on_the_fewest_rows_whoever_speaks_first(
+    tmp_path: Path, order: list[int], padding: tuple[int, int, int]
+) -> None:
+    folders = [str(save_tiny(tmp_path / str(i), seed=i, padding=more)) for i, more in enumerate(padding)]
+    student, pair = load_student(folders[0]), [FrozenTeacher(folder) for folder in folders[1:]]
+    for i in order:
+        pair[i].speak_to(student)
+    router, fewest = RouterTeacher(pair[0], {"old": pair[1]}), 259 + min(padding)
+    assert student.head.weight.shape[0] == fewest
+    assert router.distribution(Batch.of(ROWS, 0)).logprobs(slice(None)).shape[-1] == fewest
+    assert gradient(student, router, ROWS, Divergence()).isfinite().all()
