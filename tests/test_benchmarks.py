@@ -17,6 +17,7 @@ from benchmarks.quality import (
 )
 from benchmarks.speed import (
     adapter_memory,
+    dashboard_pages,
     divergence,
     document_reading,
     drift_distances,
@@ -89,7 +90,7 @@ def test_the_pages_of_a_long_history(browser: object, tmp_path: Path) -> None:
     *rows, last = done.stdout.splitlines()
     result = json.loads(last)
     cells = [row.split()[1] for row in rows if row.startswith("| ")]
-    assert cells[2:] == list(dashboard.PAGES)  # after the head and its line
+    assert cells[2:] == list(dashboard_pages.PAGES)  # after the head and its line
     assert result["idle look, ms"] > 0
     assert len(result["resident MB"]) == 3
 
