@@ -16,6 +16,7 @@ from db import tables, views
 from db.engine import reason
 from db.errors import RecordError
 from db.headlines import measured, stage
+from db.run_inputs import RunInputs
 from db.types import now
 
 STALE_AFTER = timedelta(minutes=2)
@@ -192,12 +193,12 @@ class Reader:
         """The newest first."""
         chosen = _runs().where(tables.Run.project_id == project).order_by(tables.Run.id.desc())
         with self._session() as session:
-            return [_view(views.Run, run, cycle=cycle) for run, cycle in session.execute(chosen)]
+            return [_run(run, cycle) for run, cycle in session.execute(chosen)]
 
     def run(self, id: int) -> views.Run | None:
         with self._session() as session:
             row = session.execute(_runs().where(tables.Run.id == id)).first()
-            return _view(views.Run, row[0], cycle=row[1]) if row else None
+            return _run(*row) if row else None
 
     def cancel_requested(self, run: int) -> bool:
         """Whether somebody asked the run to stop."""
@@ -208,7 +209,7 @@ class Reader:
         """Runs that are said to go on and have not been heard of for that long: their process is gone."""
         with self._session() as session:
             rows = session.execute(_runs().where(*_silent(project, after)).order_by(tables.Run.id))
-            return [_view(views.Run, run, cycle=cycle) for run, cycle in rows]
+            return [_run(run, cycle) for run, cycle in rows]
 
     def worked(self, runs: Iterable[int]) -> dict[int, float]:
         """By run, the seconds that its steps and its measurements took, by their own clocks.
@@ -269,7 +270,7 @@ class Reader:
         kept = select(tables.Rollout.run_id).where(tables.Rollout.run_id == tables.Run.id).exists()
         chosen = _runs().where(tables.Run.project_id == project, kept).order_by(tables.Run.id.desc())
         with self._session() as session:
-            return [_view(views.Run, run, cycle=cycle) for run, cycle in session.execute(chosen)]
+            return [_run(run, cycle) for run, cycle in session.execute(chosen)]
 
     def last_rollout(self, run: int) -> int | None:
         """The last step of a run that rollouts were kept of."""
@@ -356,6 +357,10 @@ def _project_checkpoints(session: Session, project: int) -> list[views.Checkpoin
 def _silent(project: int, after: timedelta) -> list[ColumnElement[bool]]:
     run = tables.Run
     return [run.project_id == project, run.status == "running", run.heartbeat_at < now() - after]
+
+
+def _run(row: tables.Run, cycle: int | None) -> views.Run:
+    return _view(views.Run, row, cycle=cycle, inputs=RunInputs.from_json(row.inputs))
 
 
 def _runs() -> Select[tables.Run, int]:

@@ -97,6 +97,7 @@ class Run(Table):
     kind: Mapped[str] = mapped_column(String(16))
     status: Mapped[str] = mapped_column(String(16), default="running")
     settings: Mapped[dict[str, Any]]
+    inputs: Mapped[dict[str, Any] | None]  # db.run_inputs.RunInputs
     seed: Mapped[int] = mapped_column(BigInteger)
     host: Mapped[str]
     pid: Mapped[int]

@@ -24,6 +24,7 @@ from db.code_version import code_version
 from db.engine import reason, writing
 from db.errors import RecordError
 from db.queries import Reader
+from db.run_inputs import RunInputs
 from db.types import now
 
 Row = TypeVar("Row", bound=tables.Table)
@@ -90,13 +91,13 @@ class Tracker:
 
     def start_run(
         self, project: int, kind: RunKind, cycle: int | None = None, settings: Mapping[str, Any] | None = None,
-        seed: int = 0, steps: int | None = None,
+        seed: int = 0, steps: int | None = None, inputs: RunInputs = RunInputs(),  # noqa: B008
     ) -> int:  # fmt: skip
         """`steps` is how many are planned, where that is known already; `plan` tells it later."""
         with self._transaction(f"a {kind} run") as session:
             made = tables.Run(
                 project_id=project, cycle_id=cycle, kind=kind, settings=dict(settings or {}), seed=seed,
-                steps=steps, host=socket.gethostname(), pid=os.getpid(), code_version=code_version(),
+                inputs=inputs.as_json(), steps=steps, host=socket.gethostname(), pid=os.getpid(), code_version=code_version(),
             )  # fmt: skip
             run = _add(session, made).id
         self._background.keep_alive(run)

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from db.run_inputs import RunInputs
+
 
 @dataclass(frozen=True)
 class Project:
@@ -112,6 +114,7 @@ class Run:
     kind: str
     status: str
     settings: dict[str, Any]
+    inputs: RunInputs
     seed: int
     host: str
     pid: int
