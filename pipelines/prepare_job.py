@@ -23,6 +23,7 @@ from pipelines.files import write_atomic
 from pipelines.job import Job
 from pipelines.log import log
 from pipelines.machine.memory_check import check_it_fits, check_window
+from pipelines.models import open_subject
 from pipelines.project.past_cycles import past_cycles
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
@@ -30,7 +31,7 @@ from pipelines.settings import AUTO, Settings, differences, replay_share, settle
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.training.loggers import check_sink
 from pipelines.training.mix_search import describe_search
-from pipelines.training.stages import open_subject, paraphrases_of
+from pipelines.training.stages import paraphrases_of
 from pipelines.training.teachers import ROUTER
 from recovery.errors import RecoverError
 from recovery.models.students import load_chat, parameters_of

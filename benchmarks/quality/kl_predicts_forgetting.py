@@ -31,10 +31,10 @@ from evals.stats.forgetting import forgotten
 from evals.subject import Subject
 from evals.suites import lab
 from evals.suites.knowledge import Question, ask, read_questions
+from pipelines.models import device
 from pipelines.settings import defaults_for
 from pipelines.synthetic.answers import answer_rows, sample_answers
 from pipelines.synthetic.prompts import as_prompts, write_prompts
-from pipelines.training.stages import device
 from recovery.batch import Sample
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, make_world

@@ -18,10 +18,10 @@ from evals.results import Result, main_result
 from evals.stats.paired_tests import paired
 from pipelines.cycle import run_job
 from pipelines.evaluation.measure import EvalPlan, measure_checkpoint
+from pipelines.models import device
 from pipelines.prepare_job import Request, prepare_job
 from pipelines.project.project import Project
 from pipelines.training.run import RunResult
-from pipelines.training.stages import device
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, make_world
 from recovery.models.students import load_student

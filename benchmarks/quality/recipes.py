@@ -25,9 +25,9 @@ from evals.suites import lab
 from evals.suites.instruction_following import Prompt as Instructions
 from evals.suites.instruction_following import judge, measure_ifeval, prompt_of
 from evals.suites.knowledge import ask, read_questions
+from pipelines.models import device
 from pipelines.settings import defaults_for, from_dotted, merged
 from pipelines.synthetic.prompts import as_prompts, write_prompts
-from pipelines.training.stages import device
 from recovery.batch import Sample
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine

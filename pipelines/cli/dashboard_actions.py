@@ -93,7 +93,7 @@ class Models:
         return lab.prompts(LAB_PROMPTS) + [prompt_of((f"public prompt {doc['key']}", doc)) for doc in public]
 
     def _subject(self, path: str) -> Subject:
-        from pipelines.training.stages import load_frozen
+        from pipelines.models import load_frozen
         from recovery.engines.transformers import TransformersEngine
 
         kept = self._kept.pop(path, None)

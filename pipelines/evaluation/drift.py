@@ -20,12 +20,11 @@ from evals.suites.passage_recall import read_passages
 from pipelines.documents.snapshot import load_snapshot, sample_passages
 from pipelines.evaluation.results_store import on_record, put_on_record
 from pipelines.log import log
-from pipelines.models import open_engine
+from pipelines.models import load_frozen, open_engine
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.synthetic.prompts import cached_prompts, write_prompts
-from pipelines.training.stages import load_frozen
 from recovery.batch import Sample
 from recovery.engines import Engine
 from recovery.models.adapters import same_model

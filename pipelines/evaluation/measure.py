@@ -20,11 +20,10 @@ from evals.suites.passage_recall import read_passages
 from pipelines.evaluation.results_store import on_record, put_on_record
 from pipelines.job import Job
 from pipelines.log import log
-from pipelines.models import open_engine
+from pipelines.models import load_frozen, open_engine
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
-from pipelines.training.stages import load_frozen
 
 FILES = ("questions", "ifeval_data", "passages")
 LEAST_QUESTIONS, LEAST_PASSAGES = 50, 10  # of which a fifth may be looked at while distilling

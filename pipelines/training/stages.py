@@ -1,20 +1,16 @@
 """The two stages that change weights: teach the documents, bring the behaviour back. Both are the one loop."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-import torch
-
 from db.views import Checkpoint
-from evals.subject import Subject
 from pipelines.documents import document_end, tokenize_documents
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.job import Job
 from pipelines.log import log
-from pipelines.models import open_engine
+from pipelines.models import device, open_engine, open_subject
 from pipelines.project.past_cycles import past_cycles
 from pipelines.project.project import Project, weights_of
 from pipelines.project.runs import recorded_run, run_of
@@ -41,22 +37,6 @@ from recovery.teachers import Teacher
 from recovery.train import Plan, train
 
 A_CYCLE, TO_DISTIL = 100, 50  # between the seeds of what the base writes
-
-
-def device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def load_frozen(path: str) -> Student:
-    return load_student(path, frozen=True, device=device())
-
-
-@contextmanager
-def open_subject(path: str, engine: str) -> Iterator[Subject]:
-    """A frozen model that answers, for as long as it is needed."""
-    model = load_frozen(path)
-    with open_engine(model, engine) as writes:
-        yield Subject(writes, model.chat)
 
 
 def paraphrases_of(project: Project, corpus: CorpusSnapshot, times: int, seed: int) -> ParaphrasedCorpus:

@@ -12,9 +12,9 @@ from pipelines.documents import Corpus
 from pipelines.documents.passages import spread
 from pipelines.files import write_atomic
 from pipelines.log import log
+from pipelines.models import open_subject
 from pipelines.synthetic.filter_counts import Tally
 from pipelines.synthetic.questions.generate import ask_about
-from pipelines.training.stages import open_subject
 from recovery.errors import RecoverError
 
 TOLD = 20  # questions between two words on how far it is
