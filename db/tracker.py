@@ -97,7 +97,8 @@ class Tracker:
         with self._transaction(f"a {kind} run") as session:
             made = tables.Run(
                 project_id=project, cycle_id=cycle, kind=kind, settings=dict(settings or {}), seed=seed,
-                inputs=inputs.as_json(), steps=steps, host=socket.gethostname(), pid=os.getpid(), code_version=code_version(),
+                inputs=inputs.as_json(), steps=steps, host=socket.gethostname(), pid=os.getpid(),
+                code_version=code_version(),
             )  # fmt: skip
             run = _add(session, made).id
         self._background.keep_alive(run)
