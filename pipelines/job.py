@@ -1,56 +1,90 @@
-"""What a command was asked to do, kept until it is done: whoever picks it up needs nothing else.
+"""A job: what one training command was asked to do, saved before anything is computed.
 
-An job is written once, before anything is computed, and never changed. What of it is done already is known from the
-record alone: every run says which job it belongs to and which stage of it it is.
+`recover resume` needs nothing else. A job never changes; what of it is done already is known from the record, where
+every run names its job and its stage.
 """
 
 import json
 import secrets
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
+from pipelines.evaluation.measure import EvalPlan
 from pipelines.files import write_atomic
+from pipelines.project.paths import relocate
+from pipelines.settings import Settings
 from recovery.errors import RecoverError
+
+Command = Literal["midtrain", "distill", "cycle"]
 
 
 @dataclass(frozen=True)
 class Job:
-    command: str  # midtrain, distill or cycle
-    settings: dict[str, Any]
-    seed: int
+    command: Command
+    settings: Settings
+    eval_plan: EvalPlan = EvalPlan()  # noqa: RUF009
+    seed: int = 0
+    corpus: CorpusSnapshot | None = None
     start: int | None = None  # the checkpoint that is mid-trained
-    student: int | None = None  # the checkpoint that is repaired, where none is made on the way
+    student: int | None = None  # the checkpoint that is repaired, where the job does not mid-train one
     teacher: int | None = None
-    router: bool = False  # whether that teacher shares its work with the checkpoint that was last promoted
-    corpus: str | None = None  # hash of the documents, kept under it
-    documents: str | None = None  # where they were read
-    files: int = 0
-    prompts: str | None = None
-    measures: dict[str, Any] = field(default_factory=dict)
-    ask: bool = False
+    router: bool = False  # whether the last promoted checkpoint teaches earlier documents beside that teacher
+    prompts: Path | None = None
+    ask: bool = False  # whether a person decides about the promotion
     id: str = field(default_factory=lambda: secrets.token_hex(4))
 
-    def write(self, home: Path) -> Self:
-        write_atomic(_path(home, self.id), [json.dumps(asdict(self), indent=1)])
+    def save(self, home: Path) -> Self:
+        write_atomic(_file(home, self.id), [json.dumps(self.as_json(), indent=1)])
         return self
 
-    def done(self, home: Path) -> None:
-        _path(home, self.id).unlink(missing_ok=True)
+    def delete(self, home: Path) -> None:
+        _file(home, self.id).unlink(missing_ok=True)
+
+    def as_json(self) -> dict[str, Any]:
+        corpus = self.corpus
+        return {
+            "id": self.id,
+            "command": self.command,
+            "settings": self.settings.as_dict(),
+            "eval_plan": self.eval_plan.to_json(),
+            "seed": self.seed,
+            "corpus": corpus and {"hash": corpus.hash, "path": str(corpus.path), "files": corpus.files},
+            "start": self.start,
+            "student": self.student,
+            "teacher": self.teacher,
+            "router": self.router,
+            "prompts": str(self.prompts) if self.prompts else None,
+            "ask": self.ask,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], home: Path) -> Self:
+        """Files of the project are located in `home`, wherever its folder lies now."""
+        fields = dict(values)
+        if corpus := fields["corpus"]:
+            file = snapshot_file(home, corpus["hash"])
+            fields["corpus"] = CorpusSnapshot(Path(corpus["path"]), corpus["hash"], corpus["files"], file)
+        fields["settings"] = Settings.from_dict(fields["settings"])
+        fields["eval_plan"] = EvalPlan.from_json(fields["eval_plan"]).located(home)
+        fields["prompts"] = relocate(home, Path(fields["prompts"])) if fields["prompts"] else None
+        return cls(**fields)
 
 
-def unfinished(home: Path) -> list[Job]:
+def unfinished_jobs(home: Path) -> list[Job]:
     """The oldest first."""
     files = sorted((home / "jobs").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-    return [_read(path) for path in files]
+    return [_read(file, home) for file in files]
 
 
-def _path(home: Path, id: str) -> Path:
+def _file(home: Path, id: str) -> Path:
     return home / "jobs" / f"{id}.json"
 
 
-def _read(path: Path) -> Job:
+def _read(file: Path, home: Path) -> Job:
     try:
-        return Job(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise RecoverError(f"{path} cannot be read ({error}); delete it and run the command again") from error
+        return Job.from_json(json.loads(file.read_text(encoding="utf-8")), home)
+    except (ValueError, TypeError, KeyError) as error:
+        raise RecoverError(f"The job in {file} cannot be read ({error}). Delete it and run the command again.") from error

@@ -1,46 +1,49 @@
-"""A run on record from start to end, however it ends; the same run again when its job is picked up."""
+"""Runs in the record: each is started, resumed and ended together with the work it stands for."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Literal
 
 from db.errors import RecordError
+from db.run_inputs import RunInputs
+from db.tracker import RunKind
 from db.views import Run
-from pipelines.job import Job
 from pipelines.project.project import Project
 
 
-def runs_of(project: Project, job: Job) -> list[Run]:
-    return [run for run in project.reader.runs(project.id) if run.settings.get("job") == job.id]
+def runs_of_job(project: Project, job: str) -> list[Run]:
+    return [run for run in project.reader.runs(project.id) if run.inputs.job == job]
 
 
-def run_of(project: Project, job: Job, stage: str) -> Run | None:
-    return next((run for run in runs_of(project, job) if run.settings.get("stage") == stage), None)
+def run_of_stage(project: Project, job: str, stage: str) -> Run | None:
+    return next((run for run in runs_of_job(project, job) if run.inputs.stage == stage), None)
 
 
 @contextmanager
 def recorded_run(
     project: Project,
-    kind: Any,
+    kind: RunKind,
     cycle: int | None,
     settings: dict[str, Any],
     seed: int,
-    job: Job | None = None,
-    stage: str = "",
+    inputs: RunInputs = RunInputs(),  # noqa: B008
     steps: int | None = None,
 ) -> Iterator[int]:
-    tracker, known = project.tracker, run_of(project, job, stage) if job else None
-    if known is not None:
-        run = known.id
+    """Yield the run's id; the run ends as done, failed or interrupted, as the block does.
+
+    A job that is resumed goes on with the run it has for that stage."""
+    tracker = project.tracker
+    started = run_of_stage(project, inputs.job, inputs.stage or "") if inputs.job else None
+    if started is not None:
+        run = started.id
         tracker.resume_run(run)
     else:
-        told = settings | ({"job": job.id, "stage": stage} if job else {})
-        run = tracker.start_run(project.id, kind, cycle, told, seed, steps)
+        run = tracker.start_run(project.id, kind, cycle, settings, seed, steps, inputs)
     try:
         yield run
     except BaseException as error:
-        ended: Any = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        with suppress(RecordError):  # what ended the run matters more; it is found to be over by its silence
-            tracker.finish_run(run, ended, str(error) or type(error).__name__)
+        status: Literal["interrupted", "failed"] = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        with suppress(RecordError):  # the first error matters more; a run that stays silent is recognised as ended
+            tracker.finish_run(run, status, str(error) or type(error).__name__)
         raise
     tracker.finish_run(run, "done")

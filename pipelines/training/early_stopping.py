@@ -1,106 +1,101 @@
-"""When a distillation has done enough, costs too much, or goes astray. Everything it decides by is in its notes, so a
-resumed run decides as the unbroken one would have."""
+"""When to end a distillation: enough is recovered, a budget is spent, or training has collapsed.
 
-from collections.abc import Callable
+Everything the decision depends on is in `MonitorState`, which is saved with the run: a resumed run decides as an
+unbroken one would.
+"""
+
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
 from pipelines.settings import Distill
+from pipelines.training.probe_results import ProbeFunction, ProbeResult, best_knowledge
 from recovery.telemetry.step_record import StepRecord
 
-HOLDS_IN_A_ROW = 2
-WINDOW = 5  # steps whose mean is compared with the first ones'
-
-
-@dataclass(frozen=True)
-class Probe:
-    """A look at the probe set: scores, how much behaviour is lost against the clean model, and whether that will do."""
-
-    behaviour: float
-    knowledge: float | None
-    lost: float
-    holds: bool
-
-
-Look = Callable[[float | None], Probe]  # given the best knowledge seen so far
+PROBES_IN_A_ROW = 2  # that must hold
+AVERAGED_STEPS = 5  # the last of them are compared with the first
 
 
 @dataclass
-class Notes:
+class MonitorState:
     seconds: float = 0.0
     flops: float = 0.0
     tokens: int = 0
     holds_in_a_row: int = 0
     best_knowledge: float | None = None
-    warm: dict[str, Any] | None = None
     kl: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
     truncated: list[float] = field(default_factory=list)
 
 
-class Watch:
-    def __init__(self, limits: Distill | None = None, look: Look | None = None):
-        self.limits, self.look, self.notes = limits, look, Notes()
+class EarlyStopping:
+    """Watches a run step by step. Without limits (mid-training) it only adds up time, FLOPs and tokens."""
+
+    def __init__(
+        self,
+        limits: Distill | None = None,
+        probe: ProbeFunction | None = None,
+        best_knowledge: float | None = None,
+    ):
+        self.limits, self.probe = limits, probe
+        self.state = MonitorState(best_knowledge=best_knowledge)
         self.collapsed = False
 
-    def restore(self, notes: dict[str, Any]) -> None:
-        self.notes = Notes(**notes)
+    def restore(self, state: dict[str, Any]) -> None:
+        self.state = MonitorState(**state)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self.notes)
+        return asdict(self.state)
 
-    def after(self, record: StepRecord, steps: int) -> tuple[Probe | None, str]:
-        """(what was seen, if it was time to look; why to stop, if so)."""
-        notes, limits = self.notes, self.limits
-        notes.seconds += record.rollout_seconds + record.teacher_seconds + record.update_seconds
-        notes.flops += record.flops
-        notes.tokens += record.target_tokens
+    def after_step(self, record: StepRecord, steps: int) -> tuple[ProbeResult | None, str]:
+        """(the probe's result, if one was due; the reason to stop, if there is one)."""
+        state, limits = self.state, self.limits
+        state.seconds += record.rollout_seconds + record.teacher_seconds + record.update_seconds
+        state.flops += record.flops
+        state.tokens += record.target_tokens
         if limits is None:
             return None, ""
-        for kept, value in (
-            (notes.kl, record.kl),
-            (notes.entropy, record.entropy),
-            (notes.truncated, record.truncated),
+        for history, value in (
+            (state.kl, record.kl),
+            (state.entropy, record.entropy),
+            (state.truncated, record.truncated),
         ):
             if value is not None:
-                kept.append(value)
-        if reason := self._astray():
+                history.append(value)
+        if reason := self._collapse():
             self.collapsed = True
             return None, reason
-        if limits.max_minutes and notes.seconds > 60 * limits.max_minutes:
-            return None, f"its {limits.max_minutes:g} minutes are spent"
-        if limits.max_flops and notes.flops > limits.max_flops:
-            return None, f"its {limits.max_flops:.3g} FLOPs are spent"
-        done = record.step + 1
-        if self.look is None or not limits.probe_every or done % limits.probe_every or done == steps:
+        if limits.max_minutes and state.seconds > 60 * limits.max_minutes:
+            return None, f"the budget of {limits.max_minutes:g} minutes is spent"
+        if limits.max_flops and state.flops > limits.max_flops:
+            return None, f"the budget of {limits.max_flops:.3g} FLOPs is spent"
+        steps_done = record.step + 1
+        if self.probe is None or not limits.probe_every or steps_done % limits.probe_every or steps_done == steps:
             return None, ""
-        return self.probed()
+        return self._probe(self.probe)
 
-    def probed(self) -> tuple[Probe, str]:
-        assert self.look is not None
-        probe = self.look(self.notes.best_knowledge)
-        self.notes.best_knowledge = max(
-            (k for k in (probe.knowledge, self.notes.best_knowledge) if k is not None), default=None
-        )
-        self.notes.holds_in_a_row = self.notes.holds_in_a_row + 1 if probe.holds else 0
-        enough = self.notes.holds_in_a_row >= HOLDS_IN_A_ROW
-        return probe, f"the probe set was satisfied {HOLDS_IN_A_ROW} times in a row" if enough else ""
+    def _probe(self, probe: ProbeFunction) -> tuple[ProbeResult, str]:
+        state = self.state
+        result = probe(state.best_knowledge)
+        state.best_knowledge = best_knowledge(result.knowledge, state.best_knowledge)
+        state.holds_in_a_row = state.holds_in_a_row + 1 if result.holds else 0
+        enough = state.holds_in_a_row >= PROBES_IN_A_ROW
+        return result, f"{PROBES_IN_A_ROW} probes in a row met the gate's limits" if enough else ""
 
-    def _astray(self) -> str:
-        """Signs that training runs away from the teacher, each against how it began."""
-        notes = self.notes
-        if _ran(notes.kl, times=2.0, least=0.5):
-            return "its KL to the teacher doubled instead of falling"
-        if _ran(notes.entropy, times=2.0, least=1.0):
-            return "the student's entropy ran away"
-        if _ran(notes.truncated, times=1.5, least=0.5):
-            return "most of its rollouts no longer end"
+    def _collapse(self) -> str:
+        """Signs that training runs away from the teacher, each compared with the first steps."""
+        state = self.state
+        if _grew(state.kl, factor=2.0, threshold=0.5):
+            return "the KL to the teacher doubled instead of falling"
+        if _grew(state.entropy, factor=2.0, threshold=1.0):
+            return "the student's entropy doubled"
+        if _grew(state.truncated, factor=1.5, threshold=0.5):
+            return "most rollouts no longer end"
         return ""
 
 
-def _ran(values: list[float], times: float, least: float) -> bool:
-    if len(values) < 2 * WINDOW:
+def _grew(values: list[float], factor: float, threshold: float) -> bool:
+    if len(values) < 2 * AVERAGED_STEPS:
         return False
-    first, last = fmean(values[:WINDOW]), fmean(values[-WINDOW:])
-    return last > least and last > times * first
+    first, last = fmean(values[:AVERAGED_STEPS]), fmean(values[-AVERAGED_STEPS:])
+    return last > threshold and last > factor * first

@@ -1,4 +1,4 @@
-"""Ctrl-C, and the polite end a scheduler asks for: what is being computed is finished and saved first."""
+"""Ctrl-C and SIGTERM during training: the current step is finished and saved first."""
 
 import signal
 from collections.abc import Iterator
@@ -6,27 +6,27 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class Wish:
-    """Whether someone wants this to end. A second Ctrl-C does not wait."""
+class StopRequests:
+    """Signal handler: the first request sets `stop`, a second one interrupts at once."""
 
-    wanted = False
+    stop = False
 
     def __call__(self, *_: Any) -> None:
-        if self.wanted:
+        if self.stop:
             raise KeyboardInterrupt
-        self.wanted = True
+        self.stop = True
 
 
 @contextmanager
-def listening() -> Iterator[Wish]:
-    wish = Wish()
+def stop_requests() -> Iterator[StopRequests]:
+    requests = StopRequests()
     try:
-        before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread, which alone hears signals
-        yield wish
+        handlers = {number: signal.signal(number, requests) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # only the main thread can handle signals
+        yield requests
         return
     try:
-        yield wish
+        yield requests
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Other places that may be told what a run says, where somebody wants that: the record is kept in any case."""
+"""Metric loggers beside the record: wandb, trackio or TensorBoard, if `report_to` names one."""
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
@@ -8,12 +8,12 @@ from typing import Any
 
 from recovery.errors import RecoverError
 
-Log = Callable[[Mapping[str, float | None], int], None]
-SINKS = ("none", "wandb", "trackio", "tensorboard")
+MetricLogger = Callable[[Mapping[str, float | None], int], None]
+LOGGERS = ("none", "wandb", "trackio", "tensorboard")
 
 
 @contextmanager
-def sink(name: str, home: Path, project: str, run: str, settings: Mapping[str, Any]) -> Iterator[Log]:
+def metric_logger(name: str, home: Path, project: str, run: str, settings: Mapping[str, Any]) -> Iterator[MetricLogger]:
     if name == "none":
         yield lambda values, step: None
     elif name == "tensorboard":
@@ -28,7 +28,7 @@ def sink(name: str, home: Path, project: str, run: str, settings: Mapping[str, A
             yield add
         finally:
             writer.close()
-    else:  # trackio took over wandb's names
+    else:  # trackio has wandb's interface
         module = _import(name, name)
         module.init(project=project, name=run, config=dict(settings))
         try:
@@ -37,9 +37,9 @@ def sink(name: str, home: Path, project: str, run: str, settings: Mapping[str, A
             module.finish()
 
 
-def check_sink(name: str) -> None:
-    if name not in SINKS:
-        raise RecoverError(f"nothing can be reported to {name!r}; choose one of {', '.join(SINKS)}")
+def check_logger(name: str) -> None:
+    if name not in LOGGERS:
+        raise RecoverError(f"There is no logger {name!r} to report to. Choose one of {', '.join(LOGGERS)}.")
     if name != "none":
         _import("torch.utils.tensorboard" if name == "tensorboard" else name, name)
 
@@ -48,4 +48,4 @@ def _import(module: str, name: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise RecoverError(f"report_to is {name}, which is not installed: pip install {name}") from error
+        raise RecoverError(f"The logger {name} (report_to) is not installed. Install it with: pip install {name}.") from error

@@ -1,124 +1,104 @@
-"""Which share of replay, where the tool is to find it: a few short mid-trainings, each looked at, and the least share
-that does as well as any of them.
+"""Search for the share of the base's answers in the mix (`midtrain.mix.answers = "auto"`).
 
-What a short one says of the whole is in docs/log.md. A probe is kept by all that decides it, so that an interruption
-costs no more than the one it cut off.
+A few short mid-trainings, each probed; the smallest share that does as well as any of them is taken. What a short one
+says about a whole one is in docs/log.md. Every probe is cached, so an interruption costs at most one.
 """
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Self
 
-from evals.results import Metric
-from pipelines.files import write_atomic
+from pipelines.cache import ContentCache
 from pipelines.log import log
-from recovery.engines import Engine
-from recovery.models.students import Student
+from pipelines.training.probe_results import ProbeScores, Score
 
 SHARES = (0.0, 0.1, 0.3)
-PART, MOST = 4, 100  # a probe takes one step in so many of the whole, and at most so many
-SHOWN = 1.645  # standard errors of a difference that show it, one-sided, 95 % of the time
+STEP_FRACTION, MAX_STEPS = 4, 100  # a trial takes a quarter of the steps of the whole, at most so many
+SIGNIFICANT = 1.645  # standard errors of a difference: one-sided, 95 %
 
 
 @dataclass(frozen=True)
-class Score:
-    value: float
-    stderr: float
+class AnswersSearch:
+    """The share that was chosen, and the scores that it was chosen by."""
+
+    share: float
+    tried: dict[str, dict[str, float | None]]
+    steps: int | None = None  # of each trial
+
+    def as_json(self) -> dict[str, Any]:
+        return ({"steps": self.steps} if self.steps else {}) | {"share": self.share, "tried": self.tried}
 
     @classmethod
-    def of(cls, metric: Metric) -> "Score":
-        return cls(metric.value, metric.stderr if math.isfinite(metric.stderr) else 0.0)
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        return cls(**values)
 
 
-@dataclass(frozen=True)
-class ProbeScores:
-    """What a short mid-training came to, on the probe set."""
-
-    behaviour: Score
-    knowledge: Score | None
-    seconds: float = 0.0
-
-    @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> "ProbeScores":
-        known = said["knowledge"]
-        return cls(Score(**said["behaviour"]), Score(**known) if known else None, said["seconds"])
-
-    @property
-    def scores(self) -> dict[str, float | None]:
-        return {"behaviour": self.behaviour.value, "knowledge": self.knowledge.value if self.knowledge else None}
-
-
-class ReadingProbe(Protocol):
-    """Looks at a model that has read a little; its key tells what it asks."""
-
-    def __call__(self, student: Student, engine: Engine) -> ProbeScores: ...
-    def key(self, weights: str) -> list[str]: ...
-
-
-def probe_steps(steps: int) -> int:
-    return min(max(1, math.ceil(steps / PART)), MOST)
+def trial_steps(steps: int) -> int:
+    return min(max(1, math.ceil(steps / STEP_FRACTION)), MAX_STEPS)
 
 
 def describe_search() -> str:
-    """What will be tried, where the number of steps is not known yet."""
+    """What will be tried, before the number of steps is known."""
     shares = ", ".join(f"{share:g}" for share in SHARES)
-    some = f"each for 1/{PART} of the mid-training's steps (at most {MOST})"
-    return f"tries {shares}, {some}, and takes one of them, if there are questions enough"
+    length = f"each for 1/{STEP_FRACTION} of the mid-training's steps (at most {MAX_STEPS})"
+    return f"tries {shares}, {length}, and takes one of them, if there are enough questions"
 
 
-def best_share(tried: Mapping[float, ProbeScores]) -> float:
-    """The least whose behaviour is within one standard error of the best, of those whose knowledge is not shown to be
-    lower than the one's that knows most."""
-    learned = {share: seen for share, seen in tried.items() if not _shown_to_know_less(seen, tried)}
-    best = _best(learned)
-    return min(s for s, seen in learned.items() if seen.behaviour.value >= best.value - best.stderr)
+def search_share(
+    trial: Callable[[float], ProbeScores], cache: ContentCache, inputs: list[Any], steps: int
+) -> AnswersSearch:
+    """`inputs` is everything that a trial's result depends on, besides its share."""
+    scores = {share: _cached_trial(trial, share, cache, inputs) for share in SHARES}
+    share = best_share(scores)
+    log.info(f"Share of answers: {share:g}, {explain(scores, share)}")
+    return AnswersSearch(share, {f"{share:g}": score.values for share, score in scores.items()}, steps)
 
 
-def why(tried: Mapping[float, ProbeScores], share: float) -> str:
-    ignorant = [s for s, seen in tried.items() if _shown_to_know_less(seen, tried)]
-    best = _best({s: seen for s, seen in tried.items() if s not in ignorant})
-    taken = tried[share].behaviour.value
-    said = f"the least share whose behaviour ({taken:.3f}) is within one standard error"
-    said += f" ({best.stderr:.3f}) of the best ({best.value:.3f})"
-    return said + (f"; {' and '.join(f'{s:g}' for s in ignorant)} learned less of the documents" if ignorant else "")
+def best_share(scores: Mapping[float, ProbeScores]) -> float:
+    """The smallest share whose behaviour is within one standard error of the best.
+
+    Shares that learned significantly less of the documents than the best are left out."""
+    candidates = {share: score for share, score in scores.items() if not _learned_less(score, scores)}
+    best = _best_behaviour(candidates)
+    return min(share for share, score in candidates.items() if score.behaviour.value >= best.value - best.stderr)
 
 
-def search_share(try_out: Callable[[float], ProbeScores], folder: Path, decided_by: list[Any]) -> dict[str, Any]:
-    """`{"share": …, "tried": {…}}`; `decided_by` is all that a probe's result depends on besides its share."""
-    tried = {share: _kept(try_out, share, folder, decided_by) for share in SHARES}
-    share = best_share(tried)
-    log.info(f"replay: {share:g}, {why(tried, share)}")
-    return {"share": share, "tried": {f"{s:g}": seen.scores for s, seen in tried.items()}}
+def explain(scores: Mapping[float, ProbeScores], share: float) -> str:
+    left_out = [share for share, score in scores.items() if _learned_less(score, scores)]
+    best = _best_behaviour({share: score for share, score in scores.items() if share not in left_out})
+    reason = f"the smallest share whose behaviour ({scores[share].behaviour.value:.3f}) is within one standard error"
+    reason += f" ({best.stderr:.3f}) of the best ({best.value:.3f})"
+    names = " and ".join(f"{share:g}" for share in left_out)
+    return reason + (f"; {names} learned less of the documents" if left_out else "")
 
 
-def _kept(try_out: Callable[[float], ProbeScores], share: float, folder: Path, decided_by: list[Any]) -> ProbeScores:
-    content = json.dumps([version("recover"), share, *decided_by], sort_keys=True)
-    file = folder / f"replay-probe-{hashlib.sha256(content.encode()).hexdigest()[:16]}.json"
-    before = file.is_file()
-    if not before:
-        began = time.perf_counter()
-        seen = try_out(share)
-        write_atomic(file, [json.dumps(asdict(seen) | {"seconds": time.perf_counter() - began})])
-    seen = ProbeScores.from_json(json.loads(file.read_text(encoding="utf-8")))
-    known = f" · knowledge {seen.knowledge.value:.3f}" if seen.knowledge else ""
-    cost = "probed before" if before else f"{seen.seconds:.0f} s"
-    log.info(f"  replay {share:g}: behaviour {seen.behaviour.value:.3f}{known} ({cost})")
-    return seen
+def _cached_trial(
+    trial: Callable[[float], ProbeScores], share: float, cache: ContentCache, inputs: list[Any]
+) -> ProbeScores:
+    key = [version("recover"), share, *inputs]
+    is_cached = cache.path("replay-probe", key).is_file()
+
+    def timed_trial() -> dict[str, Any]:
+        start = time.perf_counter()
+        return asdict(trial(share)) | {"seconds": time.perf_counter() - start}
+
+    scores = ProbeScores.from_json(cache.get_or_write("replay-probe", key, timed_trial))
+    knowledge = f" · knowledge {scores.knowledge.value:.3f}" if scores.knowledge else ""
+    cost = "cached" if is_cached else f"{scores.seconds:.0f} s"
+    log.info(f"  answers {share:g}: behaviour {scores.behaviour.value:.3f}{knowledge} ({cost})")
+    return scores
 
 
-def _best(tried: Mapping[float, ProbeScores]) -> Score:
-    return max((seen.behaviour for seen in tried.values()), key=lambda score: score.value)
+def _best_behaviour(scores: Mapping[float, ProbeScores]) -> Score:
+    return max((score.behaviour for score in scores.values()), key=lambda score: score.value)
 
 
-def _shown_to_know_less(seen: ProbeScores, tried: Mapping[float, ProbeScores]) -> bool:
-    known = [each.knowledge for each in tried.values() if each.knowledge is not None]
-    if seen.knowledge is None or not known:
+def _learned_less(scores: ProbeScores, others: Mapping[float, ProbeScores]) -> bool:
+    knowledge = [other.knowledge for other in others.values() if other.knowledge is not None]
+    if scores.knowledge is None or not knowledge:
         return False
-    most = max(known, key=lambda score: score.value)
-    return most.value - seen.knowledge.value > SHOWN * math.hypot(most.stderr, seen.knowledge.stderr)
+    best = max(knowledge, key=lambda score: score.value)
+    return best.value - scores.knowledge.value > SIGNIFICANT * math.hypot(best.stderr, scores.knowledge.stderr)

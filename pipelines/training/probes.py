@@ -1,8 +1,8 @@
-"""A look at a student while it learns: what the gate asks, on items that the verdict will not see.
+"""Probes: small evaluations of the student during training, on items that the verdict does not use.
 
-So few items cannot show anything with certainty, or nothing would ever stop early: a look holds when no more than half
-the margin is lost on them and knowledge is kept within its standard error, and it takes two such looks in a row. The
-verdict, on the other items, is by the bounds.
+So few items cannot show anything with certainty, or no run would ever stop early. A probe holds when at most half of
+the margin is lost on them and knowledge is kept within its standard error; two in a row end the distillation. The
+verdict, on the other items, goes by confidence bounds.
 """
 
 import math
@@ -14,79 +14,80 @@ from evals.subject import Subject
 from pipelines.evaluation.measure import EvalPlan, knowledge_of
 from pipelines.gate import Judgement, judge
 from pipelines.settings import Gate
-from pipelines.training.early_stopping import Look, Probe
-from pipelines.training.mix_search import ProbeScores, Score
+from pipelines.training.probe_results import ProbeFunction, ProbeResult, ProbeScores, Score, best_knowledge
 from recovery.engines import Engine
 from recovery.models.students import Student
 
 
 @dataclass(frozen=True)
-class Prober:
+class DistillProbe:
+    """Compares the student with the clean model, by the gate's own rules."""
+
     gate: Gate
-    measures: EvalPlan  # of the probe part
-    clean: list[Result]  # what the clean model scores on it
+    plan: EvalPlan  # of the probe set
+    clean: list[Result]  # the clean model's results on it
     suites: dict[str, str]
 
-    def __call__(self, student: Student, engine: Engine) -> Look:
-        def look(best: float | None) -> Probe:
+    def on(self, student: Student, engine: Engine) -> ProbeFunction:
+        def probe(best_so_far: float | None) -> ProbeResult:
             engine.sync(student)
-            behaviour, knowledge = _asked(Subject(engine, student.chat), self.measures, self.suites)
+            behaviour, knowledge = _measure(Subject(engine, student.chat), self.plan, self.suites)
             clean = main_result(self.clean, "behaviour")
             assert clean is not None
-            known = knowledge.headline.value if knowledge else None
-            best = max((k for k in (known, best) if k is not None), default=None)
-            verdict = judge(self.gate, clean, behaviour, knowledge, best)
+            score = knowledge.headline.value if knowledge else None
+            verdict = judge(self.gate, clean, behaviour, knowledge, best_knowledge(score, best_so_far))
             lost = -verdict.behaviour.value
-            kept = knowledge is None or verdict.knowledge is None or _not_shown_lost(knowledge, verdict.knowledge)
-            return Probe(behaviour.headline.value, known, lost, kept and lost <= self.gate.behaviour_margin / 2)
+            kept = knowledge is None or verdict.knowledge is None or _within_error(knowledge, verdict.knowledge)
+            holds = kept and lost <= self.gate.behaviour_margin / 2
+            return ProbeResult(behaviour.headline.value, score, lost, holds)
 
-        return look
+        return probe
 
 
 @dataclass(frozen=True)
-class ReadingProber:
-    """What a short mid-training came to: scores alone, for such models are held against each other."""
+class MidtrainProbe:
+    """Scores of a short mid-training, to compare several of them with each other."""
 
-    measures: EvalPlan  # of the probe part
+    plan: EvalPlan  # of the probe set
     suites: dict[str, str]
 
     def __call__(self, student: Student, engine: Engine) -> ProbeScores:
-        behaviour, knowledge = _asked(Subject(engine, student.chat), self.measures, self.suites)
+        behaviour, knowledge = _measure(Subject(engine, student.chat), self.plan, self.suites)
         return ProbeScores(Score.of(behaviour.headline), Score.of(knowledge.headline) if knowledge else None)
 
     def key(self, weights: str) -> list[str]:
-        """Of what is asked."""
-        return [self.measures.key(weights, suite, self.suites) for suite in ("behaviour", "knowledge")]
+        """Equal keys, equal items and settings."""
+        return [self.plan.key(weights, suite, self.suites) for suite in ("behaviour", "knowledge")]
 
 
-def _asked(subject: Subject, measures: EvalPlan, suites: dict[str, str]) -> tuple[Result, Result | None]:
-    found = measures.take(subject, "behaviour", suites)
-    if measures.questions or measures.passages:
-        found += measures.take(subject, "knowledge", suites)
-    behaviour = main_result(found, "behaviour")
-    assert behaviour is not None
-    return behaviour, knowledge_of(found)
-
-
-def _not_shown_lost(knowledge: Result, kept: Judgement) -> bool:
-    """Against the best of several looks at a few dozen questions, one answer more or less must not decide."""
-    spread = knowledge.headline.stderr
-    return kept.value + (spread if math.isfinite(spread) else 0.0) >= kept.limit
-
-
-def probing(
+def distill_probe(
     gate: Gate,
-    measures: EvalPlan,
+    plan: EvalPlan,
     items: int,
     measure_clean: Callable[[EvalPlan], list[Result]],
     suites: dict[str, str],
-) -> Prober:
-    """The clean model is measured on the probe part first, by whoever keeps the record."""
-    part = probe_part(measures, items)
-    return Prober(gate, part, measure_clean(replace(part, suite="behaviour")), suites)
+) -> DistillProbe:
+    """The clean model is measured on the probe set first, by a caller that records it."""
+    probe_plan = probe_set(plan, items)
+    return DistillProbe(gate, probe_plan, measure_clean(replace(probe_plan, suite="behaviour")), suites)
 
 
-def probe_part(measures: EvalPlan, items: int) -> EvalPlan:
-    passages = None if measures.questions else measures.passages  # one reading of what is known is enough for a look
-    limit = min(items, measures.limit or items)  # a look asks no more than the verdict may
-    return replace(measures, suite="all", part="probe", limit=limit, earlier=(), passages=passages)
+def probe_set(plan: EvalPlan, items: int) -> EvalPlan:
+    passages = None if plan.questions else plan.passages  # one measure of knowledge is enough for a probe
+    limit = min(items, plan.limit or items)  # a probe takes no more items than the verdict may
+    return replace(plan, suite="all", part="probe", limit=limit, earlier=(), passages=passages)
+
+
+def _measure(subject: Subject, plan: EvalPlan, suites: dict[str, str]) -> tuple[Result, Result | None]:
+    results = plan.take(subject, "behaviour", suites)
+    if plan.questions or plan.passages:
+        results += plan.take(subject, "knowledge", suites)
+    behaviour = main_result(results, "behaviour")
+    assert behaviour is not None
+    return behaviour, knowledge_of(results)
+
+
+def _within_error(knowledge: Result, judgement: Judgement) -> bool:
+    """Against the best of several probes on a few dozen questions, one answer more or less must not decide."""
+    stderr = knowledge.headline.stderr
+    return judgement.value + (stderr if math.isfinite(stderr) else 0.0) >= judgement.limit

@@ -1,8 +1,8 @@
-"""One run of the core's loop, on record: told step by step, saved as it goes, picked up where it stopped."""
+"""One training run in the record: reported step by step, saved as it goes, and resumed where it stopped."""
 
 import time
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,20 @@ from evals.suites.config import placed
 from pipelines.log import log
 from pipelines.machine.resource_usage import Meter
 from pipelines.project.project import Project, weights_hash
-from pipelines.settings import Settings
-from pipelines.training.early_stopping import Probe, Watch
-from pipelines.training.interrupts import listening
-from pipelines.training.loggers import Log, sink
-from recovery.batch import Sample
+from pipelines.training.early_stopping import EarlyStopping
+from pipelines.training.interrupts import stop_requests
+from pipelines.training.loggers import MetricLogger, metric_logger
+from pipelines.training.probe_results import ProbeResult
+from pipelines.training.rollout_samples import RecordedStates, record_rollouts
+from pipelines.training.stage import Role, Stage
+from pipelines.training.warm_start import WarmStart
 from recovery.losses.objectives import Objective
 from recovery.models.students import Student, describe, save_student
 from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
 from recovery.signals import Signal
 from recovery.states import States
 from recovery.telemetry.step_record import StepRecord
-from recovery.telemetry.token_report import look_at
 from recovery.train import Plan, TrainState, train
-
-NOTHING_TOLD: dict[str, Any] = {"tokens": 0, "seconds": 0.0}  # by earlier releases
-SHOWN = 4  # rollouts that are kept of a step, of ten steps in a run
 
 
 @dataclass(frozen=True)
@@ -35,190 +33,162 @@ class RunResult:
     checkpoint: Checkpoint
     run: int
     steps: int
-    tokens: int
-    seconds: float
+    tokens: int = 0
+    seconds: float = 0.0
     stopped: str = ""  # why it ended before its last step
-    warm: dict[str, Any] | None = None  # the move in weights that came first: its share, and what was tried
-    replay: dict[str, Any] | None = None  # the share of replay, where it was found by trying, and what was tried
-
-
-class RecordedStates:
-    """States, and the last draw from them: what the student wrote is worth keeping."""
-
-    def __init__(self, states: States):
-        self.states = states
-        self.last: list[Sample] = []
-
-    def draw(self, student: Student, step: int) -> list[Sample]:
-        self.last = self.states.draw(student, step)
-        return self.last
+    warm_start: dict[str, Any] | None = None  # the share of the way back, and what was tried
+    answers_search: dict[str, Any] | None = None  # the share of answers, where it was searched, and what was tried
 
 
 @dataclass
 class TrainingRun:
-    """What is learned by whom, and where it goes on record."""
-
-    project: Project
+    stage: Stage
     run: int
+    role: Role  # of the checkpoint it makes
+    start: Checkpoint
     student: Student
     states: States
     signal: Signal
     objective: Objective
     plan: Plan
-    start: Checkpoint
-    role: Any  # of the checkpoint it makes
-    cycle: int | None
-    settings: Settings
-    watch: Watch
-    enough: str = ""  # why not even a first step is needed
+    monitor: EarlyStopping
+    warm_start: WarmStart = WarmStart()  # noqa: RUF009
+
+    def run_to_end(self) -> RunResult:
+        """Train from the start or from the last saved state, write the checkpoint and record it."""
+        if (checkpoint := self.project.reader.run_checkpoint(self.run)) is not None:
+            return _result_of(self.project.verify(checkpoint), self.run)  # it was interrupted after its checkpoint
+        state = TrainState.start(self.student, self.plan)
+        warm, stopped = self.warm_start.as_json(), self.warm_start.stop_reason
+        if (saved := load_progress(self._folder, self.student, state)) is not None:
+            self.monitor.restore(saved["monitor"])
+            warm, stopped = saved["warm_start"], saved["stopped"]
+            if state.step < self.plan.steps:
+                log.info(f"Going on at step {state.step + 1} of {self.plan.steps}")
+        if not stopped and state.step < self.plan.steps:
+            stopped = self._train(state, warm)
+        return self._save_checkpoint(state.step, stopped, warm)
 
     @property
-    def begun(self) -> bool:
-        return has_progress(self._folder) or self.project.reader.run_checkpoint(self.run) is not None
+    def project(self) -> Project:
+        return self.stage.project
 
-    def learn(self) -> RunResult:
-        made = self.project.reader.run_checkpoint(self.run)
-        if made is not None:  # ended between the checkpoint and the last word on its run
-            here = self.project.verify(made)
-            return RunResult(
-                here, self.run, made.step or 0, **{**NOTHING_TOLD, **describe(here.path).get("trained", {})}
-            )
-        state = TrainState.start(self.student, self.plan)
-        if (notes := load_progress(self._folder, self.student, state)) is not None:
-            self.watch.restore(notes["watch"])
-            stopped: str = notes["stopped"]
-            if state.step < self.plan.steps:
-                log.info(f"going on at step {state.step + 1} of {self.plan.steps}")
-        else:
-            stopped = self.enough
-        if not stopped and state.step < self.plan.steps:
-            stopped = self._train(state)
-        return self._ship(state.step, stopped)
-
-    def _train(self, state: TrainState) -> str:
-        heard, last_save, shown = RecordedStates(self.states), time.monotonic(), max(1, self.plan.steps // 10)
+    def _train(self, state: TrainState, warm: dict[str, Any] | None) -> str:
+        """Returns why it stopped early; empty after the last step."""
+        states, last_save = RecordedStates(self.states), time.monotonic()
+        report_every = max(1, self.plan.steps // 10)
         meter = Meter()
-        with listening() as ending, self._sink() as report:
-            for record in train(self.student, heard, self.signal, self.objective, self.plan, state):
+        with stop_requests() as requests, self._metric_logger() as log_metrics:
+            for record in train(self.student, states, self.signal, self.objective, self.plan, state):
                 self.project.tracker.step(self.run, record.step, record.metrics())
-                report(record.metrics(), record.step)
-                if record.step % shown == 0 or record.step == self.plan.steps - 1:
+                log_metrics(record.metrics(), record.step)
+                if record.step % report_every == 0 or record.step == self.plan.steps - 1:
                     log.info(_progress(record, self.plan))
-                    self._show(record.step, heard.last)
+                    record_rollouts(self.project.tracker, self.run, record.step, self.student, self.signal, states.last)
                     self.project.tracker.resources(self.run, meter.look())
-                probe, stopped = self.watch.after(record, self.plan.steps)
+                probe, stopped = self.monitor.after_step(record, self.plan.steps)
                 if probe is not None:
-                    self._tell(record.step, probe)
-                if self.watch.collapsed:
-                    return self._back_to_good(state, stopped)
+                    self._record_probe(record.step, probe)
+                if self.monitor.collapsed:
+                    return self._return_to_last_good(state, stopped, warm)
                 if probe is not None and not stopped:
-                    self._save(state, self._good)
-                leaving = ending.wanted or self._cancelled()
-                due = time.monotonic() - last_save > 60 * self.settings.save_minutes
-                if (due or stopped or leaving) and self._save(state, self._folder, stopped):
+                    self._save(state, self._last_good, warm)
+                leaving = requests.stop or self._is_cancelled()
+                due = time.monotonic() - last_save > 60 * self.stage.settings.save_minutes
+                if (due or stopped or leaving) and self._save(state, self._folder, warm, stopped):
                     last_save = time.monotonic()
                     if leaving:
                         raise KeyboardInterrupt
                 if stopped:
                     return stopped
-            self._save(state, self._folder)
+            self._save(state, self._folder, warm)
         return ""
 
-    def _sink(self) -> AbstractContextManager[Log]:
-        told, name = self.settings.as_dict(), f"run-{self.run:04d}"
-        return sink(self.settings.report_to, self.project.home, self.project.name, name, told)
+    def _metric_logger(self) -> AbstractContextManager[MetricLogger]:
+        settings, name = self.stage.settings, f"run-{self.run:04d}"
+        return metric_logger(settings.report_to, self.project.home, self.project.name, name, settings.as_dict())
 
-    def _ship(self, steps: int, stopped: str) -> RunResult:
+    def _save_checkpoint(self, steps: int, stopped: str, warm: dict[str, Any] | None) -> RunResult:
         if stopped:
-            log.info(f"stopped after {steps} of {self.plan.steps} steps: {stopped}")
+            log.info(f"Stopped after {steps} of {self.plan.steps} steps: {stopped}")
             self.project.tracker.event(self.run, f"stopped after {steps} steps: {stopped}")
         folder = self.project.checkpoint_folder(self.run)
-        notes = self.watch.notes
-        told: dict[str, Any] = {
-            "tokens": notes.tokens,
-            "seconds": notes.seconds,
-            "stopped": stopped,
-            "warm": notes.warm,
-        }
+        monitor = self.monitor.state
+        trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": stopped, "warm_start": warm}
         about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": placed(self.project.base)}
-        about["trained"] = told
-        save_student(self.student, folder, about)
-        made = self.project.tracker.checkpoint(
+        save_student(self.student, folder, about | {"trained": trained})
+        id = self.project.tracker.checkpoint(
             self.project.id,
             self.role,
             folder,
             "adapter" if self.student.has_adapter else "full",
             parent=self.start.id,
             run=self.run,
-            cycle=self.cycle,
+            cycle=self.stage.cycle,
             hash=weights_hash(folder),
-            bytes=sum(p.stat().st_size for p in folder.iterdir()),
+            bytes=sum(file.stat().st_size for file in folder.iterdir()),
             step=steps,
         )
-        for place in (self._folder, self._good):
-            discard_progress(place)
-        checkpoint = self.project.reader.checkpoint(made)
+        for saved in (self._folder, self._last_good):
+            discard_progress(saved)
+        checkpoint = self.project.reader.checkpoint(id)
         assert checkpoint is not None
-        return RunResult(checkpoint, self.run, steps, **told)
+        return RunResult(checkpoint, self.run, steps, monitor.tokens, monitor.seconds, stopped, warm)
 
     @property
     def _folder(self) -> Path:
-        return self.project.home / "progress" / f"run-{self.run:04d}"
+        return progress_folder(self.project, self.run)
 
     @property
-    def _good(self) -> Path:
-        """Where it stood at the last probe that found nothing wrong."""
+    def _last_good(self) -> Path:
+        """The state at the last probe that did not end the run."""
         return self._folder.with_name(self._folder.name + "-good")
 
-    def _save(self, state: TrainState, folder: Path, stopped: str = "") -> bool:
-        self.project.tracker.flush()  # no step may be done on disk that the record has not heard of
-        return save_progress(folder, self.student, state, {"watch": self.watch.as_dict(), "stopped": stopped})
+    def _save(self, state: TrainState, folder: Path, warm: dict[str, Any] | None, stopped: str = "") -> bool:
+        self.project.tracker.flush()  # the state on disk must not be ahead of the record
+        notes = {"monitor": self.monitor.as_dict(), "warm_start": warm, "stopped": stopped}
+        return save_progress(folder, self.student, state, notes)
 
-    def _back_to_good(self, state: TrainState, reason: str) -> str:
-        found = load_progress(self._good, self.student, state)
-        back = f"back at step {state.step}, the last that looked well" if found else "no earlier state was kept"
-        reason = f"{reason}; {back}"
-        self._save(state, self._folder, reason)
+    def _return_to_last_good(self, state: TrainState, reason: str, warm: dict[str, Any] | None) -> str:
+        saved = load_progress(self._last_good, self.student, state)
+        where = f"back at step {state.step}, the last good state" if saved else "no earlier state was saved"
+        reason = f"{reason}; {where}"
+        self._save(state, self._folder, warm, reason)
         return reason
 
-    def _cancelled(self) -> bool:
+    def _is_cancelled(self) -> bool:
         try:
             return self.project.reader.cancel_requested(self.run)
-        except RecordError:  # the record is away: it is told later, and training goes on
+        except RecordError:  # the database is away: training goes on
             return False
 
-    def _tell(self, step: int, probe: Probe) -> None:
-        seen = {
+    def _record_probe(self, step: int, probe: ProbeResult) -> None:
+        values = {
             "probe/behaviour": probe.behaviour,
             "probe/knowledge": probe.knowledge,
             "probe/holds": float(probe.holds),
         }
-        self.project.tracker.step(self.run, step, seen)
-        known = "" if probe.knowledge is None else f" · knowledge {probe.knowledge:.3f}"
-        log.info(f"  probe at step {step + 1}: behaviour {probe.behaviour:.3f}{known}")
+        self.project.tracker.step(self.run, step, values)
+        log.info(f"  probe at step {step + 1}: {probe}")
 
-    def _show(self, step: int, heard: list[Sample]) -> None:
-        rows = [row for row in heard if row.prompt is not None and row.logprobs is not None][:SHOWN]
-        if not rows:
-            return
-        teacher = self.signal.teacher
-        tokens = (
-            [[list(asdict(t).values()) for t in row] for row in look_at(self.student, teacher, rows)] if teacher else []
-        )
-        self.project.tracker.rollouts(
-            self.run,
-            step,
-            [
-                {
-                    "prompt": row.prompt,
-                    "text": self.student.chat.text([t for t, w in zip(row.tokens, row.targets, strict=True) if w]),
-                    "truncated": row.truncated,
-                    "reward": row.reward,
-                    "tokens": tokens[i] if tokens else None,
-                }
-                for i, row in enumerate(rows)
-            ],
-        )
+
+def progress_folder(project: Project, run: int) -> Path:
+    return project.home / "progress" / f"run-{run:04d}"
+
+
+def has_started(project: Project, run: int) -> bool:
+    """Whether the run has a saved state or a checkpoint to go on from."""
+    return has_progress(progress_folder(project, run)) or project.reader.run_checkpoint(run) is not None
+
+
+def log_event_once(project: Project, run: int, message: str) -> None:
+    """A resumed run may have logged the event before it was interrupted, or may not."""
+    if message not in [event.message for event in project.reader.events(project.id) if event.run_id == run]:
+        project.tracker.event(run, message)
+
+
+def _result_of(checkpoint: Checkpoint, run: int) -> RunResult:
+    return RunResult(checkpoint, run, checkpoint.step or 0, **describe(checkpoint.path).get("trained", {}))
 
 
 def _progress(record: StepRecord, plan: Plan) -> str:

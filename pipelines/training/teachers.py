@@ -1,7 +1,7 @@
-"""Who restores the behaviour: one teacher for all prompts, or each prompt's own.
+"""Teachers of a stage: one for all rows, or a router that picks one for each row.
 
-A router asks the clean base how to behave, and the checkpoint that was last promoted about the documents of earlier
-cycles, of which the clean base knows nothing.
+The router asks the clean base how to behave, and the last promoted checkpoint about the documents of earlier cycles,
+which the clean base has never read.
 """
 
 from collections.abc import Callable
@@ -19,51 +19,50 @@ from recovery.states import Prompt
 from recovery.teacher_router import RouterTeacher
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
 
-ROUTER = "router"  # what `--teacher` is told
-Writes = Callable[[str, list[Prompt]], list[Sample]]  # the answers of the model at a path
+ROUTER = "router"  # the value of `--teacher`
+SampleAnswers = Callable[[str, list[Prompt]], list[Sample]]  # by the model at a path
 
 
 @dataclass(frozen=True)
 class Teachers:
-    chosen: Checkpoint
-    promoted: Checkpoint | None = None  # who is asked about what earlier cycles taught
-    openings: tuple[str, ...] = ()
+    main: Checkpoint
+    earlier: Checkpoint | None = None  # scores rows about documents of earlier cycles
+    prefixes: tuple[str, ...] = ()  # of those documents, used as prompts
 
-    @property
-    def in_words(self) -> str:
-        if self.promoted is None:
-            return self.chosen.reference
-        return f"{self.chosen.reference} (and {self.promoted.reference} for openings of earlier documents)"
+    def __str__(self) -> str:
+        if self.earlier is None:
+            return self.main.reference
+        return f"{self.main.reference} (and {self.earlier.reference} for openings of earlier documents)"
 
     def prompts(self, texts: list[str], chat: Chat, seed: int) -> list[Prompt]:
-        asked = [*as_prompts(texts, chat), *as_prefix_prompts(self.openings, chat)]
-        if self.openings:  # any first so many of them are a fair sample
-            Random(seed).shuffle(asked)
-        return asked
+        prompts = [*as_prompts(texts, chat), *as_prefix_prompts(self.prefixes, chat)]
+        if self.prefixes:  # so that any first part of them is a fair sample
+            Random(seed).shuffle(prompts)
+        return prompts
 
-    def judging(self, student: Student, device: str) -> Teacher:
-        clean = _loaded(student, self.chosen.path, device)
-        if self.promoted is None:
-            return clean
-        return RouterTeacher(clean, {EARLIER_DOMAIN: _loaded(student, self.promoted.path, device)})
+    def load(self, student: Student, device: str) -> Teacher:
+        main = _load(student, self.main.path, device)
+        if self.earlier is None:
+            return main
+        return RouterTeacher(main, {EARLIER_DOMAIN: _load(student, self.earlier.path, device)})
 
-    def answering(self, prompts: list[Prompt], write: Writes) -> list[Sample]:
-        """Their own answers, each prompt's by its own teacher; one model is in memory at a time."""
-        written: dict[int, Sample] = {}
-        for path, earlier in ((self.chosen.path, False), (self.promoted.path if self.promoted else "", True)):
-            places = [i for i, prompt in enumerate(prompts) if (prompt.domain == EARLIER_DOMAIN) is earlier]
-            if places:
-                written |= zip(places, write(path, [prompts[i] for i in places]), strict=True)
-        return [written[i] for i in range(len(prompts))]
+    def answers(self, prompts: list[Prompt], sample: SampleAnswers) -> list[Sample]:
+        """Each prompt answered by its own teacher, with one model in memory at a time."""
+        rows: dict[int, Sample] = {}
+        for path, is_earlier in ((self.main.path, False), (self.earlier.path if self.earlier else "", True)):
+            indices = [i for i, prompt in enumerate(prompts) if (prompt.domain == EARLIER_DOMAIN) is is_earlier]
+            if indices:
+                rows |= zip(indices, sample(path, [prompts[i] for i in indices]), strict=True)
+        return [rows[i] for i in range(len(prompts))]
 
 
-def _loaded(student: Student, path: str, device: str) -> Teacher:
-    """Within the student's own weights where it is those with other adapters or none, else a checkpoint of its own."""
-    below, own = student.adapter_base, base_of(path)
+def _load(student: Student, path: str, device: str) -> Teacher:
+    """Shares the student's weights where only the adapter differs; else a model of its own."""
+    below, base = student.adapter_base, base_of(path)
     if below and same_model(below, path):
         return AdapterOffTeacher(student, path)
-    if below and own and same_model(below, own):
+    if below and base and same_model(below, base):
         return AdapterTeacher(student, path)
-    loaded = FrozenTeacher(path, device=device)
-    loaded.speak_to(student)
-    return loaded
+    teacher = FrozenTeacher(path, device=device)
+    teacher.speak_to(student)
+    return teacher

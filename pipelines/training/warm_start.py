@@ -1,103 +1,129 @@
-"""The move that costs nothing: some of the way back in weights, before the first step of a distillation.
+"""Warm start: before distilling, move the weights part of the way back to where mid-training began.
 
-Where nothing at all is lost on the probe set, as it is or after this move, there is nothing to distil: distilling a
-healthy model only costs it knowledge. This move itself is then made for the sake of what earlier cycles taught alone.
+Interpolating weights costs no training. Where nothing is lost on the probe set, with or without this move, there is
+nothing to distil: distilling a healthy model only costs it knowledge.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.log import log
-from pipelines.settings import USUAL_SHARE, Settings, warm_share
-from pipelines.training.early_stopping import Probe
+from pipelines.settings import AUTO, DEFAULT_WARM_START, Settings, fixed_warm_start_share
+from pipelines.training.probe_results import ProbeFunction, ProbeResult, best_knowledge
 from recovery.models.interpolation import Line
+from recovery.models.students import Student
 
-if TYPE_CHECKING:
-    from pipelines.training.run import TrainingRun
-
-SHARES = (0.3, 0.5, 0.7)
-
-
-NOTHING = "nothing is lost on the probe set, so there is nothing to bring back"
+SHARES = (0.3, 0.5, 0.7)  # that "auto" tries, beside 0
+NOTHING_LOST = "nothing is lost on the probe set, so there is nothing to distil"
+ENOUGH = "the warm start was enough"
 
 
 @dataclass(frozen=True)
 class WarmStartPlan:
-    """The usual one, of this model."""
+    """Where the way back leads for this model, and how far `warm_start = default` goes."""
 
-    began: Callable[[], str] | None  # what lies at its end, where that is on record: under an adapter, what it sits on
-    share: float = USUAL_SHARE
-    nowhere: bool = False  # of an adapter that is new
-    anyway: bool = False  # even where no behaviour was lost: what earlier cycles taught, no look asks for
+    origin: Callable[[], str] | None  # path of the weights mid-training began with; of an adapter, what it sits on
+    share: float = DEFAULT_WARM_START
+    new_adapter: bool = False  # it has not moved yet, so there is no way back
+    always: bool = False  # even where no behaviour is lost: for the knowledge of earlier cycles, which no probe asks
 
 
-def warm_start(lesson: "TrainingRun", settings: Settings, back: WarmStartPlan, base: str) -> str:
-    """Leaves the student where distillation begins; says why none is needed, where that is so.
+@dataclass(frozen=True)
+class WarmStart:
+    """What was done, and what it came to."""
 
-    The way back leads to the weights that its mid-training began with; to the base, if that is not on record."""
-    wanted, watch = settings.distill, lesson.watch
-    usual = wanted.warm_start == "usual"
-    chosen = back.share if usual else warm_share(settings)
-    if back.nowhere and not usual and wanted.warm_start != "off":
-        log.info("a new adapter has come no way, so there is none back in weights (--warm-start)")
-    stays = wanted.warm_start == "off" or back.nowhere or (usual and (back.began is None or chosen == 0))
-    first = seen = _look(lesson, 0.0)
+    share: float | None = None  # None: the weights were left alone
+    tried: dict[str, dict[str, Any]] | None = None  # by share, where "auto" searched
+    stop_reason: str = ""  # why there is nothing left to distil
+    best_knowledge: float | None = None  # of all probes
+
+    def as_json(self) -> dict[str, Any] | None:
+        if self.share is None:
+            return None
+        return ({"tried": self.tried} if self.tried else {}) | {"share": self.share}
+
+
+def warm_start(
+    student: Student, probe: ProbeFunction | None, settings: Settings, plan: WarmStartPlan, base: str
+) -> WarmStart:
+    """Move the student to where distillation begins.
+
+    The way back leads to the weights that its mid-training began with; to the base, where these are not recorded."""
+    setting = settings.distill.warm_start
+    is_default = setting == "default"
+    share = plan.share if is_default else fixed_warm_start_share(settings)
+    if plan.new_adapter and not is_default and setting != "off":
+        log.info("No warm start: a new adapter has no earlier weights to go back to")
+    stays = setting == "off" or plan.new_adapter or (is_default and (plan.origin is None or share == 0))
+    probes = _Probes(probe)
+    first = last = probes.take("before the first step")
     healthy = first is not None and _nothing_lost(first)
-    if stays or (healthy and not (usual and back.anyway)):
-        return NOTHING if healthy else ""
-    line = Line(lesson.student, back.began() if back.began else base)
-    if wanted.warm_start == "auto":
+    if stays or (healthy and not (is_default and plan.always)):
+        return WarmStart(stop_reason=NOTHING_LOST if healthy else "", best_knowledge=probes.best_knowledge)
+    line = Line(student, plan.origin() if plan.origin else base)
+    tried = None
+    if setting == AUTO:
         if first is None:
-            log.info("no probe set to choose a warm start by (see distill.probe_every); starting as it is")
-            return ""
-        tried: dict[float, Probe] = {0.0: first}
-        for share in SHARES:
-            line.at(share)
-            tried[share] = _seen(lesson, share)
-        # Of the knowledge that may be lost, half is left for the distillation to lose.
-        limit = (1 + settings.gate.keep_knowledge) / 2 * (watch.notes.best_knowledge or 0.0)
-        chosen = min(tried, key=lambda share: (_missing(tried[share], tried, limit), share))
-        seen = tried[chosen]
-        watch.notes.warm = {"tried": {str(share): _scores(probe) for share, probe in tried.items()}}
-    line.at(chosen)
-    if wanted.warm_start != "auto":
-        seen = _look(lesson, chosen)
-    if healthy and seen is not None and not seen.holds:
+            log.info("No warm start: there is no probe set to choose its share by (see distill.probe_every)")
+            return WarmStart()
+        share, last, tried = _search(line, probes, first, settings.gate.keep_knowledge)
+    line.at(share)
+    if setting != AUTO:
+        last = probes.take(_position(share))
+    if healthy and last is not None and not last.holds:
         line.at(0.0)
-        log.info(f"{chosen:g} of the way back in weights cost more than it may; the model stays as it was")
-        watch.notes.warm = {"share": 0.0}
-        return NOTHING
-    watch.notes.warm = {**(watch.notes.warm or {}), "share": chosen}
-    log.info(f"warm start: {chosen:g} of the way back in weights")
-    enough = seen is not None and (healthy or _nothing_lost(seen))
-    return "the first move in weights was enough" if chosen and enough else ""
+        log.info(f"No warm start: moving {share:g} of the way back lost more than the gate allows")
+        return WarmStart(0.0, tried, NOTHING_LOST, probes.best_knowledge)
+    log.info(f"Warm start: the weights moved {share:g} of the way back")
+    enough = share and last is not None and (healthy or _nothing_lost(last))
+    return WarmStart(share, tried, ENOUGH if enough else "", probes.best_knowledge)
 
 
-def _nothing_lost(probe: Probe) -> bool:
-    """One look decides here, so it must be better than one of several on the way."""
-    return probe.holds and probe.lost <= 0
+class _Probes:
+    """Takes probes, if there is a probe set, and remembers the best knowledge."""
+
+    def __init__(self, probe: ProbeFunction | None):
+        self.probe = probe
+        self.best_knowledge: float | None = None
+
+    def take(self, position: str) -> ProbeResult | None:
+        if self.probe is None:
+            return None
+        result = self.probe(self.best_knowledge)
+        self.best_knowledge = best_knowledge(result.knowledge, self.best_knowledge)
+        log.info(f"  probe {position}: {result}")
+        return result
 
 
-def _look(lesson: "TrainingRun", share: float) -> Probe | None:
-    return _seen(lesson, share) if lesson.watch.look is not None else None
+def _search(
+    line: Line, probes: _Probes, first: ProbeResult, keep_knowledge: float
+) -> tuple[float, ProbeResult, dict[str, dict[str, Any]]]:
+    """(the best share, its probe, all that was tried)."""
+    results = {0.0: first}
+    for share in SHARES:
+        line.at(share)
+        result = probes.take(_position(share))
+        assert result is not None
+        results[share] = result
+    # Half of the knowledge that may be lost is left for the distillation to lose.
+    limit = (1 + keep_knowledge) / 2 * (probes.best_knowledge or 0.0)
+    share = min(results, key=lambda share: (_shortfall(results[share], results, limit), share))
+    tried = {str(share): result.scores | {"holds": result.holds} for share, result in results.items()}
+    return share, results[share], tried
 
 
-def _seen(lesson: "TrainingRun", share: float) -> Probe:
-    probe, _ = lesson.watch.probed()
-    lesson.watch.notes.holds_in_a_row = 0
-    known = "" if probe.knowledge is None else f" · knowledge {probe.knowledge:.3f}"
-    at = f"{share:g} of the way back" if share else "before the first step"
-    log.info(f"  probe {at}: behaviour {probe.behaviour:.3f}{known}")
-    return probe
+def _position(share: float) -> str:
+    return f"{share:g} of the way back" if share else "before the first step"
 
 
-def _missing(probe: Probe, tried: dict[float, Probe], limit: float) -> float:
-    """How far from being good at both: what distillation will have to make up for, knowledge it cannot bring back."""
-    best = max(each.behaviour for each in tried.values())
-    lost = max(0.0, limit - probe.knowledge) if probe.knowledge is not None else 0.0
-    return max(0.0, best - probe.behaviour) + 3 * lost
+def _nothing_lost(result: ProbeResult) -> bool:
+    """A single probe decides here, so it must be better than one of several during training."""
+    return result.holds and result.lost <= 0
 
 
-def _scores(probe: Probe) -> dict[str, Any]:
-    return {"behaviour": probe.behaviour, "knowledge": probe.knowledge, "holds": probe.holds}
+def _shortfall(result: ProbeResult, results: dict[float, ProbeResult], limit: float) -> float:
+    """What distillation has to make up for: lost behaviour, and knowledge, which it cannot bring back."""
+    best = max(each.behaviour for each in results.values())
+    lost = max(0.0, limit - result.knowledge) if result.knowledge is not None else 0.0
+    return max(0.0, best - result.behaviour) + 3 * lost

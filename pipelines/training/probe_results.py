@@ -1,0 +1,61 @@
+"""What a probe returns: scores on a small set of items that the verdict does not use."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from evals.results import Metric
+
+
+@dataclass(frozen=True)
+class Score:
+    value: float
+    stderr: float
+
+    @classmethod
+    def of(cls, metric: Metric) -> Self:
+        return cls(metric.value, metric.stderr if math.isfinite(metric.stderr) else 0.0)
+
+
+@dataclass(frozen=True)
+class ProbeScores:
+    """Scores of a short mid-training."""
+
+    behaviour: Score
+    knowledge: Score | None
+    seconds: float = 0.0
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        knowledge = values["knowledge"]
+        return cls(Score(**values["behaviour"]), Score(**knowledge) if knowledge else None, values["seconds"])
+
+    @property
+    def values(self) -> dict[str, float | None]:
+        return {"behaviour": self.behaviour.value, "knowledge": self.knowledge.value if self.knowledge else None}
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """A probe during distillation, compared with the clean model."""
+
+    behaviour: float
+    knowledge: float | None
+    lost: float  # instruction following that is missing against the clean model
+    holds: bool  # whether the gate's limits are met on the probe set
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        return {"behaviour": self.behaviour, "knowledge": self.knowledge}
+
+    def __str__(self) -> str:
+        knowledge = "" if self.knowledge is None else f" · knowledge {self.knowledge:.3f}"
+        return f"behaviour {self.behaviour:.3f}{knowledge}"
+
+
+ProbeFunction = Callable[[float | None], ProbeResult]  # given the best knowledge of earlier probes
+
+
+def best_knowledge(*scores: float | None) -> float | None:
+    return max((score for score in scores if score is not None), default=None)

@@ -1,0 +1,48 @@
+"""A few of the student's rollouts, recorded for people to read, with every token's distance from the teacher."""
+
+from dataclasses import astuple
+
+from db.tracker import Tracker
+from recovery.batch import Sample
+from recovery.models.students import Student
+from recovery.signals import Signal
+from recovery.states import States
+from recovery.telemetry.token_report import look_at
+
+ROLLOUTS_A_STEP = 4  # recorded of about ten steps in a run
+
+
+class RecordedStates:
+    """States that keep their last draw."""
+
+    def __init__(self, states: States):
+        self.states = states
+        self.last: list[Sample] = []
+
+    def draw(self, student: Student, step: int) -> list[Sample]:
+        self.last = self.states.draw(student, step)
+        return self.last
+
+
+def record_rollouts(
+    tracker: Tracker, run: int, step: int, student: Student, signal: Signal, samples: list[Sample]
+) -> None:
+    """Record the first rollouts among the samples; documents are not recorded."""
+    rows = [row for row in samples if row.prompt is not None and row.logprobs is not None][:ROLLOUTS_A_STEP]
+    if not rows:
+        return
+    reports = look_at(student, signal.teacher, rows) if signal.teacher else None
+    tracker.rollouts(
+        run,
+        step,
+        [
+            {
+                "prompt": row.prompt,
+                "text": student.chat.text([t for t, target in zip(row.tokens, row.targets, strict=True) if target]),
+                "truncated": row.truncated,
+                "reward": row.reward,
+                "tokens": [list(astuple(token)) for token in reports[i]] if reports else None,
+            }
+            for i, row in enumerate(rows)
+        ],
+    )
