@@ -1,0 +1,118 @@
+"""The pages keep one style: short lines and table cells, an introduction, plain words, links and paths that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.sandbox import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(DOCS.glob("*.md"))]
+NOT_CONVERTED = {  # pages that do not keep the style yet
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/api.md",
+    "docs/contracts.md",
+    "docs/reference.md",
+    "docs/tutorial.md",
+}
+CONVERTED = [page for page in PAGES if page.relative_to(ROOT).as_posix() not in NOT_CONVERTED]
+
+MAX_LINE, MAX_CELL, MAX_TERMS = 120, 200, 30
+CELL_BORDER = re.compile(r"(?<!\\)\|")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+CODE_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+PYTHON_PATH = re.compile(r"`((?:benchmarks|dashboard|db|evals|pipelines|recovery|tests)/[\w./]*)`")
+MODULE = re.compile(r"python -m ((?:benchmarks|db|evals|pipelines|recovery|tests)[\w.]*)")
+
+PLAIN_WORDS = {  # regular expression: what to write instead
+    r"houses?": "project",
+    r"rooms?": "packages, space",
+    r"manners": "instruction following",
+    r"empty page": "unprompted text",
+    r"way back": "warm start, interpolation",
+    r"on record": "stored",
+    r"mend(s|ed|ing)?": "fix",
+    r"luck(y|iest)?": "sampling noise, random seed",
+    r"recollect(s|ed|ions?)?": "texts",
+    r"rehears(e|es|ed|al)": "earlier",
+    r"reword(s|ed|ings?)?": "paraphrases",
+    r"errands?": "jobs",
+    r"--(replay|recollect|rehearse|reword)": "--mix",
+    r"midtrain\.(replay|recollect|rehearse|reword)": "midtrain.mix",
+    r"midtrain\.soft": "midtrain.soft_labels",
+    r"midtrain\.across": "midtrain.cross_document_attention",
+    r"distill\.remember": "distill.earlier_prompts",
+    r"--again": "--rerun",
+    r"--against": "--decontaminate",
+    r"--why": "--reason",
+}
+FORBIDDEN = {re.compile(rf"(?<![\w-]){word}(?!\w)", re.IGNORECASE): plain for word, plain in PLAIN_WORDS.items()}
+WINDOW = re.compile(r"\bwindows?\b", re.IGNORECASE)
+ABOUT_TOKENS = re.compile(r"token|document|context|attention|row|--window|midtrain", re.IGNORECASE)
+
+
+def page_id(page: Path) -> str:
+    return page.stem
+
+
+@pytest.mark.parametrize("page", CONVERTED, ids=page_id)
+def test_lines_and_table_cells_are_short(page: Path) -> None:
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.startswith("|"):
+            assert len(line) <= MAX_LINE, f"{page.name}:{number} has {len(line)} columns"
+            continue
+        longest = max(len(cell.strip()) for cell in CELL_BORDER.split(line))
+        assert longest <= MAX_CELL, f"{page.name}:{number} has a cell of {longest} characters"
+
+
+@pytest.mark.parametrize("page", CONVERTED, ids=page_id)
+def test_a_page_starts_with_what_it_is_for(page: Path) -> None:
+    title, introduction, *_ = page.read_text(encoding="utf-8").split("\n\n")
+    assert title.startswith("# ")
+    assert re.match(r"[A-Z`*]", introduction), f"{page.name} must start with a paragraph"
+
+
+@pytest.mark.parametrize("page", CONVERTED, ids=page_id)
+def test_words_are_those_of_the_field(page: Path) -> None:
+    text = " ".join(page.read_text(encoding="utf-8").split())  # a phrase may run over two lines
+    for pattern, plain in FORBIDDEN.items():
+        match = pattern.search(text)
+        assert not match, f"{page.name}: write {plain} instead of {match[0]!r}: … {text[: match.end()][-100:]}"
+
+
+@pytest.mark.parametrize("page", CONVERTED, ids=page_id)
+def test_a_window_is_a_span_of_tokens(page: Path) -> None:
+    for paragraph in page.read_text(encoding="utf-8").split("\n\n"):
+        assert not WINDOW.search(paragraph) or ABOUT_TOKENS.search(paragraph), f"not about tokens: {paragraph}"
+
+
+@pytest.mark.parametrize("page", CONVERTED, ids=page_id)
+def test_paths_and_modules_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    modules = [name.rstrip(".").replace(".", "/") for name in MODULE.findall(text)]
+    paths = [*PYTHON_PATH.findall(text), *(name if (ROOT / name).is_dir() else f"{name}.py" for name in modules)]
+    missing = [path for path in paths if not (ROOT / path).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_to_headings(page: Path) -> None:
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    targets = [(page.parent / path if path else page, anchor) for path, anchor in links]
+    broken = [f"{target.name}#{anchor}" for target, anchor in targets if anchor not in anchors(target)]
+    assert not broken
+
+
+def test_the_glossary_is_short_and_sorted() -> None:
+    terms = HEADING.findall((DOCS / "glossary.md").read_text(encoding="utf-8"))[1:]
+    assert len(terms) <= MAX_TERMS
+    assert terms == sorted(terms, key=str.casefold)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that Markdown viewers give the headings of a page."""
+    headings = HEADING.findall(CODE_FENCE.sub("", page.read_text(encoding="utf-8")))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
