@@ -8,7 +8,7 @@ from typing import Any
 
 from db.errors import RecordError
 from db.views import Checkpoint
-from evals.suites.config import placed
+from evals.suites.config import resolve_suites
 from pipelines.log import log
 from pipelines.machine.resource_usage import Meter
 from pipelines.project.project import Project, weights_hash
@@ -140,7 +140,7 @@ class TrainingRun:
             "stopped": stopped,
             "warm": notes.warm,
         }
-        about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": placed(self.project.base)}
+        about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
         about["trained"] = told
         save_student(self.student, folder, about)
         made = self.project.tracker.checkpoint(
