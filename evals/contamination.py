@@ -1,41 +1,47 @@
-"""Training prompts that are evaluation items in disguise: found by the words they share, dropped, and counted."""
+"""Decontamination: remove training prompts that overlap with evaluation items.
+
+Two texts overlap when they share a run of `run_length` normalized words (an n-gram).
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from evals.suites.answer_grading import words
+from evals.suites.answer_grading import normalized_words
 
-RUN = 13  # words in a row, as GPT-3 was checked; shorter runs are what all instructions are made of
+RUN_LENGTH = 13  # words, the n-gram size of the GPT-3 check; shorter runs occur in unrelated instructions
 
 
 @dataclass(frozen=True)
-class Leak:
+class ContaminatedPrompt:
     prompt: str
-    shared: str  # the words in a row that an evaluation item has too
+    shared: str  # the run of words that also occurs in an evaluation item
 
 
 @dataclass(frozen=True)
-class Sifted:
-    kept: list[str]
-    leaks: list[Leak]
+class Decontaminated:
+    clean: list[str]
+    contaminated: list[ContaminatedPrompt]
 
 
-def sift(prompts: Sequence[str], items: Iterable[str], run: int = RUN) -> Sifted:
-    """Prompts that share no `run` words in a row with an item; one of fewer words must not be an item as a whole."""
-    known: set[tuple[str, ...]] = set()
+def remove_contaminated(prompts: Sequence[str], items: Iterable[str], run_length: int = RUN_LENGTH) -> Decontaminated:
+    """Split the prompts into clean and contaminated ones, in their order.
+
+    A prompt shorter than `run_length` words is contaminated only if it equals a whole item of the same length."""
+    item_runs: set[tuple[str, ...]] = set()
     for item in items:
-        known.update(_runs(words(item), run))
-    kept, leaks = [], []
+        item_runs.update(_word_runs(item, run_length))
+    clean, contaminated = [], []
     for prompt in prompts:
-        shared = next((each for each in _runs(words(prompt), run) if each in known), None)
+        shared = next((run for run in _word_runs(prompt, run_length) if run in item_runs), None)
         if shared is None:
-            kept.append(prompt)
+            clean.append(prompt)
         else:
-            leaks.append(Leak(prompt, " ".join(shared)))
-    return Sifted(kept, leaks)
+            contaminated.append(ContaminatedPrompt(prompt, " ".join(shared)))
+    return Decontaminated(clean, contaminated)
 
 
-def _runs(said: list[str], run: int) -> list[tuple[str, ...]]:
-    if not said:
+def _word_runs(text: str, length: int) -> list[tuple[str, ...]]:
+    words = normalized_words(text)
+    if not words:
         return []
-    return [tuple(said[i : i + run]) for i in range(max(1, len(said) - run + 1))]
+    return [tuple(words[i : i + length]) for i in range(max(1, len(words) - length + 1))]

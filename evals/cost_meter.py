@@ -1,4 +1,4 @@
-"""What a measurement costs: its seconds, and the tokens that its model was given and wrote."""
+"""The cost of a measurement: seconds, tokens read and tokens written by the model."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,31 +10,31 @@ from recovery.engines import Engine, Generation, Sampling
 from recovery.models.students import Student
 
 
-class Meter:
-    """Counts what passes through the engines that it is put over."""
+class CostMeter:
+    """Counts the tokens that pass through the engines it wraps, and the time since it was created."""
 
     def __init__(self) -> None:
         self.read = self.written = 0
-        self._started = time.perf_counter()
+        self._start_time = time.perf_counter()
 
-    def over(self, engine: Engine) -> Engine:
-        return _Metered(engine, self)
+    def wrap(self, engine: Engine) -> Engine:
+        return _MeteredEngine(engine, self)
 
-    def spent(self) -> tuple[float, Tokens]:
-        """Since it began; the last two fields of a `Result`."""
-        return time.perf_counter() - self._started, Tokens(self.read, self.written)
+    def cost(self) -> tuple[float, Tokens]:
+        """Seconds and tokens so far: the last two fields of a `Result`."""
+        return time.perf_counter() - self._start_time, Tokens(self.read, self.written)
 
 
 @dataclass(frozen=True)
-class _Metered:
+class _MeteredEngine:
     engine: Engine
-    meter: Meter
+    meter: CostMeter
 
     def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
-        written = self.engine.generate(prompts, sampling)
+        generations = self.engine.generate(prompts, sampling)
         self.meter.read += sum(map(len, prompts))
-        self.meter.written += sum(len(each.tokens) for each in written)
-        return written
+        self.meter.written += sum(len(generation.tokens) for generation in generations)
+        return generations
 
     def logprobs(self, sequences: Sequence[list[int]]) -> list[list[float]]:
         self.meter.read += sum(map(len, sequences))
@@ -44,7 +44,7 @@ class _Metered:
         self.engine.sync(student)
 
 
-def metered(subject: Subject) -> tuple[Subject, Callable[[], tuple[float, Tokens]]]:
-    """The same subject for one measurement, and what that has cost when asked."""
-    meter = Meter()
-    return Subject(meter.over(subject.engine), subject.chat), meter.spent
+def with_cost_meter(subject: Subject) -> tuple[Subject, Callable[[], tuple[float, Tokens]]]:
+    """Return the same subject with a metered engine, and a function that returns the cost so far."""
+    meter = CostMeter()
+    return Subject(meter.wrap(subject.engine), subject.chat), meter.cost

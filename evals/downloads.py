@@ -1,4 +1,7 @@
-"""What the checkers would like from outside: found, else fetched within seconds, else done without — and said so."""
+"""Optional downloads: the public IFEval prompts and NLTK's sentence splitter.
+
+Each is taken from a local cache or fetched within seconds. Without a network the caller gets a fallback or None.
+"""
 
 import contextlib
 import functools
@@ -18,8 +21,10 @@ T = TypeVar("T")
 CONNECT_SECONDS, PUNKT_SECONDS, HUB_SECONDS = 5.0, 20.0, 120.0
 
 
-def within(seconds: float, fetch: Callable[[], T]) -> T | None:
-    """What `fetch` returns, or None where it fails or takes longer: name look-ups know no timeout of their own."""
+def run_with_timeout(seconds: float, fetch: Callable[[], T]) -> T | None:
+    """Return what `fetch` returns, or None if it fails or takes longer.
+
+    A thread enforces the limit, because DNS look-ups have no timeout of their own."""
     result: list[T] = []
 
     def run() -> None:
@@ -32,57 +37,59 @@ def within(seconds: float, fetch: Callable[[], T]) -> T | None:
     return result[0] if result else None
 
 
-def reachable(url: str) -> bool:
-    """One quick knock, through the user's proxy if there is one; any answer will do."""
+def is_reachable(url: str) -> bool:
+    """Whether a HEAD request gets any answer, an HTTP error included. Uses the user's proxy if there is one."""
 
-    def knock() -> bool:
+    def request() -> bool:
         try:
             urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=CONNECT_SECONDS).close()
         except urllib.error.HTTPError:
             return True
         return True
 
-    return bool(within(CONNECT_SECONDS, knock))
+    return bool(run_with_timeout(CONNECT_SECONDS, request))
 
 
 def public_ifeval() -> list[dict[str, Any]] | None:
-    """The public prompts from the hub (under HF_HUB_OFFLINE from its cache); None where they are not to be had."""
-    # The hub's client retries for half a minute before it gives up; it need not begin where nobody answers.
-    return within(HUB_SECONDS, _public_ifeval) if _had() or hub_is_off() or reachable_hub() else None
+    """Load the public IFEval prompts from the hub (under HF_HUB_OFFLINE from its cache), or None if unavailable."""
+    # The hub's client retries for half a minute before it fails, so it is only started if the hub answers.
+    if _is_ifeval_loaded() or is_hub_offline() or is_hub_reachable():
+        return run_with_timeout(HUB_SECONDS, _public_ifeval)
+    return None
 
 
 @functools.cache
 def _public_ifeval() -> list[dict[str, Any]]:
-    """Asked for once a process: what was had cannot be lost on the way."""
+    """Load the prompts once per process, so that a network that fails later does not matter."""
     import datasets  # type: ignore[import-untyped]
 
     return [dict(doc) for doc in datasets.load_dataset("google/IFEval", split="train")]
 
 
-def _had() -> bool:
+def _is_ifeval_loaded() -> bool:
     return _public_ifeval.cache_info().currsize > 0
 
 
-def hub_is_off() -> bool:
-    """By the user's own wish: the hub's client then looks into its cache at once."""
+def is_hub_offline() -> bool:
+    """Whether the user set HF_HUB_OFFLINE; the hub's client then reads its cache only."""
     return os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
 
 
-def reachable_hub() -> bool:
-    return reachable(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+def is_hub_reachable() -> bool:
+    return is_reachable(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
 
 
 @functools.cache
 def ifeval_checkers() -> tuple[ModuleType, str]:
-    """lm-eval's IFEval module, made repeatable, and the sentence splitter it works with ("punkt_tab" or "plain").
+    """Return lm-eval's IFEval module, made deterministic, and its sentence splitter ("punkt_tab" or "plain").
 
-    When imported it would download punkt_tab, without a timeout, and say so on standard output: it is kept from both.
+    On import the module would download punkt_tab without a timeout and print to standard output. Both are prevented.
     """
     import langdetect
     import nltk
 
-    langdetect.DetectorFactory.seed = 0  # unseeded, verdicts on short texts differ from run to run
-    splitter = "punkt_tab" if has_punkt() or _fetches_punkt() else "plain"
+    langdetect.DetectorFactory.seed = 0  # unseeded, verdicts on short texts differ between runs
+    splitter = "punkt_tab" if has_punkt() or _fetch_punkt() else "plain"
     download, nltk.download = nltk.download, lambda *args, **kwargs: False
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -96,30 +103,31 @@ def ifeval_checkers() -> tuple[ModuleType, str]:
 
 
 def has_punkt() -> bool:
-    """The tables that IFEval's sentence counts are defined by; without them a plainer splitter stands in."""
+    """Whether NLTK finds punkt_tab, which defines IFEval's sentence counts. Without it a plain splitter is used."""
     from nltk.tokenize import sent_tokenize
 
     try:
         return len(sent_tokenize("It works. It does.")) == 2
-    except Exception:  # missing, half-written, or in a folder nltk does not trust: all the same here
+    except Exception:  # missing, half-written, or in a folder that nltk does not trust
         return False
 
 
-def _fetches_punkt() -> bool:
+def _fetch_punkt() -> bool:
+    """Try to download punkt_tab; return whether it is there now."""
     import nltk
 
-    if not reachable(nltk.downloader.Downloader.DEFAULT_URL):
+    if not is_reachable(nltk.downloader.Downloader.DEFAULT_URL):
         return False
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
-        within(PUNKT_SECONDS, lambda: nltk.download("punkt_tab", quiet=True))
+        run_with_timeout(PUNKT_SECONDS, lambda: nltk.download("punkt_tab", quiet=True))
     return has_punkt()
 
 
 def _use_plain_splitter(instructions_util: Any) -> None:
-    """IFEval's own splitter by rules for sentences, and words without looking for sentences first."""
+    """Use IFEval's own rule-based sentence splitter, and split words without splitting sentences first."""
     import nltk
 
     sentences = SimpleNamespace(tokenize=instructions_util.split_into_sentences)
     instructions_util._get_sentence_tokenizer = lambda: sentences
-    words = functools.partial(nltk.word_tokenize, preserve_line=True)
-    instructions_util.nltk = SimpleNamespace(word_tokenize=words, tokenize=nltk.tokenize, data=nltk.data)
+    tokenize_words = functools.partial(nltk.word_tokenize, preserve_line=True)
+    instructions_util.nltk = SimpleNamespace(word_tokenize=tokenize_words, tokenize=nltk.tokenize, data=nltk.data)

@@ -1,4 +1,4 @@
-"""A name for a measurement before it is made: equal names, equal numbers, so what was measured need not be again."""
+"""The key of a measurement, computed before it is made: stored results with the same key are reused."""
 
 import hashlib
 import json
@@ -9,14 +9,14 @@ from typing import Any
 
 from recovery.errors import RecoverError
 
-GENERATION = 2  # raised when the same settings come to mean other numbers
+GENERATION = 2  # part of every key; raise it when the same settings start to give other numbers
 
 
 def measurement_key(checkpoint: str, task: str, data: str, settings: Mapping[str, Any]) -> str:
-    """Of the checkpoint's hash, the task, the data's hash and whatever settings the numbers depend on.
+    """Hash the checkpoint's hash, the task, the data's hash and all settings that the numbers depend on.
 
-    Settings are told apart as JSON: their order means nothing, 1 and "1" are two things."""
-    said = {
+    Settings are compared as JSON: their order does not matter, and 1 differs from "1"."""
+    inputs = {
         "generation": GENERATION,
         "lm_eval": version("lm_eval"),
         "checkpoint": checkpoint,
@@ -25,25 +25,25 @@ def measurement_key(checkpoint: str, task: str, data: str, settings: Mapping[str
         "settings": dict(settings),
     }
     try:
-        text = json.dumps(said, sort_keys=True, allow_nan=False, default=_plain)
+        text = json.dumps(inputs, sort_keys=True, allow_nan=False, default=_to_plain)
     except (TypeError, ValueError) as error:
-        raise RecoverError(f"these settings of {task} cannot be written as JSON ({error})") from error
+        raise RecoverError(f"The settings of the task {task} cannot be written as JSON ({error}).") from error
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def data_hash(path: str | Path | None) -> str:
-    """Of a file's bytes, or of all files of a folder and their names; none, of data that has no file (the lab's)."""
+    """Hash a file's bytes, or the names and bytes of all files in a folder. None (generated data) gives ""."""
     if path is None:
         return ""
     path = Path(path)
     try:
         files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-        return _of(part for file in files for part in (file.relative_to(path).as_posix().encode(), file.read_bytes()))
+        return _hash(part for file in files for part in (file.relative_to(path).as_posix().encode(), file.read_bytes()))
     except OSError as error:
-        raise RecoverError(f"cannot read {path}: {error.strerror or error}") from error
+        raise RecoverError(f"Cannot read {path}: {error.strerror or error}.") from error
 
 
-def _of(parts: Iterable[bytes]) -> str:
+def _hash(parts: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8))
@@ -51,7 +51,7 @@ def _of(parts: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-def _plain(value: object) -> str:
+def _to_plain(value: object) -> str:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"{type(value).__name__} is not JSON")

@@ -1,4 +1,4 @@
-"""What a measurement is: numbers that carry their uncertainty, and the items they were counted on."""
+"""The result of a measurement: metrics with confidence intervals, and the items they were computed from."""
 
 import hashlib
 import math
@@ -10,7 +10,7 @@ from evals.stats.bootstrap import ratio_interval
 from evals.stats.paired_tests import wilson
 from recovery.errors import RecoverError
 
-# The one number of each suite that tables, charts and the gate show.
+# The headline task and metric of each suite, which tables, charts and the gate show.
 HEADLINES = {
     "behaviour": ("ifeval", "prompt_level_strict_acc"),
     "knowledge": ("closed_book", "match"),
@@ -20,23 +20,26 @@ HEADLINES = {
 
 @dataclass(frozen=True)
 class Metric:
+    """A number with its sample size, standard error and 95 % confidence interval."""
+
     value: float
     n: int
     stderr: float
     ci95: tuple[float, float]
 
     @classmethod
-    def of_passes(cls, passes: list[bool]) -> "Metric":
-        n, p = _counted(passes), sum(passes) / max(len(passes), 1)
+    def from_passes(cls, passes: list[bool]) -> "Metric":
+        """A pass rate, with Wilson's interval."""
+        n, p = _require_items(passes), sum(passes) / max(len(passes), 1)
         return cls(p, n, math.sqrt(p * (1 - p) / n), wilson(sum(passes), n))
 
     @classmethod
-    def of_groups(cls, groups: list[list[bool]]) -> "Metric":
-        """A proportion over all members of all groups, such as instructions of prompts.
+    def from_groups(cls, groups: list[list[bool]]) -> "Metric":
+        """A pass rate over all members of all groups, such as the instructions of prompts.
 
-        Members of one group pass or fail together, so the groups are what counts as independent."""
+        Members of one group are correlated, so the groups are the independent samples."""
         groups = [group for group in groups if group]
-        k, n, passed = _counted(groups), sum(map(len, groups)), sum(map(sum, groups))
+        k, n, passed = _require_items(groups), sum(map(len, groups)), sum(map(sum, groups))
         p = passed / n
         spread = sum((sum(g) - p * len(g)) ** 2 for g in groups) * k / max(k - 1, 1)
         stderr = math.sqrt(spread) / n
@@ -44,18 +47,18 @@ class Metric:
         return cls(p, n, stderr, wilson(p * independent, independent))
 
     @classmethod
-    def of_values(cls, values: list[float]) -> "Metric":
-        """A mean; from one value nothing is known of its spread, which is said with NaN (null in JSON)."""
-        n, mean = _counted(values), math.fsum(values) / max(len(values), 1)
+    def from_values(cls, values: list[float]) -> "Metric":
+        """A mean. The spread of a single value is unknown and given as NaN (null in JSON)."""
+        n, mean = _require_items(values), math.fsum(values) / max(len(values), 1)
         if n == 1:
             return cls(mean, 1, math.nan, (math.nan, math.nan))
         stderr = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n)
         return cls(mean, n, stderr, (mean - 1.96 * stderr, mean + 1.96 * stderr))
 
     @classmethod
-    def of_ratio(cls, parts: list[float], wholes: list[float]) -> "Metric":
-        """Σ parts / Σ wholes, such as the bits of passages over their bytes; a (part, whole) is one sample."""
-        n, ratio = _counted(parts), math.fsum(parts) / math.fsum(wholes)
+    def from_ratio(cls, parts: list[float], wholes: list[float]) -> "Metric":
+        """Σ parts / Σ wholes, such as bits per byte of passages. Each (part, whole) is one sample."""
+        n, ratio = _require_items(parts), math.fsum(parts) / math.fsum(wholes)
         if n == 1:
             return cls(ratio, 1, math.nan, (math.nan, math.nan))
         spread = math.fsum((p - ratio * w) ** 2 for p, w in zip(parts, wholes, strict=True)) * n / (n - 1)
@@ -73,7 +76,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Item:
-    """One question put to the model. Its key is the same in every evaluation of the same data: it pairs them."""
+    """One prompt and the model's answer. The key is the same in every evaluation of the data and pairs them."""
 
     key: str
     prompt: str
@@ -84,7 +87,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Tokens:
-    """What a measurement gave the model to read, and what it had it write."""
+    """Tokens that the model read and wrote in a measurement."""
 
     read: int
     written: int
@@ -99,25 +102,26 @@ class Result:
     items: list[Item]
     settings: dict[str, Any]
     seconds: float
-    tokens: Tokens | None = None  # None where nobody counted
+    tokens: Tokens | None = None  # None if not counted
 
     @property
     def headline(self) -> Metric:
-        """The number that stands for this result; the first one for a task that names none."""
-        named = dict(HEADLINES.values()).get(self.task, "")
-        return self.metrics.get(named) or next(iter(self.metrics.values()))
+        """The task's headline metric; for a task that is not in HEADLINES, its first metric."""
+        name = dict(HEADLINES.values()).get(self.task, "")
+        return self.metrics.get(name) or next(iter(self.metrics.values()))
 
     @property
     def is_share(self) -> bool:
-        """Of things done right: the more the better, and at most all. Bits are neither."""
+        """Whether the headline is a share of correct answers (0 to 1, higher is better), unlike bits per byte."""
         return "bits_per_byte" not in self.metrics
 
     @property
-    def counts_passes(self) -> bool:
-        """Whether its number is the share of items that passed, so that these may be held against another's, one by
-        one; of a graded measure (F1, BLEU, bits) hardly any item passes, and none would ever seem lost."""
-        passed = sum(item.passed for item in self.items) / max(len(self.items), 1)
-        return math.isclose(passed, self.headline.value, rel_tol=0.0, abs_tol=1e-9)
+    def is_pass_rate(self) -> bool:
+        """Whether the headline is the share of items that passed, so that two results can be compared item by item.
+
+        With a graded metric (F1, BLEU, bits) hardly any item passes, and a paired test would see no losses."""
+        pass_rate = sum(item.passed for item in self.items) / max(len(self.items), 1)
+        return math.isclose(pass_rate, self.headline.value, rel_tol=0.0, abs_tol=1e-9)
 
     @property
     def cost(self) -> dict[str, Any] | None:
@@ -131,7 +135,7 @@ class Result:
         return {item.key: item.passed for item in self.items}
 
     def to_json(self, *, items: bool = False) -> dict[str, Any]:
-        shown: dict[str, Any] = {
+        row: dict[str, Any] = {
             "task": self.task,
             "suite": self.suite,
             "data": self.data,
@@ -140,34 +144,35 @@ class Result:
             "settings": self.settings,
             "metrics": {name: metric.to_json() for name, metric in self.metrics.items()},
         }
-        return shown | {"items": [asdict(item) for item in self.items]} if items else shown
+        return row | {"items": [asdict(item) for item in self.items]} if items else row
 
 
-def key_of(text: str) -> str:
-    """A key for an item whose data names none: the same text has the same key, wherever it stands in its file."""
+def item_key(text: str) -> str:
+    """Return the key of an item whose data has no key: a hash of its text."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def main_result(results: Iterable[Result], suite: str) -> Result | None:
-    """The result that speaks for a suite: its headline task where measured, else its first."""
-    of_suite = [result for result in results if result.suite == suite]
+    """Return the suite's headline task if it was measured, else the suite's first result."""
+    in_suite = [result for result in results if result.suite == suite]
     task, _ = HEADLINES.get(suite, ("", ""))
-    return next((result for result in of_suite if result.task == task), of_suite[0] if of_suite else None)
+    return next((result for result in in_suite if result.task == task), in_suite[0] if in_suite else None)
 
 
 def headlines(results: Iterable[Result]) -> dict[str, float | None]:
-    """`{"behaviour": …, "knowledge": …, "retention": …}`, None where no share was measured."""
+    """Return `{"behaviour": …, "knowledge": …, "retention": …}`; None where no share was measured."""
     results = list(results)
     mains = {suite: main_result(results, suite) for suite in HEADLINES}
     return {suite: _finite(main.headline.value) if main and main.is_share else None for suite, main in mains.items()}
 
 
-def _counted(items: list[Any]) -> int:
+def _require_items(items: list[Any]) -> int:
+    """Return the number of items, which must not be 0."""
     if not items:
-        raise RecoverError("there is nothing to measure: the data holds no items")
+        raise RecoverError("There is nothing to measure: the data has no items.")
     return len(items)
 
 
 def _finite(value: float) -> float | None:
-    """JSON knows no NaN and no infinity."""
+    """JSON has no NaN and no infinity, so these become None."""
     return value if math.isfinite(value) else None

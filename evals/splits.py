@@ -1,6 +1,6 @@
-"""Every task's items in two parts that share none: `probe`, looked at while training, and `final`, for the verdict.
+"""Split every task's items into two disjoint sets: `probe`, measured while training, and `final`, for the verdict.
 
-An item's own key decides, so the parts stay what they are whatever else is in the data, in whatever order.
+The hash of an item's key decides its split, so the split does not depend on the order or number of the other items.
 """
 
 import hashlib
@@ -10,42 +10,43 @@ from typing import Literal, TypeVar
 
 from recovery.errors import RecoverError
 
-Part = Literal["probe", "final", "all"]
-PARTS: tuple[Part, ...] = ("probe", "final", "all")
-PROBE_SHARE = 5  # one item in five: what training has looked at so often must cost the verdict little
+Split = Literal["probe", "final", "all"]
+SPLITS: tuple[Split, ...] = ("probe", "final", "all")
+PROBE_SHARE = 5  # one item in five is a probe item, which leaves most items for the verdict
 
 T = TypeVar("T")
 
 
-def part_of(key: str) -> Part:
+def split_of(key: str) -> Split:
+    """Return "probe" or "final" for an item's key."""
     digest = hashlib.sha256(f"part/{key}".encode("utf-8", "replace")).digest()
     return "probe" if int.from_bytes(digest[:8]) % PROBE_SHARE == 0 else "final"
 
 
-def chosen(items: Iterable[T], key: Callable[[T], str], part: Part, limit: int | None = None) -> list[T]:
-    """At most `limit` items of the part, in their order."""
-    found = list(islice(_of_part(items, key, part), limit))
-    if not found and part != "all":
-        raise RecoverError(f"none of the items is in the part {part!r}; bring more items, or measure by all of them")
-    return found
+def select_items(items: Iterable[T], key: Callable[[T], str], split: Split, limit: int | None = None) -> list[T]:
+    """Return the first `limit` items of the split, in their order. Raise RecoverError if there are none."""
+    selected = list(islice(_items_in(items, key, split), limit))
+    if not selected and split != "all":
+        raise RecoverError(f"No item is in the split {split!r}. Add more items, or measure on all of them.")
+    return selected
 
 
-def fewer(limit: int | None, beside: int | None) -> int | None:
-    """The limit of a task that no verdict is about: `beside` at most, where there is a limit."""
-    return min(limit, beside) if limit is not None and beside is not None else limit
+def secondary_task_limit(limit: int | None, secondary_limit: int | None) -> int | None:
+    """Return the item limit of a task that no verdict depends on. Without a limit there is no secondary limit."""
+    return min(limit, secondary_limit) if limit is not None and secondary_limit is not None else limit
 
 
-def enough(limit: int, part: Part) -> int:
-    """How many items to make for `limit` of the part to be among them, all but certainly."""
-    return {"probe": PROBE_SHARE * (limit + 4 * int(limit**0.5) + 10), "final": 2 * limit + 10, "all": limit}[part]
+def oversampled_count(limit: int, split: Split) -> int:
+    """Return how many items to generate so that, almost certainly, `limit` of them are in the split."""
+    return {"probe": PROBE_SHARE * (limit + 4 * int(limit**0.5) + 10), "final": 2 * limit + 10, "all": limit}[split]
 
 
-def named_part(name: str) -> Part:
-    part = next((part for part in PARTS if part == name), None)
-    if part is None:
-        raise RecoverError(f"there is no part {name!r} of the items; choose from {', '.join(PARTS)}")
-    return part
+def parse_split(name: str) -> Split:
+    split = next((split for split in SPLITS if split == name), None)
+    if split is None:
+        raise RecoverError(f"There is no split {name!r}. Choose from {', '.join(SPLITS)}.")
+    return split
 
 
-def _of_part(items: Iterable[T], key: Callable[[T], str], part: Part) -> Iterator[T]:
-    return (item for item in items if part == "all" or part_of(key(item)) == part)
+def _items_in(items: Iterable[T], key: Callable[[T], str], split: Split) -> Iterator[T]:
+    return (item for item in items if split == "all" or split_of(key(item)) == split)

@@ -1,4 +1,4 @@
-"""What is measured: a model behind an engine, spoken to through its chat template, answering greedily."""
+"""`Subject`, the model under evaluation: an engine with the model's chat template, decoding greedily."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,14 @@ THINK_START, THINK_END = "<think>", "</think>"
 
 @dataclass(frozen=True)
 class Answer:
-    text: str  # what is scored: without its thinking
-    finished: bool  # ended by itself
+    text: str  # the text to score, without thinking
+    finished: bool  # the model ended it itself: not cut off by the token limit
 
 
 @dataclass(frozen=True)
 class Subject:
+    """The model under evaluation."""
+
     engine: Engine
     chat: Chat
 
@@ -25,11 +27,11 @@ class Subject:
         return self.chat.thinking
 
     def encode(self, text: str) -> list[int]:
-        """Plain text, with nothing put before or after it."""
+        """Tokenize plain text without special tokens."""
         return list(self.chat.tokenizer.encode(text, add_special_tokens=False))
 
     def prompt_text(self, messages: list[Message] | str, *, add_generation_prompt: bool = True) -> str:
-        """The same as text, for harnesses that pass prompts around as strings."""
+        """Render a prompt through the chat template as text, for harnesses that pass prompts as strings."""
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
         rendered = self.chat.tokenizer.apply_chat_template(
@@ -42,15 +44,17 @@ class Subject:
         return str(rendered)
 
     def answer(self, prompts: Sequence[list[Message] | str], max_new_tokens: int) -> list[Answer]:
+        """Answer each prompt greedily, through the chat template."""
         return self.complete([self.chat.prompt(prompt) for prompt in prompts], max_new_tokens)
 
     def complete(self, prompts: Sequence[list[int]], max_new_tokens: int, *, temperature: float = 0.0) -> list[Answer]:
+        """Continue prompts that are already tokenized."""
         generations = self.engine.generate(prompts, Sampling(max_new_tokens, temperature))
-        return [Answer(spoken(self.chat.text(g.tokens)), g.finished) for g in generations]
+        return [Answer(strip_thinking(self.chat.text(g.tokens)), g.finished) for g in generations]
 
 
-def spoken(text: str) -> str:
-    """What was said after the thinking; nothing, where the thinking never ended."""
+def strip_thinking(text: str) -> str:
+    """Return the text after the thinking; empty if the thinking never ended."""
     if THINK_END in text:
         return text.rpartition(THINK_END)[2].lstrip()
     return "" if text.lstrip().startswith(THINK_START) else text

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from db.views import Checkpoint
-from evals.contamination import sift
+from evals.contamination import remove_contaminated
 from evals.results import Result, headlines, main_result
-from evals.suites.config import suites_of
+from evals.suites.config import load_suites
 from evals.suites.knowledge import read_questions
 from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, load_snapshot, require_snapshot
 from pipelines.evaluation.measure import EvalPlan, earlier_results, knowledge_of, measure_checkpoint
@@ -134,13 +134,17 @@ class Cycle:
         """What the student is asked while it is distilled: nothing that it will be measured by."""
         given = self.job.prompts
         said = read_prompts(relocate(self.project.home, Path(given))) if given else self._stages.prompts_to_distil()
-        sifted = sift(said, measured, RUN)
-        if sifted.leaks:
-            some = "one prompt shares its" if len(sifted.leaks) == 1 else f"{len(sifted.leaks)} prompts share their"
+        sifted = remove_contaminated(said, measured, RUN)
+        if sifted.contaminated:
+            some = (
+                "one prompt shares its"
+                if len(sifted.contaminated) == 1
+                else f"{len(sifted.contaminated)} prompts share their"
+            )
             log.info(f"left out: {some} words with what is measured")
-        if not sifted.kept:
+        if not sifted.clean:
             raise RecoverError("every prompt shares its words with what is measured; give others with --prompts")
-        return sifted.kept
+        return sifted.clean
 
     def _teachers(self, prompts: int, measured: list[str]) -> Teachers:
         """Who judges the rollouts; a router's earlier share comes from documents, never from what is asked of them."""
@@ -152,7 +156,7 @@ class Cycle:
             return Teachers(chosen)
         asked = document_prefixes(self._earlier_corpora(), round(share / (1 - share) * prompts), self.job.seed)
         questions = [q.text for _, file in self.measures.earlier for q in read_questions(file)]
-        kept = sift(asked, [*measured, *questions]).kept
+        kept = remove_contaminated(asked, [*measured, *questions]).clean
         if not kept:
             log.info("no earlier documents are kept to ask about: the router is the clean model alone")
             return Teachers(chosen)
@@ -161,7 +165,7 @@ class Cycle:
 
     @property
     def _suites(self) -> dict[str, str]:
-        return suites_of(self.project.base)
+        return load_suites(self.project.base)
 
     @property
     def _stages(self) -> Stages:

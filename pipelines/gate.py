@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from evals.results import Result
-from evals.stats.paired_tests import paired
+from evals.stats.paired_tests import paired_test
 from pipelines.settings import Gate
 from recovery.errors import RecoverError
 
@@ -67,7 +67,7 @@ def judge(
 
 def must_pass_or_fail(behaviour: Result | None) -> None:
     """By pairs of passes a graded task would promote any model: no item that never passed is ever lost."""
-    if behaviour is not None and not behaviour.counts_passes:
+    if behaviour is not None and not behaviour.is_pass_rate:
         raise RecoverError(
             f"{behaviour.task} is graded, not passed or failed, so the gate cannot judge by it: name a task whose "
             "items pass or fail under suites in recover.json"
@@ -75,7 +75,7 @@ def must_pass_or_fail(behaviour: Result | None) -> None:
 
 
 def _behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
-    compared = paired(clean.passed_by_key(), recovered.passed_by_key())
+    compared = paired_test(clean.passed_by_key(), recovered.passed_by_key())
     limit = -gate.behaviour_margin
     passed = compared.low > limit
     needed = None if passed else compared.n_needed(gate.behaviour_margin)

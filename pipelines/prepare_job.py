@@ -11,7 +11,7 @@ from typing import Any
 
 from db.errors import RecordError
 from db.views import Checkpoint
-from evals.suites.config import files_of, suites_of
+from evals.suites.config import load_suites, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
@@ -125,7 +125,7 @@ def prepare_job(project: Project, request: Request) -> Job:
     check_recipes(settings)
     check_sink(settings.report_to)
     _check_it_fits(project, request, settings)
-    own = [file for file in files_of(suites_of(project.base)) if file.suffix == ".jsonl"]
+    own = [file for file in suite_files(load_suites(project.base)) if file.suffix == ".jsonl"]
     for file, read in (
         *((each, read_tasks) for each in own),
         (request.questions, read_questions),
@@ -141,7 +141,7 @@ def prepare_job(project: Project, request: Request) -> Job:
     start = project.current if request.docs else student
     measures = _measures(project, request, start, student)
     if request.command != "midtrain" or settings.midtrain.replay == AUTO:  # else nothing is measured
-        measures = measures.settled(suites_of(project.base))
+        measures = measures.settled(load_suites(project.base))
     kept = _read(project, request.docs) if request.docs is not None else None
     if kept is not None and measures.questions is None:
         measures = replace(measures, passages=sample_passages(project.home, kept))

@@ -17,20 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.common import table
-from evals.drift.drift import (
-    foretells,
-    own_modules,
-    roll_out,
-    rows_of_passages,
-    rows_of_questions,
-    token_kl,
-    written_row,
-)
+from evals.drift.rollouts import passage_samples, question_samples, reply_sample, sample_rollouts, transformers_engine
+from evals.drift.token_kl import token_kl
 from evals.results import Result
-from evals.stats.forgetting import forgotten
+from evals.stats.forgetting import forgetting_correlation, measure_forgetting
 from evals.subject import Subject
 from evals.suites import lab
-from evals.suites.knowledge import Question, ask, read_questions
+from evals.suites.knowledge import Question, measure_questions, read_questions
 from pipelines.models import device
 from pipelines.settings import defaults_for
 from pipelines.synthetic.answers import answer_rows, sample_answers
@@ -82,7 +75,9 @@ def main(arguments: list[str] | None = None) -> list[Look]:
         f"\nSpearman's correlation of each KL with what was forgotten, all {len(looks)} looks and the {len(ends)} apart"
     )
     for where, way in kinds:
-        found = [foretells([k.kls[where, way] for k in of], [k.forgotten for k in of]) for of in (looks, ends)]
+        found = [
+            forgetting_correlation([k.kls[where, way] for k in of], [k.forgotten for k in of]) for of in (looks, ends)
+        ]
         told = "   ".join(f"{correlation:+.2f} (p = {p:.3f})" for correlation, p in found)
         print(f"  {where + ', ' + WAYS[way]:28} {told}")
     return looks
@@ -144,20 +139,20 @@ class _Bench:
             for where, rows in self._states(student).items()
             for way, metric in token_kl(student, self.clean, rows).items()
         }
-        lost = forgotten(self.before, self._tasks(student)).forgetting
+        lost = measure_forgetting(self.before, self._tasks(student)).forgetting
         subject = Subject(TransformersEngine(student), student.chat)
-        known = ask(subject, self.questions, data="new world").headline.value
+        known = measure_questions(subject, self.questions, data="new world").headline.value
         print(f"{name}: forgotten {lost:.3f}, knows {known:.3f}", flush=True)
         return Look(name, lost, known, kls, on_the_way)
 
     def _states(self, student: Student) -> dict[str, list[Sample]]:
-        with own_modules(student) as engine:
-            written = roll_out(engine, student, self.prompts[:64], 128, self.asked.seed)
+        with transformers_engine(student) as engine:
+            written = sample_rollouts(engine, student, self.prompts[:64], 128, self.asked.seed)
         chat = student.chat
         rows = (
-            rows_of_questions(chat, self.questions),
-            rows_of_passages(chat, self.texts[:64]),
-            map(written_row, written),
+            question_samples(chat, self.questions),
+            passage_samples(chat, self.texts[:64]),
+            map(reply_sample, written),
         )
         return {where: list(of) for where, of in zip(WHERE, rows, strict=True)}
 

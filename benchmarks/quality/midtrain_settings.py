@@ -13,9 +13,11 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.common import table
-from evals.drift.drift import MAX_NEW_TOKENS, roll_out, token_kl, written_row
+from evals.drift.drift import MAX_NEW_TOKENS
+from evals.drift.rollouts import reply_sample, sample_rollouts
+from evals.drift.token_kl import token_kl
 from evals.results import Result, main_result
-from evals.stats.paired_tests import paired
+from evals.stats.paired_tests import paired_test
 from pipelines.cycle import run_job
 from pipelines.evaluation.measure import EvalPlan, measure_checkpoint
 from pipelines.models import device
@@ -67,8 +69,8 @@ def read(folder: Path, world: int, asked: argparse.Namespace) -> list[list[str]]
 def _drifted(path: str, base: str, prompts: list[str]) -> float:
     """KL a token to the clean model on what the other writes to the prompts: it tells apart what scores cannot."""
     current, clean = (load_student(each, frozen=True, device=device()) for each in (path, base))
-    written = roll_out(TransformersEngine(current), current, prompts, MAX_NEW_TOKENS, seed=0)
-    rows = [written_row(rollout) for rollout in written if rollout.written]
+    written = sample_rollouts(TransformersEngine(current), current, prompts, MAX_NEW_TOKENS, seed=0)
+    rows = [reply_sample(rollout) for rollout in written if rollout.reply]
     return token_kl(current, clean, rows)["kl_to_clean"].value
 
 
@@ -76,7 +78,7 @@ def _scores(clean: list[Result], found: list[Result], drifted: float) -> list[st
     before, after = (main_result(results, "behaviour") for results in (clean, found))
     assert before is not None
     assert after is not None
-    pair = paired(before.passed_by_key(), after.passed_by_key())
+    pair = paired_test(before.passed_by_key(), after.passed_by_key())
     known = {r.task: f"{r.headline.value:.3f}" for r in found}
     lost = f"{pair.difference:+.3f} ({pair.low:+.3f} … {pair.high:+.3f})"
     return [

@@ -23,8 +23,8 @@ from evals.results import Metric
 from evals.subject import Answer, Subject
 from evals.suites import lab
 from evals.suites.instruction_following import Prompt as Instructions
-from evals.suites.instruction_following import judge, measure_ifeval, prompt_of
-from evals.suites.knowledge import ask, read_questions
+from evals.suites.instruction_following import judge, measure_ifeval, parse_prompt
+from evals.suites.knowledge import measure_questions, read_questions
 from pipelines.models import device
 from pipelines.settings import defaults_for, from_dotted, merged
 from pipelines.synthetic.prompts import as_prompts, write_prompts
@@ -140,8 +140,8 @@ class Bench:
         subject = Subject(TransformersEngine(student), student.chat)
         room = ROOM if self.asked.longer_than else lab.WRITING_TOKENS
         self.followed[name] = followed = measure_ifeval(subject, self.items, data="lab", max_new_tokens=room).headline
-        known = ask(subject, self.questions, data="new world").metrics["match"]
-        old = lab.own_world(subject, 200).metrics["match"]
+        known = measure_questions(subject, self.questions, data="new world").metrics["match"]
+        old = lab.measure_own_world(subject, 200).metrics["match"]
         low, high = followed.ci95
         interval = f"[{low:.2f}, {high:.2f}]"
         cost = f"{seconds:9.0f} {flops / 1e15:8.3f}"
@@ -179,16 +179,16 @@ class Bench:
     def _items(self) -> list[Instructions]:
         """Held-out prompts; where long answers are asked for, those whose right answer is one."""
         if not self.asked.longer_than:
-            return lab.prompts(self.asked.items)
+            return lab.instruction_prompts(self.asked.items)
         tasks = instruction_tasks(lab.SEED, self.asked.items * SIFTED, "heldout")
         sizes = self.chat.tokenizer([task.answer for task in tasks], add_special_tokens=False)["input_ids"]
         long = [t for t, tokens in zip(tasks, sizes, strict=True) if len(tokens) > self.asked.longer_than]
-        found = [prompt_of((str(task.key), asdict(task))) for task in long[: self.asked.items]]
+        found = [parse_prompt((str(task.key), asdict(task))) for task in long[: self.asked.items]]
         print(f"{len(found)} items whose right answers have more than {self.asked.longer_than} tokens", flush=True)
         return found
 
     def _rewarded(self) -> dict[str, Instructions]:
-        tasks = [prompt_of((str(t.key), asdict(t))) for t in instruction_tasks(self.asked.seed, 600, "train")]
+        tasks = [parse_prompt((str(t.key), asdict(t))) for t in instruction_tasks(self.asked.seed, 600, "train")]
         return {task.text: task for task in tasks}
 
     def _reward(self, sequence: Sample) -> float:

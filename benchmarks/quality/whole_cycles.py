@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.quality.world_cycles import cycle_on, options
 from evals.results import main_result
-from evals.stats.paired_tests import paired
+from evals.stats.paired_tests import paired_test
 from pipelines.cycle import Outcome
 
 
@@ -35,7 +35,7 @@ def show(name: str, done: Outcome) -> None:
     assert clean is not None
     assert damaged is not None
     assert recovered is not None
-    pair = paired(clean.passed_by_key(), recovered.passed_by_key())
+    pair = paired_test(clean.passed_by_key(), recovered.passed_by_key())
     a, b, c = (r.headline.value for r in (clean, damaged, recovered))
     kept = [f"{k.headline.value:.3f}" if k else "-" for k in known]
     world = " → ".join(f"{o.headline.value:.3f}" if o else "-" for o in own)

@@ -1,14 +1,14 @@
-"""How many ways a model still has to answer: reverse KL and rewards both narrow, which greedy scores cannot show."""
+"""Diversity of sampled answers. Reverse KL and rewards narrow the distribution, which greedy scores do not show."""
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from evals.cost_meter import metered
-from evals.results import Item, Metric, Result, key_of
-from evals.subject import Answer, Subject, spoken
+from evals.cost_meter import with_cost_meter
+from evals.results import Item, Metric, Result, item_key
+from evals.subject import Answer, Subject, strip_thinking
 from evals.suites.instruction_following import Prompt, judge
-from evals.suites.knowledge import Grade, Question, by_match
+from evals.suites.knowledge import Grade, Question, matches_reference
 from recovery.engines import Generation, Sampling
 from recovery.errors import RecoverError
 
@@ -16,21 +16,22 @@ SAMPLES = 8
 MAX_NEW_TOKENS = 320
 
 
-def prompt_diversity(subject: Subject, prompts: Sequence[Prompt], *, data: str, **how: int) -> Result:
-    """Of replies to instructions; one passes that follows all of them."""
+def prompt_diversity(subject: Subject, prompts: Sequence[Prompt], *, data: str, **options: int) -> Result:
+    """Measure the diversity of replies to instructions; a reply passes if it follows all of them."""
     by_text = {prompt.text: prompt for prompt in prompts}
-    return _diversity(subject, list(by_text), lambda text, reply: judge(by_text[text], reply).passed, data, **how)
+    return _diversity(subject, list(by_text), lambda text, reply: judge(by_text[text], reply).passed, data, **options)
 
 
 def question_diversity(
-    subject: Subject, questions: Sequence[Question], grade: Grade = by_match, *, data: str, **how: int
+    subject: Subject, questions: Sequence[Question], grade: Grade = matches_reference, *, data: str, **options: int
 ) -> Result:
+    """Measure the diversity of answers to questions."""
     by_text = {question.text: question for question in questions}
-    return _diversity(subject, list(by_text), lambda text, reply: grade(reply.text, by_text[text]), data, **how)
+    return _diversity(subject, list(by_text), lambda text, reply: grade(reply.text, by_text[text]), data, **options)
 
 
 def pass_at(k: int, samples: int, passes: int) -> float:
-    """Chance that k of the samples, drawn without putting back, hold a pass: unbiased (Chen et al. 2021)."""
+    """Return pass@k: the chance that k samples, drawn without replacement, include a pass (Chen et al. 2021)."""
     return 1.0 - math.comb(samples - passes, k) / math.comb(samples, k)
 
 
@@ -44,32 +45,32 @@ def _diversity(
     max_new_tokens: int = MAX_NEW_TOKENS,
     seed: int = 0,
 ) -> Result:
-    """`samples` replies to each prompt at temperature 1, the model's own distribution."""
+    """Sample replies to each prompt at temperature 1, the model's own distribution."""
     if samples < 2:
-        raise RecoverError("diversity takes at least 2 samples a prompt")
-    subject, spent = metered(subject)
+        raise RecoverError("Diversity needs at least 2 samples per prompt.")
+    subject, cost = with_cost_meter(subject)
     ids = [tokens for prompt in prompts for tokens in [subject.chat.prompt(prompt)] * samples]
-    written = subject.engine.generate(ids, Sampling(max_new_tokens, temperature=1.0, seed=seed))
-    groups = [written[i * samples : (i + 1) * samples] for i in range(len(prompts))]
+    generations = subject.engine.generate(ids, Sampling(max_new_tokens, temperature=1.0, seed=seed))
+    groups = [generations[i * samples : (i + 1) * samples] for i in range(len(prompts))]
     items = [_item(subject, prompt, group, passes) for prompt, group in zip(prompts, groups, strict=True)]
     counts = [sum(item.verdicts["passed"]) for item in items]
     metrics = {
-        f"pass@{samples}": Metric.of_values([pass_at(samples, samples, c) for c in counts]),
-        "pass@1": Metric.of_values([pass_at(1, samples, c) for c in counts]),
-        "distinct": Metric.of_values([item.verdicts["distinct"] for item in items]),
-        "answer_entropy": Metric.of_values([item.verdicts["answer_entropy"] for item in items]),
-        # What a token costs under the distribution it was drawn from is, in the mean, that distribution's entropy.
-        "token_entropy": Metric.of_ratio(
+        f"pass@{samples}": Metric.from_values([pass_at(samples, samples, c) for c in counts]),
+        "pass@1": Metric.from_values([pass_at(1, samples, c) for c in counts]),
+        "distinct": Metric.from_values([item.verdicts["distinct"] for item in items]),
+        "answer_entropy": Metric.from_values([item.verdicts["answer_entropy"] for item in items]),
+        # The mean negative log-likelihood of sampled tokens estimates the entropy of their distribution.
+        "token_entropy": Metric.from_ratio(
             [-sum(map(sum, (g.logprobs for g in group))) for group in groups],
             [sum(len(g.logprobs) for g in group) for group in groups],
         ),
     }
     settings = {"samples": samples, "max_new_tokens": max_new_tokens, "seed": seed, "thinking": subject.thinking}
-    return Result("diversity", "drift", data, metrics, items, settings, *spent())
+    return Result("diversity", "drift", data, metrics, items, settings, *cost())
 
 
 def _item(subject: Subject, prompt: str, group: list[Generation], passes: Callable[[str, Answer], bool]) -> Item:
-    replies = [Answer(spoken(subject.chat.text(g.tokens)), g.finished) for g in group]
+    replies = [Answer(strip_thinking(subject.chat.text(g.tokens)), g.finished) for g in group]
     passed = [passes(prompt, reply) for reply in replies]
     counts = Counter(reply.text for reply in replies)
     shares = [count / len(replies) for count in counts.values()]
@@ -78,4 +79,4 @@ def _item(subject: Subject, prompt: str, group: list[Generation], passes: Callab
         "distinct": len(counts) / len(replies),
         "answer_entropy": -math.fsum(share * math.log(share) for share in shares),
     }
-    return Item(key_of(prompt), prompt, replies[0].text, any(passed), verdicts)
+    return Item(item_key(prompt), prompt, replies[0].text, any(passed), verdicts)

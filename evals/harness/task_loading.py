@@ -1,4 +1,4 @@
-"""lm-eval's tasks by name, file or configuration, loaded without ever waiting for a network that is not there.
+"""Load lm-eval tasks by name, file or configuration, without waiting for a network that does not answer.
 
 Import this module inside functions: lm-eval takes seconds to import, and its index of tasks seconds more.
 """
@@ -12,55 +12,55 @@ from typing import Any
 
 from lm_eval.tasks import TaskManager
 
-from evals.downloads import hub_is_off, reachable_hub, within
-from evals.suites.config import is_file
+from evals.downloads import is_hub_offline, is_hub_reachable, run_with_timeout
+from evals.suites.config import is_task_file
 from recovery.errors import RecoverError
 
-LOADING_SECONDS = 1800.0  # a group of many tasks on a slow line, the first time
+LOADING_SECONDS = 1800.0  # enough to download a group of many tasks over a slow connection
 
 
-def loaded_tasks(task: str | dict[str, Any]) -> tuple[TaskManager, list[Any]]:
-    """The task, or all of its group, with their data."""
+def load_tasks(task: str | dict[str, Any]) -> tuple[TaskManager, list[Any]]:
+    """Return the task, or all tasks of a group, with their data loaded. Raise RecoverError if that fails."""
     manager = _manager_for(task)
-    with _from_cache_alone() if not hub_is_off() and not reachable_hub() else contextlib.nullcontext():
-        found = within(LOADING_SECONDS, lambda: _tried(manager, task))
-    if found is None:
+    with contextlib.nullcontext() if is_hub_offline() or is_hub_reachable() else _cache_only():
+        tasks = run_with_timeout(LOADING_SECONDS, lambda: _try_load(manager, task))
+    if tasks is None:
         raise RecoverError(
-            f"the data of the lm-eval task {_named(task)} did not come within {LOADING_SECONDS:.0f} s; try again"
+            f"The data of the lm-eval task {_task_name(task)} did not load within {LOADING_SECONDS:.0f} s. Try again."
         )
-    if isinstance(found, Exception):
+    if isinstance(tasks, Exception):
         raise RecoverError(
-            f"the data of the lm-eval task {_named(task)} is not to be had ({_first_line(found)}); "
-            "connect to the hub once, or give a task whose YAML names local files"
-        ) from found
-    return manager, found
+            f"The data of the lm-eval task {_task_name(task)} cannot be loaded ({_first_line(tasks)}). "
+            "Connect to the hub once, or give a task whose YAML refers to local files."
+        ) from tasks
+    return manager, tasks
 
 
-def _tried(manager: TaskManager, task: str | dict[str, Any]) -> list[Any] | Exception:
+def _try_load(manager: TaskManager, task: str | dict[str, Any]) -> list[Any] | Exception:
     try:
         tasks = list(manager.load([task])["tasks"].values())
-        for each in tasks:
-            len(each.eval_docs)
-    except Exception as error:  # whatever stands in a user's file, or in the way to the hub
+        for loaded in tasks:
+            len(loaded.eval_docs)
+    except Exception as error:  # of any kind: the task file is the user's, the data may come from the hub
         return error
     return tasks
 
 
 @contextlib.contextmanager
-def _from_cache_alone() -> Iterator[None]:
-    """The hub's client asks again and again before it looks at what it has; told that it is offline, it looks first."""
+def _cache_only() -> Iterator[None]:
+    """Set the hub's client offline, so that it reads its cache at once instead of retrying first."""
     import datasets  # type: ignore[import-untyped]
     from huggingface_hub import constants
 
-    places: tuple[Any, ...] = (constants, datasets.config)
-    before = [place.HF_HUB_OFFLINE for place in places]
+    modules: tuple[Any, ...] = (constants, datasets.config)
+    previous = [module.HF_HUB_OFFLINE for module in modules]
     try:
-        for place in places:
-            place.HF_HUB_OFFLINE = True
+        for module in modules:
+            module.HF_HUB_OFFLINE = True
         yield
     finally:
-        for place, was in zip(places, before, strict=True):
-            place.HF_HUB_OFFLINE = was
+        for module, value in zip(modules, previous, strict=True):
+            module.HF_HUB_OFFLINE = value
 
 
 @functools.cache
@@ -69,18 +69,18 @@ def _all_tasks() -> TaskManager:
 
 
 def _manager_for(task: str | dict[str, Any]) -> TaskManager:
-    if isinstance(task, dict) or (is_file(task) and Path(task).is_file()):
+    if isinstance(task, dict) or (is_task_file(task) and Path(task).is_file()):
         return TaskManager(include_defaults=False)
-    known = _all_tasks().all_tasks
-    if task not in known:
-        close = difflib.get_close_matches(task, known, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "`lm-eval ls tasks` lists those there are"
-        raise RecoverError(f"there is no lm-eval task {task!r}; {hint}")
+    names = _all_tasks().all_tasks
+    if task not in names:
+        similar = difflib.get_close_matches(task, names, n=3)
+        hint = f"Did you mean {' or '.join(similar)}?" if similar else "List them with `lm-eval ls tasks`."
+        raise RecoverError(f"There is no lm-eval task {task!r}. {hint}")
     return _all_tasks()
 
 
-def _named(task: str | dict[str, Any]) -> str:
-    return repr(task if isinstance(task, str) else task.get("task", "given"))
+def _task_name(task: str | dict[str, Any]) -> str:
+    return repr(task if isinstance(task, str) else task.get("task", "(unnamed)"))
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Intervals by drawing the sample again from itself: for what no formula covers, such as ratios and F1."""
+"""Bootstrap confidence intervals, for statistics without a closed formula, such as ratios and F1."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ DRAWS = 2000
 def ratio_interval(
     parts: Sequence[float], wholes: Sequence[float], confidence: float = 0.95, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, float]:
-    """Of Σ parts / Σ wholes; what is drawn is a (part, whole), such as a prompt with its instructions."""
+    """Interval of Σ parts / Σ wholes, resampling (part, whole) pairs, such as prompts with their instructions."""
     if len(parts) == 0:
-        raise RecoverError("there is nothing to measure: the data holds no items")
+        raise RecoverError("There is nothing to measure: the data has no items.")
     p, w = np.asarray(parts, float), np.asarray(wholes, float)
     counts = _counts(len(p), draws, seed)
     low, high = np.quantile((counts @ p) / np.maximum(counts @ w, 1e-300), [(1 - confidence) / 2, (1 + confidence) / 2])
@@ -24,7 +24,7 @@ def ratio_interval(
 def difference_interval(
     before: Sequence[float], after: Sequence[float], confidence: float = 0.95, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, float]:
-    """Of the mean difference between two values of the same items: paired, so what they share cancels out."""
+    """Interval of the mean difference between two values of the same items (paired)."""
     change = np.asarray(after, float) - np.asarray(before, float)
     return ratio_interval(list(change), [1.0] * len(change), confidence, draws, seed)
 
@@ -37,18 +37,20 @@ def share_interval(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Of (recovered − damaged) / (clean − damaged), the same items drawn for all three."""
+    """Interval of (recovered − damaged) / (clean − damaged), with the same items drawn for all three.
+
+    (NaN, NaN) if the damage itself may be zero: then the share is undefined."""
     c, d, r = (np.asarray(values, float) for values in (clean, damaged, recovered))
     counts = _counts(len(c), draws, seed)
-    lost, back = counts @ (c - d), counts @ (r - d)
+    lost, regained = counts @ (c - d), counts @ (r - d)
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(lost > 0, back / lost, np.nan)
-    if np.isnan(shares).mean() > (1 - confidence) / 2:  # damage that may be none has no share of it
+        shares = np.where(lost > 0, regained / lost, np.nan)
+    if np.isnan(shares).mean() > (1 - confidence) / 2:
         return float("nan"), float("nan")
     low, high = np.nanquantile(shares, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
 
 
 def _counts(n: int, draws: int, seed: int) -> np.ndarray:
-    """How often each item is drawn [draws, n]: all that resampling is."""
+    """Sample how often each item is drawn, per bootstrap draw [draws, n]."""
     return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws).astype(float)

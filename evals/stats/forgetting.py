@@ -1,27 +1,29 @@
-"""What was lost and what came back, told from measurements alone: no model is needed any more.
+"""Forgetting and recovery between measured checkpoints, computed from their results.
 
-Forgetting is F = before − after on a task, retention the ratio after / before; both are averaged over tasks.
+Forgetting is before − after on a task, retention the ratio after / before; both are averaged over tasks.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from evals.results import Item, Metric, Result
 from evals.stats.bootstrap import difference_interval, share_interval
-from evals.stats.paired_tests import Paired, paired
+from evals.stats.paired_tests import PairedTest, paired_test
 from recovery.errors import RecoverError
 
 
 @dataclass(frozen=True)
-class Forgotten:
-    """One task before and after, on the items that both have answered."""
+class TaskForgetting:
+    """One task's scores before and after, on the items that both results contain."""
 
     task: str
     suite: str
     before: float
     after: float
-    flips: Paired  # which items were lost and gained, and McNemar's test of the two
+    flips: PairedTest  # the items lost and gained, with McNemar's test
 
     @property
     def forgetting(self) -> float:
@@ -29,13 +31,13 @@ class Forgotten:
 
     @property
     def retention(self) -> float:
-        """Above 1 where more was gained than lost; not a number where there was nothing to retain."""
+        """Above 1 if more was gained than lost; NaN if the score before was 0."""
         return self.after / self.before if self.before else math.nan
 
 
 @dataclass(frozen=True)
-class Summary:
-    tasks: list[Forgotten]
+class ForgettingSummary:
+    tasks: list[TaskForgetting]
 
     @property
     def forgetting(self) -> float:
@@ -43,63 +45,79 @@ class Summary:
 
     @property
     def retention(self) -> float:
-        """Over the tasks that had something to retain."""
+        """The mean over tasks whose score before was above 0."""
         return _mean([task.retention for task in self.tasks if task.before])
 
 
-def forgotten(before: Iterable[Result], after: Iterable[Result]) -> Summary:
-    """Every task that both hold, in the order of the first."""
+def measure_forgetting(before: Iterable[Result], after: Iterable[Result]) -> ForgettingSummary:
+    """Compare every task that both have, in the order of `before`."""
     later = {(result.suite, result.task, result.data): result for result in after}
-    shared = [(result, later.get((result.suite, result.task, result.data))) for result in before]
-    tasks = [_forgotten(one, other) for one, other in shared if other is not None]
+    pairs = [(result, later.get((result.suite, result.task, result.data))) for result in before]
+    tasks = [_task_forgetting(first, second) for first, second in pairs if second is not None]
     if not tasks:
-        raise RecoverError("the two checkpoints share no task; measure both by the same suites")
-    return Summary(tasks)
+        raise RecoverError("The two checkpoints share no task. Measure both with the same suites.")
+    return ForgettingSummary(tasks)
 
 
 def recovered_share(clean: Result, damaged: Result, recovered: Result) -> Metric:
-    """Of what the damage took, how much is back: 1 all of it, 0 none, below 0 where more was lost.
+    """Return the share of the damage that was recovered: 1 all of it, 0 none, below 0 if more was lost.
 
-    Not a number where nothing was lost; without an interval where what was lost may be nothing."""
+    NaN if nothing was lost. The interval is NaN if the loss is not distinguishable from zero."""
     c, d, r = (result.passed_by_key() for result in (clean, damaged, recovered))
     keys = [key for key in c if key in d and key in r]
     if not keys:
-        raise RecoverError("the three measurements share no item; measure all on the same data")
-    here, gone, again = ([float(of[key]) for key in keys] for of in (c, d, r))
-    lost, back = sum(here) - sum(gone), sum(again) - sum(gone)
-    interval = share_interval(here, gone, again) if lost > 0 else (math.nan, math.nan)
-    return Metric(back / lost if lost > 0 else math.nan, len(keys), math.nan, interval)
+        raise RecoverError("The three measurements share no item. Measure all of them on the same data.")
+    before, middle, after = ([float(passed[key]) for key in keys] for passed in (c, d, r))
+    lost, regained = sum(before) - sum(middle), sum(after) - sum(middle)
+    interval = share_interval(before, middle, after) if lost > 0 else (math.nan, math.nan)
+    return Metric(regained / lost if lost > 0 else math.nan, len(keys), math.nan, interval)
 
 
-def gain(before: Result, after: Result, value: str) -> Metric:
-    """Mean difference of a verdict that is a number (`answer_logprob`, `f1`) over the items that both hold."""
+def mean_gain(before: Result, after: Result, value: str) -> Metric:
+    """Return the mean paired difference of a numeric verdict (`answer_logprob`, `f1`) over the shared items."""
     earlier = {item.key: item for item in before.items}
     pairs = [(_number(earlier[item.key], value), _number(item, value)) for item in after.items if item.key in earlier]
     if not pairs:
-        raise RecoverError("the two measurements share no item; measure both on the same data")
-    told = Metric.of_values([b - a for a, b in pairs])
-    return Metric(told.value, told.n, told.stderr, difference_interval([a for a, _ in pairs], [b for _, b in pairs]))
+        raise RecoverError("The two measurements share no item. Measure both on the same data.")
+    mean = Metric.from_values([b - a for a, b in pairs])
+    return Metric(mean.value, mean.n, mean.stderr, difference_interval([a for a, _ in pairs], [b for _, b in pairs]))
+
+
+def forgetting_correlation(drifts: Sequence[float], forgetting: Sequence[float]) -> tuple[float, float]:
+    """Return Spearman's correlation of drift with forgetting over several checkpoints, and its p-value."""
+    from scipy.stats import permutation_test, spearmanr  # type: ignore[import-untyped]
+
+    if len(drifts) < 4:
+        raise RecoverError("The correlation of drift with forgetting needs at least four checkpoints.")
+    correlation = float(spearmanr(drifts, forgetting).statistic)
+    permuted = permutation_test(
+        (drifts,),
+        lambda x: spearmanr(x, forgetting).statistic,
+        permutation_type="pairings",
+        n_resamples=2000,
+        rng=np.random.default_rng(0),
+    )
+    return correlation, float(permuted.pvalue)
 
 
 def _number(item: Item, name: str) -> float:
     number = item.verdicts.get(name)
     if not isinstance(number, int | float):
-        raise RecoverError(f"the items of this measurement carry no number {name!r}")
+        raise RecoverError(f"The items of this measurement have no number {name!r}.")
     return float(number)
 
 
-def _forgotten(before: Result, after: Result) -> Forgotten:
-    flips = paired(before.passed_by_key(), after.passed_by_key())
-    return Forgotten(before.task, before.suite, _share(before, after), _share(after, before), flips)
+def _task_forgetting(before: Result, after: Result) -> TaskForgetting:
+    flips = paired_test(before.passed_by_key(), after.passed_by_key())
+    return TaskForgetting(before.task, before.suite, _shared_score(before, after), _shared_score(after, before), flips)
 
 
-def _share(of: Result, shared_with: Result) -> float:
-    """Its headline; of items that pass or fail, where only some of them are in both, that of these."""
-    keys = shared_with.passed_by_key()
-    mine = of.passed_by_key()
-    if mine.keys() <= keys.keys() or not of.counts_passes:
-        return of.headline.value
-    passed = [passed for key, passed in mine.items() if key in keys]
+def _shared_score(result: Result, other: Result) -> float:
+    """The headline value; a pass rate is computed on the items that both results have."""
+    own, others = result.passed_by_key(), other.passed_by_key()
+    if own.keys() <= others.keys() or not result.is_pass_rate:
+        return result.headline.value
+    passed = [passed for key, passed in own.items() if key in others]
     return sum(passed) / len(passed)
 
 

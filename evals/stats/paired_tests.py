@@ -1,9 +1,9 @@
-"""How sure a count makes us: one proportion, and two on the same items.
+"""Confidence intervals of one pass rate, and of the difference between two pass rates on the same items (paired).
 
-The paired bound decides promotions, so it must keep its level where it matters: few items, few differences. There the
-usual score interval (Tango's) fails more often than it says (up to 8 % where 5 % was asked, with 60 items), and Wald's
-far more often. The one here melds the exact bounds of "how many items differ" and "which way they differ" (Fay and
-Lumbard 2021): exact where nothing was gained (Clopper-Pearson), a little cautious elsewhere.
+The paired bound decides promotions, so it must hold its level with few items and few differences. There the usual
+score interval (Tango's) errs more often than its nominal level (up to 8 % instead of 5 %, with 60 items), and Wald's
+far more often. The bound used here melds the exact bounds of how many items differ and of the share of differences
+that are gains (Fay and Lumbard 2021). It is exact if nothing was gained (Clopper-Pearson), else slightly conservative.
 """
 
 import math
@@ -15,11 +15,11 @@ import numpy as np
 
 from recovery.errors import RecoverError
 
-SPREAD = (np.arange(500) + 0.5) / 500  # midpoints of equal shares of a distribution: its expectations without chance
+QUANTILES = (np.arange(500) + 0.5) / 500  # midpoints of equal shares of a distribution, instead of random draws
 
 
 def wilson(passes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
-    """The score interval of a proportion; unlike Wald's it stays inside [0, 1] and does not collapse at 0 and 1."""
+    """Return the score interval of a proportion. Unlike Wald's it stays in [0, 1] and does not collapse at 0 and 1."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     p = passes / n
     middle = (p + z * z / (2 * n)) / (1 + z * z / n)
@@ -28,9 +28,11 @@ def wilson(passes: float, n: float, confidence: float = 0.95) -> tuple[float, fl
 
 
 def lower_bound(n: int, lost: int, gained: int, confidence: float = 0.95) -> float:
-    """One-sided lower bound of (share gained − share lost) between two pass-vectors on the same n items."""
+    """Return the one-sided lower bound of (share gained − share lost) on n paired items."""
     differ = lost + gained
-    gain_share = _beta_quantiles(gained, lost + 1)  # cautious: what share of the differences are gains, at least
+    gain_share = _beta_quantiles(
+        gained, lost + 1
+    )  # conservative: the lower bound of the share of differences that are gains
     slope = 2 * gain_share - 1
     low, high = -1.0, 1.0
     while high - low > 1e-7:
@@ -47,7 +49,7 @@ def upper_bound(n: int, lost: int, gained: int, confidence: float = 0.95) -> flo
 
 
 def mcnemar(lost: int, gained: int) -> float:
-    """Exact two-sided p-value of "as many items are lost as gained"."""
+    """Return the exact two-sided p-value of the hypothesis that as many items are lost as gained."""
     n = lost + gained
     tail = sum(math.comb(n, k) for k in range(min(lost, gained) + 1))
     return min(1.0, 2 * tail / 2**n)
@@ -56,52 +58,54 @@ def mcnemar(lost: int, gained: int) -> float:
 def n_needed(
     margin: float, differ: float, difference: float = 0.0, power: float = 0.8, confidence: float = 0.95
 ) -> int | None:
-    """Items needed to show, `power` of the time, that no more than `margin` was lost; None where no number would do.
+    """Return the number of items needed to show, with this power, that the loss is at most `margin`.
 
-    `differ` is the share of items on which the two disagree; `difference` what is truly gained, negative if lost."""
+    None if no number of items is enough. `differ` is the share of items on which the two disagree, `difference` the
+    true gain (negative for a loss)."""
     if margin + difference <= 0:
         return None
     z = NormalDist().inv_cdf(confidence) + NormalDist().inv_cdf(power)
-    by_spread = z * z * max(differ - difference**2, 0.0) / (margin + difference) ** 2 + 1 / (margin + difference)
-    without_any = math.log(1 - confidence) / math.log1p(-margin) if 0 < margin < 1 else 1
-    return math.ceil(max(by_spread, without_any))
+    for_variance = z * z * max(differ - difference**2, 0.0) / (margin + difference) ** 2 + 1 / (margin + difference)
+    for_no_difference = math.log(1 - confidence) / math.log1p(-margin) if 0 < margin < 1 else 1
+    return math.ceil(max(for_variance, for_no_difference))
 
 
 @dataclass(frozen=True)
-class Paired:
-    """Two checkpoints on the items both have answered."""
+class PairedTest:
+    """The comparison of two checkpoints on the items that both answered."""
 
     n: int
     lost: list[str]  # keys that passed before and fail after
     gained: list[str]
     difference: float  # share passed after − share passed before
-    low: float  # one-sided 95 % bounds: "at worst", "at best"
+    low: float  # one-sided 95 % bounds of the difference
     high: float
     p_value: float  # McNemar's exact test
 
     def n_needed(self, margin: float) -> int | None:
-        """Items that would do to show a loss under `margin`, were what was seen here the truth."""
+        """Return how many items would show a loss under `margin` if the measured difference is the true one."""
         return n_needed(margin, (len(self.lost) + len(self.gained)) / self.n, self.difference)
 
 
-def paired(before: Mapping[str, bool], after: Mapping[str, bool]) -> Paired:
+def paired_test(before: Mapping[str, bool], after: Mapping[str, bool]) -> PairedTest:
+    """Compare what passed before and after, by item key."""
     keys = [key for key in before if key in after]
     if not keys:
-        raise RecoverError("the two measurements share no item; measure both on the same data")
+        raise RecoverError("The two measurements share no item. Measure both on the same data.")
     lost = [key for key in keys if before[key] and not after[key]]
     gained = [key for key in keys if after[key] and not before[key]]
     n, b, c = len(keys), len(lost), len(gained)
-    return Paired(n, lost, gained, (c - b) / n, lower_bound(n, b, c), upper_bound(n, b, c), mcnemar(b, c))
+    return PairedTest(n, lost, gained, (c - b) / n, lower_bound(n, b, c), upper_bound(n, b, c), mcnemar(b, c))
 
 
 def _beta_quantiles(a: int, b: int) -> np.ndarray:
     from scipy.special import betaincinv  # type: ignore[import-untyped]
 
-    return betaincinv(a, b, SPREAD) if a else np.zeros(1)
+    return betaincinv(a, b, QUANTILES) if a else np.zeros(1)
 
 
 def _beta_below(x: np.ndarray, a: int, b: int) -> np.ndarray:
-    """P(Beta(a, b) ≤ x), with the point masses that stand for Beta(0, ·) and Beta(·, 0)."""
+    """P(Beta(a, b) ≤ x), where Beta(0, ·) and Beta(·, 0) are point masses at 0 and 1."""
     from scipy.special import betainc
 
     if a == 0:
@@ -112,7 +116,7 @@ def _beta_below(x: np.ndarray, a: int, b: int) -> np.ndarray:
 
 
 def _share_below(bound: float, slope: np.ndarray, n: int, differ: int) -> float:
-    """P(rate × slope ≤ bound); the rate of differences is taken at its worse bound: high where they are losses."""
+    """P(rate × slope ≤ bound), with the less favourable bound of the rate of differences: high for losses."""
     safe = np.where(slope == 0, np.inf, slope)
     losing = 1 - _beta_below(bound / safe, differ + 1, n - differ) if bound < 0 else np.ones_like(slope)
     winning = _beta_below(bound / safe, differ, n - differ + 1) if bound >= 0 else np.zeros_like(slope)

@@ -1,4 +1,4 @@
-"""What a base names in its `recover.json` to be measured by: tasks by name, and files that lie where it says."""
+"""The suites that a base's `recover.json` configures: per suite a comma-separated list of tasks (a task spec)."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -10,88 +10,92 @@ from evals.measurement_keys import data_hash
 from recovery.errors import RecoverError
 from recovery.models.students import describe
 
-OF_LM_EVAL = (".yaml", ".yml")
-FILES = (".jsonl", *OF_LM_EVAL)
-TRUST = "RECOVER_TRUST_TASKS"
+YAML_SUFFIXES = (".yaml", ".yml")
+FILE_SUFFIXES = (".jsonl", *YAML_SUFFIXES)
+TRUST = "RECOVER_TRUST_TASKS"  # environment variable that allows lm-eval YAML files, which may run code
 
 
-def tasks(named: str) -> list[str]:
-    return [task.strip() for task in named.split(",") if task.strip()]
+def task_names(task_spec: str) -> list[str]:
+    return [task.strip() for task in task_spec.split(",") if task.strip()]
 
 
-def is_file(task: str) -> bool:
-    """By how it ends: a name of lm-eval's must not turn into whatever lies about in the folder of the moment."""
-    return Path(task).suffix in FILES
+def is_task_file(task: str) -> bool:
+    """Whether the task is a file, decided by its suffix alone, so that a file called `gsm8k` changes nothing."""
+    return Path(task).suffix in FILE_SUFFIXES
 
 
-def placed(base: str | Path) -> dict[str, str]:
-    """Per suite its tasks; a file's path counts from the folder of the `recover.json` that names it."""
+def resolve_suites(base: str | Path) -> dict[str, str]:
+    """Return the task spec of each suite, with file paths relative to the folder of `recover.json` made absolute."""
     folder, suites = Path(base).absolute(), describe(base).get("suites") or {}
-    if not isinstance(suites, dict) or not all(isinstance(named, str) for named in suites.values()):
+    if not isinstance(suites, dict) or not all(isinstance(task_spec, str) for task_spec in suites.values()):
         raise RecoverError(
-            f'"suites" in {folder / "recover.json"} should be like {{"behaviour": "ifeval,house.jsonl"}}'
+            f'"suites" in {folder / "recover.json"} should be like {{"behaviour": "ifeval,house.jsonl"}}.'
         )
     return {
-        suite: ",".join(str(folder / task) if is_file(task) else task for task in tasks(named))
-        for suite, named in suites.items()
+        suite: ",".join(str(folder / task) if is_task_file(task) else task for task in task_names(task_spec))
+        for suite, task_spec in suites.items()
     }
 
 
-def suites_of(base: str | Path) -> dict[str, str]:
-    """The same, and every file is there."""
-    suites, folder = placed(base), Path(base).absolute()
-    files = files_of(suites)
+def load_suites(base: str | Path) -> dict[str, str]:
+    """Resolve the suites and check that every file exists and may be used. Raise RecoverError otherwise."""
+    suites, folder = resolve_suites(base), Path(base).absolute()
+    files = suite_files(suites)
     if files and "," in str(folder):
-        raise RecoverError(f"{folder} has a comma in its path, which parts the tasks of a suite; rename that folder")
+        raise RecoverError(
+            f"The folder {folder} has a comma in its path, which separates the tasks of a suite. Rename the folder."
+        )
     for file in files:
         if not file.is_file():
             raise RecoverError(
-                f"{file} is not there, which {folder / 'recover.json'} names under suites: put it there, or mend the "
-                "name (a path counts from the folder of that recover.json)"
+                f"The file {file}, listed under suites in {folder / 'recover.json'}, does not exist. Create it or "
+                "correct its name (a path is relative to the folder of that recover.json)."
             )
         if _is_yaml(file) and os.environ.get(TRUST) != "1":
             raise RecoverError(
-                f"{folder / 'recover.json'} names {file.name}, an lm-eval task of its own, which may run any Python: "
-                f"set {TRUST}=1 if you trust whoever wrote it with your machine, or take it out of suites"
+                f"The file {folder / 'recover.json'} lists {file.name}, a custom lm-eval task, which may run any "
+                f"Python code. Set {TRUST}=1 if you trust its author, or remove it from suites."
             )
     return suites
 
 
-def files_of(suites: Mapping[str, str]) -> list[Path]:
-    return [Path(task) for named in suites.values() for task in tasks(named) if is_file(task)]
+def suite_files(suites: Mapping[str, str]) -> list[Path]:
+    return [Path(task) for task_spec in suites.values() for task in task_names(task_spec) if is_task_file(task)]
 
 
-def content_of(named: str) -> str:
-    """The tasks, each file by what it holds in place of where it lies: another text where something else is asked."""
-    return ",".join(f"{Path(task).name}:{_hash(Path(task))}" if is_file(task) else task for task in tasks(named))
+def content_id(task_spec: str) -> str:
+    """Return the task spec with each file's folder replaced by a content hash; part of measurement keys."""
+    return ",".join(
+        f"{Path(task).name}:{_hash(Path(task))}" if is_task_file(task) else task for task in task_names(task_spec)
+    )
 
 
 def _hash(file: Path) -> str:
-    return "/".join(data_hash(each) for each in (_with_what_it_names(file, {}) if _is_yaml(file) else [file]))
+    return "/".join(data_hash(part) for part in (_with_dependencies(file, {}) if _is_yaml(file) else [file]))
 
 
 def _is_yaml(file: Path) -> bool:
-    return file.suffix in OF_LM_EVAL
+    return file.suffix in YAML_SUFFIXES
 
 
-def _with_what_it_names(file: Path, seen: dict[Path, None]) -> list[Path]:
-    """A task of lm-eval's, and the files in it: what it includes, its data, its functions."""
-    seen[file.resolve()] = None
-    for other in _files_in(file):
-        if other.resolve() not in seen and _is_yaml(other):
-            _with_what_it_names(other, seen)
-        seen[other.resolve()] = None
-    return list(seen)
+def _with_dependencies(file: Path, visited: dict[Path, None]) -> list[Path]:
+    """Return an lm-eval task's YAML file and the files it refers to: includes, data and functions."""
+    visited[file.resolve()] = None
+    for other in _referenced_files(file):
+        if other.resolve() not in visited and _is_yaml(other):
+            _with_dependencies(other, visited)
+        visited[other.resolve()] = None
+    return list(visited)
 
 
-def _files_in(file: Path) -> Iterator[Path]:
+def _referenced_files(file: Path) -> Iterator[Path]:
     try:
-        said = list(yaml.parse(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader))  # runs nothing of it
+        events = list(yaml.parse(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader))  # runs no code
     except (OSError, ValueError, yaml.YAMLError):
-        return  # whoever reads it to measure by it says what is wrong
-    for event in said:
+        return  # loading the task reports the error
+    for event in events:
         if isinstance(event, yaml.ScalarEvent):
             module = event.value.rpartition(".")[0].replace(".", "/") + ".py"
             name = module if event.tag == "!function" else event.value
-            # What a file includes counts from its own folder; its data, for lm-eval, from the current one.
-            yield from (place for place in (file.parent / name, Path(name)) if os.path.isfile(place))
+            # Includes are relative to the file's own folder; for lm-eval, data is relative to the current one.
+            yield from (path for path in (file.parent / name, Path(name)) if os.path.isfile(path))

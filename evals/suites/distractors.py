@@ -1,50 +1,58 @@
-"""Wrong answers to hold a right one against, and the place to ask for either.
+"""Choose distractors (wrong answers of the same kind) and the position in a reply at which to score an answer.
 
-Teaching makes all that the documents speak of likelier, right or wrong, and a model that has lost the form of an answer
-finds none of them likely. Both cancel out between answers of the same kind, asked for where the model itself names one.
+Training on documents raises the likelihood of every answer in them, right or wrong, and a model that lost the answer
+format finds all of them unlikely. Both effects cancel when the reference is compared with distractors at the position
+where the model itself names an answer.
 """
 
 import heapq
 import re
 from collections.abc import Sequence
 
-from evals.suites.answer_grading import words
+from evals.suites.answer_grading import normalized_words
 
-RIVALS = 3
-READ = 2000  # letters of a reply that are looked through for an answer
+COUNT = 3  # distractors per question
+MAX_REPLY_CHARS = 2000  # of a reply, searched for an answer
 
 
-class Rivals:
+class Distractors:
     """The answers to a set of questions, each (question, references)."""
 
-    def __init__(self, asked: Sequence[tuple[str, Sequence[str]]]):
-        self.asked = asked
-        self._words = [frozenset(words(question)) for question, _ in asked]
-        self._said = [" ".join(words(references[0])) for _, references in asked]
-        known = sorted({reference for _, references in asked for reference in references}, key=len, reverse=True)
-        self._any = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, known))})(?!\w)", re.IGNORECASE)
+    def __init__(self, questions: Sequence[tuple[str, Sequence[str]]]):
+        self.questions = questions
+        self._question_words = [frozenset(normalized_words(question)) for question, _ in questions]
+        self._answers = [_normalized(references[0]) for _, references in questions]
+        answers = sorted({reference for _, references in questions for reference in references}, key=len, reverse=True)
+        self._any_answer = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, answers))})(?!\w)", re.IGNORECASE)
 
-    def before_the_answer(self, i: int, reply: str) -> str:
-        """The beginning of the reply, up to where it names an answer of any kind; nothing, where it names none."""
-        question = self.asked[i][0].casefold()
-        named = (m for m in self._any.finditer(reply[:READ]) if m[0].casefold() not in question)
-        first = next(named, None)
+    def prefix_before_answer(self, i: int, reply: str) -> str:
+        """Return the reply up to the first answer (to any question) that it names; empty if it names none."""
+        question = self.questions[i][0].casefold()
+        answers = (m for m in self._any_answer.finditer(reply[:MAX_REPLY_CHARS]) if m[0].casefold() not in question)
+        first = next(answers, None)
         return reply[: first.start()] if first else ""
 
-    def of(self, i: int, reply: str, count: int = RIVALS) -> list[str]:
-        """At most `count` answers to the questions most like this one: neither right, nor what the reply names."""
-        named = {" ".join(words(m[0])) for m in self._any.finditer(reply[:READ])}
-        taken = named | {" ".join(words(reference)) for reference in self.asked[i][1]}
-        found: list[str] = []
-        for j in self._most_alike(i, 16 * count):  # enough that some remain when equal answers are struck out
-            if self._said[j] not in taken:
-                taken.add(self._said[j])
-                found.append(self.asked[j][1][0])
-        return found[:count]
+    def select(self, i: int, reply: str, count: int = COUNT) -> list[str]:
+        """Return up to `count` answers of the most similar questions that are neither right nor in the reply."""
+        excluded = {_normalized(m[0]) for m in self._any_answer.finditer(reply[:MAX_REPLY_CHARS])}
+        excluded |= {_normalized(reference) for reference in self.questions[i][1]}
+        distractors: list[str] = []
+        for j in self._most_similar(i, 16 * count):  # more than needed, as equal answers are dropped
+            if self._answers[j] not in excluded:
+                excluded.add(self._answers[j])
+                distractors.append(self.questions[j][1][0])
+        return distractors[:count]
 
-    def _most_alike(self, i: int, count: int) -> list[int]:
-        own = self._words[i]
-        others = (j for j in range(len(self.asked)) if j != i)
+    def _most_similar(self, i: int, count: int) -> list[int]:
+        """Indices of the questions with the largest Jaccard similarity."""
+        own = self._question_words[i]
+        others = (j for j in range(len(self.questions)) if j != i)
         return heapq.nlargest(
-            count, others, key=lambda j: len(own & self._words[j]) / max(len(own | self._words[j]), 1)
+            count,
+            others,
+            key=lambda j: len(own & self._question_words[j]) / max(len(own | self._question_words[j]), 1),
         )
+
+
+def _normalized(answer: str) -> str:
+    return " ".join(normalized_words(answer))

@@ -1,10 +1,10 @@
-"""What a model knows without the book: questions asked through the chat template, and what it would have said.
+"""Closed-book questions, asked through the chat template: graded replies and the likelihood of the reference answer.
 
-Answers are read through manners: a damaged model may know and not be able to say. So beside the graded replies stands
-`answer_logprob`, how likely the reference answer is as the reply, a token. That still takes the bare form of an answer
-for granted, and rises with the style of the documents alone. So a third, `preferred`: in the place where the model's
-own reply names an answer, is the right one likelier than each of three others of its kind (and other than the one it
-gave)? Chance is a quarter.
+Grading replies needs instruction following: a damaged model may know an answer and fail to state it. Two more metrics
+separate the two. `answer_logprob` is the mean log-likelihood per token of the reference as the reply; it still assumes
+the bare answer format, and it also rises when the model only learns the documents' style. `preferred` asks, at the
+position where the model's own reply names an answer, whether the reference is likelier than each of three distractors
+(other answers of the same kind, without the one the reply gave). Chance level is one quarter.
 """
 
 import math
@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evals.cost_meter import metered
+from evals.cost_meter import with_cost_meter
 from evals.jsonl import Row, read_rows, text_field
-from evals.results import Item, Metric, Result, key_of
+from evals.results import Item, Metric, Result, item_key
 from evals.subject import Answer, Subject
 from evals.suites.answer_grading import f1, matches
-from evals.suites.distractors import Rivals
-from evals.token_boundaries import cut
+from evals.suites.distractors import Distractors
+from evals.token_boundaries import encode_pair
 from recovery.errors import RecoverError
 
 MAX_NEW_TOKENS = 128
-LEAST_LOGPROB = -100.0  # a token ruled out altogether (or NaN) must not swallow the mean of all others
+MIN_LOGPROB = -100.0  # floor for impossible tokens (or NaN), which would otherwise dominate the mean
 
 
 @dataclass(frozen=True)
@@ -40,69 +40,73 @@ Grade = Callable[[str, Question], bool]
 
 
 def read_questions(path: str | Path) -> list[Question]:
-    return [_question(row) for row in read_rows(path)]
+    return [_parse_question(row) for row in read_rows(path)]
 
 
-def by_match(reply: str, question: Question) -> bool:
+def matches_reference(reply: str, question: Question) -> bool:
     return any(matches(reply, reference, question.text) for reference in question.references)
 
 
-def ask(
+def measure_questions(
     subject: Subject,
     questions: Sequence[Question],
     *,
     task: str = "closed_book",
     suite: str = "knowledge",
     data: str,
-    grade: Grade = by_match,
+    grade: Grade = matches_reference,
     max_new_tokens: int = MAX_NEW_TOKENS,
 ) -> Result:
-    """Put each question once, even if the data holds it twice: it is known by its text."""
-    subject, spent = metered(subject)
+    """Measure the subject on the questions. Questions with the same text are one item."""
+    subject, cost = with_cost_meter(subject)
     questions = list({question.text: question for question in questions}.values())
     answers = subject.answer([question.text for question in questions], max_new_tokens)
     likelihoods = answer_logprobs(subject, questions)
-    beaten = preferences(subject, questions, [answer.text for answer in answers])
-    items = [_item(*each, grade) for each in zip(questions, answers, likelihoods, beaten, strict=True)]
-    preferred = [each for each in beaten if each is not None]
+    preferred = preferences(subject, questions, [answer.text for answer in answers])
+    items = [_item(*row, grade) for row in zip(questions, answers, likelihoods, preferred, strict=True)]
+    decided = [preference for preference in preferred if preference is not None]
     metrics = {
-        "match": Metric.of_passes([item.passed for item in items]),
-        "f1": Metric.of_values([item.verdicts["f1"] for item in items]),
-        "answer_logprob": Metric.of_values(likelihoods),
-        "finished": Metric.of_passes([answer.finished for answer in answers]),
+        "match": Metric.from_passes([item.passed for item in items]),
+        "f1": Metric.from_values([item.verdicts["f1"] for item in items]),
+        "answer_logprob": Metric.from_values(likelihoods),
+        "finished": Metric.from_passes([answer.finished for answer in answers]),
     }
-    metrics |= {"preferred": Metric.of_passes(preferred)} if preferred else {}
+    metrics |= {"preferred": Metric.from_passes(decided)} if decided else {}
     settings = {"max_new_tokens": max_new_tokens, "thinking": subject.thinking}
-    return Result(task, suite, data, metrics, items, settings, *spent())
+    return Result(task, suite, data, metrics, items, settings, *cost())
 
 
 def answer_logprobs(subject: Subject, questions: Sequence[Question]) -> list[float]:
-    """Mean log-likelihood a token of each reference as the reply; its end is left out, to stop there is manners."""
+    """Return the mean log-likelihood per token of each reference as the reply.
+
+    The end-of-turn token is left out: to stop there is instruction following, not knowledge."""
     prompts = [subject.chat.prompt(question.text) for question in questions]
     answers = [subject.encode(question.answer) for question in questions]
-    scored = subject.engine.logprobs([prompt + answer for prompt, answer in zip(prompts, answers, strict=True)])
-    return [_mean(values[-len(answer) :]) for values, answer in zip(scored, answers, strict=True)]
+    scores = subject.engine.logprobs([prompt + answer for prompt, answer in zip(prompts, answers, strict=True)])
+    return [_mean(values[-len(answer) :]) for values, answer in zip(scores, answers, strict=True)]
 
 
 def _mean(logprobs: list[float]) -> float:
-    return math.fsum(value if value > LEAST_LOGPROB else LEAST_LOGPROB for value in logprobs) / len(logprobs)
+    return math.fsum(value if value > MIN_LOGPROB else MIN_LOGPROB for value in logprobs) / len(logprobs)
 
 
 def preferences(subject: Subject, questions: Sequence[Question], replies: Sequence[str]) -> list[bool | None]:
-    """Is the right answer likelier than each rival where the reply names an answer? None where there is no rival."""
-    rivals = Rivals([(question.text, question.references) for question in questions])
-    against = [rivals.of(i, reply) for i, reply in enumerate(replies)]
+    """Return for each question whether the reference is likelier than every distractor where the reply names an answer.
+
+    None if the question has no distractor."""
+    pool = Distractors([(question.text, question.references) for question in questions])
+    distractors = [pool.select(i, reply) for i, reply in enumerate(replies)]
     rows: list[list[int]] = []
     lengths: list[int] = []
-    for i, (question, others) in enumerate(zip(questions, against, strict=True)):
-        begun = rivals.before_the_answer(i, replies[i])
+    for i, (question, others) in enumerate(zip(questions, distractors, strict=True)):
+        prefix = pool.prefix_before_answer(i, replies[i])
         for answer in (question.answer, *others) if others else ():
-            before, after = cut(subject.encode, begun, answer)
-            rows.append([*subject.chat.prompt(question.text), *before, *after])
-            lengths.append(len(after))
-    scored = zip(subject.engine.logprobs(rows), lengths, strict=True)
-    means = iter([_mean(values[-length:]) for values, length in scored])
-    return [next(means) > max([next(means) for _ in others]) if others else None for others in against]
+            context, continuation = encode_pair(subject.encode, prefix, answer)
+            rows.append([*subject.chat.prompt(question.text), *context, *continuation])
+            lengths.append(len(continuation))
+    scores = zip(subject.engine.logprobs(rows), lengths, strict=True)
+    means = iter([_mean(values[-length:]) for values, length in scores])
+    return [next(means) > max([next(means) for _ in others]) if others else None for others in distractors]
 
 
 def _item(question: Question, answer: Answer, likelihood: float, preferred: bool | None, grade: Grade) -> Item:
@@ -114,12 +118,12 @@ def _item(question: Question, answer: Answer, likelihood: float, preferred: bool
         "finished": answer.finished,
         "preferred": preferred,
     }
-    return Item(key_of(question.text), question.text, answer.text, grade(answer.text, question), verdicts)
+    return Item(item_key(question.text), question.text, answer.text, grade(answer.text, question), verdicts)
 
 
-def _question(row: Row) -> Question:
-    where, values = row
-    aliases = values.get("aliases") or []
+def _parse_question(row: Row) -> Question:
+    location, fields = row
+    aliases = fields.get("aliases") or []
     if not isinstance(aliases, list) or not all(isinstance(alias, str) and alias.strip() for alias in aliases):
-        raise RecoverError(f'{where}: "aliases" must be a list of texts')
+        raise RecoverError(f'{location}: "aliases" must be a list of texts.')
     return Question(text_field(row, "question"), text_field(row, "answer"), tuple(aliases))

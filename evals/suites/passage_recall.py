@@ -1,7 +1,7 @@
-"""What a model knows of held-out passages, read without any manners: no chat template, no question, no reply to judge.
+"""Knowledge of held-out passages, measured without the chat template, so that instruction following has no influence.
 
-Two measures: how many bits a byte of the passage costs it, and whether it goes on with the very name or number that
-stands there. The first also falls when a model merely learns the style of the documents, the second does not.
+Two tasks: bits per byte of the passages, and a cloze, in which the model continues a passage where a name or number
+comes next. Bits per byte also fall when a model only learns the style of the documents; the cloze does not.
 """
 
 import math
@@ -11,32 +11,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evals.cost_meter import metered
+from evals.cost_meter import with_cost_meter
 from evals.jsonl import read_rows, text_field
-from evals.results import Item, Metric, Result, key_of
+from evals.results import Item, Metric, Result, item_key
 from evals.subject import Subject
-from evals.token_boundaries import cut
+from evals.token_boundaries import encode_pair
 from recovery.engines import Generation, Sampling
 from recovery.errors import RecoverError
 
-WINDOW = 1024  # tokens read at once; the next window begins anew
-LEAST_LOGPROB = -100.0
-WORDS_BEFORE = 3  # a name before which hardly anything stands can only be guessed
-CLOZES_A_PASSAGE = 4
+WINDOW = 1024  # tokens scored at once; windows do not overlap
+MIN_LOGPROB = -100.0  # floor for impossible tokens (or NaN), which would otherwise dominate the sum
+MIN_CONTEXT_WORDS = 3  # with less context a name can only be guessed
+CLOZES_PER_PASSAGE = 4
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 NAMES = re.compile(r"[A-Z][\w'’-]*(?: [A-Z][\w'’-]*)*")
-BEGINS_A_SENTENCE = re.compile(r"(?:^|[.!?\n\"“(*#>-])\s*$")  # there a capital says nothing
+SENTENCE_START = re.compile(r"(?:^|[.!?\n\"“(*#>-])\s*$")  # here a capital letter does not mark a name
 
 
 @dataclass(frozen=True)
 class Cloze:
-    before: str
-    missing: str  # the name or number that comes next
+    context: str
+    target: str  # the name or number that comes next
 
 
 def read_passages(path: str | Path) -> list[str]:
-    """A text file, a folder of them, or JSON lines `{"text": …}`."""
+    """Read a text file, a folder of text files, or JSON Lines `{"text": …}`."""
     path = Path(path)
     if path.suffix == ".jsonl":
         return [text_field(row, "text") for row in read_rows(path)]
@@ -44,96 +44,95 @@ def read_passages(path: str | Path) -> list[str]:
     try:
         texts = [file.read_text(encoding="utf-8-sig") for file in files]
     except (OSError, UnicodeDecodeError) as error:
-        raise RecoverError(f"cannot read the passages in {path} as UTF-8 text ({error})") from error
+        raise RecoverError(f"Cannot read the passages in {path} as UTF-8 text ({error}).") from error
     texts = [text for text in texts if text.strip()]
     if not texts:
-        raise RecoverError(f"{path} holds no text; give passages that were held back from the documents")
+        raise RecoverError(f"The passages in {path} are empty. Give passages held out from the documents.")
     return texts
 
 
-def bits_per_byte(subject: Subject, passages: Sequence[str], *, data: str) -> Result:
-    """Bits to write a passage down with the model's help, by its bytes: models of other tokenizers compare too."""
-    subject, spent = metered(subject)
+def measure_bits_per_byte(subject: Subject, passages: Sequence[str], *, data: str) -> Result:
+    """Measure bits per byte, which are comparable between models with different tokenizers."""
+    subject, cost = with_cost_meter(subject)
     passages = _distinct(passages)
     bits = [-value / math.log(2) for value in _logprobs(subject, passages)]
     sizes = [len(passage.encode()) for passage in passages]
     items = [
-        Item(key_of(passage), passage, "", False, {"bits_per_byte": b / size})
+        Item(item_key(passage), passage, "", False, {"bits_per_byte": b / size})
         for passage, b, size in zip(passages, bits, sizes, strict=True)
     ]
-    metrics = {"bits_per_byte": Metric.of_ratio(bits, [float(size) for size in sizes])}
-    return Result("passages", "knowledge", data, metrics, items, {"window": WINDOW}, *spent())
+    metrics = {"bits_per_byte": Metric.from_ratio(bits, [float(size) for size in sizes])}
+    return Result("passages", "knowledge", data, metrics, items, {"window": WINDOW}, *cost())
 
 
-def recall(subject: Subject, passages: Sequence[str], *, data: str) -> Result:
-    """Cloze: is the name or number that comes next what the model would write, and how likely is it to?"""
-    subject, spent = metered(subject)
-    found = {c.before: (c, passage) for passage in _distinct(passages) for c in clozes_of(passage)}
-    if not found:
-        raise RecoverError(f"the passages of {data} hold no names or numbers to ask for")
-    clozes = [cloze for cloze, _ in found.values()]
-    starts, wanted = _split(subject, clozes)
-    written = [g.tokens for g in _continue(subject, starts, wanted)]
-    scored = subject.engine.logprobs([start + missing for start, missing in zip(starts, wanted, strict=True)])
-    likelihoods = [_mean(row[-len(missing) :]) for row, missing in zip(scored, wanted, strict=True)]
+def measure_cloze(subject: Subject, passages: Sequence[str], *, data: str) -> Result:
+    """Measure whether the model continues with the name or number that comes next, and how likely it finds it."""
+    subject, cost = with_cost_meter(subject)
+    sources = {c.context: (c, passage) for passage in _distinct(passages) for c in find_clozes(passage)}
+    if not sources:
+        raise RecoverError(f"The passages of {data} contain no names or numbers to predict.")
+    contexts, targets = _encode_clozes(subject, [cloze for cloze, _ in sources.values()])
+    generations = _continue(subject, contexts, targets)
+    scores = subject.engine.logprobs([context + target for context, target in zip(contexts, targets, strict=True)])
+    likelihoods = [_mean(row[-len(target) :]) for row, target in zip(scores, targets, strict=True)]
     items, by_passage = [], defaultdict(list)
-    for (cloze, passage), tokens, likelihood in zip(found.values(), written, likelihoods, strict=True):
-        said = subject.chat.text(tokens)
-        verdicts = {"reference": cloze.missing, "answer_logprob": likelihood}
-        items.append(Item(key_of(cloze.before), cloze.before, said, _says(said, cloze.missing), verdicts))
+    for (cloze, passage), generation, likelihood in zip(sources.values(), generations, likelihoods, strict=True):
+        reply = subject.chat.text(generation.tokens)
+        verdicts = {"reference": cloze.target, "answer_logprob": likelihood}
+        items.append(Item(item_key(cloze.context), cloze.context, reply, _starts_with(reply, cloze.target), verdicts))
         by_passage[passage].append(items[-1])
     metrics = {
-        "recall": Metric.of_groups([[item.passed for item in alike] for alike in by_passage.values()]),
-        "answer_logprob": _mean_of_passages(list(by_passage.values())),
+        "recall": Metric.from_groups([[item.passed for item in group] for group in by_passage.values()]),
+        "answer_logprob": _mean_logprob(list(by_passage.values())),
     }
-    settings = {"a_passage": CLOZES_A_PASSAGE}
-    return Result("cloze", "knowledge", data, metrics, items, settings, *spent())
+    settings = {"a_passage": CLOZES_PER_PASSAGE}
+    return Result("cloze", "knowledge", data, metrics, items, settings, *cost())
 
 
-def _mean_of_passages(groups: list[list[Item]]) -> Metric:
-    """Over all clozes; those of one passage are known together, so the passages are what counts as independent."""
-    sums = [math.fsum(item.verdicts["answer_logprob"] for item in alike) for alike in groups]
-    return Metric.of_ratio(sums, [float(len(alike)) for alike in groups])
+def _mean_logprob(groups: list[list[Item]]) -> Metric:
+    """The mean over all clozes. Clozes of one passage are correlated, so passages are the independent samples."""
+    sums = [math.fsum(item.verdicts["answer_logprob"] for item in group) for group in groups]
+    return Metric.from_ratio(sums, [float(len(group)) for group in groups])
 
 
-def clozes_of(passage: str) -> list[Cloze]:
-    """Places where a name or number is said for the first time, so that it cannot be copied from above."""
+def find_clozes(passage: str) -> list[Cloze]:
+    """Find the first mentions of names and numbers, which cannot be copied from the text before them."""
     spans = [m.span() for m in NUMBER.finditer(passage)]
-    spans += [m.span() for m in NAMES.finditer(passage) if not BEGINS_A_SENTENCE.search(passage[: m.start()])]
-    found: list[Cloze] = []
+    spans += [m.span() for m in NAMES.finditer(passage) if not SENTENCE_START.search(passage[: m.start()])]
+    clozes: list[Cloze] = []
     for start, end in sorted(spans):
-        before, missing = passage[:start], passage[start:end]
-        first_time = missing not in before and len(missing) > 1
-        if first_time and before[-1:].isspace() and len(before.split()) >= WORDS_BEFORE:
-            found.append(Cloze(before.rstrip(" "), missing))
-    return found[:CLOZES_A_PASSAGE]
+        context, target = passage[:start], passage[start:end]
+        is_first_mention = target not in context and len(target) > 1
+        if is_first_mention and context[-1:].isspace() and len(context.split()) >= MIN_CONTEXT_WORDS:
+            clozes.append(Cloze(context.rstrip(" "), target))
+    return clozes[:CLOZES_PER_PASSAGE]
 
 
-def _split(subject: Subject, clozes: list[Cloze]) -> tuple[list[list[int]], list[list[int]]]:
-    """Tokens before and of each missing text."""
-    starts, wanted = [], []
+def _encode_clozes(subject: Subject, clozes: list[Cloze]) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the tokens of the contexts and those of the targets."""
+    contexts, targets = [], []
     for cloze in clozes:
-        gap = "" if cloze.before.endswith("\n") else " "
-        before, missing = cut(subject.encode, cloze.before + gap, cloze.missing)
-        starts.append([subject.chat.before_text, *before][-WINDOW:])
-        wanted.append(missing)
-    return starts, wanted
+        gap = "" if cloze.context.endswith("\n") else " "
+        context, target = encode_pair(subject.encode, cloze.context + gap, cloze.target)
+        contexts.append([subject.chat.before_text, *context][-WINDOW:])
+        targets.append(target)
+    return contexts, targets
 
 
-def _continue(subject: Subject, starts: list[list[int]], wanted: list[list[int]]) -> list[Generation]:
-    """A few tokens more than the reference has, for it may be spelt in other tokens."""
-    room = max(map(len, wanted)) + 2
-    return subject.engine.generate(starts, Sampling(room, temperature=0.0))
+def _continue(subject: Subject, contexts: list[list[int]], targets: list[list[int]]) -> list[Generation]:
+    """Generate a few tokens more than the longest target, which the model may tokenize differently."""
+    max_new_tokens = max(map(len, targets)) + 2
+    return subject.engine.generate(contexts, Sampling(max_new_tokens, temperature=0.0))
 
 
-def _says(said: str, missing: str) -> bool:
-    """It begins with the missing text, as a whole word."""
-    said = said.lstrip()
-    return said.startswith(missing) and not said[len(missing) : len(missing) + 1].isalnum()
+def _starts_with(reply: str, target: str) -> bool:
+    """Whether the reply starts with the target as a whole word."""
+    reply = reply.lstrip()
+    return reply.startswith(target) and not reply[len(target) : len(target) + 1].isalnum()
 
 
 def _logprobs(subject: Subject, passages: list[str]) -> list[float]:
-    """Of each passage as a whole, every token predicted once."""
+    """Return the log-likelihood of each passage; every token is predicted once."""
     rows: list[list[int]] = []
     owners: list[int] = []
     for i, passage in enumerate(passages):
@@ -152,8 +151,7 @@ def _distinct(passages: Sequence[str]) -> list[str]:
 
 
 def _floored(value: float) -> float:
-    """A token ruled out altogether (or NaN) must not swallow the sum of all others."""
-    return value if value > LEAST_LOGPROB else LEAST_LOGPROB
+    return value if value > MIN_LOGPROB else MIN_LOGPROB
 
 
 def _mean(values: list[float]) -> float:

@@ -15,7 +15,7 @@ from evals.downloads import public_ifeval
 from evals.subject import Answer as Said
 from evals.subject import Subject
 from evals.suites import lab
-from evals.suites.instruction_following import Prompt, judge, prompt_of
+from evals.suites.instruction_following import Prompt, judge, parse_prompt
 from pipelines import promotion as deciding
 from pipelines.cycle import who as user
 from pipelines.project.project import Project
@@ -90,7 +90,9 @@ class Models:
         done = self._project.reader.evaluations(self._project.clean.id)
         asked_public = any(one.data == "public" for one in done)  # so they were fetched already
         public = (public_ifeval() or []) if asked_public else []
-        return lab.prompts(LAB_PROMPTS) + [prompt_of((f"public prompt {doc['key']}", doc)) for doc in public]
+        return lab.instruction_prompts(LAB_PROMPTS) + [
+            parse_prompt((f"public prompt {doc['key']}", doc)) for doc in public
+        ]
 
     def _subject(self, path: str) -> Subject:
         from pipelines.models import load_frozen

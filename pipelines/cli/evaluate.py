@@ -90,14 +90,14 @@ def compare(project: Path | None, one: str, other: str, drift: bool, **wanted: A
 
 def _measures(opened: Any, checkpoints: list[Any], wanted: dict[str, Any]) -> Any:
     """Where all were asked in public before, the record answers, whether or not that can be reached now."""
-    from evals.suites.config import suites_of
+    from evals.suites.config import load_suites
     from pipelines.evaluation.measure import EvalPlan, is_measured
 
     asked = EvalPlan(**{each: wanted[each] for each in ("suite", "questions", "ifeval_data", "limit")})
     in_public = replace(asked, public=True) if asked.may_ask_in_public else asked
     if not wanted["again"] and all(is_measured(opened, each, in_public) for each in checkpoints):
         return in_public
-    return asked.settled(suites_of(opened.base))
+    return asked.settled(load_suites(opened.base))
 
 
 def _results(opened: Any, checkpoint: Any, name: str, measures: Any, wanted: dict[str, Any]) -> Any:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from evals.downloads import reachable
+from evals.downloads import is_reachable
 from recovery.errors import RecoverError
 
 HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?(:(?P<split>\w+))?")
@@ -22,7 +22,7 @@ def rows_of(reference: str) -> Iterator[dict[str, Any]]:
     named = HUB_ID.fullmatch(reference)
     assert named is not None
     offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
-    if not offline and not reachable(os.environ.get("HF_ENDPOINT", "https://huggingface.co")):
+    if not offline and not is_reachable(os.environ.get("HF_ENDPOINT", "https://huggingface.co")):
         raise RecoverError(
             f"there is nothing at {reference}, and the hub, where it may be a data set, is out of reach; "
             "give a folder or a file"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from evals.results import Metric, Result
-from evals.stats.forgetting import Forgotten, Summary, forgotten, recovered_share
-from evals.stats.paired_tests import Paired, paired
+from evals.stats.forgetting import ForgettingSummary, TaskForgetting, measure_forgetting, recovered_share
+from evals.stats.paired_tests import PairedTest, paired_test
 
 NEVER_HAD = "knowledge"  # of the new documents: the clean base cannot have forgotten it
 
@@ -19,8 +19,8 @@ NEVER_HAD = "knowledge"  # of the new documents: the clean base cannot have forg
 class Forgot:
     """Of what the clean base could do at one task."""
 
-    one: Forgotten
-    other: Forgotten
+    one: TaskForgetting
+    other: TaskForgetting
     recovered: Metric  # of what `one` lost, the share that `other` has again
 
     def line(self) -> str:
@@ -41,7 +41,7 @@ class Compared:
     suite: str
     one: float
     other: float
-    pair: Paired
+    pair: PairedTest
     clean: float | None = None
     forgot: Forgot | None = None
     graded: bool = False  # not passed or failed: then the pairs say nothing, and no item is called lost or gained
@@ -97,10 +97,10 @@ def compared(one: Sequence[Result], other: Sequence[Result], clean: Sequence[Res
             a.suite,
             a.headline.value,
             b.headline.value,
-            paired(a.passed_by_key(), b.passed_by_key()),
+            paired_test(a.passed_by_key(), b.passed_by_key()),
             c.headline.value if c else None,
             _forgot(c, a, b) if c and a.suite != NEVER_HAD else None,
-            not (a.counts_passes and b.counts_passes),
+            not (a.is_pass_rate and b.is_pass_rate),
         )
         for (a, b), c in zip(pairs, cleans, strict=True)
     ]
@@ -109,7 +109,7 @@ def compared(one: Sequence[Result], other: Sequence[Result], clean: Sequence[Res
 def means(found: Iterable[Compared]) -> dict[str, dict[str, float | None] | None]:
     """Forgetting and retention of each side, over the tasks that the clean base was measured by."""
     known = [c.forgot for c in found if c.forgot]
-    sides = {"one": Summary([f.one for f in known]), "other": Summary([f.other for f in known])}
+    sides = {"one": ForgettingSummary([f.one for f in known]), "other": ForgettingSummary([f.other for f in known])}
     return {
         name: {side: _finite(getattr(summary, name)) for side, summary in sides.items()} if known else None
         for name in ("forgetting", "retention")
@@ -128,8 +128,8 @@ def in_words(mean: dict[str, dict[str, float | None] | None]) -> list[str]:
 
 
 def _forgot(clean: Result, one: Result, other: Result) -> Forgot:
-    first, second = (forgotten([clean], [side]).tasks[0] for side in (one, other))
-    by_items = all(result.counts_passes for result in (clean, one, other))
+    first, second = (measure_forgetting([clean], [side]).tasks[0] for side in (one, other))
+    by_items = all(result.is_pass_rate for result in (clean, one, other))
     unknown = Metric(math.nan, first.flips.n, math.nan, (math.nan, math.nan))
     return Forgot(first, second, recovered_share(clean, one, other) if by_items else unknown)
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from db.views import Checkpoint
 from evals.drift.diversity import SAMPLES, prompt_diversity, question_diversity
-from evals.drift.drift import MAX_NEW_TOKENS, Beneath, measure_drift, rows_of_passages, rows_of_questions, turn_of
+from evals.drift.drift import MAX_NEW_TOKENS, measure_drift
+from evals.drift.rollouts import BaseUnderAdapter, adapter_disabled, passage_samples, question_samples
 from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result
 from evals.subject import Subject
-from evals.suites.config import content_of, suites_of
+from evals.suites.config import content_id, load_suites
 from evals.suites.knowledge import read_questions
-from evals.suites.measure import instructions
+from evals.suites.measure import ifeval_prompts
 from evals.suites.passage_recall import read_passages
 from pipelines.documents.snapshot import load_snapshot, sample_passages
 from pipelines.evaluation.results_store import on_record, put_on_record
@@ -45,8 +46,8 @@ class NewTask:
 
     def rows(self, chat: Chat) -> list[Sample]:
         if self.questions:
-            return rows_of_questions(chat, read_questions(self.questions)[:NEW_TASK])
-        return rows_of_passages(chat, read_passages(self.passages)[:NEW_TASK]) if self.passages else []
+            return question_samples(chat, read_questions(self.questions)[:NEW_TASK])
+        return passage_samples(chat, read_passages(self.passages)[:NEW_TASK]) if self.passages else []
 
 
 def new_task(project: Project, checkpoints: Sequence[Checkpoint], questions: Path | None = None) -> NewTask:
@@ -82,7 +83,7 @@ def drift_of(
         "samples": SAMPLES,
         "max_new_tokens": MAX_NEW_TOKENS,
         "new_task": NEW_TASK,
-        "named": {suite: content_of(named) for suite, named in suites_of(project.base).items()},
+        "named": {suite: content_id(named) for suite, named in load_suites(project.base).items()},
         "version": version("recover"),
     }
     files = (task.questions, task.passages, ifeval_data)
@@ -107,7 +108,7 @@ def _measured(
         clean,
         _prompts(project, clean, engine),
         data="own prompts",
-        writes=lambda student: _writing(student, engine),
+        open_engine=lambda student: _writing(student, engine),
         new_task=task.rows(clean.chat),
         max_new_tokens=MAX_NEW_TOKENS,
         seed=SEED,
@@ -119,14 +120,14 @@ def _both(path: str, base: str) -> tuple[Student, Student]:
     """The checkpoint and the clean base, in the same memory where one is an adapter on the other."""
     current = load_frozen(path)
     if current.adapter_base and same_model(current.adapter_base, base):
-        return current, Beneath(current.model, load_chat(base), base)
+        return current, BaseUnderAdapter(current.model, load_chat(base), base)
     return current, load_frozen(base)
 
 
 @contextmanager
 def _writing(student: Student, engine: str) -> Iterator[Engine]:
     """vLLM cannot leave an adapter out, so what lies beneath one is loaded for it alone, for as long as it writes."""
-    apart = engine == "vllm" and isinstance(student, Beneath)
+    apart = engine == "vllm" and isinstance(student, BaseUnderAdapter)
     with open_engine(load_frozen(student.path) if apart else student, engine) as writes:
         yield writes
 
@@ -135,7 +136,7 @@ def _diversity(
     project: Project, current: Student, task: NewTask, ifeval_data: Path | None, engine: str
 ) -> list[Result]:
     """Of instructions where behaviour is measured by them, else of the new task's questions, if there are any."""
-    asked = instructions(suites_of(project.base), ifeval_data, ITEMS)
+    asked = ifeval_prompts(load_suites(project.base), ifeval_data, ITEMS)
     if asked is None and task.questions is None:
         return []
     with open_engine(current, engine) as writes:
@@ -149,7 +150,7 @@ def _diversity(
 
 def _prompts(project: Project, clean: Student, engine: str) -> list[str]:
     def write() -> list[str]:
-        with turn_of(clean), _writing(clean, engine) as writes:
+        with adapter_disabled(clean), _writing(clean, engine) as writes:
             return write_prompts(writes, clean.chat, PROMPTS, SEED)
 
     return cached_prompts(project.home / "cache", project.base_weights, PROMPTS, SEED, write)

@@ -8,14 +8,14 @@ from typing import Any
 
 from db.views import Checkpoint
 from evals.measurement_keys import data_hash, measurement_key
-from evals.results import Result, key_of, main_result
-from evals.splits import fewer, part_of
+from evals.results import Result, item_key, main_result
+from evals.splits import secondary_task_limit, split_of
 from evals.subject import Subject
-from evals.suites.config import content_of, files_of, suites_of
+from evals.suites.config import content_id, load_suites, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts
-from evals.suites.knowledge import ask, read_questions
-from evals.suites.measure import SUITES, is_public_in_reach, measure
+from evals.suites.knowledge import measure_questions, read_questions
+from evals.suites.measure import SUITES, is_public_ifeval_available, measure
 from evals.suites.passage_recall import read_passages
 from pipelines.evaluation.results_store import on_record, put_on_record
 from pipelines.job import Job
@@ -56,7 +56,7 @@ class EvalPlan:
 
     def settled(self, named: Mapping[str, str]) -> "EvalPlan":
         """Once for all that is to be held against each other: the network may come and go meanwhile."""
-        return replace(self, public=is_public_in_reach(named)) if self.may_ask_in_public else self
+        return replace(self, public=is_public_ifeval_available(named)) if self.may_ask_in_public else self
 
     @property
     def may_ask_in_public(self) -> bool:
@@ -99,20 +99,20 @@ class EvalPlan:
         for what, keys in self._keys(named):
             if len(keys) < least.get(what, 1):
                 return f"fewer than {least[what]} {what}"
-            if len({part_of(key) for key in keys}) < 2:
+            if len({split_of(key) for key in keys}) < 2:
                 return f"too few {what}"
         return ""
 
     def _keys(self, named: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
         """The keys of the items in its own files, as the parts go by them."""
         if self.questions:
-            yield "questions", [key_of(question.text) for question in read_questions(self.questions)]
+            yield "questions", [item_key(question.text) for question in read_questions(self.questions)]
         elif self.passages:
-            yield "passages of the documents", [key_of(passage) for passage in read_passages(self.passages)]
+            yield "passages of the documents", [item_key(passage) for passage in read_passages(self.passages)]
         if self.ifeval_data:
             yield f"prompts in {self.ifeval_data.name}", [prompt.key for prompt in read_prompts(self.ifeval_data)]
         replaced = {"behaviour": self.ifeval_data, "knowledge": self.questions}
-        for file in files_of({suite: tasks for suite, tasks in named.items() if not replaced.get(suite)}):
+        for file in suite_files({suite: tasks for suite, tasks in named.items() if not replaced.get(suite)}):
             if file.suffix == ".jsonl":
                 yield f"tasks in {file.name}", [task.key for task in read_tasks(file)]
 
@@ -124,8 +124,8 @@ class EvalPlan:
         """What a measurement is decided by: two with the same key would find the same."""
         files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}
         content = "/".join(data_hash(file) for file in files.get(suite, [self.asked_earlier.get(suite)]))
-        tasks = content_of(named[suite]) if suite in named else None
-        beside = fewer(self.limit, self.beside) if suite in ("behaviour", "retention") else self.limit
+        tasks = content_id(named[suite]) if suite in named else None
+        beside = secondary_task_limit(self.limit, self.beside) if suite in ("behaviour", "retention") else self.limit
         asked = {"limit": self.limit, "beside": beside, "part": self.part, "named": tasks}
         if suite == "behaviour" and self.public is not None:
             asked["public"] = self.public
@@ -135,24 +135,24 @@ class EvalPlan:
         """One suite, or the questions of one earlier cycle ("cycle:3")."""
         if file := self.asked_earlier.get(what):
             questions = read_questions(file)[: self.limit]
-            return [ask(subject, questions, task=what, suite=EARLIER_SUITE, data=file.name)]
+            return [measure_questions(subject, questions, task=what, suite=EARLIER_SUITE, data=file.name)]
         return measure(
             subject,
             what,
             limit=self.limit,
-            beside=self.beside,
+            secondary_limit=self.beside,
             ifeval_data=self.ifeval_data,
             questions=self.questions,
             passages=self.passages,
             suites=named,
-            part=self.part,
+            split=self.part,
             public=self.public,
         )
 
 
 def is_measured(project: Project, checkpoint: Checkpoint, measures: EvalPlan) -> bool:
     """Whether all of it is on record."""
-    keys = set(measures.keys(project.weights(checkpoint), suites_of(project.base)).values())
+    keys = set(measures.keys(project.weights(checkpoint), load_suites(project.base)).values())
     return keys == on_record(project, checkpoint, keys).keys()
 
 
@@ -169,7 +169,7 @@ def measure_checkpoint(
     again: bool = False,
 ) -> list[Result]:
     name = name or checkpoint.reference
-    named = suites_of(project.base)
+    named = load_suites(project.base)
     keys = measures.keys(project.weights(checkpoint), named)
     known = {} if again else on_record(project, checkpoint, set(keys.values()))
     missing = [what for what, key in keys.items() if key not in known]

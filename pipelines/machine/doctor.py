@@ -189,13 +189,13 @@ def _punkt() -> Finding:
 
 
 def _hub() -> Finding:
-    from evals.downloads import reachable
+    from evals.downloads import is_reachable
 
     costs = "models and data by hub id only where already cached; folders and the built-in model work"
     if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
         return Finding("hub", False, "switched off by HF_HUB_OFFLINE", costs, "unset HF_HUB_OFFLINE")
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
-    here = reachable(address)
+    here = is_reachable(address)
     mend = "check the network and proxy; a mirror is named with HF_ENDPOINT"
     return Finding("hub", here, f"{address} {'answers' if here else 'does not answer'}", costs, mend)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from db.views import Checkpoint
-from evals.suites.config import files_of, is_file, tasks
+from evals.suites.config import is_task_file, suite_files, task_names
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.models.interpolation import merge
@@ -39,8 +39,10 @@ def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path, *, ada
 
 def without_files(suites: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """What the model is measured by that goes with it anywhere, and the names of the files that stay where they are."""
-    kept = {suite: ",".join(task for task in tasks(named) if not is_file(task)) for suite, named in suites.items()}
-    return {suite: named for suite, named in kept.items() if named}, [file.name for file in files_of(suites)]
+    kept = {
+        suite: ",".join(task for task in task_names(named) if not is_task_file(task)) for suite, named in suites.items()
+    }
+    return {suite: named for suite, named in kept.items() if named}, [file.name for file in suite_files(suites)]
 
 
 def card(project: Project, checkpoint: Checkpoint, kind: str, left: Sequence[str] = ()) -> str:

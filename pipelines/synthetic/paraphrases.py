@@ -5,9 +5,9 @@ A rewording that adds, loses or only copies teaches nothing or something false, 
 
 from collections.abc import Iterable, Sequence
 
-from evals.subject import Subject, spoken
-from evals.suites.answer_grading import words
-from evals.suites.passage_recall import BEGINS_A_SENTENCE, NAMES, NUMBER
+from evals.subject import Subject, strip_thinking
+from evals.suites.answer_grading import normalized_words
+from evals.suites.passage_recall import NAMES, NUMBER, SENTENCE_START
 from pipelines.synthetic.filter_counts import Tally
 from recovery.engines import Sampling
 
@@ -49,7 +49,7 @@ def why_not(text: str | None, passage: str, before: Iterable[str]) -> str:
     if numbers_in(text) != numbers_in(passage):
         return "loses or adds a number"
     names = names_in(passage)
-    if len(names - set(words(text))) > (1 - KEPT_NAMES) * len(names):
+    if len(names - set(normalized_words(text))) > (1 - KEPT_NAMES) * len(names):
         return "loses names"
     runs = _runs(text)
     if any(len(runs & _runs(other)) > COPIED * len(runs) for other in before):
@@ -63,8 +63,8 @@ def numbers_in(text: str) -> set[str]:
 
 def names_in(text: str) -> set[str]:
     """The words of what is capitalised where no sentence begins."""
-    found = [m.group() for m in NAMES.finditer(text) if not BEGINS_A_SENTENCE.search(text[: m.start()])]
-    return {word for name in found for word in words(name)}
+    found = [m.group() for m in NAMES.finditer(text) if not SENTENCE_START.search(text[: m.start()])]
+    return {word for name in found for word in normalized_words(name)}
 
 
 def _written(subject: Subject, passages: Sequence[str], dice: str) -> list[str | None]:
@@ -73,9 +73,9 @@ def _written(subject: Subject, passages: Sequence[str], dice: str) -> list[str |
     asked = [subject.chat.prompt(REWORD.format(passage=passage)) for passage in passages]
     sampling = Sampling(room, seed=int.from_bytes(dice.encode()) % (2**31 - 1))
     written = subject.engine.generate(asked, sampling)
-    return [spoken(subject.chat.text(g.tokens)).strip() if g.finished else None for g in written]
+    return [strip_thinking(subject.chat.text(g.tokens)).strip() if g.finished else None for g in written]
 
 
 def _runs(text: str) -> set[tuple[str, ...]]:
-    said = words(text)
+    said = normalized_words(text)
     return {tuple(said[i : i + 4]) for i in range(max(1, len(said) - 3))}

@@ -8,7 +8,7 @@ from typing import Any
 
 from db.errors import RecordError
 from db.views import Checkpoint
-from evals.suites.config import placed
+from evals.suites.config import resolve_suites
 from pipelines.log import log
 from pipelines.machine.resource_usage import Meter
 from pipelines.project.project import Project, weights_hash
@@ -115,7 +115,7 @@ class TrainingRun:
         folder = self.project.checkpoint_folder(self.run)
         monitor = self.monitor.state
         trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": stopped, "warm_start": warm}
-        about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": placed(self.project.base)}
+        about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
         save_student(self.student, folder, about | {"trained": trained})
         id = self.project.tracker.checkpoint(
             self.project.id,

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.contamination import sift
+from evals.contamination import remove_contaminated
 
 ITEM = "Write a short story about a lighthouse keeper who finds a letter in a bottle on a cold winter morning."
 
@@ -9,7 +9,7 @@ ITEM = "Write a short story about a lighthouse keeper who finds a letter in a bo
 def test_an_item_in_disguise_is_dropped_and_what_it_shares_is_told() -> None:
     disguised = "Please: write a short story about a LIGHTHOUSE keeper, who finds a letter in a bottle on a cold day."
     other = "Write a short story about a baker who finds a coin in a loaf of bread on a warm summer evening."
-    found = sift([disguised, other], [ITEM])
+    found = remove_contaminated([disguised, other], [ITEM])
     assert found.kept == [other]
     [leak] = found.leaks
     assert leak.prompt == disguised
@@ -18,12 +18,12 @@ def test_an_item_in_disguise_is_dropped_and_what_it_shares_is_told() -> None:
 
 def test_a_short_prompt_leaks_only_as_a_whole() -> None:
     items = ["What is 2 + 3?", "Tell me what is 2 + 4. Use no commas at all in your answer please, thank you."]
-    found = sift(["what is 2 + 4?", "what is 2+3"], items)
+    found = remove_contaminated(["what is 2 + 4?", "what is 2+3"], items)
     assert found.kept == ["what is 2 + 4?"]
 
 
 def test_the_order_is_kept_and_nothing_is_lost() -> None:
-    found = sift(["one", ITEM, "two", ITEM, ""], [ITEM])
+    found = remove_contaminated(["one", ITEM, "two", ITEM, ""], [ITEM])
     assert found.kept == ["one", "two", ""]
     assert len(found.leaks) == 2
 
@@ -42,5 +42,5 @@ def test_it_is_what_looking_at_every_run_finds(prompts: list[list[str]], items: 
                         return True
         return False
 
-    found = sift([" ".join(p) for p in prompts], [" ".join(i) for i in items], run)
+    found = remove_contaminated([" ".join(p) for p in prompts], [" ".join(i) for i in items], run)
     assert found.kept == [" ".join(p) for p in prompts if not shares(p)]

@@ -9,7 +9,7 @@ from recovery.errors import RecoverError
 
 def result(task: str = "ifeval", suite: str = "behaviour", **metrics: Metric) -> Result:
     items = [Item("a", "Say hi.", "hi", True, {"strict": [True]}), Item("b", "Say ho.", "", False)]
-    metrics = metrics or {"prompt_level_strict_acc": Metric.of_passes([True, False])}
+    metrics = metrics or {"prompt_level_strict_acc": Metric.from_passes([True, False])}
     return Result(task, suite, "lab", metrics, items, {"max_new_tokens": 8}, 1.23456)
 
 
@@ -31,27 +31,27 @@ def test_items_are_shown_when_asked_for() -> None:
 
 
 def test_what_is_not_a_number_is_null() -> None:
-    shown = result(answer_logprob=Metric.of_values([-math.inf])).to_json()
+    shown = result(answer_logprob=Metric.from_values([-math.inf])).to_json()
     assert shown["metrics"]["answer_logprob"] == {"value": None, "n": 1, "stderr": None, "ci95": [None, None]}
     json.dumps(shown, allow_nan=False)
 
 
 def test_certainty_is_never_claimed_from_a_clean_sheet() -> None:
-    metric = Metric.of_passes([True] * 20)
+    metric = Metric.from_passes([True] * 20)
     assert metric.value == 1.0
     assert metric.ci95[0] < 0.85
     assert metric.ci95[1] == 1.0
 
 
 def test_a_mean_knows_its_standard_error() -> None:
-    metric = Metric.of_values([0.0, 1.0, 0.0, 1.0])
+    metric = Metric.from_values([0.0, 1.0, 0.0, 1.0])
     assert metric.value == 0.5
     assert metric.stderr == pytest.approx(math.sqrt(1 / 3 / 4))
 
 
 def test_instructions_of_one_prompt_are_not_independent() -> None:
-    together = Metric.of_groups([[True] * 3, [False] * 3] * 10)
-    apart = Metric.of_passes([True, False] * 30)
+    together = Metric.from_groups([[True] * 3, [False] * 3] * 10)
+    apart = Metric.from_passes([True, False] * 30)
     assert together.value == apart.value == 0.5
     assert together.n == 60
     assert together.stderr == pytest.approx(apart.stderr * math.sqrt(3 * 20 / 19))
@@ -60,23 +60,23 @@ def test_instructions_of_one_prompt_are_not_independent() -> None:
 
 def test_groups_of_one_are_plain_passes() -> None:
     passes = [True] * 30 + [False] * 10
-    grouped, plain = Metric.of_groups([[p] for p in passes]), Metric.of_passes(passes)
+    grouped, plain = Metric.from_groups([[p] for p in passes]), Metric.from_passes(passes)
     assert grouped.value == plain.value
     assert grouped.ci95 == pytest.approx(plain.ci95, abs=0.005)
 
 
-@pytest.mark.parametrize("make", [Metric.of_passes, Metric.of_groups, Metric.of_values])
+@pytest.mark.parametrize("make", [Metric.from_passes, Metric.from_groups, Metric.from_values])
 def test_nothing_measured_is_said_so(make: object) -> None:
     with pytest.raises(RecoverError, match="no items"):
         make([])  # type: ignore[operator]
 
 
 def test_headlines_take_the_suites_own_task_and_say_what_was_not_measured() -> None:
-    own_world = result("own_world", "retention", match=Metric.of_passes([True]))
-    arithmetic = result("arithmetic", "retention", f1=Metric.of_passes([True]), match=Metric.of_passes([False]))
+    own_world = result("own_world", "retention", match=Metric.from_passes([True]))
+    arithmetic = result("arithmetic", "retention", f1=Metric.from_passes([True]), match=Metric.from_passes([False]))
     assert headlines([own_world, arithmetic]) == {"behaviour": None, "knowledge": None, "retention": 0.0}
     assert headlines([own_world])["retention"] == 1.0
-    assert headlines([result("gsm8k", "retention", exact_match=Metric.of_passes([True]))])["retention"] == 1.0
+    assert headlines([result("gsm8k", "retention", exact_match=Metric.from_passes([True]))])["retention"] == 1.0
 
 
 def test_only_a_share_of_items_that_passed_is_told_by_its_items() -> None:
@@ -85,5 +85,5 @@ def test_only_a_share_of_items_that_passed_is_told_by_its_items() -> None:
     def measured(value: float) -> Result:
         return Result("t", "behaviour", "d", {"m": Metric(value, 4, math.nan, (math.nan, math.nan))}, items, {}, 0.0)
 
-    assert measured(0.75).counts_passes
-    assert not any(measured(value).counts_passes for value in (0.7501, 0.0, math.nan))
+    assert measured(0.75).is_pass_rate
+    assert not any(measured(value).is_pass_rate for value in (0.7501, 0.0, math.nan))

@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from evals.results import Result
-from evals.splits import chosen, enough, named_part, part_of
+from evals.splits import oversampled_count, parse_split, select_items, split_of
 from evals.suites import measure as suites
 from evals.suites.measure import measure
 from recovery.errors import RecoverError
-from tests.evals.fakes import speaker
+from tests.evals.fakes import fake_subject
 
 LAB = {"behaviour": "lab", "retention": "lab", "knowledge": "lab"}
 
@@ -18,13 +18,13 @@ def keys(results: list[Result]) -> dict[str, set[str]]:
 
 
 def test_a_key_is_always_in_the_same_part() -> None:
-    assert [part_of(str(i)) for i in range(8)] == [part_of(str(i)) for i in range(8)]
-    shares = [part_of(str(i)) for i in range(5000)]
+    assert [split_of(str(i)) for i in range(8)] == [split_of(str(i)) for i in range(8)]
+    shares = [split_of(str(i)) for i in range(5000)]
     assert 0.18 < shares.count("probe") / 5000 < 0.22
 
 
 def test_the_parts_of_every_lab_task_share_nothing() -> None:
-    probe, final = (keys(measure(speaker("a"), limit=40, suites=LAB, part=part)) for part in ("probe", "final"))
+    probe, final = (keys(measure(fake_subject("a"), limit=40, suites=LAB, part=part)) for part in ("probe", "final"))
     assert probe.keys() == final.keys() == {"ifeval", "refusals", "closed_book", "arithmetic", "own_world"}
     for task in probe:
         assert probe[task].isdisjoint(final[task]), task
@@ -38,7 +38,7 @@ def test_the_parts_of_the_users_own_items_make_up_the_whole(tmp_path: Path) -> N
         "\n".join(json.dumps({"prompt": f"Say {i}.", "checks": [{"contains": str(i)}]}) for i in range(60))
     )
     found = {
-        part: keys(measure(speaker("3"), questions=questions, suites={"behaviour": str(checks)}, part=part))
+        part: keys(measure(fake_subject("3"), questions=questions, suites={"behaviour": str(checks)}, part=part))
         for part in ("probe", "final", "all")
     }
     for task in ("closed_book", "mine"):
@@ -53,26 +53,26 @@ def test_the_part_is_on_record_and_all_is_as_it_was(monkeypatch: pytest.MonkeyPa
         for i in range(30)
     ]
     monkeypatch.setattr(suites, "public_ifeval", lambda: docs)
-    [probe] = measure(speaker("a"), "behaviour", part="probe")
-    [everything] = measure(speaker("a"), "behaviour")
+    [probe] = measure(fake_subject("a"), "behaviour", part="probe")
+    [everything] = measure(fake_subject("a"), "behaviour")
     assert probe.settings["part"] == "probe"
     assert [item.key for item in everything.items] == [str(i) for i in range(30)]
-    assert set(probe.passed_by_key()) == {str(i) for i in range(30) if part_of(str(i)) == "probe"}
+    assert set(probe.passed_by_key()) == {str(i) for i in range(30) if split_of(str(i)) == "probe"}
 
 
 def test_a_limit_is_filled_from_the_part() -> None:
     assert (
-        chosen(map(str, range(1000)), str, "probe", 7)
-        == [k for k in map(str, range(1000)) if part_of(k) == "probe"][:7]
+        select_items(map(str, range(1000)), str, "probe", 7)
+        == [k for k in map(str, range(1000)) if split_of(k) == "probe"][:7]
     )
     for limit in (1, 10, 300):
         for part in ("probe", "final"):
-            assert len(chosen(map(str, range(enough(limit, part))), str, part, limit)) == limit
+            assert len(select_items(map(str, range(oversampled_count(limit, part))), str, part, limit)) == limit
 
 
 def test_a_part_that_is_not_or_is_empty() -> None:
     with pytest.raises(RecoverError, match="no part 'half'"):
-        named_part("half")
-    final = next(str(i) for i in range(99) if part_of(str(i)) == "final")
+        parse_split("half")
+    final = next(str(i) for i in range(99) if split_of(str(i)) == "final")
     with pytest.raises(RecoverError, match="none of the items"):
-        chosen([final], str, "probe")
+        select_items([final], str, "probe")

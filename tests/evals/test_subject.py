@@ -1,7 +1,7 @@
 import pytest
 
-from evals.subject import spoken
-from tests.evals.fakes import speaker
+from evals.subject import strip_thinking
+from tests.evals.fakes import fake_subject
 
 
 @pytest.mark.parametrize(
@@ -17,11 +17,11 @@ from tests.evals.fakes import speaker
     ],
 )
 def test_thinking_is_not_said(text: str, said: str) -> None:
-    assert spoken(text) == said
+    assert strip_thinking(text) == said
 
 
 def test_thinking_is_off_where_the_template_can() -> None:
-    plain, thinker = speaker("a"), speaker("a", template="has enable_thinking")
+    plain, thinker = fake_subject("a"), fake_subject("a", template="has enable_thinking")
     assert plain.prompt_text("hi") == "<user>hi<assistant>"
     assert thinker.prompt_text("hi") == "<user>hi<no thinking><assistant>"
     for subject in (plain, thinker):
@@ -29,6 +29,6 @@ def test_thinking_is_off_where_the_template_can() -> None:
 
 
 def test_answers_come_in_order_greedily_and_say_whether_they_ended() -> None:
-    subject = speaker(lambda asked: asked * 3)
+    subject = fake_subject(lambda asked: asked * 3)
     answers = subject.answer(["ab", [{"role": "system", "content": "s"}, {"role": "user", "content": "abcdef"}]], 10)
     assert [(a.text, a.finished) for a in answers] == [("ababab", True), ("abcdefabcd", False)]

@@ -17,7 +17,7 @@ from recovery.lab import BASE
 def result(passes: list[bool], task: str = "ifeval", suite: str = "behaviour") -> Result:
     name = "prompt_level_strict_acc" if task == "ifeval" else "match"
     items = [Item(str(i), "", "", passed) for i, passed in enumerate(passes)]
-    return Result(task, suite, "test", {name: Metric.of_passes(passes)}, items, {}, 0.0)
+    return Result(task, suite, "test", {name: Metric.from_passes(passes)}, items, {}, 0.0)
 
 
 def drawn(rng: random.Random, n: int, rate: float) -> list[bool]:
@@ -93,7 +93,7 @@ def test_knowledge_must_be_kept_and_what_was_not_measured_is_said() -> None:
 def graded(grades: list[float], task: str = "squad_completion") -> Result:
     """As of F1 or BLEU: hardly an item is exactly right."""
     items = [Item(str(i), "", "", grade == 1) for i, grade in enumerate(grades)]
-    return Result(task, "behaviour", "test", {"f1": Metric.of_values(grades)}, items, {}, 0.0)
+    return Result(task, "behaviour", "test", {"f1": Metric.from_values(grades)}, items, {}, 0.0)
 
 
 def test_a_graded_task_is_no_measure_of_behaviour() -> None:

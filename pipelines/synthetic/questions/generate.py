@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from evals.contamination import sift
-from evals.subject import Subject, spoken
-from evals.suites.answer_grading import words
-from evals.suites.knowledge import Question, by_match
+from evals.contamination import remove_contaminated
+from evals.subject import Subject, strip_thinking
+from evals.suites.answer_grading import normalized_words
+from evals.suites.knowledge import Question, matches_reference
 from pipelines.synthetic.filter_counts import Tally
 from pipelines.synthetic.questions.parse import Draft, drafts_in, request
 from pipelines.synthetic.questions.rules import same_question, why_not
@@ -47,7 +47,7 @@ def ask_about(
     while some := list(islice(waiting, TRIED if not report.passages else AT_ONCE)):
         asked = [subject.chat.prompt(request(passage, each)) for _, passage in some]
         sampling = Sampling(ROOM, temperature=0.7, seed=(seed * 1_000_003 + report.passages) % 2**31)
-        replies = [spoken(subject.chat.text(g.tokens)) for g in subject.engine.generate(asked, sampling)]
+        replies = [strip_thinking(subject.chat.text(g.tokens)) for g in subject.engine.generate(asked, sampling)]
         drafts = [
             (place, draft) for place, reply in zip(some, replies, strict=True) for draft in drafts_in(reply)[:each]
         ]
@@ -73,7 +73,8 @@ class _Judge:
 
     def worth_asking(self, drafts: list[tuple[Passage, Draft]]) -> list[Kept]:
         fine = [(passage, draft) for passage, draft in drafts if self._is_fine(draft, passage[1])]
-        leaked = {leak.prompt for leak in sift([d.question for _, d in fine], self.evaluations, LEAKED).leaks}
+        checked = remove_contaminated([d.question for _, d in fine], self.evaluations, LEAKED)
+        leaked = {match.prompt for match in checked.contaminated}
         fine = self._dropping(fine, "an evaluation holds it", [d.question in leaked for _, d in fine])
         shown = [WITH_PASSAGE.format(passage=passage, question=d.question) for (_, passage), d in fine]
         fine = self._dropping(fine, "not answered with the passage in view", [not r for r in self._right(fine, shown)])
@@ -83,7 +84,7 @@ class _Judge:
 
     def _is_fine(self, draft: Draft, passage: str) -> bool:
         reason = why_not(draft, passage)
-        before = self.asked.setdefault(frozenset(words(draft.answer)), [])
+        before = self.asked.setdefault(frozenset(normalized_words(draft.answer)), [])
         if not reason and any(same_question(draft, other) for other in before):
             reason = "asked already"
         if reason:
@@ -102,6 +103,6 @@ class _Judge:
     def _right(self, drafts: list[tuple[Passage, Draft]], asked: list[str]) -> list[bool]:
         answers = self.subject.answer(asked, ANSWER_ROOM) if asked else []
         return [
-            by_match(answer.text, Question(draft.question, draft.answer))
+            matches_reference(answer.text, Question(draft.question, draft.answer))
             for answer, (_, draft) in zip(answers, drafts, strict=True)
         ]

@@ -2,7 +2,7 @@
 
 import re
 
-from evals.suites.answer_grading import words
+from evals.suites.answer_grading import normalized_words
 from pipelines.synthetic.questions.parse import Draft
 
 LONGEST_ANSWER = 12  # words
@@ -17,7 +17,7 @@ LEANS = re.compile(
 
 
 def why_not(draft: Draft, passage: str) -> str:
-    question, answer, said = words(draft.question), words(draft.answer), words(passage)
+    question, answer, said = normalized_words(draft.question), normalized_words(draft.answer), normalized_words(passage)
     if not draft.question.rstrip().endswith(("?", "？", "؟")) or len(draft.question.split()) < 3:
         return "not a question"
     if not answer or len(answer) > LONGEST_ANSWER:
@@ -35,8 +35,10 @@ def why_not(draft: Draft, passage: str) -> str:
 
 def same_question(one: Draft, other: Draft) -> bool:
     """Nearly the same words, for the same answer."""
-    some, others = set(words(one.question)), set(words(other.question))
-    return words(one.answer) == words(other.answer) and len(some & others) >= SAME * len(some | others)
+    some, others = set(normalized_words(one.question)), set(normalized_words(other.question))
+    return normalized_words(one.answer) == normalized_words(other.answer) and len(some & others) >= SAME * len(
+        some | others
+    )
 
 
 def longest_shared_run(some: list[str], others: list[str]) -> int:

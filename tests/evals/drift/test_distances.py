@@ -10,7 +10,7 @@ from evals.drift.distances import (
     median_distance,
     mmd,
     sliced_wasserstein,
-    standardised,
+    standardize,
     wasserstein,
 )
 from recovery.errors import RecoverError
@@ -36,7 +36,7 @@ def pair(
 def test_mmd_is_the_mean_over_all_pairs_of_different_prompts() -> None:
     random = np.random.default_rng(0)
     before, after = of_prompts(random.normal(size=(14, 3)), 5), of_prompts(random.normal(size=(11, 3)) + 0.5, 5)
-    x, y = standardised(before.features, after.features)
+    x, y = standardize(before.features, after.features)
     width = median_distance(x, y)
 
     def mean(a: np.ndarray, b: np.ndarray, of_a: np.ndarray, of_b: np.ndarray) -> float:
@@ -111,7 +111,7 @@ def test_sliced_wasserstein_of_a_shift_is_known() -> None:
     """Moving everything by v moves a projection by v · direction; of those the mean length in two dimensions is 2/π."""
     points = np.random.default_rng(5).normal(size=(500, 2))
     before, after = of_prompts(points, 10), of_prompts(points + np.array([3.0, 0.0]), 10)
-    x, y = standardised(before.features, after.features)
+    x, y = standardize(before.features, after.features)
     length = np.linalg.norm(y[0] - x[0])
     assert sliced_wasserstein(before, after, projections=4000) == pytest.approx(length * 2 / np.pi, rel=0.02)
     assert centroid_distance(before, after) == pytest.approx(length, rel=1e-4)
@@ -119,7 +119,7 @@ def test_sliced_wasserstein_of_a_shift_is_known() -> None:
 
 def test_a_feature_that_never_varies_counts_for_nothing() -> None:
     x = np.array([[1.0, 7.0], [2.0, 7.0]])
-    assert np.array_equal(standardised(x, x)[0][:, 1], [0.0, 0.0])
+    assert np.array_equal(standardize(x, x)[0][:, 1], [0.0, 0.0])
 
 
 def test_states_of_other_prompts_cannot_be_compared() -> None:

@@ -13,7 +13,7 @@ from evals.suites.knowledge import Question
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from tests.evals.fakes import EOS, speaker
+from tests.evals.fakes import EOS, fake_subject
 from tests.models import tiny_student
 
 
@@ -31,7 +31,7 @@ class Rotating:
 
 
 def rotating(answers: dict[str, list[str]]) -> Subject:
-    return Subject(Rotating(answers), speaker("x").chat)  # type: ignore[arg-type]
+    return Subject(Rotating(answers), fake_subject("x").chat)  # type: ignore[arg-type]
 
 
 def test_narrow_and_wide() -> None:
@@ -74,4 +74,4 @@ def test_token_entropy_is_the_models_own(tmp_path: Path) -> None:
 
 def test_one_sample_shows_no_diversity() -> None:
     with pytest.raises(RecoverError, match="at least 2"):
-        question_diversity(speaker("x"), [Question("a", "b")], data="q", samples=1)
+        question_diversity(fake_subject("x"), [Question("a", "b")], data="q", samples=1)

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from evals.drift.drift import Beneath, Rollout, foretells, jaccard, measure_drift, rows_of_passages, token_kl
-from evals.drift.features import hidden, lexical
+from evals.drift.drift import jaccard, measure_drift
+from evals.drift.features import hidden_features, lexical_features
+from evals.drift.rollouts import BaseUnderAdapter, Rollout, passage_samples
+from evals.drift.token_kl import token_kl
+from evals.stats.forgetting import forgetting_correlation
 from evals.suites.passage_recall import WINDOW
 from recovery.batch import Sample
 from recovery.errors import RecoverError
@@ -78,10 +81,10 @@ def test_the_model_beneath_an_adapter_is_the_model_that_it_was_put_on(tmp_path: 
         if ".lora_B." in name:
             weight.data.normal_(std=0.2)
     learns = [p.requires_grad for p in student.model.parameters()]
-    new_task = rows_of_passages(apart.chat, ["A new task."])
+    new_task = passage_samples(apart.chat, ["A new task."])
     found, expected = (
         measure_drift(student, clean, PROMPTS, data="own", new_task=new_task, max_new_tokens=24)
-        for clean in (Beneath(student.model, apart.chat, base), apart)
+        for clean in (BaseUnderAdapter(student.model, apart.chat, base), apart)
     )
     assert {n: m.value for n, m in found.metrics.items()} == {n: m.value for n, m in expected.metrics.items()}
     assert [item.verdicts for item in found.items] == [item.verdicts for item in expected.items]
@@ -104,18 +107,18 @@ def test_rows_of_a_head_that_are_no_words_do_not_count(tmp_path: Path) -> None:
 def test_a_passage_is_read_as_documents_begin() -> None:
     plain, begins = (Chat.of(tiny_tokenizer(begins=each)) for each in (False, True))
     ids = plain.tokenizer("A pump")["input_ids"]
-    (row,) = rows_of_passages(plain, ["A pump"])
+    (row,) = passage_samples(plain, ["A pump"])
     assert (row.tokens, row.targets) == (ids, [False, True, True, True, True, True])
-    (row,) = rows_of_passages(begins, ["A pump"])
+    (row,) = passage_samples(begins, ["A pump"])
     assert (row.tokens, row.targets) == ([BOS, *ids], [False, True, True, True, True, True, True])
-    (long,) = rows_of_passages(begins, ["a" * 5000])
+    (long,) = passage_samples(begins, ["a" * 5000])
     assert len(long.tokens) == WINDOW
 
 
 def test_hidden_states_are_those_of_each_prefix_alone(clean: Student) -> None:
     long = list(range(40, 90))
     prefixes = [long[:7], long[:20], [3, 4, 5], long[:50], [3, 4, 5], [3, 9]]
-    found = hidden(clean, prefixes)
+    found = hidden_features(clean, prefixes)
     assert found.shape == (6, 32)
     for prefix, state in zip(prefixes, found, strict=True):
         with torch.inference_mode():
@@ -124,10 +127,10 @@ def test_hidden_states_are_those_of_each_prefix_alone(clean: Student) -> None:
 
 
 def test_words_and_their_shape_are_features() -> None:
-    a, b, c = lexical(["the green house", "house the green", "The GREEN house!"])
+    a, b, c = lexical_features(["the green house", "house the green", "The GREEN house!"])
     assert a == pytest.approx(b)
     assert not np.allclose(a, c)
-    assert np.isfinite(lexical(["", "\n", "x" * 100_000, "\ud800"])).all()
+    assert np.isfinite(lexical_features(["", "\n", "x" * 100_000, "\ud800"])).all()
 
 
 def test_states_are_spread_over_a_rollout() -> None:
@@ -144,13 +147,13 @@ def test_overlap_in_words() -> None:
 
 def test_does_drift_foretell_forgetting() -> None:
     kls = [0.1, 0.2, 0.5, 0.9, 1.5, 2.0]
-    correlation, p = foretells(kls, [0.0, 0.01, 0.05, 0.2, 0.3, 0.6])
+    correlation, p = forgetting_correlation(kls, [0.0, 0.01, 0.05, 0.2, 0.3, 0.6])
     assert correlation == pytest.approx(1.0)
     assert p < 0.01
-    correlation, p = foretells(kls, [0.3, 0.0, 0.2, 0.1, 0.4, 0.05])
+    correlation, p = forgetting_correlation(kls, [0.3, 0.0, 0.2, 0.1, 0.4, 0.05])
     assert p > 0.2
     with pytest.raises(RecoverError, match="at least four"):
-        foretells([1.0, 2.0], [1.0, 2.0])
+        forgetting_correlation([1.0, 2.0], [1.0, 2.0])
 
 
 def test_one_prompt_is_not_enough(clean: Student) -> None:

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from evals.cost_meter import metered
+from evals.cost_meter import with_cost_meter
 from evals.harness import task_loading as lm_loading
 from evals.harness.model import HarnessModel
 from evals.harness.tasks import run_task
 from evals.subject import Subject
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from tests.evals.fakes import speaker
+from tests.evals.fakes import fake_subject
 from tests.models import tiny_student
 
 
@@ -54,7 +54,7 @@ def written(rows: str, **generation: object) -> dict:
 
 def test_a_generation_task_with_stops_and_filters(rows: str) -> None:
     replies = {"2+2?": "4\nQuestion: 5+5?", "3+3?": "it is 6", "4+4?": "this is a long story: 8"}
-    [result] = run_task(speaker(replies), written(rows), suite="retention")
+    [result] = run_task(fake_subject(replies), written(rows), suite="retention")
     assert (result.task, result.suite) == ("sums", "retention")
     assert [item.answer for item in result.items] == ["4", "it is 6", "this is a lo"]
     assert {name: metric.value for name, metric in result.metrics.items()} == {
@@ -68,7 +68,9 @@ def test_a_generation_task_with_stops_and_filters(rows: str) -> None:
 
 def test_a_choice_is_made_by_likelihood(rows: str) -> None:
     likes = {"4", "6", "9"}
-    subject = speaker("4", likelihood=lambda text: -0.1 if text.rpartition("<assistant>")[2].strip() in likes else -3.0)
+    subject = fake_subject(
+        "4", likelihood=lambda text: -0.1 if text.rpartition("<assistant>")[2].strip() in likes else -3.0
+    )
     config = task(rows, output_type="multiple_choice", doc_to_choice="choices", metric_list=[{"metric": "acc"}]) | {
         "doc_to_target": "{{choices.index(answer)}}"
     }
@@ -82,7 +84,7 @@ def test_limit_and_quiet(rows: str, capsys: pytest.CaptureFixture[str]) -> None:
     random.seed(5)
     torch.manual_seed(5)
     state, torch_state = random.getstate(), torch.get_rng_state()
-    [result] = run_task(speaker("4"), written(rows), suite="retention", limit=1)
+    [result] = run_task(fake_subject("4"), written(rows), suite="retention", limit=1)
     assert result.metrics["exact_match,all"].n == 1
     assert capsys.readouterr().out == ""
     assert random.getstate() == state
@@ -92,7 +94,7 @@ def test_limit_and_quiet(rows: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_likelihoods_are_sums_over_the_continuation() -> None:
     from lm_eval.api.instance import Instance
 
-    model = HarnessModel(speaker("yes", likelihood=lambda text: -0.5 if text.endswith("s") else -1.0))
+    model = HarnessModel(fake_subject("yes", likelihood=lambda text: -0.5 if text.endswith("s") else -1.0))
 
     def request(kind: str, *arguments: str) -> Instance:
         return Instance(kind, {}, arguments, 0)
@@ -105,7 +107,7 @@ def test_likelihoods_are_sums_over_the_continuation() -> None:
 
 
 def test_greedy_is_told_from_likely() -> None:
-    model = HarnessModel(speaker("yes"))
+    model = HarnessModel(fake_subject("yes"))
     context = model.tok_encode("<user>Is it so?<assistant>")
     pairs = [(context, model.tok_encode(text)) for text in ("yes", "ye", "yet", "no")]
     assert model._greedy(pairs) == [True, True, False, False]
@@ -114,7 +116,7 @@ def test_greedy_is_told_from_likely() -> None:
 def test_long_texts_are_scored_a_window_at_a_time() -> None:
     from lm_eval.api.instance import Instance
 
-    model = HarnessModel(speaker("x"))
+    model = HarnessModel(fake_subject("x"))
     model.tokenizer.model_max_length = 8
     [total] = model.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, ("a" * 50,), 0)])
     assert math.isclose(total, -50.0)
@@ -129,22 +131,22 @@ def test_a_window_is_no_longer_than_the_model_has_positions(
     assert student.causal.config.max_position_embeddings == positions
     student.chat.tokenizer.model_max_length = tokenizers
     subject = Subject(TransformersEngine(student), student.chat)
-    model = HarnessModel(metered(subject)[0] if under_a_meter else subject)
+    model = HarnessModel(with_cost_meter(subject)[0] if under_a_meter else subject)
     assert model._window() == window
 
 
 def test_a_task_that_does_not_exist_is_named_with_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lm_loading, "_all_tasks", lambda: SimpleNamespace(all_tasks=["gsm8k", "mmlu"]))  # 5 s to index
     with pytest.raises(RecoverError, match="did you mean gsm8k"):
-        run_task(speaker("4"), "gsm8", suite="retention")
+        run_task(fake_subject("4"), "gsm8", suite="retention")
     with pytest.raises(RecoverError, match="no lm-eval task 'xyz'"):
-        run_task(speaker("4"), "xyz", suite="retention")
+        run_task(fake_subject("4"), "xyz", suite="retention")
 
 
 def test_a_task_from_the_users_own_file(rows: str, tmp_path: Path) -> None:
     file = tmp_path / "sums.yaml"
     file.write_text(json.dumps(written(rows)))  # JSON is YAML
-    [result] = run_task(speaker("4"), str(file), suite="behaviour")
+    [result] = run_task(fake_subject("4"), str(file), suite="behaviour")
     assert result.metrics["exact_match,all"].value == pytest.approx(1 / 3)
 
 
@@ -153,22 +155,22 @@ def test_a_part_of_a_tasks_documents_and_the_rest(rows: str, tmp_path: Path) -> 
     file.write_text("\n".join(json.dumps({"question": f"{i}+0?", "answer": str(i)}) for i in range(40)))
     parts = {}
     for part in ("probe", "final", "all"):
-        [result] = run_task(speaker("7"), written(str(file)), suite="retention", part=part)
+        [result] = run_task(fake_subject("7"), written(str(file)), suite="retention", part=part)
         parts[part] = {item.key: item.prompt for item in result.items}
     assert 0 < len(parts["probe"]) < len(parts["final"])
     assert parts["probe"].keys().isdisjoint(parts["final"])
     assert parts["probe"] | parts["final"] == parts["all"]
-    [few] = run_task(speaker("7"), written(str(file)), suite="retention", part="probe", limit=2)
+    [few] = run_task(fake_subject("7"), written(str(file)), suite="retention", part="probe", limit=2)
     assert [item.key for item in few.items] == list(parts["probe"])[:2]
     assert {item.key for item in few.items if item.passed} == {k for k, p in parts["probe"].items() if ">7+0" in p}
 
 
 def test_data_that_is_not_there_is_said_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(RecoverError, match="local files"):
-        run_task(speaker("4"), task(str(tmp_path / "nowhere.jsonl")), suite="retention")
+        run_task(fake_subject("4"), task(str(tmp_path / "nowhere.jsonl")), suite="retention")
     (tmp_path / "broken.yaml").write_text("task: [")
     with pytest.raises(RecoverError, match=r"broken\.yaml"):
-        run_task(speaker("4"), str(tmp_path / "broken.yaml"), suite="retention")
+        run_task(fake_subject("4"), str(tmp_path / "broken.yaml"), suite="retention")
 
 
 def test_a_hub_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,5 +178,7 @@ def test_a_hub_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Monkey
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     began = time.perf_counter()
     with pytest.raises(RecoverError, match="not to be had"):
-        run_task(speaker("4"), task("") | {"dataset_path": "nobody/nothing", "dataset_kwargs": {}}, suite="retention")
+        run_task(
+            fake_subject("4"), task("") | {"dataset_path": "nobody/nothing", "dataset_kwargs": {}}, suite="retention"
+        )
     assert time.perf_counter() - began < 15  # left to itself the hub's client tries for half a minute

@@ -6,7 +6,7 @@ from scipy import stats
 
 from evals.results import Item, Metric, Result
 from evals.stats.bootstrap import difference_interval, ratio_interval, share_interval
-from evals.stats.forgetting import forgotten, gain, recovered_share
+from evals.stats.forgetting import mean_gain, measure_forgetting, recovered_share
 from evals.stats.paired_tests import mcnemar
 from recovery.errors import RecoverError
 
@@ -18,11 +18,11 @@ def result(passes: str, task: str = "arithmetic", **numbers: list[float]) -> Res
         for i, letter in enumerate(passes)
         if letter != " "
     ]
-    return Result(task, "retention", "lab", {"match": Metric.of_passes([i.passed for i in items])}, items, {}, 1.0)
+    return Result(task, "retention", "lab", {"match": Metric.from_passes([i.passed for i in items])}, items, {}, 1.0)
 
 
 def test_forgetting_is_what_was_lost_and_retention_what_is_left() -> None:
-    summary = forgotten([result("++++-"), result("++", "gsm8k")], [result("+-+-+"), result("+-", "gsm8k")])
+    summary = measure_forgetting([result("++++-"), result("++", "gsm8k")], [result("+-+-+"), result("+-", "gsm8k")])
     one, two = summary.tasks
     assert (one.forgetting, one.retention) == (pytest.approx(0.2), pytest.approx(0.75))
     assert (one.flips.lost, one.flips.gained) == (["1", "3"], ["4"])
@@ -33,13 +33,13 @@ def test_forgetting_is_what_was_lost_and_retention_what_is_left() -> None:
 
 
 def test_only_items_that_both_answered_are_compared() -> None:
-    [task] = forgotten([result("+++ -")], [result("+ -+-")]).tasks
+    [task] = measure_forgetting([result("+++ -")], [result("+ -+-")]).tasks
     assert (task.before, task.after) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
     assert task.flips.n == 3
 
 
 def test_where_nothing_was_known_there_is_nothing_to_retain() -> None:
-    summary = forgotten([result("--"), result("++", "gsm8k")], [result("+-"), result("+-", "gsm8k")])
+    summary = measure_forgetting([result("--"), result("++", "gsm8k")], [result("+-"), result("+-", "gsm8k")])
     assert math.isnan(summary.tasks[0].retention)
     assert summary.retention == 0.5
     assert summary.forgetting == 0.0
@@ -47,7 +47,7 @@ def test_where_nothing_was_known_there_is_nothing_to_retain() -> None:
 
 def test_checkpoints_without_a_common_task_cannot_be_compared() -> None:
     with pytest.raises(RecoverError, match="share no task"):
-        forgotten([result("+")], [result("+", "gsm8k")])
+        measure_forgetting([result("+")], [result("+", "gsm8k")])
 
 
 def test_the_share_that_came_back() -> None:
@@ -72,11 +72,11 @@ def test_a_gain_is_paired() -> None:
     random = np.random.default_rng(0)
     hard = list(random.normal(size=60) * 10)  # items differ far more than the checkpoints
     before, after = result("+" * 60, answer_logprob=hard), result("+" * 60, answer_logprob=[v + 1 for v in hard])
-    told = gain(before, after, "answer_logprob")
+    told = mean_gain(before, after, "answer_logprob")
     assert told.value == pytest.approx(1.0)
     assert told.ci95 == pytest.approx((1.0, 1.0))
     with pytest.raises(RecoverError, match="no number 'f1'"):
-        gain(before, after, "f1")
+        mean_gain(before, after, "f1")
 
 
 def test_the_bootstrap_is_scipys() -> None:
@@ -98,7 +98,7 @@ def test_the_interval_of_instructions_agrees_with_the_bootstrap_over_prompts() -
     random = np.random.default_rng(2)
     easy = random.beta(2, 1, size=300)
     groups = [list(random.random(random.integers(1, 4)) < p) for p in easy]
-    formula = Metric.of_groups(groups).ci95
+    formula = Metric.from_groups(groups).ci95
     drawn = ratio_interval([sum(g) for g in groups], [len(g) for g in groups])
     assert formula == pytest.approx(drawn, abs=0.01)
 
@@ -121,16 +121,16 @@ def test_the_same_items_are_drawn_for_all_three() -> None:
 
 
 def test_a_ratio_is_of_the_sums() -> None:
-    told = Metric.of_ratio([10.0, 1.0], [20.0, 1.0])
+    told = Metric.from_ratio([10.0, 1.0], [20.0, 1.0])
     assert told.value == pytest.approx(11 / 21)
     assert told.n == 2
-    assert math.isnan(Metric.of_ratio([1.0], [2.0]).stderr)
+    assert math.isnan(Metric.from_ratio([1.0], [2.0]).stderr)
 
 
 def test_of_graded_items_the_grade_is_told_wherever_only_some_are_shared() -> None:
     def graded(keys: str, grade: float) -> Result:
         items = [Item(key, "", "", False) for key in keys]
-        return Result("f1", "behaviour", "d", {"f1": Metric.of_values([grade] * len(keys))}, items, {}, 0.0)
+        return Result("f1", "behaviour", "d", {"f1": Metric.from_values([grade] * len(keys))}, items, {}, 0.0)
 
-    [task] = forgotten([graded("abc", 0.8)], [graded("bcd", 0.5)]).tasks
+    [task] = measure_forgetting([graded("abc", 0.8)], [graded("bcd", 0.5)]).tasks
     assert (task.before, task.after) == (pytest.approx(0.8), pytest.approx(0.5))

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 from scipy.special import gammaln
 
-from evals.stats.paired_tests import lower_bound, mcnemar, n_needed, paired, upper_bound, wilson
+from evals.stats.paired_tests import lower_bound, mcnemar, n_needed, paired_test, upper_bound, wilson
 from recovery.errors import RecoverError
 
 
@@ -22,7 +22,7 @@ def test_mcnemar_is_the_sign_test(lost: int, gained: int) -> None:
 def test_paired_names_the_items_that_flipped() -> None:
     before = {"a": True, "b": True, "c": False, "d": False, "only before": True}
     after = {"d": True, "c": False, "b": False, "a": True, "only after": True}
-    change = paired(before, after)
+    change = paired_test(before, after)
     assert (change.n, change.lost, change.gained, change.difference) == (4, ["b"], ["d"], 0.0)
     assert change.low < 0 < change.high
     assert change.low == pytest.approx(-change.high)
@@ -30,7 +30,7 @@ def test_paired_names_the_items_that_flipped() -> None:
 
 def test_measurements_without_a_common_item_cannot_be_paired() -> None:
     with pytest.raises(RecoverError, match="same data"):
-        paired({"a": True}, {"b": True})
+        paired_test({"a": True}, {"b": True})
 
 
 @pytest.mark.parametrize(("n", "lost"), [(50, 0), (50, 1), (200, 7), (30, 30)])

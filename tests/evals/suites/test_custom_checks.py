@@ -7,14 +7,14 @@ import pytest
 
 from evals.results import Metric
 from evals.subject import Answer
-from evals.suites.custom_checks import measure_checks, read_tasks, task_of
+from evals.suites.custom_checks import measure_checks, parse_task, read_tasks
 from evals.suites.measure import measure
 from recovery.errors import RecoverError
-from tests.evals.fakes import speaker
+from tests.evals.fakes import fake_subject
 
 
 def passes(check: dict[str, Any], reply: str, *, finished: bool = True) -> bool:
-    task = task_of(("line 1", {"prompt": "Go on.", "checks": [check]}))
+    task = parse_task(("line 1", {"prompt": "Go on.", "checks": [check]}))
     return task.checks[0][1](Answer(reply, finished))
 
 
@@ -79,7 +79,7 @@ def tasks(tmp_path: Path) -> Path:
 
 
 def test_a_suite_of_ones_own(tasks: Path) -> None:
-    subject = speaker({"Hi": "hello my friend", "Data?": "{}", "Who?": "Me"})
+    subject = fake_subject({"Hi": "hello my friend", "Data?": "{}", "Who?": "Me"})
     [result] = measure(subject, "behaviour", suites={"behaviour": str(tasks)})
     assert (result.task, result.suite, result.data) == ("house style", "behaviour", "house style.jsonl")
     assert {name: metric.value for name, metric in result.metrics.items()} == {
@@ -98,7 +98,7 @@ def test_a_suite_of_ones_own(tasks: Path) -> None:
 
 
 def test_a_model_that_never_stops(tasks: Path) -> None:
-    result = measure_checks(speaker("on and " * 500), read_tasks(tasks), suite="behaviour", path=tasks)
+    result = measure_checks(fake_subject("on and " * 500), read_tasks(tasks), suite="behaviour", path=tasks)
     assert result.metrics["finished"].value == 0.0
     assert result.headline.value == 0.0
     assert all(len(item.answer) == 512 for item in result.items)
@@ -139,8 +139,8 @@ def test_tasks_must_be_told_apart(tmp_path: Path) -> None:
 
 def test_checks_of_one_task_are_known_together() -> None:
     lines = [{"prompt": f"Say {n}", "checks": [{"contains": "a"}] * 5} for n in range(8)]
-    tasks = [task_of((f"line {i}", line)) for i, line in enumerate(lines)]
-    subject = speaker({task.asked: "a" if i < 4 else "b" for i, task in enumerate(tasks)})
+    tasks = [parse_task((f"line {i}", line)) for i, line in enumerate(lines)]
+    subject = fake_subject({task.asked: "a" if i < 4 else "b" for i, task in enumerate(tasks)})
     result = measure_checks(subject, tasks, suite="behaviour", path="house.jsonl")
-    assert result.metrics["check/contains"] == Metric.of_groups([[True] * 5] * 4 + [[False] * 5] * 4)
+    assert result.metrics["check/contains"] == Metric.from_groups([[True] * 5] * 4 + [[False] * 5] * 4)
     assert result.metrics["check/contains"].n == 40

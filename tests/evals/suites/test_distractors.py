@@ -4,10 +4,10 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.suites.distractors import Rivals
-from evals.suites.knowledge import Question, ask
-from evals.token_boundaries import cut
-from tests.evals.fakes import speaker
+from evals.suites.distractors import Distractors
+from evals.suites.knowledge import Question, measure_questions
+from evals.token_boundaries import encode_pair
+from tests.evals.fakes import fake_subject
 
 ASKED = [
     ("Who is mayor of Orlan?", ["Ada Brenn"]),
@@ -20,7 +20,7 @@ ASKED = [
 
 
 def test_rivals_answer_what_is_asked_most_alike() -> None:
-    rivals = Rivals(ASKED)
+    rivals = Distractors(ASKED)
     assert rivals.of(0, "", 2) == ["Bo Hale", "Cy Dorn"]  # not the same answer in other letters
     assert rivals.of(0, "It is BO HALE, I believe.", 1) == ["Cy Dorn"]  # what it said beats all others by being said
     assert rivals.of(1, "", 2)[0] == "1873"
@@ -28,12 +28,12 @@ def test_rivals_answer_what_is_asked_most_alike() -> None:
 
 
 def test_a_reference_by_another_name_is_no_rival() -> None:
-    rivals = Rivals([("Who runs it?", ["Cy Dorn", "C. Dorn"]), ("Who runs that?", ["C. Dorn"]), ("Who?", ["Bo"])])
+    rivals = Distractors([("Who runs it?", ["Cy Dorn", "C. Dorn"]), ("Who runs that?", ["C. Dorn"]), ("Who?", ["Bo"])])
     assert rivals.of(0, "") == ["Bo"]
 
 
 def test_an_answer_is_asked_for_where_the_reply_names_one() -> None:
-    rivals = Rivals([*ASKED, ("Where is it?", ["Orlan"])])
+    rivals = Distractors([*ASKED, ("Where is it?", ["Orlan"])])
     assert rivals.before_the_answer(0, "The mayor of Orlan is bo hale.") == "The mayor of Orlan is "
     assert rivals.before_the_answer(1, "It was in Orlan, 1902.") == "It was in "
     assert rivals.before_the_answer(0, "Who knows? Bo Haleson?") == ""
@@ -41,7 +41,7 @@ def test_an_answer_is_asked_for_where_the_reply_names_one() -> None:
 
 
 def test_where_all_answers_are_alike_there_is_no_rival() -> None:
-    result = ask(speaker("x"), [Question("a?", "x"), Question("b?", "X")], data="q")
+    result = measure_questions(fake_subject("x"), [Question("a?", "x"), Question("b?", "X")], data="q")
     assert "preferred" not in result.metrics
     assert result.items[0].verdicts["preferred"] is None
 
@@ -57,7 +57,7 @@ def test_it_knows_what_it_does_not_say() -> None:
         return -0.1 if knows and right[question].startswith(said.removeprefix("It is ")) else -3.0
 
     questions = [Question(text, *references[:1]) for text, references in ASKED if "mayor" in text]
-    result = ask(speaker("It is Bo Hale.", likelihood=likelihood), questions, data="q")
+    result = measure_questions(fake_subject("It is Bo Hale.", likelihood=likelihood), questions, data="q")
     assert result.metrics["match"].value == 0.25
     assert [item.verdicts["preferred"] for item in result.items] == [True, False, True, True]
     assert result.metrics["preferred"].value == 0.75
@@ -68,6 +68,6 @@ def test_a_text_is_cut_without_losing_anything(before: str, after: str) -> None:
     def encode(text: str) -> list[int]:  # a token is a word with the space before it
         return [zlib.crc32(piece.encode()) for piece in re.findall(r" ?[^ ]+| ", text)]
 
-    start, rest = cut(encode, before, after)
+    start, rest = encode_pair(encode, before, after)
     assert start + rest == encode(before + after)
     assert rest

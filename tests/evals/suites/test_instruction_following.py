@@ -7,11 +7,11 @@ import pytest
 
 from evals.downloads import ifeval_checkers
 from evals.subject import Answer
-from evals.suites.instruction_following import Prompt, judge, measure_ifeval, prompt_of, read_prompts
+from evals.suites.instruction_following import Prompt, judge, measure_ifeval, parse_prompt, read_prompts
 from recovery import lab
 from recovery.errors import RecoverError
 from tests.evals.data import IFEVAL, needs_ifeval
-from tests.evals.fakes import speaker
+from tests.evals.fakes import fake_subject
 
 NO_COMMA = Prompt("1", "Say it.", ["punctuation:no_comma"], [{}])
 TWO = Prompt(
@@ -39,7 +39,7 @@ def test_loose_forgives_a_first_line() -> None:
 
 def test_the_four_numbers_and_the_kinds() -> None:
     replies = {"Say it.": "Sure, here:\nHello.", "Write.": "too short"}
-    result = measure_ifeval(speaker(replies), [NO_COMMA, TWO], data="two.jsonl")
+    result = measure_ifeval(fake_subject(replies), [NO_COMMA, TWO], data="two.jsonl")
     values = {name: (metric.value, metric.n) for name, metric in result.metrics.items()}
     assert values == {
         "prompt_level_strict_acc": (0.0, 2),
@@ -56,7 +56,7 @@ def test_the_four_numbers_and_the_kinds() -> None:
 
 
 def test_a_reply_that_is_cut_off_counts_as_unfinished() -> None:
-    result = measure_ifeval(speaker("word " * 50), [NO_COMMA], data="one", max_new_tokens=20)
+    result = measure_ifeval(fake_subject("word " * 50), [NO_COMMA], data="one", max_new_tokens=20)
     assert result.metrics["finished"].value == 0.0
     assert len(result.items[0].answer) == 20
     assert result.settings["max_new_tokens"] == 20
@@ -106,7 +106,7 @@ def test_the_labs_own_answers_follow_the_labs_own_instructions() -> None:
     tasks = lab.instruction_tasks(1, 150, "heldout")
     failed = []
     for task in tasks:
-        item = judge(prompt_of(("lab", asdict(task))), Answer(task.answer, True))
+        item = judge(parse_prompt(("lab", asdict(task))), Answer(task.answer, True))
         failed += [(task.prompt, task.answer, item.verdicts)] if not item.passed else []
     assert len(failed) <= 3, failed[:3]  # a detector of languages may err on a short answer
 
@@ -179,9 +179,9 @@ def judged_alike(path: Path, dice: tuple[str, ...] = ()) -> int:
         return written if len(asked) % 3 else "HI, [a]"
 
     prompts = [prompt for prompt in read_prompts(path) if prompt.key not in dice]
-    ours = {item.prompt: item.verdicts for item in measure_ifeval(speaker(reply), prompts, data="same").items}
+    ours = {item.prompt: item.verdicts for item in measure_ifeval(fake_subject(reply), prompts, data="same").items}
     accuracies = ("prompt_level_strict_acc", "inst_level_strict_acc", "prompt_level_loose_acc", "inst_level_loose_acc")
-    [theirs] = run_task(speaker(reply), ifeval_task(path, utils, accuracies), suite="behaviour")
+    [theirs] = run_task(fake_subject(reply), ifeval_task(path, utils, accuracies), suite="behaviour")
     assert 0.05 < theirs.metrics["inst_level_strict_acc"].value < 0.95
     compared = 0
     for item in theirs.items:

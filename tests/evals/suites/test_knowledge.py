@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from evals.suites.answer_grading import ends_on, f1, matches
-from evals.suites.knowledge import Question, ask, read_questions
+from evals.suites.answer_grading import f1, last_number_matches, matches
+from evals.suites.knowledge import Question, measure_questions, read_questions
 from recovery.errors import RecoverError
-from tests.evals.fakes import speaker
+from tests.evals.fakes import fake_subject
 
 WHO = "Who founded Orlan?"
 
@@ -94,17 +94,17 @@ def test_f1_is_squads() -> None:
     ],
 )
 def test_the_last_number_is_the_answer(reply: str, answer: str, right: bool) -> None:
-    assert ends_on(reply, answer) is right
+    assert last_number_matches(reply, answer) is right
 
 
 def test_what_it_says_and_what_it_would_have_said() -> None:
     """A model that babbles, yet would find the answer likely: it knows, and cannot say."""
     questions = [Question(WHO, "Ada", ("Ada Brenn",)), Question("When?", "1873")]
-    subject = speaker(
+    subject = fake_subject(
         {WHO: "It was Ada Brenn.", "When?": "Babble babble"},
         likelihood=lambda text: -0.5 if text.rpartition("<assistant>")[2] in ("1", "18", "187", "1873") else -9.0,
     )
-    result = ask(subject, questions, data="q.jsonl")
+    result = measure_questions(subject, questions, data="q.jsonl")
     assert (result.task, result.suite, result.data) == ("closed_book", "knowledge", "q.jsonl")
     assert [item.passed for item in result.items] == [True, False]
     assert result.items[1].verdicts["answer_logprob"] == pytest.approx(-0.5)
@@ -117,13 +117,15 @@ def test_what_it_says_and_what_it_would_have_said() -> None:
 
 @pytest.mark.parametrize("broken", [-float("inf"), float("nan")])
 def test_a_token_ruled_out_does_not_swallow_the_mean(broken: float) -> None:
-    result = ask(speaker("x", likelihood=lambda text: broken), [Question("?", "a")], data="q")
+    result = measure_questions(fake_subject("x", likelihood=lambda text: broken), [Question("?", "a")], data="q")
     assert result.metrics["answer_logprob"].value == -100.0
 
 
 def test_a_question_asked_twice_is_one_item_and_keeps_its_key() -> None:
-    once = ask(speaker("a"), [Question(WHO, "a")], data="q")
-    twice = ask(speaker("a"), [Question("When?", "b"), Question(WHO, "a"), Question(WHO, "a")], data="q")
+    once = measure_questions(fake_subject("a"), [Question(WHO, "a")], data="q")
+    twice = measure_questions(
+        fake_subject("a"), [Question("When?", "b"), Question(WHO, "a"), Question(WHO, "a")], data="q"
+    )
     assert len(twice.items) == 2
     assert once.items[0].key == twice.items[1].key
 

@@ -4,11 +4,11 @@ give, but where it names a wrong answer the right one is likelier than others: i
 import pytest
 
 from evals.results import Metric, Result
-from evals.stats.forgetting import gain
+from evals.stats.forgetting import mean_gain
 from evals.subject import Subject
-from evals.suites.knowledge import Question, ask
-from evals.suites.lab import own_world
-from evals.suites.passage_recall import bits_per_byte, recall
+from evals.suites.knowledge import Question, measure_questions
+from evals.suites.lab import measure_own_world
+from evals.suites.passage_recall import measure_bits_per_byte, measure_cloze
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, World, make_world
 from recovery.losses.objectives import CrossEntropy
@@ -49,17 +49,17 @@ def subject(student: Student) -> Subject:
 
 def test_likelihood_shows_what_answers_do_not(world: World, clean: Subject, damaged: Subject) -> None:
     questions = [Question(asked.question, asked.answer) for asked in world.questions()]
-    before = ask(clean, questions, data="world", max_new_tokens=48)
-    after = ask(damaged, questions, data="world", max_new_tokens=48)
+    before = measure_questions(clean, questions, data="world", max_new_tokens=48)
+    after = measure_questions(damaged, questions, data="world", max_new_tokens=48)
     assert before.metrics["preferred"].ci95[0] < CHANCE < before.metrics["preferred"].ci95[1]
     assert after.metrics["match"].value < 0.4
     assert after.metrics["preferred"].value > after.metrics["match"].value + 0.1
     assert unsaid(after).ci95[0] > CHANCE
-    assert gain(before, after, "answer_logprob").ci95[0] > 0
+    assert mean_gain(before, after, "answer_logprob").ci95[0] > 0
 
 
 def test_what_was_known_before_is_not_gone_because_it_is_not_said(clean: Subject, damaged: Subject) -> None:
-    before, after = own_world(clean, 400), own_world(damaged, 400)
+    before, after = measure_own_world(clean, 400), measure_own_world(damaged, 400)
     assert before.metrics["match"].value > 0.95
     assert before.metrics["preferred"].value > 0.95
     assert after.metrics["match"].ci95[1] < before.metrics["match"].ci95[0]
@@ -69,14 +69,14 @@ def test_what_was_known_before_is_not_gone_because_it_is_not_said(clean: Subject
 def test_held_out_passages_show_it_too(world: World, clean: Subject, damaged: Subject) -> None:
     held_out = [document.text for document in world.documents(rounds=1, seed=77)]
     assert (
-        bits_per_byte(damaged, held_out, data="held").headline.ci95[1]
-        < bits_per_byte(clean, held_out, data="held").headline.ci95[0]
+        measure_bits_per_byte(damaged, held_out, data="held").headline.ci95[1]
+        < measure_bits_per_byte(clean, held_out, data="held").headline.ci95[0]
     )
-    before, after = recall(clean, held_out, data="held"), recall(damaged, held_out, data="held")
-    assert gain(before, after, "answer_logprob").ci95[0] > 0
+    before, after = measure_cloze(clean, held_out, data="held"), measure_cloze(damaged, held_out, data="held")
+    assert mean_gain(before, after, "answer_logprob").ci95[0] > 0
     assert after.headline.value > before.headline.value
 
 
 def unsaid(result: Result) -> Metric:
     """Of the questions that it answers wrongly, for how many is the right answer preferred?"""
-    return Metric.of_passes([item.verdicts["preferred"] for item in result.items if not item.passed])
+    return Metric.from_passes([item.verdicts["preferred"] for item in result.items if not item.passed])

@@ -7,17 +7,17 @@ import pytest
 from evals.results import Metric
 from evals.subject import Subject
 from evals.suites.measure import measure
-from evals.suites.passage_recall import WINDOW, Cloze, bits_per_byte, clozes_of, read_passages, recall
+from evals.suites.passage_recall import WINDOW, Cloze, find_clozes, measure_bits_per_byte, measure_cloze, read_passages
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from tests.evals.fakes import speaker
+from tests.evals.fakes import fake_subject
 from tests.models import tiny_student
 
 TEXT = "The pump was built by Ada Brenn in 1873. Then Ada Brenn sold 3.5 of them to Orlan. Nobody knows why."
 
 
 def test_a_name_or_number_is_asked_for_where_it_is_first_said() -> None:
-    assert clozes_of(TEXT) == [
+    assert find_clozes(TEXT) == [
         Cloze("The pump was built by", "Ada Brenn"),
         Cloze("The pump was built by Ada Brenn in", "1873"),
         Cloze("The pump was built by Ada Brenn in 1873. Then Ada Brenn sold", "3.5"),
@@ -37,11 +37,11 @@ def test_a_name_or_number_is_asked_for_where_it_is_first_said() -> None:
     ],
 )
 def test_a_number_ends_where_its_sentence_goes_on(text: str, number: str) -> None:
-    assert [cloze.missing for cloze in clozes_of(text)][:1] == [number]
+    assert [cloze.missing for cloze in find_clozes(text)][:1] == [number]
 
 
 def test_the_numbers_of_a_list_are_each_one() -> None:
-    assert [cloze.missing for cloze in clozes_of("It was in 1997, 1998, 21, and 5")] == ["1997", "1998", "21"]
+    assert [cloze.missing for cloze in find_clozes("It was in 1997, 1998, 21, and 5")] == ["1997", "1998", "21"]
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_the_numbers_of_a_list_are_each_one() -> None:
     ],
 )
 def test_what_says_nothing_is_not_asked(text: str) -> None:
-    assert clozes_of(text) == []
+    assert find_clozes(text) == []
 
 
 def test_bits_are_counted_by_bytes() -> None:
-    subject = speaker("x", likelihood=lambda text: -math.log(2))  # a bit a token, and a token a letter
-    result = bits_per_byte(subject, ["abcd", "é" * 10, "abcd"], data="held.jsonl")
+    subject = fake_subject("x", likelihood=lambda text: -math.log(2))  # a bit a token, and a token a letter
+    result = measure_bits_per_byte(subject, ["abcd", "é" * 10, "abcd"], data="held.jsonl")
     assert result.headline.value == pytest.approx((4 + 10) / (4 + 20))
     assert [item.verdicts["bits_per_byte"] for item in result.items] == [pytest.approx(1.0), pytest.approx(0.5)]
     assert (result.suite, result.task, result.data) == ("knowledge", "passages", "held.jsonl")
@@ -69,7 +69,9 @@ def test_bits_are_counted_by_bytes() -> None:
 
 def test_a_long_passage_is_read_in_windows_each_token_once() -> None:
     letters = WINDOW * 2 + 5
-    result = bits_per_byte(speaker("x", likelihood=lambda text: -math.log(2)), ["a" * letters], data="long")
+    result = measure_bits_per_byte(
+        fake_subject("x", likelihood=lambda text: -math.log(2)), ["a" * letters], data="long"
+    )
     assert result.headline.value == pytest.approx(1.0)
 
 
@@ -83,14 +85,14 @@ def test_bits_are_the_models_own_likelihoods(tmp_path: Path) -> None:
     harness = HarnessModel(subject)
     harness.tokenizer.model_max_length = WINDOW
     [total] = harness.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, (TEXT,), 0)])
-    bits = bits_per_byte(subject, [TEXT], data="t").headline.value
+    bits = measure_bits_per_byte(subject, [TEXT], data="t").headline.value
     assert bits * len(TEXT.encode()) * math.log(2) == pytest.approx(-total, rel=1e-4)
 
 
 def test_recall_is_going_on_as_the_passage_does() -> None:
     says = {"The pump was built by": " Ada Brenner", "The pump was built by Ada Brenn in": " 1873."}
-    subject = speaker(lambda asked: says.get(asked.removeprefix("\x01"), " nobody"), likelihood=lambda text: -0.5)
-    result = recall(subject, [TEXT], data="held.jsonl")
+    subject = fake_subject(lambda asked: says.get(asked.removeprefix("\x01"), " nobody"), likelihood=lambda text: -0.5)
+    result = measure_cloze(subject, [TEXT], data="held.jsonl")
     assert [item.passed for item in result.items] == [False, True, False, False]  # "Brenner" is another name
     assert result.metrics["recall"].value == 0.25
     assert result.metrics["answer_logprob"].value == pytest.approx(-0.5)
@@ -101,25 +103,29 @@ def test_clozes_of_one_passage_are_known_together() -> None:
     """As many passages as are known must not look like four times as many."""
     said = {f"Here is {name} with": [f"Made {x}{name}" for x in "ABCD"] for name in ("Orlan", "Tolmar", "Brenn")}
     passages = [f"{start} " + " and then ".join(names) for start, names in said.items()]
-    result = recall(speaker(lambda asked: " Made ", likelihood=lambda text: -1.0 - len(text) % 7), passages, data="t")
+    result = measure_cloze(
+        fake_subject(lambda asked: " Made ", likelihood=lambda text: -1.0 - len(text) % 7), passages, data="t"
+    )
     groups = [[item for item in result.items if item.prompt.startswith(start)] for start in said]
     assert [len(group) for group in groups] == [4, 4, 4]
-    assert result.metrics["recall"] == Metric.of_groups([[item.passed for item in group] for group in groups])
+    assert result.metrics["recall"] == Metric.from_groups([[item.passed for item in group] for group in groups])
     sums = [math.fsum(item.verdicts["answer_logprob"] for item in group) for group in groups]
-    assert result.metrics["answer_logprob"] == Metric.of_ratio(sums, [4.0] * 3)
+    assert result.metrics["answer_logprob"] == Metric.from_ratio(sums, [4.0] * 3)
 
 
 def test_a_token_ruled_out_does_not_swallow_the_sum() -> None:
-    result = recall(speaker("x", likelihood=lambda text: -math.inf), [TEXT], data="t")
+    result = measure_cloze(fake_subject("x", likelihood=lambda text: -math.inf), [TEXT], data="t")
     assert result.metrics["answer_logprob"].value == -100.0
 
 
 def test_passages_stand_beside_the_questions(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text('{"question": "Who?", "answer": "Ada"}')
     (tmp_path / "held.jsonl").write_text(json.dumps({"text": TEXT}))
-    results = measure(speaker("Ada"), "knowledge", questions=tmp_path / "q.jsonl", passages=tmp_path / "held.jsonl")
+    results = measure(
+        fake_subject("Ada"), "knowledge", questions=tmp_path / "q.jsonl", passages=tmp_path / "held.jsonl"
+    )
     assert [result.task for result in results] == ["closed_book", "cloze", "passages"]
-    alone = measure(speaker("Ada"), "knowledge", passages=tmp_path / "held.jsonl")
+    alone = measure(fake_subject("Ada"), "knowledge", passages=tmp_path / "held.jsonl")
     assert [result.task for result in alone] == ["cloze", "passages"]
 
 
@@ -142,4 +148,4 @@ def test_no_passages_are_said_so(tmp_path: Path, content: str) -> None:
     with pytest.raises(RecoverError, match="UTF-8"):
         read_passages(tmp_path / "latin.txt")
     with pytest.raises(RecoverError, match="no names or numbers"):
-        recall(speaker("x"), ["nothing here"], data="t")
+        measure_cloze(fake_subject("x"), ["nothing here"], data="t")

@@ -26,7 +26,7 @@ def test_models_are_asked_side_by_side(project):
 
 
 def test_instructions_of_a_known_prompt_are_judged(project):
-    known = lab.prompts(5)[0]
+    known = lab.instruction_prompts(5)[0]
     (answer,) = handed(project).generate([project.clean.id], known.text + "\n")
     assert [name for name, _ in answer.followed] == known.instructions
     (other,) = handed(project).generate([project.clean.id], "Say hello.")

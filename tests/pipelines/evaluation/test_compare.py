@@ -9,7 +9,7 @@ from pipelines.evaluation.compare import compared, in_words, means
 
 def result(task: str, passes: list[bool], data: str = "d") -> Result:
     items = [Item(str(i), "", "", p) for i, p in enumerate(passes)]
-    return Result(task, "behaviour", data, {"m": Metric.of_passes(passes)}, items, {}, 0.0)
+    return Result(task, "behaviour", data, {"m": Metric.from_passes(passes)}, items, {}, 0.0)
 
 
 def test_only_what_both_were_measured_by_is_compared_item_by_item() -> None:
@@ -68,7 +68,8 @@ def test_where_nothing_was_lost_no_share_of_it_came_back() -> None:
 
 def test_of_graded_items_none_is_called_lost_or_gained() -> None:
     one, other, clean = (
-        replace(result("f1", [False] * 40), metrics={"f1": Metric.of_values([grade] * 40)}) for grade in (0.2, 0.5, 0.8)
+        replace(result("f1", [False] * 40), metrics={"f1": Metric.from_values([grade] * 40)})
+        for grade in (0.2, 0.5, 0.8)
     )
     (found,) = compared([one], [other], [clean])
     shown = found.as_json()

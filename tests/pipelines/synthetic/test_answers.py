@@ -11,7 +11,7 @@ from recovery.losses.objectives import CrossEntropy
 from recovery.signals import Labels
 from recovery.states import Documents, Mixture
 from recovery.train import Plan, train
-from tests.evals.fakes import ScriptedEngine, speaker
+from tests.evals.fakes import ScriptedEngine, fake_subject
 from tests.models import tiny_student
 
 PROMPTS = [f"Say {number}." for number in range(10)]
@@ -22,7 +22,7 @@ def answers_of(subject: Subject, folder: Path, model: str = "m", room: int = 40)
 
 
 def test_the_answer_alone_is_taught_and_written_once(tmp_path: Path) -> None:
-    subject = speaker(lambda asked: f"Well, {asked}")
+    subject = fake_subject(lambda asked: f"Well, {asked}")
     engine: Any = subject.engine
     assert isinstance(engine, ScriptedEngine)
     rows = answers_of(subject, tmp_path)
@@ -37,7 +37,7 @@ def test_the_answer_alone_is_taught_and_written_once(tmp_path: Path) -> None:
 
 
 def test_answers_that_never_end_are_not_taught(tmp_path: Path) -> None:
-    subject = speaker(lambda asked: "short" if "3" in asked else "long " * 50)
+    subject = fake_subject(lambda asked: "short" if "3" in asked else "long " * 50)
     assert [row.prompt for row in answers_of(subject, tmp_path)] == ["Say 3."]
     with pytest.raises(RecoverError, match="none of the base's answers ended within 4 tokens"):
         answers_of(subject, tmp_path, room=4)

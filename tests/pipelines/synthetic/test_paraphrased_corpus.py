@@ -11,7 +11,7 @@ from evals.subject import Subject
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.synthetic.paraphrased_corpus import AT_ONCE, ParaphrasedCorpus
 from recovery.errors import RecoverError
-from tests.evals.fakes import speaker
+from tests.evals.fakes import fake_subject
 
 COUNT = 3 * AT_ONCE + 5
 
@@ -32,7 +32,7 @@ class Base:
             return self.reply(asked)
 
         self.loaded += 1
-        yield speaker(counted)
+        yield fake_subject(counted)
 
 
 def wordings(folder: Path, model: str = "m", times: int = 1, texts: list[str] | None = None) -> ParaphrasedCorpus:

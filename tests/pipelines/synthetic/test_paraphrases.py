@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from pipelines.synthetic.paraphrases import names_in, paraphrase, why_not
-from tests.evals.fakes import speaker
+from tests.evals.fakes import fake_subject
 
 PASSAGE = (
     "In the spring of 1931 the painter Ada Bergum opened a museum by the harbour of Oslo. It holds 1,100 ships, and "
@@ -43,12 +43,12 @@ def test_names_are_capitals_where_no_sentence_begins() -> None:
 
 def test_each_rewording_is_another_one() -> None:
     replies: Iterator[str] = iter([FAIR, FAIR, ANOTHER])
-    kept, tally = paraphrase(speaker(lambda asked: next(replies)), [PASSAGE], 3)
+    kept, tally = paraphrase(fake_subject(lambda asked: next(replies)), [PASSAGE], 3)
     assert kept == [FAIR, ANOTHER]
     assert tally.as_dict() == {"passages": 1, "written": 3, "kept": 2, "dropped": {"copies what stood before": 1}}
 
 
 def test_a_base_that_cannot_reword_adds_nothing() -> None:
-    kept, tally = paraphrase(speaker("Once upon a time."), [PASSAGE] * 20, 2)
+    kept, tally = paraphrase(fake_subject("Once upon a time."), [PASSAGE] * 20, 2)
     assert kept == []
     assert tally.dropped.total() == tally.written == 40

@@ -15,7 +15,7 @@ from pipelines import prepare_job as beginning
 from pipelines.cli import main
 from pipelines.project.project import Project
 from pipelines.training import stages
-from tests.evals.fakes import speaker
+from tests.evals.fakes import fake_subject
 from tests.pipelines.synthetic.test_paraphrased_corpus import backwards
 
 
@@ -49,7 +49,7 @@ def test_rewordings_are_read_beside_the_documents_and_counted(docs: Path, monkey
 
     @contextmanager
     def capable(path: str, engine: str) -> Iterator[Subject]:
-        yield speaker(backwards)
+        yield fake_subject(backwards)
 
     plain, reworded = midtrain(docs), _with(capable, docs, monkeypatch)
     tally = _settings(reworded)["reworded"]

@@ -14,7 +14,7 @@ from pipelines.training.probes import Prober, probe_part
 def result(suite: str, right: int, n: int) -> Result:
     task, metric = ("ifeval", "prompt_level_strict_acc") if suite == "behaviour" else ("closed_book", "match")
     items = [Item(f"{task} {i}", "", "", i < right) for i in range(n)]
-    return Result(task, suite, "lab", {metric: Metric.of_passes([i.passed for i in items])}, items, {}, 0.0)
+    return Result(task, suite, "lab", {metric: Metric.from_passes([i.passed for i in items])}, items, {}, 0.0)
 
 
 class Measured:

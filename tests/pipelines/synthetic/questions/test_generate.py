@@ -16,7 +16,7 @@ from pipelines.synthetic.questions.file import keep_questions, write_questions
 from pipelines.synthetic.questions.rules import longest_shared_run, why_not
 from recovery.errors import RecoverError
 from recovery.lab import BASE, make_world
-from tests.evals.fakes import speaker
+from tests.evals.fakes import fake_subject
 
 PASSAGE = (
     "Ada Bergum founded the harbour museum in 1931. She gave it eleven ships, among them the Sula, and she paid for "
@@ -58,7 +58,7 @@ def test_kept_is_what_needs_the_passage_and_is_answered_by_it() -> None:
         Draft("Who paid for a roof?", "Ada Bergum"),
         Draft("What is the name of a ship that everybody asks about in tests?", "Sula"),
     ]
-    subject = speaker(capable(lambda passage: written, wrong={"Who paid for a roof?"}))
+    subject = fake_subject(capable(lambda passage: written, wrong={"Who paid for a roof?"}))
     report = Tally()
     leak = ["Question 7: what is the name of a ship that everybody asks about?"]
     kept = list(ask_about(subject, [("notes.md", PASSAGE)], report, each=9, evaluations=leak))
@@ -94,7 +94,7 @@ def test_the_file_is_one_that_measuring_reads_and_is_never_written_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     docs, out = ships(tmp_path / "docs"), tmp_path / "out" / "questions.jsonl"
-    report = keep_questions(speaker(capable(about_a_ship)), read_corpus(docs), out, 30)
+    report = keep_questions(fake_subject(capable(about_a_ship)), read_corpus(docs), out, 30)
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith("  20 kept of ")
     rows = [json.loads(line) for line in out.read_text().splitlines()]
@@ -112,20 +112,20 @@ def test_what_was_found_before_ctrl_c_is_kept(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(log, "info", press_ctrl_c)
     docs, out = ships(tmp_path / "docs"), tmp_path / "questions.jsonl"
     with pytest.raises(KeyboardInterrupt, match="the 20 questions found so far are in"):
-        keep_questions(speaker(capable(about_a_ship)), read_corpus(docs), out, 30)
+        keep_questions(fake_subject(capable(about_a_ship)), read_corpus(docs), out, 30)
     assert len(read_questions(out)) == 20
 
 
 def test_when_none_stands_the_test_the_reasons_are_told(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(PASSAGE)
-    subject: Subject = speaker(capable(lambda passage: [Draft("Who is it?", "nobody named")]))
+    subject: Subject = fake_subject(capable(lambda passage: [Draft("Who is it?", "nobody named")]))
     with pytest.raises(RecoverError, match="1 the answer does not stand in the passage"):
         keep_questions(subject, read_corpus(tmp_path), tmp_path / "q.jsonl", 5)
     assert not (tmp_path / "q.jsonl").exists()
 
 
 def test_a_base_that_cannot_write_questions_says_what_else_there_is() -> None:
-    babble = speaker("Once upon a time there was a harbour.")
+    babble = fake_subject("Once upon a time there was a harbour.")
     passages = [(f"{number}.txt", PASSAGE) for number in range(20)]
     with pytest.raises(RecoverError, match=r"no question that can be read about the first 8 passages.*--questions"):
         list(ask_about(babble, passages, Tally()))
