@@ -1,4 +1,4 @@
-"""Write the next migration from what changed in `db/tables.py`. Read it before you commit it."""
+"""Write the next migration from the changes in `db/tables.py`. Read it before you commit it."""
 
 import sys
 import tempfile
