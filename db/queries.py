@@ -316,7 +316,9 @@ class Reader:
             with Session(self._engine) as session:
                 yield session
         except SQLAlchemyError as error:
-            raise RecordError(f"The record could not be read: {reason(error)}. Check that it is there.") from error
+            raise RecordError(
+                f"The record could not be read: {reason(error)}. Run `recover doctor` to check it."
+            ) from error
 
     def _last(self, chosen: Select[tables.Checkpoint, int]) -> views.Checkpoint | None:
         with self._session() as session:
