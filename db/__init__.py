@@ -1,1 +1,1 @@
-"""The record: what was done to which model, what came of it, and who decided."""
+"""The record: a database of projects, cycles, runs, checkpoints, scores and decisions."""

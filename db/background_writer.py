@@ -1,7 +1,7 @@
-"""Writing what a run says along the way, off its path: a queue, and a thread that empties it in batches.
+"""Write a run's telemetry in the background: a queue, and a thread that empties it in batches.
 
-Nothing here ever raises into training. While the database cannot take rows they wait in memory and are tried again;
-rows that it will never take (of a run it does not know, say) are dropped with a warning.
+Nothing here raises into training. While the database is unavailable, rows wait in memory and are retried; rows that
+the database refuses (of an unknown run, say) are dropped with a warning.
 """
 
 import atexit
@@ -10,24 +10,23 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import Engine, Insert, Table, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DataError, IntegrityError
 
-from db.engine import reason, writing
+from db.engine import reason, write_engine
 from db.tables import Run
 from db.types import now
 
 log = logging.getLogger(__name__)
 
-BATCH = 2_000
-"""Entries in one transaction at most: other writers wait meanwhile."""
+MAX_BATCH = 2_000  # entries in one transaction; other writers wait meanwhile
 
 
 class Entry(NamedTuple):
-    """Rows that belong together (a step's numbers): written all at once or not at all."""
+    """Rows that belong together (a step's metrics): written in one transaction or not at all."""
 
     run: int
     table: Table
@@ -35,33 +34,35 @@ class Entry(NamedTuple):
 
 
 class BackgroundWriter:
+    """Write queued entries every `pause` seconds, and a heartbeat of every live run every `heartbeat` seconds."""
+
     def __init__(self, engine: Engine, pause: float = 0.5, heartbeat: float = 10.0) -> None:
-        self._engine = writing(engine)
+        self._engine = write_engine(engine)
         self._pause, self._heartbeat = pause, heartbeat
         self._queue: queue.SimpleQueue[Entry] = queue.SimpleQueue()
-        self._waiting: list[Entry] = []
-        self._alive: set[int] = set()
-        self._last_beat = time.monotonic()
+        self._pending: list[Entry] = []
+        self._live_runs: set[int] = set()
+        self._last_heartbeat = time.monotonic()
         self._failing = False
-        self._draining = threading.Lock()
+        self._drain_lock = threading.Lock()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="record", daemon=True)
+        self._thread = threading.Thread(target=self._write_periodically, name="record", daemon=True)
         self._thread.start()
         atexit.register(self.close)
 
     def put(self, entry: Entry) -> None:
         self._queue.put(entry)
 
-    def keep_alive(self, run: int) -> None:
-        """Say every few seconds that this run lives, even while it has nothing else to say."""
-        self._alive.add(run)
+    def start_heartbeat(self, run: int) -> None:
+        """Update the run's heartbeat from now on, even while it writes nothing else."""
+        self._live_runs.add(run)
 
-    def let_go(self, run: int) -> None:
-        self._alive.discard(run)
+    def stop_heartbeat(self, run: int) -> None:
+        self._live_runs.discard(run)
 
     def flush(self) -> bool:
-        """Write what was put so far; False when the database cannot take it now (it is kept)."""
-        with self._draining:
+        """Write all queued entries; False when the database is unavailable (the entries stay in memory)."""
+        with self._drain_lock:
             return self._drain()
 
     def close(self) -> None:
@@ -71,67 +72,70 @@ class BackgroundWriter:
         self._thread.join()
         atexit.unregister(self.close)
         if not self.flush():
-            log.warning("The record could not take %d entries before the end; they are lost.", len(self._waiting))
+            log.warning("The record could not store %d entries before the end; they are lost", len(self._pending))
 
-    def _work(self) -> None:
+    def _write_periodically(self) -> None:
         while not self._stop.wait(self._pause):
             self.flush()
 
     def _drain(self) -> bool:
         while not self._queue.empty():
-            self._waiting.append(self._queue.get())
-        size = BATCH
-        while self._waiting or self._beat_is_due():
-            batch = self._waiting[:size]
+            self._pending.append(self._queue.get())
+        size = MAX_BATCH
+        while self._pending or self._heartbeat_is_due():
+            batch = self._pending[:size]
             try:
                 self._write(batch)
-            except (IntegrityError, DataError) as refused:
-                if len(batch) > 1:  # narrow it down to the entry that cannot be stored
+            except (IntegrityError, DataError) as error:
+                if len(batch) > 1:  # find the entry that cannot be stored
                     size = len(batch) // 2
                     continue
-                size = BATCH
-                _warn_dropped(batch, refused)
+                size = MAX_BATCH
+                _warn_dropped(batch, error)
             except Exception as failure:
-                self._report(failure)
+                self._warn_once(failure)
                 return False
-            del self._waiting[: len(batch)]
+            del self._pending[: len(batch)]
         if self._failing:
             self._failing = False
-            log.info("The record takes entries again; nothing was lost.")
+            log.info("The record accepts entries again; nothing was lost")
         return True
 
-    def _beat_is_due(self) -> bool:
-        return bool(self._alive) and time.monotonic() - self._last_beat >= self._heartbeat
+    def _heartbeat_is_due(self) -> bool:
+        return bool(self._live_runs) and time.monotonic() - self._last_heartbeat >= self._heartbeat
 
     def _write(self, batch: list[Entry]) -> None:
         rows: dict[Table, list[dict[str, Any]]] = defaultdict(list)
         for entry in batch:
             rows[entry.table] += entry.rows
-        runs = self._alive | {entry.run for entry in batch}
+        runs = self._live_runs | {entry.run for entry in batch}
         with self._engine.begin() as connection:
             for table, values in rows.items():
                 connection.execute(upsert(self._engine, table), values)
             connection.execute(update(Run).where(Run.id.in_(runs)).values(heartbeat_at=now()))
-        self._last_beat = time.monotonic()
+        self._last_heartbeat = time.monotonic()
 
-    def _report(self, failure: Exception) -> None:
+    def _warn_once(self, failure: Exception) -> None:
         if not self._failing:
             self._failing = True
-            waiting = f"{len(self._waiting)} entries wait in memory and are tried again"
-            log.warning("The record cannot be written to now (%s); training goes on, %s.", reason(failure), waiting)
+            log.warning(
+                "The record is unavailable (%s); training continues, %d entries wait in memory and are retried",
+                reason(failure),
+                len(self._pending),
+            )
 
 
 def upsert(engine: Engine, table: Table) -> Insert:
-    """Insert, or overwrite the row of the same key: what a resumed run says again replaces what it said before."""
-    make = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
-    statement: Any = make(table)
+    """Insert, or overwrite the row with the same key: a resumed run repeats steps that it wrote before."""
+    insert = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
+    statement: Any = insert(table)
     key = [column.name for column in table.primary_key]
-    rest = {column.name: statement.excluded[column.name] for column in table.columns if column.name not in key}
-    if key == ["id"]:
-        return statement
-    return statement.on_conflict_do_update(index_elements=key, set_=rest)
+    others = {column.name: statement.excluded[column.name] for column in table.columns if column.name not in key}
+    if key != ["id"]:
+        statement = statement.on_conflict_do_update(index_elements=key, set_=others)
+    return cast(Insert, statement)
 
 
-def _warn_dropped(batch: list[Entry], refused: Exception) -> None:
+def _warn_dropped(batch: list[Entry], error: Exception) -> None:
     for entry in batch:
-        log.warning("The record refused %s of run %d (%s); dropped.", entry.table.name, entry.run, reason(refused))
+        log.warning("The record refused %s of run %d (%s); dropped", entry.table.name, entry.run, reason(error))

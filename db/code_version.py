@@ -1,4 +1,4 @@
-"""Where and with which code a run happens."""
+"""The version of the code that a run uses; stored with every run."""
 
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def code_version() -> str:
-    """The release, and in a checkout the commit as well: its release number alone says little."""
+    """The release number; in a git checkout followed by the commit (`0.1.0+g1a2b3c4`)."""
     try:
         release = version("recover")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""One error for everything the record cannot do; its text says what to do about it."""
+"""The one exception of the record; its message says what to do about it."""
 
 
 class RecordError(Exception):

@@ -1,7 +1,7 @@
-"""The one number a suite is summed up by, for every checkpoint of a project.
+"""The headline of a suite: the one score that stands for it, for every checkpoint of a project.
 
-A project that is measured by tasks of its own has headlines too: what speaks for a suite is its headline task where
-that was measured, else the first task of the latest measurement; and for a task its headline metric, else its first.
+A suite's headline comes from its headline task where that was measured, else from the first task of the latest
+measurement (a project may be measured by its own tasks). A task's headline is its headline metric, else its first.
 """
 
 from collections import defaultdict
@@ -12,52 +12,53 @@ from sqlalchemy.orm import Session
 
 from db import tables, views
 
-HEADLINES = {
+HEADLINES = {  # suite: (task, metric)
     "behaviour": ("ifeval", "prompt_level_strict_acc"),
     "knowledge": ("closed_book", "match"),
     "retention": ("arithmetic", "match"),
 }
+# The headline of a task that is not a headline task, where it has one of these: the first release stored no order.
 METRICS = tuple(metric for _, metric in HEADLINES.values())
-"""What sums up a task that is no headline itself, where it has one of these: the first release kept no order."""
+# Lower is better and it is not a share: it is measured on passages, and is never the headline of knowledge.
 BITS = "bits_per_byte"
-"""Less is better, and it is no share: it is told of passages, and never speaks for knowledge."""
 
 
-class Measured(NamedTuple):
-    cycle: int | None
-    """The number of the cycle it was measured in."""
+class SuiteScore(NamedTuple):
+    """A score that may stand for its suite."""
+
+    cycle: int | None  # number of the cycle it was measured in
     suite: str
     score: views.Headline
 
 
-def measured(session: Session, project: int) -> dict[int, list[Measured]]:
-    """By checkpoint, everything that could speak for its suites, the best spokesman last."""
-    found: dict[int, list[Measured]] = defaultdict(list)
-    spoken: set[tuple[int, int | None, str]] = set()
+def suite_scores(session: Session, project: int) -> dict[int, list[SuiteScore]]:
+    """By checkpoint, all scores that may stand for a suite; later ones take precedence."""
+    by_checkpoint: dict[int, list[SuiteScore]] = defaultdict(list)
+    measurements: set[tuple[int, int | None, str]] = set()
     for checkpoint, run, cycle, suite, score in sorted(_first_scores(session, project), key=_has_headline_task):
-        who = (checkpoint, run, suite)
-        if run is not None and who in spoken and not _is_headline_task(suite, score.task):
-            continue  # the first task of a measurement speaks, not the last
-        spoken.add(who)
-        found[checkpoint].append(Measured(cycle, suite, score))
-    return found
+        measurement = (checkpoint, run, suite)
+        if run is not None and measurement in measurements and not _is_headline_task(suite, score.task):
+            continue  # only the first task of a measurement counts
+        measurements.add(measurement)
+        by_checkpoint[checkpoint].append(SuiteScore(cycle, suite, score))
+    return by_checkpoint
 
 
 def stage(
-    checkpoint: views.Checkpoint | None, known: dict[int, list[Measured]], cycle: int | None = None
+    checkpoint: views.Checkpoint | None, scores: dict[int, list[SuiteScore]], cycle: int | None = None
 ) -> views.Stage:
-    """A checkpoint with its latest headlines; those measured in the given cycle, on its documents, come first."""
+    """A checkpoint with its latest headlines; those measured in the given cycle take precedence."""
     if checkpoint is None:
         return views.Stage()
-    scores = sorted(known.get(checkpoint.id, []), key=lambda one: cycle in (None, one.cycle))
-    return views.Stage(checkpoint, {one.suite: one.score for one in scores if one.suite in HEADLINES})
+    ordered = sorted(scores.get(checkpoint.id, []), key=lambda score: cycle in (None, score.cycle))
+    return views.Stage(checkpoint, {suite: score for _, suite, score in ordered if suite in HEADLINES})
 
 
 def headline(evaluation: views.Evaluation) -> views.Score | None:
-    """The score that stands for one measurement."""
-    named = [dict(HEADLINES.values()).get(evaluation.task, ""), *METRICS]
-    found = (evaluation.scores[name] for name in named if name in evaluation.scores)
-    return next(found, None) or next(iter(evaluation.scores.values()), None)
+    """The score that stands for one evaluation."""
+    metrics = [dict(HEADLINES.values()).get(evaluation.task, ""), *METRICS]
+    scores = (evaluation.scores[name] for name in metrics if name in evaluation.scores)
+    return next(scores, None) or next(iter(evaluation.scores.values()), None)
 
 
 def _is_headline_task(suite: str, task: str) -> bool:
@@ -70,13 +71,13 @@ def _has_headline_task(row: tuple[Any, ...]) -> bool:
 
 
 def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
-    """The score that stands for each evaluation, oldest first: (checkpoint, run, cycle, suite, score).
+    """The headline of each evaluation, oldest first: (checkpoint, run, cycle, suite, score).
 
-    Bits are left out for knowledge, as the gate leaves them out.
+    Bits per byte are left out of knowledge, as in the gate.
     """
     evaluation, score = tables.Evaluation, tables.Score
-    named = or_(*(and_(evaluation.task == task, score.metric == metric) for task, metric in HEADLINES.values()))
-    order = (case((named, 0), (score.metric.in_(METRICS), 1), else_=2), score.position, score.metric)
+    is_headline = or_(*(and_(evaluation.task == task, score.metric == metric) for task, metric in HEADLINES.values()))
+    order = (case((is_headline, 0), (score.metric.in_(METRICS), 1), else_=2), score.position, score.metric)
     ranked = (
         select(score, func.row_number().over(partition_by=score.evaluation_id, order_by=order).label("rank"))
         .join(evaluation, evaluation.id == score.evaluation_id)

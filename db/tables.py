@@ -1,4 +1,4 @@
-"""The tables of the record. `docs/contracts.md` says in words what each holds."""
+"""The tables of the record; `docs/contracts.md` describes the columns."""
 
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ DECISIONS = ("promoted", "rejected")
 
 
 class Table(DeclarativeBase):
-    # Every constraint has a name that follows from what it constrains, so that a migration can find it again.
+    # Constraint names follow from the columns, so that a migration can find them again.
     metadata = MetaData(
         naming_convention={
             "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -35,7 +35,7 @@ def _one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
 
 
 class Project(Table):
-    """A project is known by its name; its folder may move."""
+    """A project is identified by its name; its folder may move."""
 
     __tablename__ = "projects"
     __table_args__ = (UniqueConstraint("name"),)
@@ -48,7 +48,7 @@ class Project(Table):
 
 
 class Corpus(Table):
-    """Documents as they were: the same folder with other content is another corpus."""
+    """The documents of a folder at one time: the same folder with other content is another corpus."""
 
     __tablename__ = "corpora"
     __table_args__ = (UniqueConstraint("path", "hash"),)
@@ -62,7 +62,7 @@ class Corpus(Table):
 
 
 class Document(Table):
-    """One document of a corpus, in its order; the text itself lies on disk under its hash."""
+    """One document of a corpus, in order; the text is stored on disk under its hash."""
 
     __tablename__ = "documents"
 
@@ -111,7 +111,7 @@ class Run(Table):
 
 
 class Checkpoint(Table):
-    """Weights on disk. `external` are models from elsewhere: a fine-tune to repair, a model only measured."""
+    """Weights on disk. Role `external`: models not trained here, such as a fine-tune to repair."""
 
     __tablename__ = "checkpoints"
     __table_args__ = (
@@ -149,7 +149,7 @@ class Evaluation(Table):
 
 
 class Score(Table):
-    """A metric of an evaluation, at the place the task gave it: the first one stands for a task that names none."""
+    """A metric of an evaluation, in the task's order: the first is the headline of a task without a headline metric."""
 
     __tablename__ = "scores"
 
@@ -164,7 +164,7 @@ class Score(Table):
 
 
 class Item(Table):
-    """One question put to a checkpoint, kept in the order asked; keys are the task's own and may repeat."""
+    """One prompt of an evaluation and the answer, in order; keys come from the task and may repeat."""
 
     __tablename__ = "items"
 
@@ -178,10 +178,10 @@ class Item(Table):
 
 
 class Point(Table):
-    """A number a step yielded, NULL when it was NaN. The key makes a repeated step overwrite itself after a resume."""
+    """One metric of a step, NULL for NaN. A step repeated after a resume overwrites its rows."""
 
     __tablename__ = "points"
-    # The key is most of the row, so on SQLite the table is its own index: half the size, and a run reads in one sweep.
+    # The key is most of the row, so on SQLite the table is its own index: half the size, and a run is read in order.
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
 
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
@@ -191,7 +191,7 @@ class Point(Table):
 
 
 class Rollout(Table):
-    """What the student wrote at a step, in order; as with points, a repeated step overwrites itself."""
+    """A text the student wrote at a step, in order; a repeated step overwrites its rows."""
 
     __tablename__ = "rollouts"
 
@@ -206,7 +206,7 @@ class Rollout(Table):
 
 
 class Resource(Table):
-    """What a run takes of its machine at a moment: memory, processor, graphics memory."""
+    """A run's use of memory, processor and GPU memory at one time."""
 
     __tablename__ = "resources"
 
@@ -226,7 +226,7 @@ class Event(Table):
 
 
 class Promotion(Table):
-    """A decision about a checkpoint. The last `promoted` one of a project is its `current`."""
+    """A decision about a checkpoint. The project's last `promoted` checkpoint is `current`."""
 
     __tablename__ = "promotions"
     __table_args__ = (_one_of("decision", DECISIONS),)
@@ -242,7 +242,7 @@ class Promotion(Table):
 
 
 class Note(Table):
-    """What a person wrote, in Markdown, about a cycle or about a checkpoint."""
+    """A person's note on a cycle or on a checkpoint, in Markdown."""
 
     __tablename__ = "notes"
     __table_args__ = (

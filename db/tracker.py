@@ -1,8 +1,8 @@
-"""The write side: what a pipeline tells the record.
+"""The write side of the record: `Tracker` has every call that stores something.
 
-Two kinds of writing. *Structure* (projects, cycles, runs, checkpoints, evaluations, promotions) is written at once, in
-one transaction a call, and raises `RecordError` when that fails: going on without it would lose track of weights.
-*Narration* (steps, rollouts, resources, events) goes through a `BackgroundWriter` and never stops anyone.
+Structure (projects, cycles, runs, checkpoints, evaluations, promotions) is written at once, in one transaction per
+call, and raises `RecordError` on failure: without it, weights on disk would have no entry. Telemetry (steps, rollouts,
+resources, events) goes through a `BackgroundWriter` and never interrupts training.
 """
 
 import os
@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from db import tables, views
 from db.background_writer import BackgroundWriter, Entry
 from db.code_version import code_version
-from db.engine import reason, writing
+from db.engine import reason, write_engine
 from db.errors import RecordError
 from db.queries import Reader
 from db.run_inputs import RunInputs
@@ -37,34 +37,34 @@ Decision = Literal["promoted", "rejected"]
 
 class CycleKey(NamedTuple):
     id: int
-    number: int
-    """Counted within the project, from 1: what people say (`cycle:3`)."""
+    number: int  # counted within the project from 1, as in `cycle:3`
 
 
 class Tracker:
-    """Close it, or use it as a context manager: what waits in memory is written then."""
+    """Write to the record. Close it, or use it as a context manager, so that queued telemetry is written."""
 
     def __init__(self, engine: Engine, pause: float = 0.5, heartbeat: float = 10.0) -> None:
-        self._engine = writing(engine)
+        self._engine = write_engine(engine)
         self._reader = Reader(engine)
         self._background = BackgroundWriter(engine, pause, heartbeat)
 
     # Structure
 
     def project(self, name: str, root: str | Path, base: str) -> int:
-        """The project of this name, made on first use. Its base stays what it was then; its folder may move."""
+        """The id of the project of this name, created on first use. Its base never changes; its folder may move."""
         with self._transaction(f"project {name!r}") as session:
             project = self._get_or_create(session, tables.Project, {"name": name}, {"root": str(root), "base": base})
             project.root = str(root)
             return project.id
 
     def corpus(self, path: str | Path, hash: str, files: int, tokens: int) -> int:
+        """The id of the corpus with this path and hash, created on first use."""
         with self._transaction(f"the documents in {path}") as session:
             key = {"path": str(path), "hash": hash}
             return self._get_or_create(session, tables.Corpus, key, {"files": files, "tokens": tokens}).id
 
     def documents(self, corpus: int, documents: Iterable[Mapping[str, Any]]) -> None:
-        """What a corpus holds, in order: `name`, `hash`, `bytes` of each. Told again, it stays as it was told first."""
+        """Store a corpus's documents in order (`name`, `hash`, `bytes`); later calls change nothing."""
         rows = [
             {"corpus_id": corpus, "position": position, "name": document["name"], "hash": document["hash"],
              "bytes": document["bytes"]}
@@ -76,7 +76,7 @@ class Tracker:
 
     def open_cycle(self, project: int, corpus: int | None = None) -> CycleKey:
         with self._transaction("a new cycle") as session:
-            _hold(session, project)
+            _lock_project(session, project)
             last = session.scalar(select(func.max(tables.Cycle.number)).filter_by(project_id=project)) or 0
             cycle = _add(session, tables.Cycle(project_id=project, number=last + 1, corpus_id=corpus))
             return CycleKey(cycle.id, cycle.number)
@@ -101,40 +101,40 @@ class Tracker:
                 code_version=code_version(),
             )  # fmt: skip
             run = _add(session, made).id
-        self._background.keep_alive(run)
+        self._background.start_heartbeat(run)
         return run
 
     def resume_run(self, run: int) -> None:
-        """The same run goes on, in this process now; what it says again replaces what it said."""
+        """Continue a run in this process; steps that it repeats replace the stored ones."""
         with self._transaction(f"the resumption of run {run}") as session:
             row = _get(session, tables.Run, run)
             row.status, row.error, row.finished_at, row.cancel_requested_at = "running", None, None, None
             row.host, row.pid, row.heartbeat_at = socket.gethostname(), os.getpid(), now()
-        self._background.keep_alive(run)
+        self._background.start_heartbeat(run)
 
     def plan(self, run: int, steps: int) -> None:
-        """How many steps the run is going to take: what is left can be told from it."""
+        """Store how many steps the run will take."""
         with self._transaction(f"the plan of run {run}") as session:
             _get(session, tables.Run, run).steps = steps
 
     def request_cancel(self, run: int) -> None:
-        """Ask a run to stop. It sees that between two steps; nobody is forced."""
+        """Request that a run stops; it checks for the request between two steps."""
         with self._transaction(f"the request to stop run {run}") as session:
             row = _get(session, tables.Run, run)
             if row.status != "running":
-                raise RecordError(f"Run {run} is {row.status} already; there is nothing to stop.")
+                raise RecordError(f"Run {run} is {row.status} already, so there is nothing to stop.")
             row.cancel_requested_at = row.cancel_requested_at or now()
 
     def cancel_requested(self, run: int) -> bool:
-        """Whether somebody asked the run to stop; one look by key. A record out of reach asks for nothing."""
+        """Whether the run was requested to stop; False when the record is unavailable."""
         try:
             return self._reader.cancel_requested(run)
         except RecordError:
             return False
 
     def finish_run(self, run: int, status: RunEnd, error: str | None = None) -> None:
-        self._background.let_go(run)
-        self.flush()  # a run that is done has said everything
+        self._background.stop_heartbeat(run)
+        self.flush()  # a finished run has all its telemetry stored
         with self._transaction(f"the end of run {run}") as session:
             row = _get(session, tables.Run, run)
             row.status, row.error, row.finished_at = status, error, now()
@@ -144,52 +144,52 @@ class Tracker:
         parent: int | None = None, run: int | None = None, cycle: int | None = None, hash: str | None = None,
         bytes: int | None = None, step: int | None = None,
     ) -> int:  # fmt: skip
-        """Weights that are safely on disk. A model from outside (`base`, `external`) is recorded once a path."""
+        """Store an entry for weights that are on disk; `base` and `external` models get one entry per path."""
         with self._transaction(f"the checkpoint in {path}") as session:
-            _hold(session, project)
+            _lock_project(session, project)
             if role in ("base", "external"):
-                known = select(tables.Checkpoint.id).filter_by(project_id=project, role=role, path=str(path))
-                if (found := session.scalar(known)) is not None:
-                    return found
-            made = tables.Checkpoint(
+                same_path = select(tables.Checkpoint.id).filter_by(project_id=project, role=role, path=str(path))
+                if (existing := session.scalar(same_path)) is not None:
+                    return existing
+            row = tables.Checkpoint(
                 project_id=project, role=role, path=str(path), kind=kind, parent_id=parent, run_id=run, cycle_id=cycle,
                 hash=hash, bytes=bytes, step=step,
             )  # fmt: skip
-            return _add(session, made).id
+            return _add(session, row).id
 
     def evaluation(self, checkpoint: int, run: int | None, result: Mapping[str, Any]) -> int:
-        """A measurement in the shape of docs/contracts.md, `items` included where there are any."""
+        """Store one evaluation, in the shape that docs/contracts.md gives, with its `items` if any."""
         return self.evaluations(checkpoint, run, [result])[0]
 
     def evaluations(self, checkpoint: int, run: int | None, results: Iterable[Mapping[str, Any]]) -> list[int]:
-        """All that one look at a checkpoint found: on record as a whole or not at all."""
+        """Store all results of one measurement, in one transaction."""
         with self._transaction(f"an evaluation of checkpoint {checkpoint}") as session:
-            return [_whole_evaluation(session, checkpoint, run, result) for result in results]
+            return [_add_evaluation(session, checkpoint, run, result) for result in results]
 
     def promote(
         self, project: int, cycle: int | None, checkpoint: int, decision: Decision, who: str, why: str,
         verdict: Mapping[str, Any] | None = None,
     ) -> int:  # fmt: skip
-        """Decide about a checkpoint. `promoted` makes it `current`; the cycle, if any, is closed with the decision."""
+        """Store a decision about a checkpoint. `promoted` makes it `current`; the cycle, if any, is closed."""
         with self._transaction(f"the decision about checkpoint {checkpoint}") as session:
-            _hold(session, project)
+            _lock_project(session, project)
             if cycle is not None:
                 row = _get(session, tables.Cycle, cycle)
                 row.status, row.closed_at = decision, row.closed_at or now()
-                of_another = (row.verdict or {}).get("checkpoint") not in (None, checkpoint)
-                row.verdict = dict(verdict) if verdict is not None else None if of_another else row.verdict
-            made = tables.Promotion(
+                other_checkpoint = (row.verdict or {}).get("checkpoint") not in (None, checkpoint)
+                row.verdict = dict(verdict) if verdict is not None else None if other_checkpoint else row.verdict
+            promotion = tables.Promotion(
                 project_id=project, cycle_id=cycle, checkpoint_id=checkpoint, decision=decision, who=who, why=why
             )
-            return _add(session, made).id
+            return _add(session, promotion).id
 
-    def judged(self, cycle: int, checkpoint: int, verdict: Mapping[str, Any]) -> None:
-        """What the gate says of an open cycle, by this checkpoint, while a person decides."""
+    def store_verdict(self, cycle: int, checkpoint: int, verdict: Mapping[str, Any]) -> None:
+        """Store the gate's verdict on a checkpoint of an open cycle, until a person decides."""
         with self._transaction(f"the verdict on cycle {cycle}") as session:
             _get(session, tables.Cycle, cycle).verdict = {**verdict, "checkpoint": checkpoint}
 
     def give_up(self, run: int) -> None:
-        """Nobody will resume it; when and why it ended stays."""
+        """Mark a run as failed, so that it is not resumed; its end time and its error are kept."""
         with self._transaction(f"giving up run {run}") as session:
             row = _get(session, tables.Run, run)
             row.status, row.finished_at = "failed", row.finished_at or row.heartbeat_at
@@ -198,31 +198,31 @@ class Tracker:
     def note(
         self, project: int, text: str, who: str, *, cycle: int | None = None, checkpoint: int | None = None
     ) -> int:
-        """What a person has to say about a cycle (by its id) or about a checkpoint, in Markdown."""
+        """Store a person's note on a cycle (by its id) or on a checkpoint, in Markdown."""
         if (cycle is None) == (checkpoint is None):
-            raise RecordError("A note is about a cycle or about a checkpoint; name one of them.")
+            raise RecordError("A note is about a cycle or about a checkpoint. Name one of them.")
         if not text.strip():
-            raise RecordError("A note needs some words.")
+            raise RecordError("A note needs some text. Write a sentence or more.")
         with self._transaction("a note") as session:
-            made = tables.Note(project_id=project, cycle_id=cycle, checkpoint_id=checkpoint, text=text, who=who)
-            return _add(session, made).id
+            row = tables.Note(project_id=project, cycle_id=cycle, checkpoint_id=checkpoint, text=text, who=who)
+            return _add(session, row).id
 
-    # Narration
+    # Telemetry
 
     def step(self, run: int, step: int, metrics: Mapping[str, float | None]) -> None:
-        """The numbers of one step, all in one call; those that do not apply (None) are left out."""
+        """Queue the metrics of one step, all in one call; None values are left out."""
         rows = [
             {"run_id": run, "step": step, "name": name, "value": float(value)}
             for name, value in metrics.items()
             if value is not None
         ]
-        self._say(run, tables.Point, rows)
+        self._enqueue(run, tables.Point, rows)
 
     def rollouts(self, run: int, step: int, rollouts: Sequence[Mapping[str, Any]]) -> None:
-        """What the student wrote at a step, in one call: `prompt`, `text`; `truncated`, `reward`, `tokens` if known.
+        """Queue all rollouts of a step: `prompt`, `text`; optionally `truncated`, `reward`, `tokens`.
 
-        `tokens` has one entry a token: its text, how far the student is from its teacher there, and both models'
-        likeliest choices: `["Paris", 0.3, [["Paris", 0.6], …], [["Rome", 0.5], …]]`.
+        `tokens` has one entry per token: its text, the divergence from the teacher there, and the likeliest choices of
+        the student and of the teacher: `["Paris", 0.3, [["Paris", 0.6], …], [["Rome", 0.5], …]]`.
         """
         rows = [
             {"run_id": run, "step": step, "position": position, "prompt": rollout["prompt"], "text": rollout["text"],
@@ -230,17 +230,18 @@ class Tracker:
              "tokens": rollout.get("tokens")}
             for position, rollout in enumerate(rollouts)
         ]  # fmt: skip
-        self._say(run, tables.Rollout, rows)
+        self._enqueue(run, tables.Rollout, rows)
 
     def resources(self, run: int, values: Mapping[str, float | None]) -> None:
-        """What the run takes of its machine now: `rss_bytes`, `cpu_percent`, `load`, `gpu_bytes`, `gpu_total`."""
-        self._say(run, tables.Resource, [{"run_id": run, "at": now(), "values": dict(values)}])
+        """Queue the run's current use of its machine: `rss_bytes`, `cpu_percent`, `load`, `gpu_bytes`, `gpu_total`."""
+        self._enqueue(run, tables.Resource, [{"run_id": run, "at": now(), "values": dict(values)}])
 
     def event(self, run: int, message: str, level: Literal["info", "warning", "error"] = "info") -> None:
-        self._say(run, tables.Event, [{"run_id": run, "at": now(), "level": level, "message": message}])
+        """Queue a message about a run."""
+        self._enqueue(run, tables.Event, [{"run_id": run, "at": now(), "level": level, "message": message}])
 
     def flush(self) -> bool:
-        """Write what waits in memory now; False when the database cannot take it (it is kept and tried again)."""
+        """Write all queued telemetry now; False when the database is unavailable (it stays queued)."""
         return self._background.flush()
 
     def close(self) -> None:
@@ -252,7 +253,7 @@ class Tracker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _say(self, run: int, table: type[tables.Table], rows: list[dict[str, Any]]) -> None:
+    def _enqueue(self, run: int, table: type[tables.Table], rows: list[dict[str, Any]]) -> None:
         if rows:
             self._background.put(Entry(run, cast(CoreTable, table.__table__), rows))
 
@@ -264,9 +265,9 @@ class Tracker:
         except SQLAlchemyError as error:
             raise RecordError(f"The record could not store {what}: {reason(error)}.") from error
 
-    def _get_or_create(self, session: Session, table: type[Row], key: dict[str, Any], rest: dict[str, Any]) -> Row:
-        """Two processes may ask at once: the database decides who creates."""
-        insert = self._insert(table).values(**key, **rest)
+    def _get_or_create(self, session: Session, table: type[Row], key: dict[str, Any], others: dict[str, Any]) -> Row:
+        """Get or insert a row in one statement, as two processes may do so at the same time."""
+        insert = self._insert(table).values(**key, **others)
         session.execute(insert.on_conflict_do_nothing(index_elements=list(key)))
         return session.scalars(select(table).filter_by(**key)).one()
 
@@ -274,8 +275,8 @@ class Tracker:
         return (postgresql if self._engine.dialect.name == "postgresql" else sqlite).insert(table)
 
 
-def _hold(session: Session, project: int) -> None:
-    """One writer at a time in a project (SQLite has one anyway), so that what is read stays true until written."""
+def _lock_project(session: Session, project: int) -> None:
+    """Allow one writer at a time in a project, so that what it reads stays true until it writes (PostgreSQL)."""
     if session.scalar(select(tables.Project.id).filter_by(id=project).with_for_update()) is None:
         raise RecordError(f"The record has no project {project}.")
 
@@ -293,7 +294,7 @@ def _add(session: Session, row: Row) -> Row:
     return row
 
 
-def _whole_evaluation(session: Session, checkpoint: int, run: int | None, result: Mapping[str, Any]) -> int:
+def _add_evaluation(session: Session, checkpoint: int, run: int | None, result: Mapping[str, Any]) -> int:
     try:
         evaluation = _add(session, _evaluation(checkpoint, run, result))
         session.add_all(_scores(evaluation.id, result["metrics"]))

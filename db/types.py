@@ -1,7 +1,7 @@
 """Column types that mean the same on SQLite and PostgreSQL.
 
-Left alone, the two differ where it hurts: SQLite forgets time zones and turns NaN into NULL, PostgreSQL refuses a
-NUL character in text and NaN in JSON. A small model writes NUL characters, and a collapsing one has NaN losses.
+By default the two differ: SQLite drops time zones and turns NaN into NULL; PostgreSQL refuses a NUL character in text
+and NaN in JSON. Both occur: small models write NUL characters, and diverging ones have NaN losses.
 """
 
 import math
@@ -19,7 +19,7 @@ def now() -> datetime:
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """A moment. Naive datetimes are refused: nobody could say later which moment they meant."""
+    """A datetime with a time zone, stored in UTC. Naive datetimes are refused, as they are ambiguous."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -28,7 +28,7 @@ class UtcTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            raise ValueError("the record takes times with a zone only, such as datetime.now(UTC)")
+            raise ValueError("The record stores only times with a time zone, such as datetime.now(UTC).")
         return value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
@@ -38,7 +38,7 @@ class UtcTime(TypeDecorator[datetime]):
 
 
 class Number(TypeDecorator[float]):
-    """A measured number; NaN is stored as NULL on both databases (infinities are kept)."""
+    """A float; NaN is stored as NULL on both databases, infinities stay."""
 
     impl = Double
     cache_ok = True
@@ -48,12 +48,12 @@ class Number(TypeDecorator[float]):
 
 
 def storable(text: str) -> str:
-    """The text with what no database takes made visible: NUL becomes ␀, half a surrogate pair becomes �."""
+    """Replace the characters that a database refuses: NUL becomes ␀, a lone surrogate becomes �."""
     return text.replace("\x00", "␀").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class AnyText(TypeDecorator[str]):
-    """Text from anywhere, a model's mouth included."""
+    """Any text, including model output; see `storable`."""
 
     impl = Text
     cache_ok = True
@@ -77,7 +77,7 @@ def _plain(value: Any) -> Any:
 
 
 class PlainJson(TypeDecorator[Any]):
-    """JSON as the standard has it: what is no finite number becomes null. Python's None is SQL's NULL."""
+    """Standard JSON: numbers that are not finite become null. Python's None becomes SQL's NULL."""
 
     impl = JSON(none_as_null=True)
     cache_ok = True

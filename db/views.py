@@ -1,4 +1,4 @@
-"""What the read side hands out: plain, frozen values that outlive the connection they came from."""
+"""The values that `Reader` returns: frozen dataclasses, independent of the database connection."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,8 +20,7 @@ class Project:
 class Checkpoint:
     id: int
     project_id: int
-    cycle: int | None
-    """The cycle's number in its project."""
+    cycle: int | None  # the cycle's number in its project
     run_id: int | None
     parent_id: int | None
     role: str
@@ -34,7 +33,7 @@ class Checkpoint:
 
     @property
     def reference(self) -> str:
-        """How a person would name it on the command line."""
+        """How to name it on the command line."""
         if self.role in ("midtrained", "recovered"):
             return f"cycle:{self.cycle}/{self.role}" if self.cycle is not None else f"run:{self.run_id}"
         return "base" if self.role == "base" else self.path
@@ -51,7 +50,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Headline(Score):
-    """A score that speaks for its suite, and what it is a score of."""
+    """The score that stands for a suite, with its task and metric."""
 
     task: str
     metric: str
@@ -59,7 +58,7 @@ class Headline(Score):
 
 @dataclass(frozen=True)
 class Stage:
-    """A checkpoint and its headline scores by suite; a suite that was not measured is missing."""
+    """A checkpoint and its headline scores by suite; suites that were not measured are missing."""
 
     checkpoint: Checkpoint | None = None
     scores: dict[str, Headline] = field(default_factory=dict)
@@ -71,8 +70,7 @@ class Cycle:
     number: int
     status: str
     corpus_id: int | None
-    documents: str | None
-    """The folder of its corpus."""
+    documents: str | None  # the folder of its corpus
     verdict: dict[str, Any] | None
     opened_at: datetime
     closed_at: datetime | None
@@ -82,14 +80,14 @@ class Cycle:
 
     @property
     def outcome(self) -> str:
-        """How it stands. With too few items to tell nothing is promoted, which is not to have failed."""
-        said = (self.verdict or {}).get("outcome")
-        return "inconclusive" if self.status == "rejected" and said == "inconclusive" else self.status
+        """The status; "inconclusive" instead of "rejected" when the gate had too few items to decide."""
+        outcome = (self.verdict or {}).get("outcome")
+        return "inconclusive" if self.status == "rejected" and outcome == "inconclusive" else self.status
 
 
 @dataclass(frozen=True)
 class SeriesPoint:
-    """One mark on the overview chart."""
+    """One point of the overview chart: a headline score of a checkpoint."""
 
     at: datetime
     checkpoint_id: int
@@ -137,8 +135,7 @@ class Run:
 class Point:
     step: int
     name: str
-    value: float
-    """NaN when that is what was measured."""
+    value: float  # may be NaN
 
 
 @dataclass(frozen=True)
@@ -149,8 +146,7 @@ class Rollout:
     text: str
     truncated: bool
     reward: float | None
-    tokens: list[Any] | None
-    """One entry a token, where they were recorded; `Tracker.rollouts` says what is in it."""
+    tokens: list[Any] | None  # one entry per token, where recorded; see `Tracker.rollouts`
 
 
 @dataclass(frozen=True)
@@ -213,8 +209,7 @@ class Promotion:
 @dataclass(frozen=True)
 class Note:
     id: int
-    cycle: int | None
-    """The cycle's number in its project."""
+    cycle: int | None  # the cycle's number in its project
     checkpoint_id: int | None
     text: str
     who: str

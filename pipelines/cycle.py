@@ -251,7 +251,7 @@ class Cycle:
         if taken is not None:
             return taken.decision == "promoted", True
         if ask and self.id:  # whoever decides may look at the pages first
-            self.project.tracker.judged(self.id, recovered.id, verdict.as_dict())
+            self.project.tracker.store_verdict(self.id, recovered.id, verdict.as_dict())
         wished = ask(verdict) if ask else verdict.passed
         if wished is None:
             log.info(f"waiting for a decision ({verdict.reason}): recover promote {recovered.reference}")

@@ -36,7 +36,7 @@ class Numbers:
         ended = {run.id: (run.id, run.finished_at) for run in runs if run.finished_at}
         with self._lock:
             if unread := [run for run, when in ended.items() if when not in self._worked]:
-                told = self._reader.worked(unread)
+                told = self._reader.busy_seconds(unread)
                 self._worked |= {ended[run]: told.get(run) for run in unread}
             known = {run: self._worked[when] for run, when in ended.items()}
         return {run: seconds for run, seconds in known.items() if seconds is not None}

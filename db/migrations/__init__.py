@@ -1,6 +1,6 @@
-"""Bringing a database to the tables of this release.
+"""Migrate a database to the tables of this release.
 
-A new step, after changing `db/tables.py`:  python -m db.migrations "what changes"
+To write a migration after changing `db/tables.py`:  python -m db.migrations "what changes"
 """
 
 from pathlib import Path
@@ -12,9 +12,10 @@ VERSION_TABLE = "recover_version"
 
 
 def migrate(engine: Engine, name: str) -> None:
-    """Bring the database up to date; one from a newer release is refused.
+    """Bring the database up to date; a RecordError when a newer release wrote it.
 
-    Nearly always there is nothing to do, and then Alembic, two fifths of what a command imports, is left alone."""
+    Alembic is imported only when there is something to do: it takes two fifths of a command's import time.
+    """
     if _version(engine) != newest():
         from db.migrations.steps import bring_up_to_date
 
@@ -22,12 +23,12 @@ def migrate(engine: Engine, name: str) -> None:
 
 
 def newest() -> str:
-    """Of this release, by the steps' file names."""
+    """The version of this release's tables, from the migrations' file names."""
     return max(file.name.partition("_")[0] for file in (Path(__file__).parent / "versions").glob("[0-9]*_*.py"))
 
 
 def _version(engine: Engine) -> str | None:
-    """None where it cannot be told: whoever brings it up to date finds out why."""
+    """The database's version; None when it cannot be read, and then the migration reports why."""
     try:
         with engine.connect() as connection:
             return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()

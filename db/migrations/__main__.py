@@ -1,18 +1,19 @@
-"""Write the next migration from what changed in `db/tables.py`. Read it before you commit it."""
+"""Write the next migration from the changes in `db/tables.py`. Read it before you commit it."""
 
 import sys
 import tempfile
-from pathlib import Path
 
 from alembic import command
 from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
 
-from db.engine import open_database
+from db.migrations import migrate
 from db.migrations.steps import config
 
 steps = len(list(ScriptDirectory.from_config(config()).walk_revisions()))
 with tempfile.TemporaryDirectory() as folder:
-    engine = open_database(Path(folder) / "head.db")
+    engine = create_engine(f"sqlite:///{folder}/record.db")
+    migrate(engine, folder)
     with engine.begin() as connection:
         message = " ".join(sys.argv[1:]) or "change"
         command.revision(config(connection), message=message, autogenerate=True, rev_id=f"{steps + 1:04d}")

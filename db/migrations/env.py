@@ -1,4 +1,4 @@
-"""What Alembic runs to carry out a migration. The connection is handed in, already inside a transaction."""
+"""The script that Alembic runs for a migration, on a connection that is already inside a transaction."""
 
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from db.tables import Table
 
 
 def stored_type(kind: str, item: Any, _: object) -> str | Literal[False]:
-    """A migration names what the database stores, not our types: those may change, a step once taken may not."""
+    """Write the database's own type into a migration, not ours: ours may change, a released migration may not."""
     return f"sa.{item.impl!r}" if kind == "type" and isinstance(item, TypeDecorator) else False
 
 
@@ -20,6 +20,6 @@ context.configure(
     version_table=VERSION_TABLE,
     render_as_batch=True,  # SQLite cannot alter most of a table in place
     render_item=stored_type,
-    transactional_ddl=True,  # both databases can; Alembic believes that SQLite cannot
+    transactional_ddl=True,  # both databases can; Alembic assumes that SQLite cannot
 )
 context.run_migrations()

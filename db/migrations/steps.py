@@ -1,4 +1,4 @@
-"""Alembic's part: the steps from one version's tables to the next. No alembic.ini is needed."""
+"""Run migrations through Alembic, configured here instead of in an alembic.ini."""
 
 from pathlib import Path
 
@@ -11,30 +11,33 @@ from sqlalchemy import Connection, Engine, text
 from db.errors import RecordError
 from db.migrations import VERSION_TABLE
 
-_LOCK = 0x7265636F766572  # any number will do, as long as every process takes the same: "recover"
+_LOCK = 0x7265636F766572  # "recover": any number, the same in every process
 
 
 def bring_up_to_date(engine: Engine, name: str) -> None:
-    """All or nothing. Of several processes that open a fresh record at once, one does it and the others wait for it."""
+    """Run all missing migrations in one transaction; processes that open the record meanwhile wait for it."""
     scripts = ScriptDirectory.from_config(config())
     with engine.execution_options(writes=True).begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
         version = current_version(connection)
         if version not in {None, *(script.revision for script in scripts.walk_revisions())}:
-            newer = f"was written by a newer release of recover (its version is {version})"
-            raise RecordError(f"The record at {name} {newer}; upgrade recover, or name another with RECOVER_DB.")
+            raise RecordError(
+                f"The record at {name} was written by a newer release of recover (its version is {version}). "
+                "Upgrade recover, or name another record with RECOVER_DB."
+            )
         if version != scripts.get_current_head():
-            move(connection, "head")
+            migrate_to(connection, "head")
 
 
 def current_version(connection: Connection) -> str | None:
     return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
 
 
-def move(connection: Connection, to: str) -> None:
-    """Up to a revision or `head`, down to `base` or by `-1`, inside the connection's transaction."""
-    (command.downgrade if to == "base" or to.startswith("-") else command.upgrade)(config(connection), to)
+def migrate_to(connection: Connection, revision: str) -> None:
+    """Upgrade to a revision or `head`, or downgrade to `base` or by `-1`, inside the connection's transaction."""
+    downwards = revision == "base" or revision.startswith("-")
+    (command.downgrade if downwards else command.upgrade)(config(connection), revision)
 
 
 def config(connection: Connection | None = None) -> Config:

@@ -173,10 +173,10 @@ def _record(project: Path) -> Finding:
         state = health(Project(project.resolve(), base="", base_is_default=True).database)
     except (RecordError, RecoverError) as error:
         return replace(ours, found=str(error))
-    if not state.known:
-        return replace(ours, found=f"{state.where} was written by a newer release", mend="upgrade recover")
+    if not state.supported:
+        return replace(ours, found=f"{state.name} was written by a newer release", mend="upgrade recover")
     version = f"version {state.version}" if state.version else "not begun yet"
-    return replace(ours, ok=True, found=f"{state.server}, {version}, {state.where}")
+    return replace(ours, ok=True, found=f"{state.server}, {version}, {state.name}")
 
 
 def _punkt() -> Finding:

@@ -67,7 +67,7 @@ def seeded(tracker: Tracker) -> Seeded:
     return seed(tracker, steps=5)
 
 
-def _missing(why: str) -> NoReturn:
+def _missing(problem: str) -> NoReturn:
     if os.environ.get("RECOVER_REQUIRE_POSTGRES") == "1":
-        pytest.fail(f"RECOVER_REQUIRE_POSTGRES=1, but {why}")
-    pytest.skip(why)
+        pytest.fail(f"RECOVER_REQUIRE_POSTGRES=1, but {problem}")
+    pytest.skip(problem)

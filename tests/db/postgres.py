@@ -1,4 +1,4 @@
-"""A throw-away PostgreSQL cluster for the tests: in a folder of its own, reached through a socket in it."""
+"""A temporary PostgreSQL cluster for the tests, in its own folder and reached through a socket there."""
 
 import os
 import pwd
@@ -14,12 +14,11 @@ from typing import Any
 
 import psycopg
 
-Cluster = Path
-"""Known by its folder, which is where its socket is."""
+Cluster = Path  # the folder that has the socket
 
 
 def server_programs() -> Path | None:
-    """Where Debian hides them, the newest release first; else wherever they are on the PATH."""
+    """The folder of initdb and postgres: Debian's, the newest release first, else the one on the PATH."""
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: -float(folder.parent.name))
     if on_path := shutil.which("initdb"):
         folders.append(Path(on_path).parent)
@@ -29,28 +28,17 @@ def server_programs() -> Path | None:
 @contextmanager
 def cluster(programs: Path) -> Iterator[Cluster]:
     folder = Path(tempfile.mkdtemp(prefix="recover-pg-"))
-    who = _unprivileged(folder)
+    identity = _unprivileged(folder)
     data = folder / "data"
     try:
-        initdb: list[Path | str] = [
-            programs / "initdb",
-            "-D",
-            data,
-            "-U",
-            "recover",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--locale=C",
-            "--no-sync",
-        ]
-        subprocess.run(initdb, check=True, cwd=folder, stdout=subprocess.DEVNULL, **who)
+        initdb: list[Path | str] = [programs / "initdb", "-D", data]
+        initdb += ["-U", "recover", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+        subprocess.run(initdb, check=True, cwd=folder, stdout=subprocess.DEVNULL, **identity)
         serve: list[Path | str] = [programs / "postgres", "-D", data, "-k", folder, "-F", "-c", "listen_addresses="]
         with open(folder / "log", "w") as log:
-            server = subprocess.Popen(serve, cwd=folder, stdout=log, stderr=log, **who)
+            server = subprocess.Popen(serve, cwd=folder, stdout=log, stderr=log, **identity)
         try:
-            _wait_until_up(folder, server)
+            _wait_for_server(folder, server)
             yield folder
         finally:
             server.send_signal(2)  # a fast shutdown: it does not wait for connections to end
@@ -70,7 +58,7 @@ def fresh_database(cluster: Cluster) -> Iterator[str]:
 
 
 def _unprivileged(folder: Path) -> dict[str, Any]:
-    """The server refuses to run as root: hand the folder to somebody who is not, and say how to become them."""
+    """Popen's options for another user, who then owns the folder: the server refuses to run as root."""
     if os.getuid() != 0:
         return {}
     names = {user.pw_name for user in pwd.getpwall()}
@@ -83,7 +71,7 @@ def _administrator(cluster: Cluster) -> psycopg.Connection:
     return psycopg.connect(host=str(cluster), user="recover", dbname="postgres", autocommit=True)
 
 
-def _wait_until_up(folder: Path, server: subprocess.Popen[Any]) -> None:
+def _wait_for_server(folder: Path, server: subprocess.Popen[Any]) -> None:
     for _ in range(100):
         if server.poll() is not None:
             break

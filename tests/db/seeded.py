@@ -1,4 +1,4 @@
-"""A record with a believable past: three cycles on a small model, the third of them rejected."""
+"""A record with a plausible history: three cycles on a small model, the third of them rejected."""
 
 import math
 import random
@@ -11,11 +11,10 @@ from db.engine import open_database
 from db.tracker import Decision, Role, RunKind, Tracker
 
 CLEAN = {"behaviour": 0.91, "retention": 0.95}
-UNTAUGHT = {"knowledge": 0.05}
-"""What the clean model answers about documents it never saw."""
+UNREAD = {"knowledge": 0.05}  # the clean model's score on documents it has not read
 
 
-class Past(NamedTuple):
+class CycleScores(NamedTuple):
     damaged: dict[str, float]
     recovered: dict[str, float]
     passed: bool
@@ -26,9 +25,9 @@ def _scores(behaviour: float, knowledge: float, retention: float) -> dict[str, f
 
 
 CYCLES = [
-    Past(_scores(0.48, 0.93, 0.61), _scores(0.90, 0.91, 0.88), passed=True),
-    Past(_scores(0.41, 0.95, 0.57), _scores(0.92, 0.94, 0.86), passed=True),
-    Past(_scores(0.22, 0.96, 0.40), _scores(0.79, 0.90, 0.71), passed=False),
+    CycleScores(_scores(0.48, 0.93, 0.61), _scores(0.90, 0.91, 0.88), passed=True),
+    CycleScores(_scores(0.41, 0.95, 0.57), _scores(0.92, 0.94, 0.86), passed=True),
+    CycleScores(_scores(0.22, 0.96, 0.40), _scores(0.79, 0.90, 0.71), passed=False),
 ]
 TASKS = {
     "behaviour": ("ifeval", "prompt_level_strict_acc"),
@@ -49,14 +48,14 @@ class Seeded(NamedTuple):
 
 
 def seed(tracker: Tracker, name: str = "handbook", cycles: int = 3, steps: int = STEPS) -> Seeded:
-    """Tell the tracker the whole story, as a pipeline would."""
-    dice = random.Random(0)
+    """Write the whole history, as a pipeline would."""
+    rng = random.Random(0)
     project = tracker.project(name, f"/home/ada/{name}", "lab")
     base = tracker.checkpoint(project, "base", "/opt/recover/lab/base", bytes=9_400_000, hash="c1ea" * 16)
     seeded = Seeded(project, base, [], [], [], [], [])
-    measuring = tracker.start_run(project, "eval", settings={"suite": "all"})
-    measure(tracker, base, measuring, CLEAN, dice)
-    tracker.finish_run(measuring, "done")
+    eval_run = tracker.start_run(project, "eval", settings={"suite": "all"})
+    measure(tracker, base, eval_run, CLEAN, rng)
+    tracker.finish_run(eval_run, "done")
     current = base
     for index in range(cycles):
         damaged, recovered, passed = CYCLES[index % len(CYCLES)]
@@ -65,40 +64,40 @@ def seed(tracker: Tracker, name: str = "handbook", cycles: int = 3, steps: int =
         )
         tracker.documents(corpus, [{"name": f"{n:02}.md", "hash": f"{n:064x}", "bytes": 3000 + n} for n in range(12)])
         cycle = tracker.open_cycle(project, corpus)
-        measuring = tracker.start_run(project, "eval", cycle.id, {"suite": "knowledge"})
-        measure(tracker, base, measuring, UNTAUGHT, dice)
-        tracker.finish_run(measuring, "done")
-        mid = _train(tracker, seeded, cycle.id, "midtrain", current, damaged, steps, dice)
-        rec = _train(tracker, seeded, cycle.id, "distill", mid, recovered, steps, dice)
+        eval_run = tracker.start_run(project, "eval", cycle.id, {"suite": "knowledge"})
+        measure(tracker, base, eval_run, UNREAD, rng)
+        tracker.finish_run(eval_run, "done")
+        mid = _train(tracker, seeded, cycle.id, "midtrain", current, damaged, steps, rng)
+        rec = _train(tracker, seeded, cycle.id, "distill", mid, recovered, steps, rng)
         decision: Decision = "promoted" if passed else "rejected"
-        why = "both bounds hold" if passed else "behaviour fell short of its bound by 0.09"
-        tracker.close_cycle(cycle.id, decision, verdict(recovered, damaged, passed, why))
-        tracker.promote(project, cycle.id, rec, decision, "gate", why)
+        reason = "both bounds hold" if passed else "behaviour fell short of its bound by 0.09"
+        tracker.close_cycle(cycle.id, decision, verdict(recovered, damaged, passed, reason))
+        tracker.promote(project, cycle.id, rec, decision, "gate", reason)
         current = rec if passed else current
         seeded.cycles.append(cycle.id)
     tracker.flush()
     return seeded
 
 
-def verdict(recovered: dict[str, float], damaged: dict[str, float], passed: bool, why: str) -> dict[str, Any]:
-    """What a gate says (docs/contracts.md)."""
-    gone = (round(40 * recovered["behaviour"]) - round(40 * CLEAN["behaviour"])) / 40
-    behaviour = {"passed": passed, "value": gone, "bound": gone - 0.02, "limit": -0.03, "n": 40, "needed": None}
-    kept, limit = recovered["knowledge"], 0.92 * round(40 * damaged["knowledge"]) / 40
-    knowledge = {"passed": True, "value": kept, "bound": kept, "limit": limit, "n": 40, "needed": None}
-    return {"passed": passed, "behaviour": behaviour, "knowledge": knowledge, "reason": why}
+def verdict(recovered: dict[str, float], damaged: dict[str, float], passed: bool, reason: str) -> dict[str, Any]:
+    """A gate's verdict (docs/contracts.md)."""
+    change = (round(40 * recovered["behaviour"]) - round(40 * CLEAN["behaviour"])) / 40
+    behaviour = {"passed": passed, "value": change, "bound": change - 0.02, "limit": -0.03, "n": 40, "needed": None}
+    value, limit = recovered["knowledge"], 0.92 * round(40 * damaged["knowledge"]) / 40
+    knowledge = {"passed": True, "value": value, "bound": value, "limit": limit, "n": 40, "needed": None}
+    return {"passed": passed, "behaviour": behaviour, "knowledge": knowledge, "reason": reason}
 
 
-def measure(tracker: Tracker, checkpoint: int, run: int | None, scores: dict[str, float], dice: random.Random) -> None:
+def measure(tracker: Tracker, checkpoint: int, run: int | None, scores: dict[str, float], rng: random.Random) -> None:
     for suite, value in scores.items():
-        tracker.evaluation(checkpoint, run, result(suite, value, dice))
+        tracker.evaluation(checkpoint, run, result(suite, value, rng))
 
 
-def result(suite: str, value: float, dice: random.Random, n: int = 40) -> dict[str, Any]:
-    """What an evaluation returns (docs/contracts.md): its metric is the share of its items that passed."""
+def result(suite: str, value: float, rng: random.Random, n: int = 40) -> dict[str, Any]:
+    """An evaluation's result (docs/contracts.md); its metric is the share of passed items."""
     task, metric = TASKS[suite]
     passed = [index < round(value * n) for index in range(n)]
-    dice.shuffle(passed)
+    rng.shuffle(passed)
     kinds = {"behaviour": ["keywords:frequency", "punctuation:no_comma"]}.get(suite, [])
     return {
         "task": task,
@@ -108,7 +107,7 @@ def result(suite: str, value: float, dice: random.Random, n: int = 40) -> dict[s
         "settings": {"limit": n},
         "metrics": {
             metric: _metric(passed),
-            **{f"strict/{kind}": _metric(passed[place::2]) for place, kind in enumerate(kinds)},
+            **{f"strict/{kind}": _metric(passed[index::2]) for index, kind in enumerate(kinds)},
         },
         "items": [
             {"key": str(index), "prompt": f"Question {index}?", "answer": "Yes." if ok else "no, it is not",
@@ -125,49 +124,48 @@ def _metric(passed: list[bool]) -> dict[str, Any]:
     return {"value": share, "n": n, "stderr": error, "ci95": interval}
 
 
-def told_tokens(step: int, dice: random.Random) -> list[Any]:
-    """A rollout token by token: far from the teacher at its start, and less so every step."""
-    words = ["HELLO", ",", " dear", " world", ".", "\n", "Good", " morning", "!"]
-    near = math.exp(-step / 20)
+def rollout_tokens(step: int, rng: random.Random) -> list[Any]:
+    """A rollout token by token: far from the teacher in its first tokens, and closer with every step."""
+    tokens = ["HELLO", ",", " dear", " world", ".", "\n", "Good", " morning", "!"]
+    divergence = math.exp(-step / 20)
     return [
-        [word, near * dice.expovariate(1 + place), [[word, 0.6], [" there", 0.2]], [[word, 0.7], [" you", 0.1]]]
-        for place, word in enumerate(words)
+        [token, divergence * rng.expovariate(1 + index), [[token, 0.6], [" there", 0.2]], [[token, 0.7], [" you", 0.1]]]
+        for index, token in enumerate(tokens)
     ]
 
 
-def _rollouts(step: int, dice: random.Random) -> list[dict[str, Any]]:
-    written = [told_tokens(step, dice) for _ in range(2)]
-    texts = ["".join(token[0] for token in tokens) for tokens in written]
+def _rollouts(step: int, rng: random.Random) -> list[dict[str, Any]]:
+    rollouts = [rollout_tokens(step, rng) for _ in range(2)]
     return [
-        {"prompt": "Say hello in capitals.", "text": text, "tokens": tokens}
-        for text, tokens in zip(texts, written, strict=True)
+        {"prompt": "Say hello in capitals.", "text": "".join(token[0] for token in tokens), "tokens": tokens}
+        for tokens in rollouts
     ]
 
 
 def _train(
     tracker: Tracker, seeded: Seeded, cycle: int, kind: RunKind, parent: int, scores: dict[str, float], steps: int,
-    dice: random.Random,
+    rng: random.Random,
 ) -> int:  # fmt: skip
     run = tracker.start_run(
         seeded.project, kind, cycle, {"lr": 1e-4, "recipe": kind, "rows": 16 + cycle}, seed=0, steps=steps
     )
     tracker.event(run, f"{kind} starts from checkpoint {parent}")
     for step in range(steps):
-        loss = (2.5 if kind == "midtrain" else 0.8) * math.exp(-3 * step / steps) + 0.05 * dice.random()
-        metrics = {"loss": loss, "grad_norm": 0.5 + dice.random(), "learning_rate": 1e-4 * (1 - step / steps)}
+        loss = (2.5 if kind == "midtrain" else 0.8) * math.exp(-3 * step / steps) + 0.05 * rng.random()
+        metrics = {"loss": loss, "grad_norm": 0.5 + rng.random(), "learning_rate": 1e-4 * (1 - step / steps)}
         if kind == "distill":
-            metrics |= {"kl": loss, "entropy": 1.2 - 0.3 * step / steps, "rollout_length": 40 + 10 * dice.random()}
+            metrics |= {"kl": loss, "entropy": 1.2 - 0.3 * step / steps, "rollout_length": 40 + 10 * rng.random()}
         tracker.step(run, step, metrics)
         if kind == "distill" and step % 20 == 0:
-            tracker.rollouts(run, step, _rollouts(step, dice))
+            tracker.rollouts(run, step, _rollouts(step, rng))
         if step % 10 == 0:
-            tracker.resources(run, {"rss_bytes": 1.6e9 + 1e6 * step, "cpu_percent": 180 + 10 * dice.random()})
+            tracker.resources(run, {"rss_bytes": 1.6e9 + 1e6 * step, "cpu_percent": 180 + 10 * rng.random()})
     role: Role = "midtrained" if kind == "midtrain" else "recovered"
     checkpoint = tracker.checkpoint(
         seeded.project, role, f".recover/checkpoints/run-{run:04d}", parent=parent, run=run, cycle=cycle,
         hash=f"{run:064x}", bytes=9_400_000, step=steps,
     )  # fmt: skip
-    measure(tracker, checkpoint, run, scores, dice)
+    measure(tracker, checkpoint, run, scores, rng)
     tracker.finish_run(run, "done")
     (seeded.midtrained if kind == "midtrain" else seeded.recovered).append(checkpoint)
     (seeded.midtrain_runs if kind == "midtrain" else seeded.distill_runs).append(run)
@@ -175,7 +173,7 @@ def _train(
 
 
 def seeded_database(path: Path, **options: Any) -> Seeded:
-    """A SQLite file with that past in it; for tests that only read."""
+    """Write the same history to an SQLite file; for tests that only read."""
     engine = open_database(path)
     with Tracker(engine) as tracker:
         seeded = seed(tracker, **options)
@@ -185,16 +183,16 @@ def seeded_database(path: Path, **options: Any) -> Seeded:
 
 @contextmanager
 def under_way(tracker: Tracker, seeded: Seeded, steps: int = 12) -> Iterator[int]:
-    """One more cycle, whose distillation goes on for as long as the context is open."""
-    dice = random.Random(1)
+    """One more cycle, whose distillation runs as long as the context is open."""
+    rng = random.Random(1)
     corpus = tracker.corpus("/home/ada/handbook/under-way", "f" * 64, 9, 30_000)
     cycle = tracker.open_cycle(seeded.project, corpus)
-    mid = _train(tracker, seeded, cycle.id, "midtrain", seeded.recovered[1], CYCLES[0].damaged, steps, dice)
+    mid = _train(tracker, seeded, cycle.id, "midtrain", seeded.recovered[1], CYCLES[0].damaged, steps, rng)
     run = tracker.start_run(seeded.project, "distill", cycle.id, {"from": mid}, steps=steps * 4)
     for step in range(steps):
         tracker.step(run, step, {"loss": 1 / (1 + step), "kl": 1 / (1 + step), "entropy": 1.2})
         tracker.resources(run, {"rss_bytes": 1.7e9, "cpu_percent": 184.0, "gpu_bytes": 2.1e10})
-    tracker.rollouts(run, steps - 1, _rollouts(steps - 1, dice))
+    tracker.rollouts(run, steps - 1, _rollouts(steps - 1, rng))
     tracker.event(run, "the student writes its answers")
     tracker.flush()
     yield run

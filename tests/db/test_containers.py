@@ -1,4 +1,4 @@
-"""What the containers promise the record and whoever works in them."""
+"""The container files: folder ownership, and the database's health check."""
 
 import re
 from pathlib import Path, PurePosixPath
@@ -9,18 +9,18 @@ ROOT = Path(__file__).parents[2]
 HOME = PurePosixPath("/home/recover")
 
 
-def test_every_folder_of_the_home_is_made_for_its_user() -> None:
-    """`install -d` gives the owner to the folders it is told, and makes those above them root's."""
+def test_every_folder_below_home_belongs_to_the_user() -> None:
+    """`install -d` sets the owner of the listed folders only; missing parents would belong to root."""
     (line,) = re.findall(r"install -d -o recover -g recover (.+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
-    made: list[PurePosixPath] = []
+    folders: list[PurePosixPath] = []
     for folder in map(PurePosixPath, line.split()):
-        above = [parent for parent in folder.parents if parent.is_relative_to(HOME) and parent != HOME]
-        assert set(above) <= set(made), folder
-        made.append(folder)
-    assert HOME / ".cache/huggingface" in made
+        parents = [parent for parent in folder.parents if parent.is_relative_to(HOME) and parent != HOME]
+        assert set(parents) <= set(folders), folder
+        folders.append(folder)
+    assert HOME / ".cache/huggingface" in folders
 
 
-def test_the_record_is_up_only_when_its_server_listens_to_others() -> None:
+def test_the_health_check_asks_the_address_that_other_containers_use() -> None:
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
-    asked = compose["services"]["record"]["healthcheck"]["test"][-1]
-    assert asked == "pg_isready --host 127.0.0.1 --username recover --dbname recover"
+    check = compose["services"]["record"]["healthcheck"]["test"][-1]
+    assert check == "pg_isready --host 127.0.0.1 --username recover --dbname recover"

@@ -1,11 +1,11 @@
-"""Opening the record, and being told in one sentence why it cannot be opened."""
+"""Opening the record, and the message when it cannot be opened."""
 
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
 
-from db.engine import open_database, writing
+from db.engine import open_database, write_engine
 from db.errors import RecordError
 
 
@@ -20,11 +20,11 @@ def test_sqlite_is_set_up_for_several_writers(tmp_path: Path) -> None:
     assert pragmas == {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 1, "busy_timeout": 30_000}
 
 
-def test_a_transaction_that_writes_takes_the_lock_at_once(tmp_path: Path) -> None:
-    """While one has it a reader still reads, and sees what was committed."""
+def test_a_write_transaction_takes_the_lock_at_its_start(tmp_path: Path) -> None:
+    """Meanwhile readers can still read, and see what was committed."""
     engine = open_database(tmp_path / "record.db")
     insert = text("INSERT INTO projects (name, root, base, created_at) VALUES ('a', '.', 'lab', '2026-01-01')")
-    with writing(engine).begin() as writer:
+    with write_engine(engine).begin() as writer:
         writer.execute(insert)
         with engine.begin() as other:
             assert other.execute(text("SELECT count(*) FROM projects")).scalar() == 0
@@ -45,14 +45,14 @@ def test_postgresql_is_reached_through_psycopg_3(engine: Engine) -> None:
         ("mysql://localhost/record", "SQLite or PostgreSQL"),
         ("sqlite://", "needs a file"),
         ("sqlite:///:memory:", "needs a file"),
-        ("://", "not an URL"),
+        ("://", "not a URL"),
         ("postgresql://ada:secret@localhost:1/record", "Cannot open the record"),
         ("/dev/null/record.db", "Cannot open the record"),
         ("{tmp_path}", "Cannot open the record"),
         ("{tmp_path}/notes.txt", "not a database"),
     ],
 )
-def test_what_cannot_be_opened_is_one_sentence(address: str, advice: str, tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_opened_gives_one_line(address: str, advice: str, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("Not a database, whatever its name. " * 50)
     with pytest.raises(RecordError, match=advice) as caught:
         open_database(address.format(tmp_path=tmp_path))

@@ -1,4 +1,4 @@
-"""Up, down and up again on both databases; and the models are what the migrations make."""
+"""Migrations up and down on both databases; they produce the tables that `db.tables` declares."""
 
 import sqlite3
 import subprocess
@@ -16,20 +16,17 @@ from sqlalchemy import Engine, create_engine, inspect, text
 from db.engine import open_database
 from db.errors import RecordError
 from db.migrations import VERSION_TABLE, newest
-from db.migrations.steps import config, current_version, move
+from db.migrations.steps import config, current_version, migrate_to
 from db.queries import Reader
 from db.tables import Table
 from db.tracker import Tracker
 from tests.db.seeded import Seeded
 
 REVISIONS = [script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()][::-1]
+FROZEN = Path(__file__).with_name("frozen")  # a small record of each release, from `sqlite3 record.db .dump`
 
 
-FROZEN = Path(__file__).with_name("frozen")
-"""A small record as each release left it, as `sqlite3 record.db .dump` writes it."""
-
-
-def _told(reader: Reader, project: int) -> list[object]:
+def _content(reader: Reader, project: int) -> list[object]:
     runs = [(run.id, run.kind, run.settings, reader.points(run.id)) for run in reader.runs(project)]
     return [reader.projects(), reader.stages(project), reader.promotions(project), reader.events(project), runs]
 
@@ -37,7 +34,7 @@ def _told(reader: Reader, project: int) -> list[object]:
 def test_every_step_goes_up_and_down(engine: Engine) -> None:
     def step(to: str) -> str | None:
         with engine.begin() as connection:
-            move(connection, to)
+            migrate_to(connection, to)
             return current_version(connection)
 
     assert [step("-1") for _ in REVISIONS] == [*REVISIONS[-2::-1], None]
@@ -48,34 +45,34 @@ def test_every_step_goes_up_and_down(engine: Engine) -> None:
     assert set(inspect(engine).get_table_names()) == {VERSION_TABLE, *Table.metadata.tables}
 
 
-def test_the_models_are_what_the_migrations_make(engine: Engine) -> None:
+def test_the_migrations_produce_the_declared_tables(engine: Engine) -> None:
     with engine.begin() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": True})
         assert compare_metadata(context, Table.metadata) == []
 
 
-def test_constraints_are_named_alike_in_models_and_database(engine: Engine) -> None:
+def test_constraints_have_the_same_names_in_models_and_database(engine: Engine) -> None:
     inspector = inspect(engine)
     for name, table in Table.metadata.tables.items():
-        ours = {str(constraint.name) for constraint in table.constraints}
-        theirs = {str(inspector.get_pk_constraint(name)["name"])}
+        declared = {str(constraint.name) for constraint in table.constraints}
+        existing = {str(inspector.get_pk_constraint(name)["name"])}
         for kind in (inspector.get_foreign_keys, inspector.get_unique_constraints, inspector.get_check_constraints):
-            theirs |= {str(constraint["name"]) for constraint in kind(name)}
-        assert theirs == ours
+            existing |= {str(constraint["name"]) for constraint in kind(name)}
+        assert existing == declared
 
 
-def test_what_is_on_record_outlives_every_step(engine: Engine, reader: Reader, seeded: Seeded) -> None:
-    before = _told(reader, seeded.project)
-    without_foreign_keys = create_engine(engine.url)  # as a migration has it: SQLite drops a table to alter it
+def test_the_content_survives_every_migration(engine: Engine, reader: Reader, seeded: Seeded) -> None:
+    before = _content(reader, seeded.project)
+    without_foreign_keys = create_engine(engine.url)  # as in a migration: SQLite drops a table to alter it
     for to in [*["-1"] * (len(REVISIONS) - 1), "head"]:
         with without_foreign_keys.begin() as connection:
-            move(connection, to)
+            migrate_to(connection, to)
     without_foreign_keys.dispose()
-    assert _told(reader, seeded.project) == before
+    assert _content(reader, seeded.project) == before
 
 
 @pytest.mark.parametrize("release", sorted(FROZEN.glob("*.sql")), ids=lambda file: file.stem)
-def test_a_record_of_an_earlier_release_opens_with_all_it_held(release: Path, tmp_path: Path) -> None:
+def test_a_record_of_an_earlier_release_opens_with_all_its_content(release: Path, tmp_path: Path) -> None:
     path = tmp_path / "record.db"
     with closing(sqlite3.connect(path)) as old:
         old.executescript(release.read_text(encoding="utf-8"))
@@ -98,16 +95,16 @@ def test_a_record_of_an_earlier_release_opens_with_all_it_held(release: Path, tm
     engine.dispose()
 
 
-def test_a_record_from_a_newer_release_is_refused_and_left_alone(engine: Engine, url: str) -> None:
+def test_a_record_of_a_newer_release_is_refused_and_unchanged(engine: Engine, url: str) -> None:
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
-    with pytest.raises(RecordError, match=r"written by a newer release .*9999.*upgrade recover"):
+    with pytest.raises(RecordError, match=r"written by a newer release .*9999.*Upgrade recover"):
         open_database(url)
     with engine.begin() as connection:
         assert current_version(connection) == "9999"
 
 
-def test_the_newest_version_is_told_by_the_steps_names() -> None:
+def test_the_newest_version_comes_from_the_file_names() -> None:
     assert newest() == ScriptDirectory.from_config(config()).get_current_head()
 
 
@@ -115,10 +112,10 @@ def test_a_record_of_this_release_opens_without_alembic(tmp_path: Path) -> None:
     record = tmp_path / "record.db"
     open_database(record).dispose()
     script = f"import sys; from db.engine import open_database; open_database({str(record)!r}); "
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script + "print('alembic' in sys.modules)"], capture_output=True, text=True, check=False
     )
-    assert said.stdout.strip() == "False", said.stderr
+    assert result.stdout.strip() == "False", result.stderr
 
 
 def test_opening_a_record_again_changes_nothing(engine: Engine, url: str) -> None:

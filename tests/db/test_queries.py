@@ -1,4 +1,4 @@
-"""The read side, asked about a past of three cycles of which the gate let two pass."""
+"""The read side, on a history of three cycles of which two were promoted."""
 
 import random
 from datetime import timedelta
@@ -13,37 +13,37 @@ from db.tracker import Tracker
 from tests.db.seeded import Seeded, measure
 
 
-def known(checkpoint: views.Checkpoint | None) -> int:
+def id_of(checkpoint: views.Checkpoint | None) -> int:
     assert checkpoint is not None
     return checkpoint.id
 
 
 def test_current_is_the_last_that_was_promoted(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
-    assert known(reader.current(seeded.project)) == seeded.recovered[1]
-    tracker.promote(seeded.project, None, seeded.recovered[0], "promoted", "ada", "the second one lisps")
-    assert known(reader.current(seeded.project)) == seeded.recovered[0]
+    assert id_of(reader.current(seeded.project)) == seeded.recovered[1]
+    tracker.promote(seeded.project, None, seeded.recovered[0], "promoted", "ada", "the second one stutters")
+    assert id_of(reader.current(seeded.project)) == seeded.recovered[0]
 
 
 def test_current_is_the_base_before_any_promotion(reader: Reader, tracker: Tracker, project: int) -> None:
     assert reader.current(project) is None
     base = tracker.checkpoint(project, "base", "/models/lab")
     tracker.checkpoint(project, "midtrained", "run-1", parent=base)
-    assert known(reader.current(project)) == base
+    assert id_of(reader.current(project)) == base
 
 
 def test_references_find_their_checkpoint(reader: Reader, seeded: Seeded) -> None:
     project = seeded.project
-    assert known(reader.base(project)) == seeded.base
-    assert known(reader.cycle_checkpoint(project, 2)) == seeded.recovered[1]
-    assert known(reader.cycle_checkpoint(project, 2, "midtrained")) == seeded.midtrained[1]
-    assert known(reader.run_checkpoint(seeded.midtrain_runs[2])) == seeded.midtrained[2]
-    assert known(reader.latest(project, "midtrained")) == seeded.midtrained[2]
+    assert id_of(reader.base(project)) == seeded.base
+    assert id_of(reader.cycle_checkpoint(project, 2)) == seeded.recovered[1]
+    assert id_of(reader.cycle_checkpoint(project, 2, "midtrained")) == seeded.midtrained[1]
+    assert id_of(reader.run_checkpoint(seeded.midtrain_runs[2])) == seeded.midtrained[2]
+    assert id_of(reader.latest(project, "midtrained")) == seeded.midtrained[2]
     assert reader.cycle_checkpoint(project, 9) is None
     assert reader.run_checkpoint(999) is None
     assert reader.checkpoint(999) is None
 
 
-def test_every_checkpoint_says_how_to_name_it(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
+def test_every_checkpoint_has_a_reference(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
     other = tracker.checkpoint(seeded.project, "external", "./my-finetune")
     repaired = tracker.checkpoint(seeded.project, "recovered", "run-9", parent=other, run=seeded.distill_runs[0])
     checkpoints = [reader.checkpoint(id) for id in (seeded.base, seeded.midtrained[0], other, repaired)]
@@ -51,17 +51,17 @@ def test_every_checkpoint_says_how_to_name_it(reader: Reader, tracker: Tracker, 
     assert references == ["base", "cycle:1/midtrained", "./my-finetune", f"run:{seeded.distill_runs[0]}"]
 
 
-def test_lineage_leads_to_the_base_and_around_what_was_rejected(reader: Reader, seeded: Seeded) -> None:
+def test_lineage_leads_to_the_base_without_rejected_checkpoints(reader: Reader, seeded: Seeded) -> None:
     line = [checkpoint.id for checkpoint in reader.lineage(seeded.recovered[2])]
-    one, two, three = zip(seeded.recovered, seeded.midtrained, strict=True)
-    assert line == [*three, *two, *one, seeded.base]
+    first, second, third = zip(seeded.recovered, seeded.midtrained, strict=True)
+    assert line == [*third, *second, *first, seeded.base]
     assert reader.lineage(999) == []
 
 
 def test_a_cycle_has_three_stages_with_their_headlines(reader: Reader, seeded: Seeded) -> None:
     first, second, third = reader.cycles(seeded.project)
     assert [cycle.status for cycle in (first, second, third)] == ["promoted", "promoted", "rejected"]
-    assert known(first.damaged.checkpoint) == seeded.midtrained[0]
+    assert id_of(first.damaged.checkpoint) == seeded.midtrained[0]
     assert {suite: score.value for suite, score in first.damaged.scores.items()} == {
         "behaviour": 0.475,
         "knowledge": 0.925,
@@ -73,7 +73,7 @@ def test_a_cycle_has_three_stages_with_their_headlines(reader: Reader, seeded: S
     assert third.verdict["passed"] is False
 
 
-def test_the_clean_stage_is_what_was_measured_in_that_cycle(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
+def test_the_clean_stage_has_the_scores_of_that_cycle(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
     run = tracker.start_run(seeded.project, "eval", seeded.cycles[0])
     measure(tracker, seeded.base, run, {"knowledge": 0.5}, random.Random(0))
     values = [cycle.clean.scores["knowledge"].value for cycle in reader.cycles(seeded.project)]
@@ -81,25 +81,25 @@ def test_the_clean_stage_is_what_was_measured_in_that_cycle(reader: Reader, trac
     assert {cycle.clean.scores["behaviour"].value for cycle in reader.cycles(seeded.project)} == {0.9}
 
 
-def test_what_a_cycle_came_to_stays_whatever_its_model_is_asked_later(
+def test_later_evaluations_do_not_change_the_scores_of_a_cycle(
     reader: Reader, tracker: Tracker, seeded: Seeded
 ) -> None:
     before = reader.cycles(seeded.project)[0], reader.stages(seeded.project), set(reader.series(seeded.project))
     for model in (seeded.midtrained[0], seeded.recovered[0]):
-        for cycle in (None, seeded.cycles[1]):  # by hand, and as the start of a later cycle
+        for cycle in (None, seeded.cycles[1]):  # from `recover eval`, and as the start of a later cycle
             run = tracker.start_run(seeded.project, "eval", cycle)
             measure(tracker, model, run, {"knowledge": 0.01}, random.Random(0))
     after = reader.cycles(seeded.project)[0], reader.stages(seeded.project), set(reader.series(seeded.project))
     assert after == before
 
 
-def test_a_cycle_that_just_began_is_empty(reader: Reader, tracker: Tracker, project: int) -> None:
+def test_a_new_cycle_is_empty(reader: Reader, tracker: Tracker, project: int) -> None:
     tracker.open_cycle(project)
     (cycle,) = reader.cycles(project)
     assert (cycle.status, cycle.documents, cycle.clean.checkpoint, cycle.damaged.scores) == ("open", None, None, {})
 
 
-def test_the_series_follows_the_checkpoints_through_time(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
+def test_the_series_is_in_the_order_of_the_checkpoints(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
     tracker.checkpoint(seeded.project, "external", "org/other")
     series = [point for point in reader.series(seeded.project) if point.suite == "behaviour"]
     assert [(point.cycle, point.role) for point in series] == [
@@ -111,36 +111,36 @@ def test_the_series_follows_the_checkpoints_through_time(reader: Reader, tracker
     assert [point.at for point in series] == sorted(point.at for point in series)
 
 
-def _measured_by_own_tasks(tracker: Tracker, checkpoint: int, run: int, *tasks: str) -> None:
+def _measure_own_tasks(tracker: Tracker, checkpoint: int, run: int, *tasks: str) -> None:
     for task in tasks:
         metrics = {name: {"value": 0.5, "n": 10} for name in ("zeal", "acc")}
-        own = {"task": task, "suite": "retention", "data": "lm-eval", "seconds": 1.0, "metrics": metrics}
-        tracker.evaluation(checkpoint, run, own)
+        result = {"task": task, "suite": "retention", "data": "lm-eval", "seconds": 1.0, "metrics": metrics}
+        tracker.evaluation(checkpoint, run, result)
 
 
-def test_a_suite_of_own_tasks_is_headed_by_the_first_metric_of_its_first_task(
+def test_the_headline_of_own_tasks_is_the_first_metric_of_the_first_task(
     reader: Reader, tracker: Tracker, project: int
 ) -> None:
     base = tracker.checkpoint(project, "base", "/models/lab")
     for tasks in [("old",), ("gsm8k", "mmlu")]:
-        _measured_by_own_tasks(tracker, base, tracker.start_run(project, "eval"), *tasks)
+        _measure_own_tasks(tracker, base, tracker.start_run(project, "eval"), *tasks)
     (stage,) = reader.stages(project)
     assert (stage.scores["retention"].task, stage.scores["retention"].metric) == ("gsm8k", "zeal")
     measure(tracker, base, None, {"retention": 0.75}, random.Random(0))
-    _measured_by_own_tasks(tracker, base, tracker.start_run(project, "eval"), "gsm8k")
+    _measure_own_tasks(tracker, base, tracker.start_run(project, "eval"), "gsm8k")
     assert reader.stages(project)[0].scores["retention"].task == "arithmetic"
     assert {point.metric for point in reader.series(project)} == {"match"}
 
 
-def test_without_an_order_a_task_is_headed_by_a_metric_that_heads_others(
+def test_without_an_order_the_headline_is_a_metric_of_a_headline_task(
     engine: Engine, reader: Reader, tracker: Tracker, project: int
 ) -> None:
     base = tracker.checkpoint(project, "base", "/models/lab")
     metrics = {name: {"value": 0.5, "n": 10} for name in ("answer_logprob", "f1", "match")}
-    own = {"task": "own_world", "suite": "retention", "data": "lab", "seconds": 1.0, "metrics": metrics}
-    tracker.evaluation(base, None, own)
+    result = {"task": "own_world", "suite": "retention", "data": "lab", "seconds": 1.0, "metrics": metrics}
+    tracker.evaluation(base, None, result)
     with engine.begin() as connection:
-        connection.execute(update(Score).values(position=0))  # as a record of the first release has it
+        connection.execute(update(Score).values(position=0))  # as in a record of the first release
     (evaluation,) = reader.evaluations(base)
     assert reader.stages(project)[0].scores["retention"].metric == "match"
     assert headline(evaluation) == evaluation.scores["match"]
@@ -153,7 +153,7 @@ def test_points_come_after_a_cursor(reader: Reader, seeded: Seeded) -> None:
     assert reader.points(run, after=4) == []
 
 
-def test_what_a_run_takes_comes_after_a_moment(reader: Reader, tracker: Tracker, project: int) -> None:
+def test_resources_come_after_a_time(reader: Reader, tracker: Tracker, project: int) -> None:
     run = tracker.start_run(project, "distill")
     for percent in (50.0, 90.0):
         tracker.resources(run, {"cpu_percent": percent, "gpu_bytes": None})
@@ -163,7 +163,7 @@ def test_what_a_run_takes_comes_after_a_moment(reader: Reader, tracker: Tracker,
     assert reader.resources(run, after=first.at) == [second]
 
 
-def test_a_run_that_fell_silent_is_stale(reader: Reader, tracker: Tracker, project: int) -> None:
+def test_a_run_without_a_heartbeat_is_stale(reader: Reader, tracker: Tracker, project: int) -> None:
     run = tracker.start_run(project, "distill")
     tracker.finish_run(tracker.start_run(project, "eval"), "done")
     assert reader.stale_runs(project) == []
@@ -172,27 +172,27 @@ def test_a_run_that_fell_silent_is_stale(reader: Reader, tracker: Tracker, proje
 
 
 def test_rollouts_are_found_by_their_step(reader: Reader, tracker: Tracker, project: int) -> None:
-    silent, told = tracker.start_run(project, "distill"), tracker.start_run(project, "distill")
+    empty, run = tracker.start_run(project, "distill"), tracker.start_run(project, "distill")
     for step in (0, 10, 20):
-        tracker.rollouts(told, step, [{"prompt": "a", "text": f"{step}.{n}"} for n in range(2)])
-    tracker.step(told, 21, {"loss": 1.0})
+        tracker.rollouts(run, step, [{"prompt": "a", "text": f"{step}.{n}"} for n in range(2)])
+    tracker.step(run, 21, {"loss": 1.0})
     tracker.flush()
-    assert reader.rollout_steps(told) == [0, 10, 20]
-    assert [one.text for one in reader.rollouts(told, after=5, until=10)] == ["10.0", "10.1"]
-    assert (reader.last_rollout(told), reader.last_step(told)) == (20, 21)
-    assert reader.last_rollout(silent) is reader.last_step(silent) is None
-    assert [run.id for run in reader.runs_with_rollouts(project)] == [told]
+    assert reader.rollout_steps(run) == [0, 10, 20]
+    assert [rollout.text for rollout in reader.rollouts(run, after=5, until=10)] == ["10.0", "10.1"]
+    assert (reader.last_rollout(run), reader.last_step(run)) == (20, 21)
+    assert reader.last_rollout(empty) is reader.last_step(empty) is None
+    assert [with_rollouts.id for with_rollouts in reader.runs_with_rollouts(project)] == [run]
 
 
-def test_what_passed_is_known_without_the_texts(reader: Reader, seeded: Seeded) -> None:
-    evaluation = next(one for one in reader.evaluations(seeded.base) if one.task == "ifeval")
+def test_passes_are_those_of_the_items(reader: Reader, seeded: Seeded) -> None:
+    evaluation = next(row for row in reader.evaluations(seeded.base) if row.task == "ifeval")
     passes = reader.passes(evaluation.id)
     assert passes == {item.key: item.passed for item in reader.items(evaluation.id)}
     assert sum(map(bool, passes.values())) == 36
     assert next(iter(evaluation.scores)) == "prompt_level_strict_acc"
 
 
-def test_notes_are_found_where_they_belong(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
+def test_notes_are_selected_by_cycle_and_checkpoint(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
     cycle, checkpoint = seeded.cycles[1], seeded.recovered[0]
     tracker.note(seeded.project, "Too **much** of it", "ada", cycle=cycle)
     tracker.note(seeded.project, "The one to ship", "ben", checkpoint=checkpoint)
@@ -207,10 +207,11 @@ def test_notes_are_found_where_they_belong(reader: Reader, tracker: Tracker, see
 
 def test_documents_come_in_their_order(reader: Reader, tracker: Tracker) -> None:
     corpus = tracker.corpus("docs", "aaa", files=12, tokens=100)
-    told = [{"name": f"{n}.md", "hash": "ab" * 32, "bytes": 10 + n} for n in range(12)]
-    tracker.documents(corpus, told)
-    tracker.documents(corpus, told[::-1])  # the same content once more
-    assert [(found.name, found.bytes) for found in reader.documents(corpus)] == [(t["name"], t["bytes"]) for t in told]
+    documents = [{"name": f"{n}.md", "hash": "ab" * 32, "bytes": 10 + n} for n in range(12)]
+    tracker.documents(corpus, documents)
+    tracker.documents(corpus, documents[::-1])  # the same content once more
+    stored = [(document.name, document.bytes) for document in reader.documents(corpus)]
+    assert stored == [(document["name"], document["bytes"]) for document in documents]
 
 
 def test_runs_and_decisions_come_newest_first(reader: Reader, seeded: Seeded) -> None:
@@ -221,14 +222,14 @@ def test_runs_and_decisions_come_newest_first(reader: Reader, seeded: Seeded) ->
     assert len(reader.events(seeded.project, limit=2)) == 2
 
 
-def test_projects_keep_to_themselves(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
+def test_projects_are_separate(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
     other = tracker.project("other", "/other", "lab")
     assert reader.current(other) is None
     assert reader.cycles(other) == reader.series(other) == reader.runs(other) == reader.events(other) == []
     assert reader.cycle_checkpoint(other, 1) is None
 
 
-def test_reading_and_writing_go_on_side_by_side(
+def test_reading_works_while_steps_are_written(
     engine: Engine, reader: Reader, tracker: Tracker, seeded: Seeded
 ) -> None:
     tracker.step(seeded.midtrain_runs[0], 99, {"loss": 1.0})
@@ -237,12 +238,12 @@ def test_reading_and_writing_go_on_side_by_side(
     assert len(reader.points(seeded.midtrain_runs[0])) == 16
 
 
-def test_changes_tell_when_to_look_again(reader: Reader, tracker: Tracker, project: int) -> None:
-    seen = [reader.changes(project)]
+def test_changes_differ_when_a_page_must_be_redrawn(reader: Reader, tracker: Tracker, project: int) -> None:
+    marks = [reader.changes(project)]
 
     def changed() -> bool:
-        seen.append(reader.changes(project))
-        return seen[-1] != seen[-2]
+        marks.append(reader.changes(project))
+        return marks[-1] != marks[-2]
 
     assert not changed()
     cycle = tracker.open_cycle(project)
@@ -268,24 +269,24 @@ def test_changes_tell_when_to_look_again(reader: Reader, tracker: Tracker, proje
     assert not changed()
 
 
-def test_of_several_candidates_a_cycle_ends_with_the_promoted_one(
+def test_the_recovered_checkpoint_of_a_cycle_is_the_promoted_one(
     reader: Reader, tracker: Tracker, project: int
 ) -> None:
     cycle = tracker.open_cycle(project)
     first, second = (tracker.checkpoint(project, "recovered", f"run-{n}", cycle=cycle.id) for n in (1, 2))
-    assert known(reader.cycle_checkpoint(project, cycle.number)) == second
+    assert id_of(reader.cycle_checkpoint(project, cycle.number)) == second
     tracker.promote(project, cycle.id, first, "promoted", "ada", "it reads better")
-    assert known(reader.cycle_checkpoint(project, cycle.number)) == first
-    assert known(reader.cycles(project)[0].recovered.checkpoint) == first
+    assert id_of(reader.cycle_checkpoint(project, cycle.number)) == first
+    assert id_of(reader.cycles(project)[0].recovered.checkpoint) == first
 
 
-def test_what_the_gate_says_is_there_while_a_person_thinks(reader: Reader, tracker: Tracker, project: int) -> None:
+def test_the_verdict_is_stored_until_a_person_decides(reader: Reader, tracker: Tracker, project: int) -> None:
     cycle = tracker.open_cycle(project)
     first, second = (tracker.checkpoint(project, "recovered", f"run-{n}", cycle=cycle.id) for n in (1, 2))
     before = reader.changes(project)
-    tracker.judged(cycle.id, second, {"outcome": "passed"})
-    (open_still,) = reader.cycles(project)
-    assert (open_still.status, open_still.verdict) == ("open", {"outcome": "passed", "checkpoint": second})
-    assert reader.changes(project) != before, "open pages show it"
+    tracker.store_verdict(cycle.id, second, {"outcome": "passed"})
+    (cycle_row,) = reader.cycles(project)
+    assert (cycle_row.status, cycle_row.verdict) == ("open", {"outcome": "passed", "checkpoint": second})
+    assert reader.changes(project) != before, "open pages show the verdict"
     tracker.promote(project, cycle.id, first, "promoted", "ada", "it reads better")
-    assert reader.cycles(project)[0].verdict is None, "it was the other's"
+    assert reader.cycles(project)[0].verdict is None, "the verdict was about the other checkpoint"

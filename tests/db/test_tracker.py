@@ -1,4 +1,4 @@
-"""Structure is written at once or raises; narration never raises and never gets lost on the way."""
+"""Structure is written at once or raises; telemetry never raises and is not lost."""
 
 import logging
 import math
@@ -24,11 +24,11 @@ def run(tracker: Tracker, project: int) -> int:
     return tracker.start_run(project, "distill", settings={"lr": 1e-4}, seed=3)
 
 
-def eventually(true: Callable[[], bool], seconds: float = 5) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 5) -> bool:
     end = time.monotonic() + seconds
-    while not true() and time.monotonic() < end:
+    while not condition() and time.monotonic() < end:
         time.sleep(0.02)
-    return true()
+    return condition()
 
 
 def rename(engine: Engine, old: str, new: str) -> None:
@@ -39,15 +39,15 @@ def rename(engine: Engine, old: str, new: str) -> None:
 # Structure
 
 
-def test_a_project_is_made_once_and_its_folder_may_move(tracker: Tracker, reader: Reader) -> None:
+def test_a_project_is_created_once_and_its_folder_may_move(tracker: Tracker, reader: Reader) -> None:
     first = tracker.project("handbook", "/old", "lab")
     assert tracker.project("handbook", "/new", "other") == first
-    found = reader.project("handbook")
-    assert found is not None
-    assert (found.root, found.base) == ("/new", "lab")
+    project = reader.project("handbook")
+    assert project is not None
+    assert (project.root, project.base) == ("/new", "lab")
 
 
-def test_a_corpus_is_what_its_documents_say(tracker: Tracker) -> None:
+def test_a_corpus_is_identified_by_path_and_hash(tracker: Tracker) -> None:
     first = tracker.corpus("docs", "aaa", files=3, tokens=100)
     assert tracker.corpus("docs", "aaa", files=3, tokens=100) == first
     assert tracker.corpus("docs", "bbb", files=3, tokens=120) != first
@@ -59,16 +59,16 @@ def test_cycles_are_counted_within_their_project(tracker: Tracker, project: int)
     assert tracker.open_cycle(project).number == 2
 
 
-def test_a_run_knows_where_and_with_what_it_runs(reader: Reader, run: int) -> None:
-    found = reader.run(run)
-    assert found is not None
-    assert (found.status, found.settings, found.seed) == ("running", {"lr": 1e-4}, 3)
-    assert found.host
-    assert found.pid > 0
-    assert found.code_version
+def test_a_run_stores_host_process_and_code_version(reader: Reader, run: int) -> None:
+    row = reader.run(run)
+    assert row is not None
+    assert (row.status, row.settings, row.seed) == ("running", {"lr": 1e-4}, 3)
+    assert row.host
+    assert row.pid > 0
+    assert row.code_version
 
 
-def test_models_from_outside_are_recorded_once(tracker: Tracker, project: int) -> None:
+def test_base_and_external_models_are_recorded_once(tracker: Tracker, project: int) -> None:
     base = tracker.checkpoint(project, "base", "/models/lab")
     assert tracker.checkpoint(project, "base", "/models/lab") == base
     external = tracker.checkpoint(project, "external", "/models/lab")
@@ -76,25 +76,25 @@ def test_models_from_outside_are_recorded_once(tracker: Tracker, project: int) -
     assert tracker.checkpoint(project, "midtrained", "run-1") != tracker.checkpoint(project, "midtrained", "run-1")
 
 
-def test_an_evaluation_keeps_every_item(tracker: Tracker, reader: Reader, project: int, run: int) -> None:
+def test_an_evaluation_stores_every_item(tracker: Tracker, reader: Reader, project: int, run: int) -> None:
     checkpoint = tracker.checkpoint(project, "base", "/models/lab")
-    said = result("behaviour", 0.75, random.Random(0), n=8)
-    said["items"][0] |= {"key": 1000, "answer": "\x00", "verdicts": {"no_comma": True}}
-    evaluation = tracker.evaluation(checkpoint, run, said)
-    (found,) = reader.evaluations(checkpoint)
-    assert (found.id, found.suite, found.scores["prompt_level_strict_acc"].value) == (evaluation, "behaviour", 0.75)
+    row = result("behaviour", 0.75, random.Random(0), n=8)
+    row["items"][0] |= {"key": 1000, "answer": "\x00", "verdicts": {"no_comma": True}}
+    evaluation = tracker.evaluation(checkpoint, run, row)
+    (stored,) = reader.evaluations(checkpoint)
+    assert (stored.id, stored.suite, stored.scores["prompt_level_strict_acc"].value) == (evaluation, "behaviour", 0.75)
     items = reader.items(evaluation)
     assert len(items) == 8
     assert sum(bool(item.passed) for item in items) == 6
     assert (items[0].key, items[0].answer, items[0].verdicts) == ("1000", "␀", {"no_comma": True})
 
 
-def test_half_an_evaluation_is_not_recorded(tracker: Tracker, reader: Reader, project: int) -> None:
+def test_an_incomplete_evaluation_is_not_stored(tracker: Tracker, reader: Reader, project: int) -> None:
     checkpoint = tracker.checkpoint(project, "base", "/models/lab")
-    said = result("behaviour", 0.5, random.Random(0))
-    del said["items"][3]["answer"]
+    row = result("behaviour", 0.5, random.Random(0))
+    del row["items"][3]["answer"]
     with pytest.raises(RecordError, match="lacks 'answer'"):
-        tracker.evaluation(checkpoint, None, said)
+        tracker.evaluation(checkpoint, None, row)
     assert reader.evaluations(checkpoint) == []
 
 
@@ -103,14 +103,14 @@ def test_a_promotion_moves_current_and_closes_the_cycle(tracker: Tracker, reader
     cycle = tracker.open_cycle(project)
     recovered = tracker.checkpoint(project, "recovered", "run-1", parent=base, cycle=cycle.id)
     tracker.promote(project, cycle.id, recovered, "promoted", "gate", "both bounds hold")
-    current, (closed,) = reader.current(project), reader.cycles(project)
+    current, (cycle_row,) = reader.current(project), reader.cycles(project)
     assert current is not None
     assert current.id == recovered
-    assert (closed.status, closed.closed_at is not None) == ("promoted", True)
+    assert (cycle_row.status, cycle_row.closed_at is not None) == ("promoted", True)
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "write",
     [
         lambda tracker, project: tracker.open_cycle(99),
         lambda tracker, project: tracker.start_run(99, "eval"),
@@ -126,23 +126,23 @@ def test_a_promotion_moves_current_and_closes_the_cycle(tracker: Tracker, reader
         lambda tracker, project: tracker.evaluation(99, None, {"task": "ifeval"}),
     ],
 )
-def test_structure_that_makes_no_sense_is_one_clear_error(
-    tracker: Tracker, project: int, wrong: Callable[[Tracker, int], object]
+def test_an_invalid_write_gives_one_line(
+    tracker: Tracker, project: int, write: Callable[[Tracker, int], object]
 ) -> None:
     with pytest.raises(RecordError, match="The re") as caught:
-        wrong(tracker, project)
+        write(tracker, project)
     assert "\n" not in str(caught.value)
 
 
-def test_a_note_says_something_about_one_thing(tracker: Tracker, project: int) -> None:
-    for about in ({}, {"cycle": 1, "checkpoint": 1}):
+def test_a_note_needs_text_and_one_subject(tracker: Tracker, project: int) -> None:
+    for subject in ({}, {"cycle": 1, "checkpoint": 1}):
         with pytest.raises(RecordError, match="about a cycle or about a checkpoint"):
-            tracker.note(project, "well", "ada", **about)
-    with pytest.raises(RecordError, match="needs some words"):
+            tracker.note(project, "well", "ada", **subject)
+    with pytest.raises(RecordError, match="needs some text"):
         tracker.note(project, " \n", "ada", cycle=tracker.open_cycle(project).id)
 
 
-def test_a_run_can_be_asked_to_stop_while_it_runs(tracker: Tracker, reader: Reader, run: int) -> None:
+def test_a_running_run_can_be_requested_to_stop(tracker: Tracker, reader: Reader, run: int) -> None:
     assert not tracker.cancel_requested(run)
     tracker.request_cancel(run)
     tracker.request_cancel(run)
@@ -153,54 +153,53 @@ def test_a_run_can_be_asked_to_stop_while_it_runs(tracker: Tracker, reader: Read
         tracker.request_cancel(run)
 
 
-def test_a_record_out_of_reach_stops_nobody(engine: Engine, tracker: Tracker, run: int) -> None:
+def test_an_unavailable_record_stops_no_run(engine: Engine, tracker: Tracker, run: int) -> None:
     tracker.request_cancel(run)
     rename(engine, "runs", "away")
     assert tracker.cancel_requested(run) is False
     rename(engine, "away", "runs")
 
 
-def test_a_plan_may_be_known_later(tracker: Tracker, reader: Reader, project: int) -> None:
-    known, later = tracker.start_run(project, "midtrain", steps=80), tracker.start_run(project, "midtrain")
-    found = [reader.run(run) for run in (known, later)]
-    assert [run.steps for run in found if run] == [80, None]
-    tracker.plan(later, 40)
+def test_the_number_of_steps_can_be_stored_later(tracker: Tracker, reader: Reader, project: int) -> None:
+    first, second = tracker.start_run(project, "midtrain", steps=80), tracker.start_run(project, "midtrain")
+    runs = [reader.run(run) for run in (first, second)]
+    assert [run.steps for run in runs if run] == [80, None]
+    tracker.plan(second, 40)
     assert [run.steps for run in reader.runs(project)] == [40, 80]
 
 
-# Narration
+# Telemetry
 
 
-def test_steps_reach_the_record_by_themselves(tracker: Tracker, reader: Reader, run: int) -> None:
+def test_steps_are_written_in_the_background(tracker: Tracker, reader: Reader, run: int) -> None:
     tracker.step(run, 0, {"loss": 2.5, "kl": None, "entropy": math.nan, "ratio_max": math.inf})
     assert eventually(lambda: len(reader.points(run)) == 3)
-    found = {point.name: point.value for point in reader.points(run)}
-    assert (found["loss"], found["ratio_max"]) == (2.5, math.inf)
-    assert math.isnan(found["entropy"])
+    values = {point.name: point.value for point in reader.points(run)}
+    assert (values["loss"], values["ratio_max"]) == (2.5, math.inf)
+    assert math.isnan(values["entropy"])
 
 
-def test_a_finished_run_has_said_everything(engine: Engine, reader: Reader, project: int) -> None:
+def test_a_finished_run_has_all_its_telemetry_stored(engine: Engine, reader: Reader, project: int) -> None:
     with Tracker(engine, pause=60) as tracker:
         run = tracker.start_run(project, "midtrain")
         for step in range(50):
             tracker.step(run, step, {"loss": 1.0})
         tracker.rollouts(run, 3, [{"prompt": "a", "text": "b", "truncated": True, "reward": 0.5}])
-        tracker.rollouts(
-            run, 4, [{"prompt": "a", "text": "Rome", "tokens": [["Ro", 0.3, [["Ro", 0.6]], [["Pa", 0.9]]]]}]
-        )
+        tokens = [["Ro", 0.3, [["Ro", 0.6]], [["Pa", 0.9]]]]
+        tracker.rollouts(run, 4, [{"prompt": "a", "text": "Rome", "tokens": tokens}])
         tracker.event(run, "half way", level="warning")
         tracker.finish_run(run, "failed", "out of memory")
         assert len(reader.points(run)) == 50
     first, second = reader.rollouts(run)
     assert (first.text, first.truncated, first.reward, first.tokens) == ("b", True, 0.5, None)
-    assert second.tokens == [["Ro", 0.3, [["Ro", 0.6]], [["Pa", 0.9]]]]
+    assert second.tokens == tokens
     assert [event.message for event in reader.events(project)] == ["half way"]
-    found = reader.run(run)
-    assert found is not None
-    assert (found.status, found.error) == ("failed", "out of memory")
+    row = reader.run(run)
+    assert row is not None
+    assert (row.status, row.error) == ("failed", "out of memory")
 
 
-def test_a_step_said_again_after_a_resume_replaces_the_first(tracker: Tracker, reader: Reader, run: int) -> None:
+def test_a_step_repeated_after_a_resume_replaces_the_first(tracker: Tracker, reader: Reader, run: int) -> None:
     for value in (1.0, 2.0):
         tracker.step(run, 7, {"loss": value})
         tracker.rollouts(run, 7, [{"prompt": "a", "text": str(value)}])
@@ -209,19 +208,19 @@ def test_a_step_said_again_after_a_resume_replaces_the_first(tracker: Tracker, r
     assert [rollout.text for rollout in reader.rollouts(run)] == ["2.0"]
 
 
-def test_a_run_that_says_nothing_still_shows_that_it_lives(engine: Engine, reader: Reader, project: int) -> None:
+def test_a_run_without_telemetry_still_has_a_heartbeat(engine: Engine, reader: Reader, project: int) -> None:
     with Tracker(engine, pause=0.02, heartbeat=0.05) as tracker:
         run = tracker.start_run(project, "distill")
 
         def heartbeat() -> object:
-            found = reader.run(run)
-            return found and found.heartbeat_at
+            row = reader.run(run)
+            return row and row.heartbeat_at
 
         first = heartbeat()
         assert eventually(lambda: heartbeat() != first)
 
 
-def test_what_the_database_cannot_take_now_is_kept_and_caught_up(
+def test_entries_wait_while_the_database_is_unavailable(
     engine: Engine, tracker: Tracker, reader: Reader, run: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     rename(engine, "points", "away")
@@ -234,11 +233,11 @@ def test_what_the_database_cannot_take_now_is_kept_and_caught_up(
     assert [point.value for point in reader.points(run)] == [float(step) for step in range(20)]
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
-    assert "training goes on" in warnings[0]
-    assert "takes entries again" in caplog.text
+    assert "training continues" in warnings[0]
+    assert "accepts entries again" in caplog.text
 
 
-def test_what_the_database_will_never_take_does_not_hold_up_the_rest(
+def test_a_refused_entry_does_not_block_the_others(
     engine: Engine, reader: Reader, project: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Tracker(engine, pause=60) as tracker:
@@ -251,7 +250,7 @@ def test_what_the_database_will_never_take_does_not_hold_up_the_rest(
     assert "refused points of run 9999" in caplog.text
 
 
-def test_what_is_lost_in_the_end_is_said(
+def test_entries_lost_at_the_end_are_reported(
     engine: Engine, project: int, run: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = Tracker(engine, pause=60)
@@ -259,34 +258,34 @@ def test_what_is_lost_in_the_end_is_said(
     tracker.step(run, 0, {"loss": 1.0})
     tracker.close()
     tracker.close()
-    assert caplog.text.count("could not take 1 entries") == 1
+    assert caplog.text.count("could not store 1 entries") == 1
 
 
 metrics = st.dictionaries(st.sampled_from(["loss", "kl", "entropy"]), st.floats(allow_nan=False), max_size=3)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(said=st.lists(st.tuples(st.integers(0, 5), metrics), max_size=12), flushed=st.integers(1, 4))
-def test_the_record_holds_what_was_said_last(
-    tracker: Tracker, reader: Reader, project: int, said: list[tuple[int, dict[str, float]]], flushed: int
+@given(steps=st.lists(st.tuples(st.integers(0, 5), metrics), max_size=12), flush_every=st.integers(1, 4))
+def test_the_last_value_of_a_metric_is_stored(
+    tracker: Tracker, reader: Reader, project: int, steps: list[tuple[int, dict[str, float]]], flush_every: int
 ) -> None:
     run = tracker.start_run(project, "distill")
     expected: dict[tuple[int, str], float] = {}
-    for count, (step, numbers) in enumerate(said):
-        tracker.step(run, step, numbers)
-        expected |= {(step, name): value for name, value in numbers.items()}
-        if count % flushed == 0:
+    for count, (step, values) in enumerate(steps):
+        tracker.step(run, step, values)
+        expected |= {(step, name): value for name, value in values.items()}
+        if count % flush_every == 0:
             tracker.flush()
     tracker.finish_run(run, "done")
-    found = reader.points(run)
-    assert {(point.step, point.name): point.value for point in found} == expected
-    assert [point.step for point in found] == sorted(point.step for point in found)
+    points = reader.points(run)
+    assert {(point.step, point.name): point.value for point in points} == expected
+    assert [point.step for point in points] == sorted(point.step for point in points)
 
 
 # Several processes
 
 
-def _tell(url: str, steps: int) -> None:
+def _write_cycles(url: str, steps: int) -> None:
     with Tracker(open_database(url), pause=0.01) as tracker:
         project = tracker.project("shared", "/shared", "lab")
         for _ in range(5):
@@ -298,26 +297,26 @@ def _tell(url: str, steps: int) -> None:
             tracker.finish_run(run, "done")
 
 
-def _tell_at_once(url: str, tellers: int, steps: int) -> None:
-    processes = [get_context("spawn").Process(target=_tell, args=(url, steps)) for _ in range(tellers)]
+def _write_concurrently(url: str, writers: int, steps: int) -> None:
+    processes = [get_context("spawn").Process(target=_write_cycles, args=(url, steps)) for _ in range(writers)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
-    assert [process.exitcode for process in processes] == [0] * tellers
+    assert [process.exitcode for process in processes] == [0] * writers
     engine = open_database(url)
     reader = Reader(engine)
     (project,) = reader.projects()
-    assert [cycle.number for cycle in reader.cycles(project.id)] == list(range(1, 5 * tellers + 1))
-    assert [len(reader.points(run.id)) for run in reader.runs(project.id)] == [2 * steps] * 5 * tellers
-    assert len(reader.events(project.id, limit=100_000)) == 5 * tellers * steps
+    assert [cycle.number for cycle in reader.cycles(project.id)] == list(range(1, 5 * writers + 1))
+    assert [len(reader.points(run.id)) for run in reader.runs(project.id)] == [2 * steps] * 5 * writers
+    assert len(reader.events(project.id, limit=100_000)) == 5 * writers * steps
     engine.dispose()
 
 
 def test_two_processes_writing_at_once_lose_nothing(url: str) -> None:
-    _tell_at_once(url, 2, 50)
+    _write_concurrently(url, 2, 50)
 
 
 @pytest.mark.slow
 def test_eight_processes_of_a_thousand_records_each_lose_none(url: str) -> None:
-    _tell_at_once(url, 8, 200)
+    _write_concurrently(url, 8, 200)
