@@ -10,7 +10,7 @@ from db.errors import RecordError
 from db.views import Checkpoint
 from evals.suites.config import placed
 from pipelines.log import log
-from pipelines.machine.resource_usage import Meter
+from pipelines.machine.resource_usage import ResourceMeter
 from pipelines.project.project import Project, weights_hash
 from pipelines.settings import Settings
 from pipelines.training.early_stopping import Probe, Watch
@@ -97,7 +97,7 @@ class TrainingRun:
 
     def _train(self, state: TrainState) -> str:
         heard, last_save, shown = RecordedStates(self.states), time.monotonic(), max(1, self.plan.steps // 10)
-        meter = Meter()
+        meter = ResourceMeter()
         with listening() as ending, self._sink() as report:
             for record in train(self.student, heard, self.signal, self.objective, self.plan, state):
                 self.project.tracker.step(self.run, record.step, record.metrics())
@@ -105,7 +105,7 @@ class TrainingRun:
                 if record.step % shown == 0 or record.step == self.plan.steps - 1:
                     log.info(_progress(record, self.plan))
                     self._show(record.step, heard.last)
-                    self.project.tracker.resources(self.run, meter.look())
+                    self.project.tracker.resources(self.run, meter.read())
                 probe, stopped = self.watch.after(record, self.plan.steps)
                 if probe is not None:
                     self._tell(record.step, probe)
