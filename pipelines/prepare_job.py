@@ -147,9 +147,8 @@ def prepare_job(project: Project, request: Request) -> Job:
         measures = replace(measures, passages=sample_passages(project.home, kept))
     if kept is not None and (times := settings.midtrain.reword):
         log.info("the clean base rewords a few passages, to see whether it can")
-        paraphrases_of(project, kept, times, request.seed).try_first_passages(
-            partial(open_subject, project.base, settings.engine)
-        )
+        paraphrased = paraphrases_of(project, kept, times, request.seed)
+        paraphrased.try_first_passages(partial(open_subject, project.base, settings.engine))
     job = Job(
         request.command,
         settings.as_dict(),

@@ -24,9 +24,8 @@ def doctor(project: Path | None, as_json: bool) -> None:
     findings = examine(project)
     runs = can_run(findings)
     if as_json:
-        click.echo(
-            json.dumps({"can_run": runs, "checks": [finding.as_dict() for finding in findings]}, ensure_ascii=False)
-        )
+        checks = [finding.as_dict() for finding in findings]
+        click.echo(json.dumps({"can_run": runs, "checks": checks}, ensure_ascii=False))
     else:
         width = max(len(finding.name) for finding in findings)
         for finding in findings:

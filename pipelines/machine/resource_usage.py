@@ -1,6 +1,6 @@
 """Memory, processor and GPU use of this process, for the curves of a run."""
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import torch
 
 

@@ -74,16 +74,13 @@ class _Filters:
     subject: Subject
     evaluation_items: Sequence[str]
     counts: FilterCounts
-    by_answer: dict[frozenset[str], list[Draft]] = field(
-        default_factory=dict
-    )  # that passed the rules, by the words of their answers
+    by_answer: dict[frozenset[str], list[Draft]] = field(default_factory=dict)  # drafts that passed the rules
 
     def accept(self, drafts: list[tuple[Passage, Draft]]) -> list[GeneratedQuestion]:
         """The drafts that pass all filters, the cheap ones first."""
         drafts = [(passage, draft) for passage, draft in drafts if self._passes_rules(draft, passage[1])]
-        leaked = {
-            leak.prompt for leak in sift([d.question for _, d in drafts], self.evaluation_items, LEAKED_WORDS).leaks
-        }
+        sifted = sift([d.question for _, d in drafts], self.evaluation_items, LEAKED_WORDS)
+        leaked = {leak.prompt for leak in sifted.leaks}
         drafts = self._drop(drafts, "repeats an evaluation item", [d.question in leaked for _, d in drafts])
         open_book = [OPEN_BOOK_PROMPT.format(passage=text, question=d.question) for (_, text), d in drafts]
         wrong = [not correct for correct in self._grade(drafts, open_book)]
