@@ -22,7 +22,7 @@ from pipelines.evaluation.measure import EvalPlan
 from pipelines.files import write_atomic
 from pipelines.job import Job
 from pipelines.log import log
-from pipelines.machine.memory_check import check_it_fits, check_window
+from pipelines.machine.memory_check import check_memory, check_window
 from pipelines.models import open_subject
 from pipelines.project.past_cycles import past_cycles
 from pipelines.project.paths import relocate
@@ -147,7 +147,8 @@ def prepare_job(project: Project, request: Request) -> Job:
         measures = replace(measures, passages=sample_passages(project.home, kept))
     if kept is not None and (times := settings.midtrain.reword):
         log.info("the clean base rewords a few passages, to see whether it can")
-        paraphrases_of(project, kept, times, request.seed).try_out(partial(open_subject, project.base, settings.engine))
+        paraphrased = paraphrases_of(project, kept, times, request.seed)
+        paraphrased.try_first_passages(partial(open_subject, project.base, settings.engine))
     job = Job(
         request.command,
         settings.as_dict(),
@@ -186,11 +187,11 @@ def _check_it_fits(project: Project, request: Request, settings: Settings) -> No
     begun = project.reader.project(project.name) is not None  # looking must not begin it: another base may fit
     if not begun:
         outside = request.student if request.student and Path(request.student).is_dir() else project.base
-        check_it_fits(outside, settings, *teachers_of(request, settings, project.base, None))
+        check_memory(outside, settings, *teachers_of(request, settings, project.base, None))
         return
     start = project.current if request.docs else _student(project, request)
     promoted = project.current.path if past_cycles(project, project.current) else None
-    check_it_fits(start.path, settings, *teachers_of(request, settings, project.base, promoted))
+    check_memory(start.path, settings, *teachers_of(request, settings, project.base, promoted))
 
 
 def teachers_of(request: Request, settings: Settings, base: str, promoted: str | None) -> tuple[list[str], list[str]]:

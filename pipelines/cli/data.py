@@ -20,11 +20,11 @@ def documents(project: Path | None, docs: Path, base: str | None) -> Answer:
     Example: recover documents ./corpus
     """
     from pipelines.documents import read_corpus
-    from pipelines.documents.summary import in_words, summary
+    from pipelines.documents.summary import summarise, summary_lines
 
     corpus = read_corpus(docs)
-    found = summary(corpus, _base(project, base), project or Path.cwd())
-    return Answer(found, in_words(found))
+    summary = summarise(corpus, _base(project, base), project or Path.cwd())
+    return Answer(summary.as_dict(), summary_lines(summary))
 
 
 @main.command()
@@ -64,7 +64,7 @@ def questions(
         chosen,
         out,
         count=count,
-        against=against,
+        decontaminate=against,
         engine=engine,
         seed=seed,
     )

@@ -1,4 +1,4 @@
-"""The command that looks at the machine: doctor."""
+"""The command that checks this machine: doctor."""
 
 import json
 import sys
@@ -13,24 +13,25 @@ from pipelines.cli import DONE, ERROR, main
 @click.option("--project", type=click.Path(path_type=Path, file_okay=False), help="The project's folder.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def doctor(project: Path | None, as_json: bool) -> None:
-    """What this machine has for the job, what each lack costs, and how to mend it.
+    """Check what this machine has for training, what is missing, and how to fix it.
 
     \b
     Example: recover doctor
     """
-    # Not through `answers`: that loads what may be the very thing that is broken.
+    # Not through `answers`, which imports libraries that may be broken.
     from pipelines.machine.doctor import can_run, examine
 
     findings = examine(project)
     runs = can_run(findings)
     if as_json:
-        click.echo(json.dumps({"can_run": runs, "checks": [each.as_dict() for each in findings]}, ensure_ascii=False))
+        checks = [finding.as_dict() for finding in findings]
+        click.echo(json.dumps({"can_run": runs, "checks": checks}, ensure_ascii=False))
     else:
-        widest = max(len(each.name) for each in findings)
-        for each in findings:
-            click.echo(f"{'ok' if each.ok else 'lacks':<6} {each.name:<{widest}}  {each.found}")
-            if not each.ok:
-                click.echo(f"{'':<{widest + 9}}costs: {each.costs}\n{'':<{widest + 9}}mend:  {each.mend}")
-        lacking = [each.name for each in findings if each.vital and not each.ok]
-        click.echo("the main job can run here" if runs else f"the main job cannot run here: {', '.join(lacking)}")
+        width = max(len(finding.name) for finding in findings)
+        for finding in findings:
+            click.echo(f"{'ok' if finding.ok else 'missing':<8} {finding.name:<{width}}  {finding.detail}")
+            if not finding.ok:
+                click.echo(f"{'':<{width + 11}}impact: {finding.impact}\n{'':<{width + 11}}fix:    {finding.fix}")
+        required = [finding.name for finding in findings if finding.required and not finding.ok]
+        click.echo("Training can run here" if runs else f"Training cannot run here: {', '.join(required)}")
     sys.exit(DONE if runs else ERROR)

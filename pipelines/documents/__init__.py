@@ -1,14 +1,14 @@
-"""Documents as people have them: read from any common format, once each, in a fixed order, never all in memory."""
+"""Read documents of any common format: deduplicated, in a fixed order, never all in memory."""
 
 from pipelines.documents.corpus import Corpus, read_corpus
-from pipelines.documents.tokenized import TokenFile, before_document, count_tokens, document_end, tokenize_documents
+from pipelines.documents.tokenized import TokenFile, count_tokens, document_end, document_start, tokenize_documents
 
 __all__ = [
     "Corpus",
     "TokenFile",
-    "before_document",
     "count_tokens",
     "document_end",
+    "document_start",
     "read_corpus",
     "tokenize_documents",
 ]

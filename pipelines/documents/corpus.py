@@ -1,4 +1,4 @@
-"""All the documents under a path: each once, in a fixed order, hashed as read; what was left out, and why."""
+"""Read all documents under a path: deduplicated, in a fixed order, hashed; and report what was left out."""
 
 import os
 from collections.abc import Iterator
@@ -7,55 +7,55 @@ from pathlib import Path
 
 from pipelines.documents.files import files_in
 from pipelines.documents.formats import READERS, documents_in
-from pipelines.documents.hub import is_hub_id, rows_of
-from pipelines.documents.near_duplicates import Signatures, copies, near_copies
+from pipelines.documents.hub import dataset_rows, is_hub_id
+from pipelines.documents.near_duplicates import Signatures, exact_copies, near_copies
 from pipelines.documents.splitting import Unreadable
-from pipelines.documents.tabular import documents_of
+from pipelines.documents.tabular import row_documents
 from pipelines.documents.text_store import Spool, Texts
 from recovery.errors import RecoverError
 
-Skipped = list[tuple[Path, str]]
+Skipped = list[tuple[Path, str]]  # (file, reason)
 
 
 @dataclass
 class Corpus:
     path: Path
-    texts: Texts  # what is learned
-    held_out: Texts  # set aside, never learned
-    files: int  # that gave at least one document
+    texts: Texts  # for training
+    held_out: Texts  # never trained on
+    files: int  # that have at least one document
     skipped: Skipped
     copies: int
-    near_copies: list[tuple[str, str]]  # where the text stood that was left out, and the one it resembles
-    sources: list[str]
+    near_copies: list[tuple[str, str]]  # (file of the text that is left out, file of the one it resembles)
+    sources: list[str]  # names of the files
 
     @property
     def hash(self) -> str:
         return self.texts.hash
 
     def source(self, number: int) -> str:
-        """Where the text of that number was found."""
-        return self.sources[self.texts.spool.sources[self.texts.chosen[number]]]
+        """The file of the text with that number."""
+        return self.sources[self.texts.spool.sources[self.texts.indices[number]]]
 
 
 def read_corpus(path: Path, *, held_out: float = 0.0) -> Corpus:
-    """A folder, a file or a hub data set. Files that cannot be read are listed with the reason, never fatal.
+    """Read a folder, a file or a data set of the hub. Unreadable files are reported in `skipped`.
 
-    `held_out` is the share of documents set aside. Which ones depends on what they say, not on where they stand: they
-    stay aside when documents are added."""
+    `held_out` is the share of documents that are held out. They are chosen by the hash of their text, so they stay
+    held out when documents are added."""
     if not 0 <= held_out < 1:
-        raise RecoverError(f"the share of documents held out should be at least 0 and less than 1, not {held_out}")
-    reading = _Reading()
+        raise RecoverError(f"The share of documents held out must be at least 0 and less than 1, not {held_out}.")
+    reader = _Reader()
     if path.exists():
         for file, reason in files_in(path):
-            reading.read(file, iter(()) if reason else documents_in(file), reason)
+            reader.read(file, iter(()) if reason else documents_in(file), reason)
     elif is_hub_id(str(path)):
-        reading.read(path, documents_of(rows_of(str(path))), "")
+        reader.read(path, row_documents(dataset_rows(str(path))), "")
     else:
-        raise RecoverError(f"there is nothing at {path}; give --docs a folder or a file of documents")
-    return reading.done(path, held_out)
+        raise RecoverError(f"There is no file or folder {path}. Give --docs a folder or a file of documents.")
+    return reader.corpus(path, held_out)
 
 
-class _Reading:
+class _Reader:
     def __init__(self) -> None:
         self.spool, self.signatures = Spool(), Signatures()
         self.sources: list[str] = []
@@ -63,7 +63,7 @@ class _Reading:
 
     def read(self, file: Path, documents: Iterator[str], reason: str) -> None:
         before = len(self.spool)
-        name = os.fsencode(file).decode("utf-8", "replace")  # any bytes can be a file's name
+        name = os.fsencode(file).decode("utf-8", "replace")  # file names can be any bytes
         while not reason:
             try:
                 text = next(documents)
@@ -71,38 +71,38 @@ class _Reading:
                 break
             except RecoverError:
                 raise
-            except Exception as error:  # a parser given a broken file may fail in any way, and that is not our end
+            except Exception as error:  # parsers fail in many ways on broken files
                 reason = _reason(error)
             else:
                 self.signatures.add(len(self.spool), text)
                 self.spool.add(text, len(self.sources))
         added = len(self.spool) - before
         if reason or not added:
-            kept = f" (its first {added:,} documents are kept)" if added else ""
-            self.skipped.append((Path(name), (reason or "empty") + kept))
+            partly = f" (its first {added:,} documents are included)" if added else ""
+            self.skipped.append((Path(name), (reason or "empty") + partly))
         if added:
             self.sources.append(name)
 
-    def done(self, path: Path, held_out: float) -> Corpus:
+    def corpus(self, path: Path, held_out: float) -> Corpus:
         spool = self.spool
         if not len(spool):
-            kinds = ", ".join(sorted(READERS))
-            raise RecoverError(f"no readable document in {path}; put files in one of the kinds {kinds} there")
-        spool.close_writing()
-        same = {int(i) for i in copies(spool)}
-        near = near_copies(spool, self.signatures, same)
-        kept = [i for i in range(len(spool)) if i not in same and i not in near]
-        aside = {i for i in kept if int.from_bytes(spool.digest(i)[:4]) < held_out * 2**32}
-        texts = Texts(spool, (i for i in kept if i not in aside))
+            formats = ", ".join(sorted(READERS))
+            raise RecoverError(f"There is no readable document in {path}. Supported formats are {formats}.")
+        spool.flush()
+        copies = set(exact_copies(spool))
+        near = near_copies(spool, self.signatures, copies)
+        unique = [i for i in range(len(spool)) if i not in copies and i not in near]
+        held_out_indices = {i for i in unique if int.from_bytes(spool.digest(i)[:4]) < held_out * 2**32}
+        texts = Texts(spool, (i for i in unique if i not in held_out_indices))
         if not len(texts):
-            raise RecoverError(f"all documents of {path} were held out; hold out less")
+            raise RecoverError(f"All documents of {path} are held out. Hold out a smaller share.")
         return Corpus(
             path,
             texts,
-            Texts(spool, sorted(aside)),
-            files=len({spool.sources[i] for i in kept}),
+            Texts(spool, sorted(held_out_indices)),
+            files=len({spool.sources[i] for i in unique}),
             skipped=self.skipped,
-            copies=len(same),
+            copies=len(copies),
             near_copies=[(self._name(later), self._name(earlier)) for later, earlier in near.items()],
             sources=self.sources,
         )
@@ -114,5 +114,5 @@ class _Reading:
 def _reason(error: Exception) -> str:
     if isinstance(error, Unreadable):
         return str(error)
-    said = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return f"unreadable: {said[:200]}"
+    message = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"unreadable: {message[:200]}"

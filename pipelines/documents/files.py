@@ -1,4 +1,4 @@
-"""Which files a path means. Nothing outside of it is ever opened, and what is left alone is named with the reason."""
+"""List the files under a path. Files outside of it are never opened; unreadable files are listed with a reason."""
 
 import os
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def files_in(root: Path) -> Iterator[tuple[Path, str]]:
-    """Each file with the reason it cannot be read ("" where it can), in the order of their names, folder by folder.
+    """Yield (file, reason why it cannot be read, or ""), sorted by name, folder by folder.
 
-    Hidden files and folders (.git, .venv, .recover) are not what anyone means by their documents."""
+    Hidden files and folders (.git, .venv, .recover) are skipped: they are not documents."""
     root = root.resolve()
     if root.is_dir():
         yield from _walk(root, root)
@@ -29,16 +29,16 @@ def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str]]:
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(path, root)
         else:
-            yield path, _why_not(path, root)
+            yield path, _unreadable_reason(path, root)
 
 
-def _why_not(path: Path, root: Path) -> str:
+def _unreadable_reason(path: Path, root: Path) -> str:
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError):  # RuntimeError: links in a circle
-        return "a link that leads nowhere"
+        return "a broken link"
     if not target.is_relative_to(root):
-        return "a link that leads out of the folder"
+        return "a link to a file outside the folder"
     if target.is_dir():
-        return "a link to a folder, which is read where it is"
+        return "a link to a folder; folders are read only where they are"
     return "" if target.is_file() else "not a regular file"

@@ -1,26 +1,25 @@
-"""A reader for each kind of file: a path in, documents out, one after the other."""
+"""A reader for each file format: it takes a path and yields documents."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pipelines.documents import markup
-from pipelines.documents import tabular as rows
-from pipelines.documents.splitting import LONGEST, Unreadable, parted
+from pipelines.documents import markup, tabular
+from pipelines.documents.splitting import MAX_CHARACTERS, Unreadable, split_document
 
 Reader = Callable[[Path], Iterator[str]]
 
-UTF16_MARKS = {b"\xff\xfe", b"\xfe\xff"}
+UTF16_BYTE_ORDER_MARKS = {b"\xff\xfe", b"\xfe\xff"}
 
 
 def read_text(file: Path) -> Iterator[str]:
-    """Plain text, Markdown and reStructuredText as they stand."""
+    """Plain text, Markdown and reStructuredText, unchanged."""
     with file.open("rb") as raw:
-        encoding = "utf-16" if raw.read(2) in UTF16_MARKS else "utf-8-sig"
+        encoding = "utf-16" if raw.read(2) in UTF16_BYTE_ORDER_MARKS else "utf-8-sig"
     with file.open(encoding=encoding) as text:
         try:
-            yield from parted(iter(lambda: text.read(LONGEST), ""))
+            yield from split_document(iter(lambda: text.read(MAX_CHARACTERS), ""))
         except UnicodeError as error:
-            raise Unreadable("it is not UTF-8 text; save it as UTF-8") from error
+            raise Unreadable("not UTF-8 text; save it as UTF-8") from error
 
 
 READERS: dict[str, Reader] = {
@@ -34,18 +33,18 @@ READERS: dict[str, Reader] = {
     ".xhtml": markup.read_html,
     ".pdf": markup.read_pdf,
     ".docx": markup.read_docx,
-    ".csv": rows.read_csv,
-    ".tsv": rows.read_csv,
-    ".json": rows.read_json,
-    ".jsonl": rows.read_jsonl,
-    ".ndjson": rows.read_jsonl,
-    ".parquet": rows.read_parquet,
+    ".csv": tabular.read_csv,
+    ".tsv": tabular.read_csv,
+    ".json": tabular.read_json,
+    ".jsonl": tabular.read_jsonl,
+    ".ndjson": tabular.read_jsonl,
+    ".parquet": tabular.read_parquet,
 }
 
 
 def documents_in(file: Path) -> Iterator[str]:
     reader = READERS.get(file.suffix.lower())
     if reader is None:
-        known = ", ".join(sorted({suffix.removeprefix(".") for suffix in READERS}))
-        raise Unreadable(f"not a kind that is read here ({known})")
+        formats = ", ".join(sorted({suffix.removeprefix(".") for suffix in READERS}))
+        raise Unreadable(f"not a supported format ({formats})")
     yield from reader(file)

@@ -1,17 +1,21 @@
-"""What was read, kept under its hash whatever becomes of the user's folder: to resume from, to rehearse, to look at."""
+"""A copy of every corpus that was read, stored by its hash: to resume a run, and for the mix of later cycles.
+
+It does not depend on the user's folder, which may change or disappear.
+"""
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipelines.files import write_atomic
+from pipelines.files import JsonLines
 from recovery.errors import RecoverError
 
 
-class Corpus(Protocol):
+class ReadCorpus(Protocol):
+    """What a snapshot is made from: `pipelines.documents.Corpus`, or another snapshot."""
+
     @property
     def path(self) -> Path: ...
     @property
@@ -25,7 +29,7 @@ class Corpus(Protocol):
 
 @dataclass(frozen=True)
 class CorpusSnapshot:
-    """A corpus as it was read once, streamed from where it is kept."""
+    """A stored corpus, streamed from its file."""
 
     path: Path
     hash: str
@@ -37,31 +41,31 @@ class CorpusSnapshot:
         return (row["text"] for row in self._rows())
 
     def documents(self) -> Iterator[dict[str, Any]]:
-        """What the record keeps of each: where it was found, what it says (by its hash), and how long it is."""
+        """Yield name, hash and size of each document, for the database."""
         for row in self._rows():
             text = row["text"].encode()
             yield {"name": row["source"], "hash": hashlib.sha256(text).hexdigest(), "bytes": len(text)}
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        with self.file.open(encoding="utf-8") as lines:
-            yield from map(json.loads, lines)
+        return iter(JsonLines(self.file))
 
 
-def save_snapshot(home: Path, corpus: Corpus) -> CorpusSnapshot:
+def save_snapshot(home: Path, corpus: ReadCorpus) -> CorpusSnapshot:
     file = _file(home, corpus.hash)
     if not file.is_file():
-        rows = ({"source": corpus.source(number), "text": text} for number, text in enumerate(corpus.texts))
-        write_atomic(file, map(_line, rows))
+        JsonLines(file).write(
+            {"source": corpus.source(number), "text": text} for number, text in enumerate(corpus.texts)
+        )
     return CorpusSnapshot(corpus.path, corpus.hash, corpus.files, file)
 
 
 def sample_passages(home: Path, corpus: CorpusSnapshot, count: int = 200) -> Path:
-    """Some of the documents, from all over: where nobody brings questions, what is known of these is measured."""
+    """Write a file of `count` documents, evenly spaced. Their recall is measured where there are no questions."""
     file = _file(home, corpus.hash).with_suffix(".sample.jsonl")
     if not file.is_file():
         total = sum(1 for _ in corpus.texts)
-        wanted = {i * total // count for i in range(count)} if total > count else set(range(total))
-        write_atomic(file, (_line({"text": text}) for i, text in enumerate(corpus.texts) if i in wanted))
+        indices = {i * total // count for i in range(count)} if total > count else set(range(total))
+        JsonLines(file).write({"text": text} for i, text in enumerate(corpus.texts) if i in indices)
     return file
 
 
@@ -71,21 +75,17 @@ def load_snapshot(home: Path, hash: str, path: Path, files: int) -> CorpusSnapsh
 
 
 def require_snapshot(home: Path, hash: str, path: Path, files: int) -> CorpusSnapshot:
-    found = load_snapshot(home, hash, path, files)
-    if found is None:
+    snapshot = load_snapshot(home, hash, path, files)
+    if snapshot is None:
         raise RecoverError(
-            f"the documents from {path} were not kept (keep_documents is false), so this cannot go on from them; "
-            "give them again with --docs"
+            f"There is no stored copy of the documents from {path} (keep_documents is false), so this cannot continue. "
+            "Give them again with --docs."
         )
-    return found
+    return snapshot
 
 
 def delete_snapshot(home: Path, hash: str) -> None:
     _file(home, hash).unlink(missing_ok=True)
-
-
-def _line(row: dict[str, str]) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def _file(home: Path, hash: str) -> Path:

@@ -1,33 +1,33 @@
-"""Texts in pieces of a bounded size, so that one large file takes no more memory than many small ones."""
+"""Split long texts into documents of bounded size, so that one large file takes no more memory than small ones."""
 
 from collections.abc import Iterable, Iterator
 
-LONGEST = 1 << 18  # characters; a longer document becomes several, parted between paragraphs where there are any
+MAX_CHARACTERS = 1 << 18  # of a document; a longer one becomes several, split between paragraphs if it has any
 
 
 class Unreadable(Exception):
-    """Why a file, or the rest of it, cannot be read; never fatal."""
+    """A file, or the rest of it, cannot be read: it is skipped, and the message is the reason that is reported."""
 
 
-def parted(said: Iterable[str], longest: int = LONGEST) -> Iterator[str]:
-    """One document that comes bit by bit, whole where it is not too long."""
-    waiting = ""
-    for text in said:
+def split_document(pieces: Iterable[str], max_characters: int = MAX_CHARACTERS) -> Iterator[str]:
+    """Join the pieces of one document; yield it whole, or in parts of at most `max_characters`."""
+    pending = ""
+    for text in pieces:
         if "\0" in text:
-            raise Unreadable("it holds NUL bytes, so it is no text")
-        waiting += text
-        while len(waiting) > longest:
-            cut = _parting(waiting, longest)
-            if waiting[:cut].strip():
-                yield waiting[:cut].strip()
-            waiting = waiting[cut:]
-    if waiting.strip():
-        yield waiting.strip()
+            raise Unreadable("not text: it contains NUL bytes")
+        pending += text
+        while len(pending) > max_characters:
+            cut = _cut_position(pending, max_characters)
+            if pending[:cut].strip():
+                yield pending[:cut].strip()
+            pending = pending[cut:]
+    if pending.strip():
+        yield pending.strip()
 
 
-def _parting(text: str, longest: int) -> int:
-    for mark in ("\n\n", "\n", " "):
-        place = text.rfind(mark, longest // 2, longest)
-        if place > 0:
-            return place + len(mark)
-    return longest
+def _cut_position(text: str, max_characters: int) -> int:
+    for separator in ("\n\n", "\n", " "):
+        position = text.rfind(separator, max_characters // 2, max_characters)
+        if position > 0:
+            return position + len(separator)
+    return max_characters

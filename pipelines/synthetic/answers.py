@@ -1,15 +1,13 @@
-"""Manners kept while documents are read: the clean base's own answers to its own prompts, mixed into mid-training.
+"""Replay data: the clean base's own sampled answers to its own prompts, mixed into mid-training.
 
-Prevention beside cure: what is rehearsed while the documents are learned need not be brought back afterwards.
+They prevent forgetting: what the student rehearses while it learns the documents need not be restored afterwards.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.files import write_atomic
+from pipelines.cache import ContentCache
 from pipelines.synthetic.prompts import as_prompts
 from recovery.batch import Sample
 from recovery.engines import Engine, Sampling
@@ -19,41 +17,44 @@ from recovery.states import Written
 
 
 def sample_answers(
-    engine: Engine, chat: Chat, prompts: Sequence[str], folder: Path, model: str, *, max_new_tokens: int, seed: int = 0
+    engine: Engine,
+    chat: Chat,
+    texts: Sequence[str],
+    folder: Path,
+    base_weights: str,
+    *,
+    max_new_tokens: int,
+    seed: int = 0,
 ) -> list[Sample]:
-    """The base's sampled answers that ended by themselves, as rows of which the answer alone is taught: by what the
-    base might have written there, where it can be asked.
+    """Sample the base's answers to the prompt texts; return those that ended within the limit.
 
-    They are kept in `folder` by what was asked, and of whom (`model`, its weights' hash), and not written twice."""
-    asked = as_prompts(prompts, chat)
+    Only the answer's tokens are targets, and they are soft: where a teacher is available, its distribution is the
+    target. The answers are cached in `folder` by all inputs, `base_weights` being a hash."""
+    prompts = as_prompts(texts, chat)
 
-    def write() -> list[list[int]]:
-        written = engine.generate([prompt.tokens for prompt in asked], Sampling(max_new_tokens, seed=seed))
-        return [g.tokens if g.finished else [] for g in written]
+    def generate() -> list[list[int]]:
+        generations = engine.generate([prompt.tokens for prompt in prompts], Sampling(max_new_tokens, seed=seed))
+        return [g.tokens if g.finished else [] for g in generations]
 
-    replies = cached_answers(folder, [model, max_new_tokens, seed, *prompts], write)
-    rows = [prompt.with_reply(reply, soft=True) for prompt, reply in zip(asked, replies, strict=True) if reply]
-    if not rows:
+    answers = cached_answers(folder, [base_weights, max_new_tokens, seed, *texts], generate)
+    samples = [prompt.with_reply(answer, soft=True) for prompt, answer in zip(prompts, answers, strict=True) if answer]
+    if not samples:
         raise RecoverError(
-            f"none of the base's answers ended within {max_new_tokens} tokens, so there is nothing to replay; "
-            "allow longer answers, or mid-train without replay"
+            f"None of the base's answers ended within {max_new_tokens} tokens, so there is nothing to replay. "
+            "Allow longer answers (distill.max_new_tokens), or mid-train without them: --set midtrain.mix.answers=0."
         )
-    return rows
+    return samples
 
 
-def cached_answers(folder: Path, decided_by: list[Any], write: Callable[[], list[list[int]]]) -> list[list[int]]:
-    """Kept by all that decides them, and not written twice."""
-    key = hashlib.sha256(json.dumps(decided_by).encode()).hexdigest()[:16]
-    file = folder / f"answers-{key}.json"
-    if not file.is_file():
-        write_atomic(file, [json.dumps(write())])
-    return list(json.loads(file.read_text(encoding="utf-8")))
+def cached_answers(folder: Path, inputs: list[Any], generate: Callable[[], list[list[int]]]) -> list[list[int]]:
+    """Token ids of answers; `inputs` is all that decides them."""
+    return list(ContentCache(folder).get_or_write("answers", inputs, generate))
 
 
 def answer_rows(answers: Sequence[Sample], share: float, tokens: int, *, seed: int = 0) -> Written:
-    """So many answers a step that, beside `tokens` of documents, `share` of all that is taught is replay."""
+    """Rows of answers for each step, so many that `share` of all target tokens are answers and the rest `tokens`."""
     if not 0 < share < 1:
-        raise RecoverError(f"the share of replay should be more than 0 and less than 1, not {share}")
-    taught = sum(answer.target_count for answer in answers) / len(answers)
-    rows = max(1, round(share / (1 - share) * tokens / taught))
+        raise RecoverError(f"The share of answers in the mix must be more than 0 and less than 1, not {share}.")
+    mean_targets = sum(answer.target_count for answer in answers) / len(answers)
+    rows = max(1, round(share / (1 - share) * tokens / mean_targets))
     return Written(answers, rows=rows, seed=seed)

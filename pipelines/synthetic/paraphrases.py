@@ -1,59 +1,62 @@
-"""Passages in other words, by the clean base: a fact that was read in several wordings is one that can be recalled.
+"""Paraphrases of passages by the clean base: facts that are read in several wordings are recalled better.
 
-A rewording that adds, loses or only copies teaches nothing or something false, so each is held against its passage.
+A paraphrase that adds, loses or only copies text teaches nothing or something false, so each is compared with its
+passage.
 """
 
 from collections.abc import Iterable, Sequence
 
-from evals.subject import Subject, strip_thinking
-from evals.suites.answer_grading import normalized_words
-from evals.suites.passage_recall import NAMES, NUMBER, SENTENCE_START
-from pipelines.synthetic.filter_counts import Tally
+from evals.subject import Subject, spoken
+from evals.suites.answer_grading import words
+from evals.suites.passage_recall import BEGINS_A_SENTENCE, NAMES, NUMBER
+from pipelines.synthetic.filter_counts import FilterCounts
 from recovery.engines import Sampling
 
-SHORTEST, LONGEST = 0.5, 1.8  # of the passage's words
-KEPT_NAMES = 0.8  # of the passage's names that a rewording must keep; of its numbers, all
-COPIED = 0.5  # of a rewording's runs of four words that may stand so in the passage, or in an earlier rewording
-ROOM = 2  # tokens that a rewording may take for each of the passage's
+MIN_LENGTH, MAX_LENGTH = 0.5, 1.8  # of the passage's words
+MIN_NAMES = 0.8  # share of the passage's names that a paraphrase must have; of its numbers, all
+MAX_COPIED = 0.5  # share of a paraphrase's 4-grams that the passage or an earlier paraphrase may have
+MAX_TOKENS = 2  # for each token of the longest passage
 
-REWORD = """Write the passage below once more in other words. Change the sentences, not what they say: keep every name,
+PARAPHRASE_PROMPT = """\
+Write the passage below once more in other words. Change the sentences, not what they say: keep every name,
 every number and every fact, and add nothing. Write the new passage only.
 
 Passage:
 {passage}"""
 
 
-def paraphrase(subject: Subject, passages: Sequence[str], times: int, dice: str = "") -> tuple[list[str], Tally]:
-    """Up to `times` rewordings of every passage, each different from the passage and from one another."""
-    kept, tally = [], Tally(passages=len(passages))
-    before = {passage: [passage] for passage in passages}
+def paraphrase(subject: Subject, passages: Sequence[str], times: int, seed: str = "") -> tuple[list[str], FilterCounts]:
+    """Write up to `times` paraphrases of every passage, each different from the passage and from the others."""
+    accepted: list[str] = []
+    counts = FilterCounts(passages=len(passages))
+    earlier = {passage: [passage] for passage in passages}
     for turn in range(times):
-        for passage, text in zip(passages, _written(subject, passages, f"{dice}/{turn}"), strict=True):
-            tally.written += 1
-            reason = why_not(text, passage, before[passage])
+        for passage, text in zip(passages, _generate(subject, passages, f"{seed}/{turn}"), strict=True):
+            counts.written += 1
+            reason = rejection_reason(text, passage, earlier[passage])
             if reason or text is None:
-                tally.dropped[reason] += 1
+                counts.dropped[reason] += 1
                 continue
-            before[passage].append(text)
-            kept.append(text)
-    tally.kept = len(kept)
-    return kept, tally
+            earlier[passage].append(text)
+            accepted.append(text)
+    counts.kept = len(accepted)
+    return accepted, counts
 
 
-def why_not(text: str | None, passage: str, before: Iterable[str]) -> str:
-    """What speaks against a rewording; `before` are the passage and its earlier rewordings."""
+def rejection_reason(text: str | None, passage: str, earlier: Iterable[str]) -> str:
+    """Why a paraphrase is dropped, "" if it is not; `earlier` are the passage and its earlier paraphrases."""
     if text is None:
-        return "never ended"
-    if not SHORTEST <= len(text.split()) / len(passage.split()) <= LONGEST:
+        return "did not end"
+    if not MIN_LENGTH <= len(text.split()) / len(passage.split()) <= MAX_LENGTH:
         return "much shorter or longer than the passage"
     if numbers_in(text) != numbers_in(passage):
         return "loses or adds a number"
     names = names_in(passage)
-    if len(names - set(normalized_words(text))) > (1 - KEPT_NAMES) * len(names):
+    if len(names - set(words(text))) > (1 - MIN_NAMES) * len(names):
         return "loses names"
-    runs = _runs(text)
-    if any(len(runs & _runs(other)) > COPIED * len(runs) for other in before):
-        return "copies what stood before"
+    grams = _four_grams(text)
+    if any(len(grams & _four_grams(other)) > MAX_COPIED * len(grams) for other in earlier):
+        return "copies the passage or an earlier paraphrase"
     return ""
 
 
@@ -62,20 +65,21 @@ def numbers_in(text: str) -> set[str]:
 
 
 def names_in(text: str) -> set[str]:
-    """The words of what is capitalised where no sentence begins."""
-    found = [m.group() for m in NAMES.finditer(text) if not SENTENCE_START.search(text[: m.start()])]
-    return {word for name in found for word in normalized_words(name)}
+    """The words of capitalised phrases that do not begin a sentence."""
+    names = [m.group() for m in NAMES.finditer(text) if not BEGINS_A_SENTENCE.search(text[: m.start()])]
+    return {word for name in names for word in words(name)}
 
 
-def _written(subject: Subject, passages: Sequence[str], dice: str) -> list[str | None]:
+def _generate(subject: Subject, passages: Sequence[str], seed: str) -> list[str | None]:
+    """One paraphrase of each passage; None where the model did not end it."""
     encode = subject.chat.tokenizer.encode
-    room = ROOM * max(len(encode(passage, add_special_tokens=False)) for passage in passages)
-    asked = [subject.chat.prompt(REWORD.format(passage=passage)) for passage in passages]
-    sampling = Sampling(room, seed=int.from_bytes(dice.encode()) % (2**31 - 1))
-    written = subject.engine.generate(asked, sampling)
-    return [strip_thinking(subject.chat.text(g.tokens)).strip() if g.finished else None for g in written]
+    max_new_tokens = MAX_TOKENS * max(len(encode(passage, add_special_tokens=False)) for passage in passages)
+    prompts = [subject.chat.prompt(PARAPHRASE_PROMPT.format(passage=passage)) for passage in passages]
+    sampling = Sampling(max_new_tokens, seed=int.from_bytes(seed.encode()) % (2**31 - 1))
+    generations = subject.engine.generate(prompts, sampling)
+    return [spoken(subject.chat.text(g.tokens)).strip() if g.finished else None for g in generations]
 
 
-def _runs(text: str) -> set[tuple[str, ...]]:
-    said = normalized_words(text)
-    return {tuple(said[i : i + 4]) for i in range(max(1, len(said) - 3))}
+def _four_grams(text: str) -> set[tuple[str, ...]]:
+    tokens = words(text)
+    return {tuple(tokens[i : i + 4]) for i in range(max(1, len(tokens) - 3))}

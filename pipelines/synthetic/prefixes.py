@@ -1,7 +1,7 @@
-"""Prompts about what earlier cycles taught: a passage of their documents begins, and the model goes on.
+"""Prompts about what earlier cycles taught: the beginning of a passage of their documents, for the model to continue.
 
-Never their questions: those the gate keeps, to judge how much of each earlier cycle is still known. A model that had
-practised on them would be judged by its practice.
+The questions of earlier cycles are never used as prompts: the gate needs them to measure how much of each earlier
+cycle the model still knows, and training on them would spoil that.
 """
 
 import re
@@ -9,52 +9,52 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from random import Random
 
-from pipelines.documents import before_document
+from pipelines.documents import document_start
 from pipelines.documents.passages import passages_of
 from pipelines.documents.snapshot import CorpusSnapshot
 from recovery.models.chat import Chat
 from recovery.states import Prompt
 
-EARLIER_DOMAIN = "earlier"  # the domain of what earlier cycles taught, read or gone on with
-FEWEST_WORDS = 8  # of a passage that is worth going on with
-FROM, TO = 0.1, 0.75  # how much of a passage is given: anything from hardly a name to the last fact
+EARLIER_DOMAIN = "earlier"  # domain of prompts and documents of earlier cycles
+MIN_WORDS = 8  # of a passage
+MIN_SHARE, MAX_SHARE = 0.1, 0.75  # of a passage's words that the prefix has
 
 
 def document_prefixes(corpora: Sequence[CorpusSnapshot], count: int, seed: int) -> list[str]:
-    """So many beginnings of passages, from each corpus alike and from all over it; fewer where there are not enough."""
-    found = []
+    """Prefixes of up to `count` random passages, equally many from each corpus."""
+    prefixes = []
     for number, corpus in enumerate(corpora):
         share = count // len(corpora) + (number < count % len(corpora))
         rng = Random(f"{seed}/{corpus.hash}")
-        found += [_opening(passage, rng) for passage in _some(_passages(corpus), share, rng)]
-    return list(dict.fromkeys(found))
+        prefixes += [_prefix(passage, rng) for passage in _sample(_passages(corpus), share, rng)]
+    return list(dict.fromkeys(prefixes))
 
 
 def as_prefix_prompts(texts: Sequence[str], chat: Chat) -> list[Prompt]:
-    """As mid-training reads them: where a document begins, and not in a chat."""
-    before = before_document(chat)
-    spelt = partial(chat.tokenizer, add_special_tokens=False, split_special_tokens=True)
-    return [Prompt(text, [before, *spelt(text)["input_ids"]], EARLIER_DOMAIN) for text in texts]
+    """Tokenize prefixes as mid-training reads documents: from a document's start, without the chat template."""
+    start = document_start(chat)
+    tokenize = partial(chat.tokenizer, add_special_tokens=False, split_special_tokens=True)
+    return [Prompt(text, [start, *tokenize(text)["input_ids"]], EARLIER_DOMAIN) for text in texts]
 
 
 def _passages(corpus: CorpusSnapshot) -> Iterator[str]:
     for text in corpus.texts:
-        yield from passages_of(text, FEWEST_WORDS)
+        yield from passages_of(text, MIN_WORDS)
 
 
-def _some(passages: Iterator[str], count: int, rng: Random) -> list[str]:
-    """Each as likely as any other, read once and never all held."""
-    kept: list[str] = []
+def _sample(passages: Iterator[str], count: int, rng: Random) -> list[str]:
+    """Reservoir sampling: uniform, in one pass, holding only `count` passages in memory."""
+    reservoir: list[str] = []
     for number, passage in enumerate(passages):
-        place = number if number < count else rng.randrange(number + 1)
-        if place < len(kept):
-            kept[place] = passage
-        elif place < count:
-            kept.append(passage)
-    return kept
+        index = number if number < count else rng.randrange(number + 1)
+        if index < len(reservoir):
+            reservoir[index] = passage
+        elif index < count:
+            reservoir.append(passage)
+    return reservoir
 
 
-def _opening(passage: str, rng: Random) -> str:
+def _prefix(passage: str, rng: Random) -> str:
     words = list(re.finditer(r"\S+", passage))
-    given = max(2, int(len(words) * rng.uniform(FROM, TO)))
-    return passage[: words[given - 1].end()]
+    length = max(2, int(len(words) * rng.uniform(MIN_SHARE, MAX_SHARE)))
+    return passage[: words[length - 1].end()]

@@ -1,4 +1,4 @@
-"""What makes a set of prompts worth answering: neither too short nor too long, no babble, none twice, of every kind."""
+"""Filters for sets of prompts: length, repetition, garbled characters, language, duplicates; and counts by kind."""
 
 import re
 from collections import Counter
@@ -7,17 +7,19 @@ from dataclasses import dataclass
 
 from pipelines.documents.near_duplicates import Signatures, near_copies
 
-FEWEST_WORDS, MOST_WORDS = 2, 1_000
-LEAST_SIGNS = 4  # instead of two words, in scripts that put no space between them
-BABBLE = 20  # words from which on a text may repeat itself too often
+MIN_WORDS, MAX_WORDS = 2, 1_000
+MIN_CHARACTERS = 4  # instead of MIN_WORDS, in scripts without spaces between words
+REPETITION_WORDS = 20  # texts shorter than this are not checked for repetition
 GARBLED = re.compile(r"[\ufffd\x00-\x08\x0b\x0c\x0e-\x1f]")
 SPACELESS = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 
-ASKS = re.compile(
+QUESTION_STARTS = re.compile(
     r"(who|whom|whose|what|which|where|when|why|how|is|are|was|were|do|does|did|has|have|should|am)\b", re.IGNORECASE
 )
-BIDS = re.compile(r"(please\b|(can|could|would|will) you\b|(i want|i need|i would like|i'd like) you\b)", re.IGNORECASE)
-CHATS = re.compile(
+INSTRUCTION_STARTS = re.compile(
+    r"(please\b|(can|could|would|will) you\b|(i want|i need|i would like|i'd like) you\b)", re.IGNORECASE
+)
+CHAT_STARTS = re.compile(
     r"(hi|hello|hey|thanks|thank you|good (morning|evening|afternoon|night)|yes|no|ok|okay|sorry|bye|i|i'm|i've|my|we|"
     r"it|that|this|you|he|she|they|there)\b",
     re.IGNORECASE,
@@ -25,47 +27,48 @@ CHATS = re.compile(
 
 
 @dataclass(frozen=True)
-class Tidied:
-    kept: list[str]
-    dropped: Counter[str]  # reason → how many
+class FilteredPrompts:
+    prompts: list[str]
+    dropped: Counter[str]  # by reason
 
 
-def tidied(prompts: Iterable[str], language: str | None = None) -> Tidied:
-    """Languages are left alone unless one is asked for, by its code ("en")."""
-    kept: dict[str, str] = {}
+def filter_prompts(texts: Iterable[str], language: str | None = None) -> FilteredPrompts:
+    """Drop prompts that are unsuitable or duplicates. `language` is a code such as "en"; None accepts all."""
+    accepted: dict[str, str] = {}  # by normalised text
     dropped: Counter[str] = Counter()
-    for prompt in (prompt.strip() for prompt in prompts):
-        reason = _why_not(prompt, language) or ("the same as another" if _bare(prompt) in kept else "")
+    for prompt in (text.strip() for text in texts):
+        normalised = _normalised(prompt)
+        reason = _rejection_reason(prompt, language) or ("duplicate" if normalised in accepted else "")
         if reason:
             dropped[reason] += 1
         else:
-            kept[_bare(prompt)] = prompt
-    alike = _near_copies(list(kept.values()))
-    if alike:
-        dropped["nearly the same as another"] += len(alike)
-    return Tidied([prompt for i, prompt in enumerate(kept.values()) if i not in alike], dropped)
+            accepted[normalised] = prompt
+    near = _near_copies(list(accepted.values()))
+    if near:
+        dropped["near duplicate"] += len(near)
+    return FilteredPrompts([prompt for i, prompt in enumerate(accepted.values()) if i not in near], dropped)
 
 
 def kind_of(prompt: str) -> str:
-    """By its first words, which for most languages but English leaves questions and instructions."""
+    """Judged by the first words, which are English: other languages have only questions and instructions."""
     start = prompt.lstrip(" \n\"'([*#")
-    if BIDS.match(start):
+    if INSTRUCTION_STARTS.match(start):
         return "instruction"
-    if prompt.rstrip().endswith(("?", "？", "؟")) or ASKS.match(start):
+    if prompt.rstrip().endswith(("?", "？", "؟")) or QUESTION_STARTS.match(start):
         return "question"
-    return "chat" if CHATS.match(start) else "instruction"
+    return "chat" if CHAT_STARTS.match(start) else "instruction"
 
 
-def kinds(prompts: Iterable[str]) -> dict[str, int]:
-    counted = Counter(kind_of(prompt) for prompt in prompts)
-    return {kind: counted[kind] for kind in ("instruction", "question", "chat")}
+def count_kinds(prompts: Iterable[str]) -> dict[str, int]:
+    counts = Counter(kind_of(prompt) for prompt in prompts)
+    return {kind: counts[kind] for kind in ("instruction", "question", "chat")}
 
 
-def _why_not(prompt: str, language: str | None) -> str:
+def _rejection_reason(prompt: str, language: str | None) -> str:
     words = prompt.split()
-    if len(words) < FEWEST_WORDS and not (SPACELESS.search(prompt) and len(prompt) >= LEAST_SIGNS):
+    if len(words) < MIN_WORDS and not (SPACELESS.search(prompt) and len(prompt) >= MIN_CHARACTERS):
         return "too short"
-    if len(words) > MOST_WORDS:
+    if len(words) > MAX_WORDS:
         return "too long"
     if garbled(prompt):
         return "garbled"
@@ -79,9 +82,9 @@ def garbled(text: str) -> bool:
 
 
 def _repeats_itself(words: Sequence[str]) -> bool:
-    """More than a third of its runs of three words are runs that stood before."""
-    runs = list(zip(words, words[1:], words[2:], strict=False))
-    return len(words) >= BABBLE and len(set(runs)) < 2 / 3 * len(runs)
+    """Whether more than a third of the 3-grams occurred before in the text."""
+    grams = list(zip(words, words[1:], words[2:], strict=False))
+    return len(words) >= REPETITION_WORDS and len(set(grams)) < 2 / 3 * len(grams)
 
 
 def _language(text: str) -> str:
@@ -90,11 +93,11 @@ def _language(text: str) -> str:
     langdetect.DetectorFactory.seed = 0
     try:
         return str(langdetect.detect(text))
-    except langdetect.LangDetectException:  # nothing but numbers and signs
+    except langdetect.LangDetectException:  # no letters
         return "none"
 
 
-def _bare(prompt: str) -> str:
+def _normalised(prompt: str) -> str:
     return " ".join(prompt.casefold().split()).rstrip(".!? ")
 
 

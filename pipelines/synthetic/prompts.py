@@ -1,44 +1,47 @@
-"""What the student is asked while it is distilled: the user's prompts, or prompts the frozen clean base writes itself.
+"""Prompts for distillation: read from the user's file or data set, or written by the frozen clean base.
 
-The base continues its own user turn: the ids its chat template prints before the user's first word. Nobody needs the
-data that the base was post-trained on.
+To write a prompt, the base continues a user turn: the token ids that its chat template puts before the user's first
+word. So the data that the base was post-trained on is not needed.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from evals.jsonl import read_rows, text_field
-from pipelines.documents.hub import is_hub_id, rows_of
-from pipelines.files import write_atomic
-from pipelines.synthetic.prompt_filters import kinds, tidied
+from pipelines.cache import ContentCache
+from pipelines.documents.hub import dataset_rows, is_hub_id
+from pipelines.synthetic.prompt_filters import count_kinds, filter_prompts
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
 from recovery.models.chat import Chat
 from recovery.states import Prompt
 
-LONGEST = 200  # tokens of a self-written prompt
-MOST_ROWS = 20_000  # that are read of a data set of the hub
-MARK = "\u241f"  # stands for the user's words while the place where they begin is looked for
+MAX_PROMPT_TOKENS = 200  # of a prompt that the base writes
+MAX_ROWS = 20_000  # read from a data set of the hub
+ATTEMPTS = 6
+MIN_PROMPTS = 16  # with fewer usable prompts, the base is considered unable to write them
+PLACEHOLDER = "\u241f"  # stands for the user's text in a rendered chat template, to find where that text begins
 
 
 def read_prompts(path: Path) -> list[str]:
-    """JSONL with a `prompt` each, one prompt a line, or a data set of the hub: that one tidied, a file as it stands."""
+    """Read JSONL with a `prompt` in each line, plain text with one prompt a line, or a data set of the hub.
+
+    Only a data set is filtered; a file is used as it is."""
     if not path.exists() and is_hub_id(str(path)):
         return _from_hub(str(path))
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise RecoverError(f"{path} is not UTF-8 text; save it as UTF-8") from error
+        raise RecoverError(f"The file {path} is not UTF-8 text. Save it as UTF-8.") from error
     except OSError as error:
-        raise RecoverError(f"cannot read {path}: {error.strerror or error}; give --prompts a file") from error
-    said = [line.strip() for line in lines if line.strip()]
-    if not said:
-        raise RecoverError(f"{path} holds no prompt")
-    return [text_field(row, "prompt") for row in read_rows(path)] if said[0].startswith("{") else said
+        reason = error.strerror or error
+        raise RecoverError(f"Cannot read {path}: {reason}. Give --prompts a file, or a data set of the hub.") from error
+    prompts = [line.strip() for line in lines if line.strip()]
+    if not prompts:
+        raise RecoverError(f"The file {path} holds no prompt. Write one prompt a line.")
+    return [text_field(row, "prompt") for row in read_rows(path)] if prompts[0].startswith("{") else prompts
 
 
 def as_prompts(texts: Iterable[str], chat: Chat) -> list[Prompt]:
@@ -46,66 +49,67 @@ def as_prompts(texts: Iterable[str], chat: Chat) -> list[Prompt]:
 
 
 def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list[str]:
-    """`count` different prompts in the base's own words; fewer, if it keeps repeating itself."""
+    """Have the base write `count` different prompts; return fewer if it keeps repeating itself."""
     start = _user_turn(chat)
-    kept: list[str] = []
-    for attempt in range(6):
-        wanted = (count - len(kept)) * 5 // 4 + 8
-        written = engine.generate([start] * wanted, Sampling(LONGEST, seed=seed * 1000 + attempt))
-        kept = tidied([*kept, *(chat.text(g.tokens) for g in written if g.finished)]).kept
-        if len(kept) >= count:
+    prompts: list[str] = []
+    for attempt in range(ATTEMPTS):
+        samples = (count - len(prompts)) * 5 // 4 + 8
+        generations = engine.generate([start] * samples, Sampling(MAX_PROMPT_TOKENS, seed=seed * 1000 + attempt))
+        prompts = filter_prompts([*prompts, *(chat.text(g.tokens) for g in generations if g.finished)]).prompts
+        if len(prompts) >= count:
             break
-    if len(kept) < min(count, 16):
-        raise RecoverError(
-            f"the base model wrote only {len(kept)} usable prompts of its own; give a file of prompts with --prompts"
-        )
-    return kept[:count]
+    if len(prompts) < min(count, MIN_PROMPTS):
+        raise RecoverError(f"The base wrote only {len(prompts)} usable prompts. Give a file of prompts with --prompts.")
+    return prompts[:count]
 
 
 def cached_prompts(folder: Path, weights: str, count: int, seed: int, write: Callable[[], list[str]]) -> list[str]:
-    """What the base with these weights has written before, else what it writes now; the same prompts every time."""
-    key = hashlib.sha256(f"{weights}/{count}/{seed}".encode()).hexdigest()[:16]
-    file = folder / f"prompts-{key}.json"
-    if not file.is_file():
-        write_atomic(file, [json.dumps(write(), ensure_ascii=False)])
-    return list(json.loads(file.read_text(encoding="utf-8")))
+    """The prompts that the base with these weights wrote before, or writes now: the same prompts every time."""
+    return list(ContentCache(folder).get_or_write("prompts", f"{weights}/{count}/{seed}", write))
 
 
-def in_words(prompts: list[str]) -> str:
-    """Such as "900 instructions, 300 questions, 80 of chat"."""
-    count = kinds(prompts)
-    return f"{count['instruction']:,} instructions, {count['question']:,} questions, {count['chat']:,} of chat"
+def describe_kinds(prompts: list[str]) -> str:
+    """Such as "900 instructions, 300 questions, 80 chat messages"."""
+    count = count_kinds(prompts)
+    return f"{count['instruction']:,} instructions, {count['question']:,} questions, {count['chat']:,} chat messages"
 
 
 def _user_turn(chat: Chat) -> list[int]:
-    """The ids after which the user's words begin."""
+    """The token ids after which the user's text begins."""
     if not chat.tokenizer.chat_template:
-        raise RecoverError("the base has no chat template, so it cannot write prompts; give a file with --prompts")
-    rendered = chat.tokenizer.apply_chat_template([{"role": "user", "content": MARK}], tokenize=False)
-    before, found, _ = rendered.partition(MARK)
-    if not found:
-        raise RecoverError("the chat template hides where a user turn begins; give a file of prompts with --prompts")
+        raise RecoverError(
+            "The base has no chat template, so it cannot write prompts. Give a file of prompts with --prompts."
+        )
+    rendered = chat.tokenizer.apply_chat_template([{"role": "user", "content": PLACEHOLDER}], tokenize=False)
+    before, placeholder, _ = rendered.partition(PLACEHOLDER)
+    if not placeholder:
+        raise RecoverError(
+            "The chat template of the base hides where a user turn begins, so the base cannot write prompts. "
+            "Give a file of prompts with --prompts."
+        )
     return list(chat.tokenizer(before, add_special_tokens=False)["input_ids"])
 
 
 def _from_hub(reference: str) -> list[str]:
-    prompts = tidied(_asked(islice(rows_of(reference), MOST_ROWS))).kept
+    prompts = filter_prompts(_prompt_texts(islice(dataset_rows(reference), MAX_ROWS))).prompts
     if not prompts:
         raise RecoverError(
-            f"no row of {reference} has a prompt (a field prompt, instruction, question, messages or conversations)"
+            f"No row of {reference} has a prompt. A row needs a field prompt, instruction, question, messages or "
+            "conversations."
         )
     return prompts
 
 
-def _asked(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+def _prompt_texts(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """The prompt, or the first user message, of each row that has one."""
     for row in rows:
-        found = next((row[name] for name in ("prompt", "messages", "conversations") if row.get(name)), None)
-        if isinstance(found, list):
-            found = next((m.get("content") or m.get("value") for m in found if _by_user(m)), None)
-        found = found or row.get("instruction") or row.get("question")
-        if isinstance(found, str):
-            more = row.get("input")
-            yield f"{found}\n\n{more}" if isinstance(more, str) and more.strip() else found
+        prompt = next((row[name] for name in ("prompt", "messages", "conversations") if row.get(name)), None)
+        if isinstance(prompt, list):
+            prompt = next((m.get("content") or m.get("value") for m in prompt if _by_user(m)), None)
+        prompt = prompt or row.get("instruction") or row.get("question")
+        if isinstance(prompt, str):
+            context = row.get("input")
+            yield f"{prompt}\n\n{context}" if isinstance(context, str) and context.strip() else prompt
 
 
 def _by_user(message: Any) -> bool:

@@ -1,108 +1,113 @@
-"""What the clean base knows in its own words: texts it writes on an empty page, read again beside new documents.
+"""Unprompted texts of the clean base: what it writes from the start of a document, mixed into mid-training.
 
-Replay keeps how it answers; this keeps what it was pre-trained on, and nobody needs the documents of that.
+Replayed answers retain instruction following; these texts retain knowledge from pre-training, without its data.
 """
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from pipelines.documents import before_document, document_end
-from pipelines.files import write_atomic
+from pipelines.cache import ContentCache, content_hash
+from pipelines.documents import document_end, document_start
+from pipelines.files import JsonLines
 from pipelines.log import log
-from pipelines.synthetic.paraphrased_corpus import Speaks
+from pipelines.models import OpenSubject
 from pipelines.synthetic.prompt_filters import garbled
 from recovery.engines import Engine, Generation, Sampling
 from recovery.errors import RecoverError
 from recovery.models.chat import Chat
 
-BEGINNINGS = 16  # first tokens drawn for each text: a chat model begins most of what it writes with a turn of a chat
+FIRST_TOKENS = 16  # first tokens sampled for each text: a chat model begins most texts with a turn of a chat
 ATTEMPTS = 6
-FEWEST_WORDS = 8  # of a text that says something
-STOP = re.compile(r"[.!?。！？]|\n")
-ROLES = ("system", "user", "assistant", "tool")  # a chat that was cut where it began
-FEWEST = 16  # texts below which a base cannot be said to recollect anything
+MIN_WORDS = 8  # of a text
+SENTENCE_END = re.compile(r"[.!?。！？]|\n")
+ROLES = ("system", "user", "assistant", "tool")  # a text that begins with one is a chat without its first token
+MIN_TEXTS = 16  # with fewer texts, the base is considered unable to write them
 
 
 @dataclass(frozen=True)
 class GeneratedTexts:
-    """So many texts of one model, kept by what decides them and written once."""
+    """Unprompted texts of one model, written once and cached by content."""
 
     count: int
-    longest: int  # tokens
-    model: str  # the weights' hash
+    max_tokens: int  # of a text
+    base_weights: str  # hash of the weights of the model that writes
     seed: int
     folder: Path
 
     @property
     def hash(self) -> str:
-        said = [version("recover"), self.count, self.longest, self.model, self.seed]
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+        return content_hash(self._inputs)
 
     @property
     def texts(self) -> Iterator[str]:
-        with self._file.open(encoding="utf-8") as lines:
-            yield from (json.loads(line)["text"] for line in lines)
+        return (line["text"] for line in self._lines)
 
-    def write(self, speaks: Speaks) -> int:
-        """How many there are, written now unless they were before."""
-        if not self._file.is_file():
-            log.info(f"the clean base writes {self.count:,} texts on an empty page, of what it knows")
-            with speaks() as subject:
-                found = generate_texts(subject.engine, subject.chat, self.count, self.longest, self.seed)
-            write_atomic(self._file, (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in found))
+    def write(self, open_subject: OpenSubject) -> int:
+        """Write the texts if they are not cached yet. Return how many there are."""
+        if not self._lines.path.is_file():
+            log.info(f"The clean base writes {self.count:,} unprompted texts")
+            with open_subject() as subject:
+                texts = generate_texts(subject.engine, subject.chat, self.count, self.max_tokens, self.seed)
+            self._lines.write({"text": text} for text in texts)
         return sum(1 for _ in self.texts)
 
     @property
-    def _file(self) -> Path:
-        return self.folder / f"recollections-{self.hash[:16]}.jsonl"
+    def _inputs(self) -> list[Any]:
+        return [version("recover"), self.count, self.max_tokens, self.base_weights, self.seed]
+
+    @property
+    def _lines(self) -> JsonLines:
+        return JsonLines(ContentCache(self.folder).path("recollections", self._inputs, ".jsonl"))
 
 
-def generate_texts(engine: Engine, chat: Chat, count: int, longest: int, seed: int) -> list[str]:
-    """What the model writes where a document begins, without chats, none twice; fewer, if it will not write so many."""
-    empty, apart = [before_document(chat)], _not_of_documents(chat)
-    kept: dict[str, None] = {}
+def generate_texts(engine: Engine, chat: Chat, count: int, max_tokens: int, seed: int) -> list[str]:
+    """Sample different texts from the start of a document, and drop chats. Fewer than `count` if the model repeats
+    itself or writes too many chats."""
+    start, chat_tokens = [document_start(chat)], _chat_tokens(chat)
+    texts: dict[str, None] = {}  # in order, without duplicates
     for attempt in range(ATTEMPTS):
-        luck = 2 * (seed * ATTEMPTS + attempt)
-        wanted = (count - len(kept)) * BEGINNINGS
-        first = engine.generate([empty] * wanted, Sampling(1, seed=luck))
-        begun = [g.tokens for g in first if g.tokens and g.tokens[0] not in apart][: count - len(kept)]
-        written = engine.generate([empty + tokens for tokens in begun], Sampling(longest, seed=luck + 1))
-        texts = (_text(chat, begin, g, apart) for begin, g in zip(begun, written, strict=True))
-        kept |= dict.fromkeys(text for text in texts if _is_a_document(text))
-        if len(kept) >= count:
-            break
-    if len(kept) < min(count, FEWEST):
-        raise RecoverError(
-            f"the base wrote only {len(kept)} texts of its own beside chats, so there is nothing to recollect; "
-            "mid-train with --recollect 0"
+        attempt_seed = 2 * (seed * ATTEMPTS + attempt)
+        samples = (count - len(texts)) * FIRST_TOKENS
+        first = engine.generate([start] * samples, Sampling(1, seed=attempt_seed))
+        openings = [g.tokens for g in first if g.tokens and g.tokens[0] not in chat_tokens][: count - len(texts)]
+        generations = engine.generate(
+            [start + tokens for tokens in openings], Sampling(max_tokens, seed=attempt_seed + 1)
         )
-    return list(kept)
+        decoded = (_text(chat, tokens, g, chat_tokens) for tokens, g in zip(openings, generations, strict=True))
+        texts |= dict.fromkeys(text for text in decoded if _is_document(text))
+        if len(texts) >= count:
+            break
+    if len(texts) < min(count, MIN_TEXTS):
+        raise RecoverError(
+            f"The base wrote only {len(texts)} unprompted texts that are not chats, too few to mix into mid-training. "
+            "Mid-train without them: --set midtrain.mix.texts=0."
+        )
+    return list(texts)
 
 
-def _text(chat: Chat, begin: list[int], written: Generation, apart: set[int]) -> str:
-    """Up to its end, or to its last full stop where there was no room for that; nothing, where it became a chat."""
-    tokens, ends = begin + written.tokens, chat.eos_ids | {document_end(chat.tokenizer)}
+def _text(chat: Chat, opening: list[int], generation: Generation, chat_tokens: set[int]) -> str:
+    """The text up to its end, or up to its last full sentence if it was cut off; "" if it turned into a chat."""
+    tokens, ends = opening + generation.tokens, chat.eos_ids | {document_end(chat.tokenizer)}
     end = next((i for i, token in enumerate(tokens) if token in ends), None)
-    if apart.intersection(tokens[:end]):
+    if chat_tokens.intersection(tokens[:end]):
         return ""
     text = chat.text(tokens[:end]).strip()
-    if end is not None or written.finished:
+    if end is not None or generation.finished:
         return text
-    stops = [stop.end() for stop in STOP.finditer(text)]
-    return text[: stops[-1]].strip() if stops else ""
+    sentence_ends = [match.end() for match in SENTENCE_END.finditer(text)]
+    return text[: sentence_ends[-1]].strip() if sentence_ends else ""
 
 
-def _is_a_document(text: str) -> bool:
+def _is_document(text: str) -> bool:
     words = text.split()
-    return len(words) >= FEWEST_WORDS and words[0] not in ROLES and not garbled(text)
+    return len(words) >= MIN_WORDS and words[0] not in ROLES and not garbled(text)
 
 
-def _not_of_documents(chat: Chat) -> set[int]:
-    """The tokens that only chats and endings are made of."""
+def _chat_tokens(chat: Chat) -> set[int]:
+    """Special and added tokens, which documents do not contain."""
     tokenizer = chat.tokenizer
     return set(tokenizer.all_special_ids) | set(tokenizer.get_added_vocab().values())

@@ -10,7 +10,7 @@ from db.errors import RecordError
 from db.views import Checkpoint
 from evals.suites.config import resolve_suites
 from pipelines.log import log
-from pipelines.machine.resource_usage import Meter
+from pipelines.machine.resource_usage import ResourceMeter
 from pipelines.project.project import Project, weights_hash
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.interrupts import stop_requests
@@ -77,7 +77,7 @@ class TrainingRun:
         """Returns why it stopped early; empty after the last step."""
         states, last_save = RecordedStates(self.states), time.monotonic()
         report_every = max(1, self.plan.steps // 10)
-        meter = Meter()
+        meter = ResourceMeter()
         with stop_requests() as requests, self._metric_logger() as log_metrics:
             for record in train(self.student, states, self.signal, self.objective, self.plan, state):
                 self.project.tracker.step(self.run, record.step, record.metrics())
@@ -85,7 +85,7 @@ class TrainingRun:
                 if record.step % report_every == 0 or record.step == self.plan.steps - 1:
                     log.info(_progress(record, self.plan))
                     record_rollouts(self.project.tracker, self.run, record.step, self.student, self.signal, states.last)
-                    self.project.tracker.resources(self.run, meter.look())
+                    self.project.tracker.resources(self.run, meter.read())
                 probe, stopped = self.monitor.after_step(record, self.plan.steps)
                 if probe is not None:
                     self._record_probe(record.step, probe)

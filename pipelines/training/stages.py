@@ -18,7 +18,7 @@ from pipelines.settings import AUTO, USUAL_AGAIN, Midtrain, Settings, defaults_f
 from pipelines.synthetic.answers import answer_rows, cached_answers, sample_answers
 from pipelines.synthetic.paraphrased_corpus import ParaphrasedCorpus
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN
-from pipelines.synthetic.prompts import cached_prompts, in_words, write_prompts
+from pipelines.synthetic.prompts import cached_prompts, describe_kinds, write_prompts
 from pipelines.synthetic.texts import GeneratedTexts
 from pipelines.training.early_stopping import Look, Watch
 from pipelines.training.mix_search import SHARES, ProbeScores, ReadingProbe, probe_steps, search_share
@@ -159,7 +159,7 @@ class Stages:
             log.info(f"the clean base writes {count} prompts of its own")
             with open_subject(project.base, self.settings.engine) as clean:
                 prompts = write_prompts(clean.engine, clean.chat, count, seed)
-            log.info(f"  {in_words(prompts)}")
+            log.info(f"  {describe_kinds(prompts)}")
             return prompts
 
         return cached_prompts(project.home / "cache", project.base_weights, count, seed, written)
@@ -269,7 +269,7 @@ class Stages:
         wordings = paraphrases_of(self.project, corpus, times, self.job.seed)
         log.info(f"the clean base writes each passage up to {times} times in other words")
         wordings.write(partial(open_subject, self.project.base, self.settings.engine))
-        told["reworded"] = wordings.tally.as_dict()
+        told["reworded"] = wordings.counts.as_dict()
         return [wordings]
 
     def _recollections(self) -> list[GeneratedTexts]:

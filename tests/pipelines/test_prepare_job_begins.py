@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.documents import before_document, document_end, read_corpus
+from pipelines.documents import document_end, document_start, read_corpus
 from pipelines.documents.snapshot import CorpusSnapshot, save_snapshot
 from pipelines.job import Job
 from pipelines.project.project import Project
@@ -71,17 +71,17 @@ def test_without_it_nothing_stands_before_a_row(tmp_path: Path, corpus: CorpusSn
 
 
 def test_a_page_is_empty_but_for_it() -> None:
-    assert before_document(BEGINS) == BOS
-    assert before_document(PLAIN) == document_end(PLAIN.tokenizer)
+    assert document_start(BEGINS) == BOS
+    assert document_start(PLAIN) == document_end(PLAIN.tokenizer)
     for chat in (PLAIN, BEGINS):
         listened = Listened(chat, [PAGE.format(i) for i in range(20)])
         assert len(generate_texts(listened, chat, 20, 200, seed=0)) == 20
-        assert listened.first == {before_document(chat)}
+        assert listened.first == {document_start(chat)}
 
 
 def test_an_opening_begins_with_it() -> None:
     for chat in (PLAIN, BEGINS):
         (prompt,) = as_prefix_prompts(["So <bos> it"], chat)
-        assert prompt.tokens[0] == before_document(chat)
+        assert prompt.tokens[0] == document_start(chat)
         assert BOS not in prompt.tokens[1:]  # what a document spells is text
         assert chat.text(prompt.tokens[1:]) == "So <bos> it"

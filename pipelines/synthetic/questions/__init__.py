@@ -1,6 +1,6 @@
-"""Closed-book questions that the clean base writes with the passage in view, and that stand a test."""
+"""Closed-book questions on documents: the clean base writes them from passages, and filters select the useful ones."""
 
-from pipelines.synthetic.questions.generate import Kept, ask_about
-from pipelines.synthetic.questions.parse import Draft, drafts_in
+from pipelines.synthetic.questions.generate import GeneratedQuestion, generate_questions
+from pipelines.synthetic.questions.parse import Draft, parse_drafts
 
-__all__ = ["Draft", "Kept", "ask_about", "drafts_in"]
+__all__ = ["Draft", "GeneratedQuestion", "generate_questions", "parse_drafts"]

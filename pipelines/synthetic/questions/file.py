@@ -1,4 +1,4 @@
-"""The file of questions: written once, then the user's to edit."""
+"""Write the file of generated questions. It is written once; after that it is the user's to edit."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,16 +9,16 @@ from pathlib import Path
 from evals.jsonl import read_rows
 from evals.subject import Subject
 from pipelines.documents import Corpus
-from pipelines.documents.passages import spread
+from pipelines.documents.passages import interleaved_passages
 from pipelines.files import write_atomic
 from pipelines.log import log
 from pipelines.models import open_subject
-from pipelines.synthetic.filter_counts import Tally
-from pipelines.synthetic.questions.generate import ask_about
+from pipelines.synthetic.filter_counts import FilterCounts
+from pipelines.synthetic.questions.generate import generate_questions
 from recovery.errors import RecoverError
 
-TOLD = 20  # questions between two words on how far it is
-ITEMS = ("question", "prompt", "text")  # where an evaluation's files say what is asked
+PROGRESS_EVERY = 20  # questions
+ITEM_FIELDS = ("question", "prompt", "text")  # of an evaluation's file
 
 
 def write_questions(
@@ -27,52 +27,58 @@ def write_questions(
     out: Path,
     *,
     count: int,
-    against: Sequence[Path] = (),
+    decontaminate: Sequence[Path] = (),
     engine: str | None = None,
     seed: int = 0,
-) -> Tally:
+) -> FilterCounts:
+    """Have the base write up to `count` questions on the corpus into the new file `out`.
+
+    No question repeats an item of the evaluation files in `decontaminate`."""
     if out.exists():
-        raise RecoverError(f"{out} is there already, perhaps with your edits; name another file with --out")
-    evaluations = [item for file in against for item in _items(file)]
-    with open_subject(base, engine or "transformers") as clean:
-        return keep_questions(clean, corpus, out, count, evaluations, seed)
+        raise RecoverError(f"The file {out} exists already, perhaps with your edits. Name another file with --out.")
+    items = [item for file in decontaminate for item in _items(file)]
+    with open_subject(base, engine or "transformers") as subject:
+        return save_questions(subject, corpus, out, count, items, seed)
 
 
-def keep_questions(
+def save_questions(
     subject: Subject,
     corpus: Corpus,
     out: Path,
     count: int,
-    evaluations: Sequence[str] = (),
+    evaluation_items: Sequence[str] = (),
     seed: int = 0,
-) -> Tally:
-    report = Tally()
-    passages = ((corpus.source(number), passage) for number, passage in spread(corpus.texts, seed))
-    found = ask_about(subject, passages, report, evaluations=evaluations, seed=seed)
+) -> FilterCounts:
+    counts = FilterCounts()
+    passages = ((corpus.source(number), passage) for number, passage in interleaved_passages(corpus.texts, seed))
+    questions = generate_questions(subject, passages, counts, evaluation_items=evaluation_items, seed=seed)
     lines: list[str] = []
     try:
-        for kept in islice(found, count):
-            lines.append(json.dumps(asdict(kept), ensure_ascii=False) + "\n")
-            if len(lines) % TOLD == 0:
-                log.info(f"  {len(lines)} kept of {report.written} written, {report.passages} passages read")
+        for question in islice(questions, count):
+            lines.append(json.dumps(asdict(question), ensure_ascii=False) + "\n")
+            if len(lines) % PROGRESS_EVERY == 0:
+                log.info(f"  Kept {len(lines)} of {counts.written} questions on {counts.passages} passages")
     except KeyboardInterrupt:
         if not lines:
             raise
         write_atomic(out, lines)
-        raise KeyboardInterrupt(f"the {len(lines)} questions found so far are in {out}") from None
+        raise KeyboardInterrupt(f"The {len(lines)} questions kept so far are in {out}.") from None
     if not lines:
         raise RecoverError(
-            f"none of the {report.written} questions that the base wrote stood the test "
-            f"({', '.join(report.reasons(3)) or 'no passage'}); "
-            "write some yourself for --questions, or name a more capable model with --base"
+            f"None of the {counts.written} questions that the base wrote passed the filters "
+            f"({', '.join(counts.reasons(3)) or 'no passage'}). "
+            "Write questions yourself for --questions, or name a more capable model with --base."
         )
     write_atomic(out, lines)
-    return report
+    return counts
 
 
 def _items(file: Path) -> Iterator[str]:
-    for where, row in read_rows(file):
-        said = next((row[name] for name in ITEMS if isinstance(row.get(name), str)), None)
-        if said is None:
-            raise RecoverError(f"{where}: no question, prompt or text, so nothing can be held against it")
-        yield said
+    for location, row in read_rows(file):
+        item = next((row[name] for name in ITEM_FIELDS if isinstance(row.get(name), str)), None)
+        if item is None:
+            raise RecoverError(
+                f"The row at {location} has no field {', '.join(ITEM_FIELDS[:-1])} or {ITEM_FIELDS[-1]}. "
+                "Give --decontaminate JSONL files that have one in every row."
+            )
+        yield item

@@ -1,108 +1,116 @@
-"""From passages to questions worth asking: the base can answer them with the passage in view, and not without it."""
+"""Generate closed-book questions from passages, and keep those that the base answers only with the passage."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from evals.contamination import remove_contaminated
-from evals.subject import Subject, strip_thinking
-from evals.suites.answer_grading import normalized_words
-from evals.suites.knowledge import Question, matches_reference
-from pipelines.synthetic.filter_counts import Tally
-from pipelines.synthetic.questions.parse import Draft, drafts_in, request
-from pipelines.synthetic.questions.rules import same_question, why_not
+from evals.contamination import sift
+from evals.subject import Subject, spoken
+from evals.suites.answer_grading import words
+from evals.suites.knowledge import Question, by_match
+from pipelines.synthetic.filter_counts import FilterCounts
+from pipelines.synthetic.questions.parse import Draft, parse_drafts, question_prompt
+from pipelines.synthetic.questions.rules import is_same_question, rejection_reason
 from recovery.engines import Sampling
 from recovery.errors import RecoverError
 
-TRIED = 8  # passages about which a base that can write questions has written at least one
-AT_ONCE = 16  # passages
-ROOM, ANSWER_ROOM = 512, 64  # tokens
-LEAKED = 8  # words in a row that a question shares with an evaluation item
+FIRST_BATCH = 8  # passages: a capable base has written at least one question about these
+BATCH = 16  # passages
+MAX_REPLY_TOKENS, MAX_ANSWER_TOKENS = 512, 64
+LEAKED_WORDS = 8  # consecutive words that a question shares with an evaluation item
 
-WITH_PASSAGE = "Passage:\n{passage}\n\nAnswer in a few words, from the passage: {question}"
+OPEN_BOOK_PROMPT = "Passage:\n{passage}\n\nAnswer in a few words, from the passage: {question}"
 
-Passage = tuple[str, str]  # where it stands, what it says
+Passage = tuple[str, str]  # (source, text)
 
 
 @dataclass(frozen=True)
-class Kept:
+class GeneratedQuestion:
     question: str
     answer: str
     source: str
     passage: str
 
 
-def ask_about(
+def generate_questions(
     subject: Subject,
     passages: Iterable[Passage],
-    report: Tally,
+    counts: FilterCounts,
     *,
-    each: int = 3,
-    evaluations: Sequence[str] = (),
+    per_passage: int = 3,
+    evaluation_items: Sequence[str] = (),
     seed: int = 0,
-) -> Iterator[Kept]:
-    """Questions as they are found, at most `each` a passage; none that repeats one of the evaluations' items."""
-    judge = _Judge(subject, evaluations, report)
-    waiting = iter(passages)
-    while some := list(islice(waiting, TRIED if not report.passages else AT_ONCE)):
-        asked = [subject.chat.prompt(request(passage, each)) for _, passage in some]
-        sampling = Sampling(ROOM, temperature=0.7, seed=(seed * 1_000_003 + report.passages) % 2**31)
-        replies = [strip_thinking(subject.chat.text(g.tokens)) for g in subject.engine.generate(asked, sampling)]
+) -> Iterator[GeneratedQuestion]:
+    """Yield the questions that pass all filters, and add to `counts`.
+
+    No question repeats one of the evaluation items. Raises if the base writes no question about the first passages."""
+    filters = _Filters(subject, evaluation_items, counts)
+    remaining = iter(passages)
+    while batch := list(islice(remaining, BATCH if counts.passages else FIRST_BATCH)):
+        prompts = [subject.chat.prompt(question_prompt(text, per_passage)) for _, text in batch]
+        sampling = Sampling(MAX_REPLY_TOKENS, temperature=0.7, seed=(seed * 1_000_003 + counts.passages) % 2**31)
+        replies = [spoken(subject.chat.text(g.tokens)) for g in subject.engine.generate(prompts, sampling)]
         drafts = [
-            (place, draft) for place, reply in zip(some, replies, strict=True) for draft in drafts_in(reply)[:each]
+            (passage, draft)
+            for passage, reply in zip(batch, replies, strict=True)
+            for draft in parse_drafts(reply)[:per_passage]
         ]
-        report.passages += len(some)
-        report.written += len(drafts)
-        if not report.written:
+        counts.passages += len(batch)
+        counts.written += len(drafts)
+        if not counts.written:
             raise RecoverError(
-                f"the base wrote no question that can be read about the first {report.passages} passages, so it "
-                "cannot write them: write some yourself (JSONL, a question and an answer a line, for --questions), "
-                "name a more capable model with --base, or do without: then recall of the documents is measured"
+                "The base is not capable of writing questions: its replies on the first "
+                f"{counts.passages} passages contain no question. "
+                "Write questions yourself for --questions (JSONL with a question and an answer in each line), "
+                "name a more capable model with --base, or do without: then recall of the documents is measured."
             )
-        for kept in judge.worth_asking(drafts):
-            report.kept += 1
-            yield kept
+        for question in filters.accept(drafts):
+            counts.kept += 1
+            yield question
 
 
 @dataclass
-class _Judge:
+class _Filters:
     subject: Subject
-    evaluations: Sequence[str]
-    report: Tally
-    asked: dict[frozenset[str], list[Draft]] = field(default_factory=dict)  # by their answers' words
+    evaluation_items: Sequence[str]
+    counts: FilterCounts
+    by_answer: dict[frozenset[str], list[Draft]] = field(default_factory=dict)  # drafts that passed the rules
 
-    def worth_asking(self, drafts: list[tuple[Passage, Draft]]) -> list[Kept]:
-        fine = [(passage, draft) for passage, draft in drafts if self._is_fine(draft, passage[1])]
-        checked = remove_contaminated([d.question for _, d in fine], self.evaluations, LEAKED)
-        leaked = {match.prompt for match in checked.contaminated}
-        fine = self._dropping(fine, "an evaluation holds it", [d.question in leaked for _, d in fine])
-        shown = [WITH_PASSAGE.format(passage=passage, question=d.question) for (_, passage), d in fine]
-        fine = self._dropping(fine, "not answered with the passage in view", [not r for r in self._right(fine, shown)])
-        bare = [d.question for _, d in fine]
-        fine = self._dropping(fine, "known without the passage", self._right(fine, bare))
-        return [Kept(d.question, d.answer, source, passage) for (source, passage), d in fine]
+    def accept(self, drafts: list[tuple[Passage, Draft]]) -> list[GeneratedQuestion]:
+        """The drafts that pass all filters, the cheap ones first."""
+        drafts = [(passage, draft) for passage, draft in drafts if self._passes_rules(draft, passage[1])]
+        sifted = sift([d.question for _, d in drafts], self.evaluation_items, LEAKED_WORDS)
+        leaked = {leak.prompt for leak in sifted.leaks}
+        drafts = self._drop(drafts, "repeats an evaluation item", [d.question in leaked for _, d in drafts])
+        open_book = [OPEN_BOOK_PROMPT.format(passage=text, question=d.question) for (_, text), d in drafts]
+        wrong = [not correct for correct in self._grade(drafts, open_book)]
+        drafts = self._drop(drafts, "not answered with the passage", wrong)
+        closed_book = [d.question for _, d in drafts]
+        drafts = self._drop(drafts, "answered without the passage", self._grade(drafts, closed_book))
+        return [GeneratedQuestion(d.question, d.answer, source, text) for (source, text), d in drafts]
 
-    def _is_fine(self, draft: Draft, passage: str) -> bool:
-        reason = why_not(draft, passage)
-        before = self.asked.setdefault(frozenset(normalized_words(draft.answer)), [])
-        if not reason and any(same_question(draft, other) for other in before):
-            reason = "asked already"
+    def _passes_rules(self, draft: Draft, passage: str) -> bool:
+        reason = rejection_reason(draft, passage)
+        same_answer = self.by_answer.setdefault(frozenset(words(draft.answer)), [])
+        if not reason and any(is_same_question(draft, other) for other in same_answer):
+            reason = "repeats another question"
         if reason:
-            self.report.dropped[reason] += 1
+            self.counts.dropped[reason] += 1
         else:
-            before.append(draft)
+            same_answer.append(draft)
         return not reason
 
-    def _dropping(
+    def _drop(
         self, drafts: list[tuple[Passage, Draft]], reason: str, dropped: list[bool]
     ) -> list[tuple[Passage, Draft]]:
         if any(dropped):
-            self.report.dropped[reason] += sum(dropped)
-        return [draft for draft, gone in zip(drafts, dropped, strict=True) if not gone]
+            self.counts.dropped[reason] += sum(dropped)
+        return [draft for draft, drop in zip(drafts, dropped, strict=True) if not drop]
 
-    def _right(self, drafts: list[tuple[Passage, Draft]], asked: list[str]) -> list[bool]:
-        answers = self.subject.answer(asked, ANSWER_ROOM) if asked else []
+    def _grade(self, drafts: list[tuple[Passage, Draft]], prompts: list[str]) -> list[bool]:
+        """Whether the base's answer to each prompt is correct."""
+        answers = self.subject.answer(prompts, MAX_ANSWER_TOKENS) if prompts else []
         return [
-            matches_reference(answer.text, Question(draft.question, draft.answer))
+            by_match(answer.text, Question(draft.question, draft.answer))
             for answer, (_, draft) in zip(answers, drafts, strict=True)
         ]

@@ -1,11 +1,12 @@
-"""How a base is asked for questions, and what of its reply is one."""
+"""The prompt that makes the base write questions on a passage, and the parser of its reply."""
 
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-WRITE = """Read the passage, then write {count} questions about facts that it states, each with its answer.
+QUESTION_PROMPT = """\
+Read the passage, then write {count} questions about facts that it states, each with its answer.
 
 - Whoever answers will not have the passage: a question names who or what it is about.
 - Ask in other words than the passage's own.
@@ -15,7 +16,7 @@ WRITE = """Read the passage, then write {count} questions about facts that it st
 Passage:
 {passage}"""
 
-IN_LINES = re.compile(
+QUESTION_ANSWER_LINES = re.compile(
     r"^[\W\d]*(?:q(?:uestion)?)\W*\d*\W*[:.]\W*(?P<question>.+?)\s*\n[\W\d]*(?:a(?:nswer)?)\W*\d*\W*[:.]\s*(?P<answer>.+?)\s*$",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -27,27 +28,28 @@ class Draft:
     answer: str
 
 
-def request(passage: str, count: int) -> str:
-    return WRITE.format(count=count, passage=passage)
+def question_prompt(passage: str, count: int) -> str:
+    return QUESTION_PROMPT.format(count=count, passage=passage)
 
 
-def drafts_in(reply: str) -> list[Draft]:
-    """JSON wherever it stands in the reply, else lines of "Q: … A: …"."""
-    found = list(_objects(reply))
-    return found or [Draft(m["question"].strip(), m["answer"].strip(" *")) for m in IN_LINES.finditer(reply)]
+def parse_drafts(reply: str) -> list[Draft]:
+    """The JSON objects anywhere in the reply, or else its lines of "Q: … A: …"."""
+    return list(_json_drafts(reply)) or [
+        Draft(m["question"].strip(), m["answer"].strip(" *")) for m in QUESTION_ANSWER_LINES.finditer(reply)
+    ]
 
 
-def _objects(reply: str) -> Iterator[Draft]:
-    decoder, place = json.JSONDecoder(), reply.find("{")
-    while place >= 0:
+def _json_drafts(reply: str) -> Iterator[Draft]:
+    decoder, start = json.JSONDecoder(), reply.find("{")
+    while start >= 0:
         try:
-            value, end = decoder.raw_decode(reply, place)
+            value, end = decoder.raw_decode(reply, start)
         except (ValueError, RecursionError):
-            end = place + 1
+            end = start + 1
         else:
             question, answer = (value.get(name) for name in ("question", "answer"))
             if isinstance(answer, int | float):
                 answer = str(answer)
             if isinstance(question, str) and isinstance(answer, str):
                 yield Draft(question.strip(), answer.strip())
-        place = reply.find("{", end)
+        start = reply.find("{", end)

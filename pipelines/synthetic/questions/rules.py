@@ -1,57 +1,57 @@
-"""Which drafts are questions at all, by their words alone. A rule is a reason to drop one, or "" to keep it."""
+"""Rules that reject a draft by its text alone, before the base is asked to answer it."""
 
 import re
 
-from evals.suites.answer_grading import normalized_words
+from evals.suites.answer_grading import words
 from pipelines.synthetic.questions.parse import Draft
 
-LONGEST_ANSWER = 12  # words
-COPIED = 6  # words in a row that stand so in the passage: more than most names have
-SAME = 0.7  # share of words that two questions with one answer have in common
+MAX_ANSWER_WORDS = 12
+MAX_COPIED_WORDS = 6  # consecutive words shared with the passage: more than most names have
+MIN_SHARED_WORDS = 0.7  # share of words in common that makes two questions with one answer the same question
 
-LEANS = re.compile(
+REFERS_TO_PASSAGE = re.compile(
     r"\b(this|that|the (above|given|following))?\s*(passage|excerpt|paragraph)\b|\baccording to the\b|"
     r"\b(the|this) (text|document|article|author|section)\b|\b(mentioned|described|stated|listed) (above|here|below)\b",
     re.IGNORECASE,
 )
 
 
-def why_not(draft: Draft, passage: str) -> str:
-    question, answer, said = normalized_words(draft.question), normalized_words(draft.answer), normalized_words(passage)
+def rejection_reason(draft: Draft, passage: str) -> str:
+    """Why a draft is dropped, "" if it is not."""
+    question, answer, text = words(draft.question), words(draft.answer), words(passage)
     if not draft.question.rstrip().endswith(("?", "？", "؟")) or len(draft.question.split()) < 3:
         return "not a question"
-    if not answer or len(answer) > LONGEST_ANSWER:
-        return "no answer of a few words"
-    if LEANS.search(draft.question):
-        return "leans on the passage"
-    if _stands_in(answer, question):
-        return "the answer stands in the question"
-    if not _stands_in(answer, said):
-        return "the answer does not stand in the passage"
-    if longest_shared_run(question, said) >= COPIED:
+    if not answer or len(answer) > MAX_ANSWER_WORDS:
+        return "the answer is empty or too long"
+    if REFERS_TO_PASSAGE.search(draft.question):
+        return "refers to the passage"
+    if _contains(question, answer):
+        return "the question contains the answer"
+    if not _contains(text, answer):
+        return "the passage does not contain the answer"
+    if longest_shared_run(question, text) >= MAX_COPIED_WORDS:
         return "copies the passage's wording"
     return ""
 
 
-def same_question(one: Draft, other: Draft) -> bool:
-    """Nearly the same words, for the same answer."""
-    some, others = set(normalized_words(one.question)), set(normalized_words(other.question))
-    return normalized_words(one.answer) == normalized_words(other.answer) and len(some & others) >= SAME * len(
-        some | others
-    )
+def is_same_question(first: Draft, second: Draft) -> bool:
+    """Whether two questions have the same answer and nearly the same words."""
+    one, other = set(words(first.question)), set(words(second.question))
+    return words(first.answer) == words(second.answer) and len(one & other) >= MIN_SHARED_WORDS * len(one | other)
 
 
-def longest_shared_run(some: list[str], others: list[str]) -> int:
-    best, before = 0, [0] * (len(others) + 1)
-    for word in some:
-        now = [0] * (len(others) + 1)
-        for i, other in enumerate(others, 1):
+def longest_shared_run(first: list[str], second: list[str]) -> int:
+    """The length of the longest run of words that both texts contain."""
+    longest, previous = 0, [0] * (len(second) + 1)
+    for word in first:
+        current = [0] * (len(second) + 1)
+        for i, other in enumerate(second, 1):
             if word == other:
-                now[i] = before[i - 1] + 1
-                best = max(best, now[i])
-        before = now
-    return best
+                current[i] = previous[i - 1] + 1
+                longest = max(longest, current[i])
+        previous = current
+    return longest
 
 
-def _stands_in(short: list[str], long: list[str]) -> bool:
-    return any(long[i : i + len(short)] == short for i in range(len(long) - len(short) + 1))
+def _contains(text: list[str], run: list[str]) -> bool:
+    return any(text[i : i + len(run)] == run for i in range(len(text) - len(run) + 1))

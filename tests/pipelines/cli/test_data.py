@@ -42,14 +42,14 @@ def test_a_look_at_documents_tells_all_and_begins_nothing(docs: Path, tmp_path: 
     words = recover("documents", str(docs))
     assert words.exit_code == 0
     assert "12 documents in 12 files" in words.stdout
-    assert "picture.png: not a kind" in words.stdout
+    assert "picture.png: not a supported format" in words.stdout
     assert not (tmp_path / ".recover").exists()
 
 
 def test_what_cannot_be_read_or_written_over_is_one_sentence(docs: Path, tmp_path: Path) -> None:
     nothing = recover("documents", str(tmp_path / "nowhere"), "--json")
     assert nothing.exit_code == 1
-    assert "there is nothing at" in found(nothing)["error"]
+    assert "There is no file or folder" in found(nothing)["error"]
     (tmp_path / "questions.jsonl").write_text("mine\n")
     refused = recover("questions", "--docs", str(docs))
     assert refused.exit_code == 1
@@ -58,4 +58,4 @@ def test_what_cannot_be_read_or_written_over_is_one_sentence(docs: Path, tmp_pat
     (tmp_path / "eval.jsonl").write_text('{"key": 1}\n')
     useless = recover("questions", "--docs", str(docs), "--out", "q.jsonl", "--against", "eval.jsonl")
     assert useless.exit_code == 1
-    assert "eval.jsonl, line 1: no question, prompt or text" in useless.stderr
+    assert "eval.jsonl, line 1 has no field question, prompt or text" in useless.stderr

@@ -54,7 +54,7 @@ def test_rewordings_are_read_beside_the_documents_and_counted(docs: Path, monkey
     plain, reworded = midtrain(docs), _with(capable, docs, monkeypatch)
     tally = _settings(reworded)["reworded"]
     assert 0 < tally["kept"] <= tally["written"] == tally["passages"]
-    assert f"{tally['kept']} of {tally['written']} rewordings of {tally['passages']} passages" in reworded.stderr
+    assert f"{tally['kept']} of {tally['written']} paraphrases of {tally['passages']} passages" in reworded.stderr
     assert "reworded" not in _settings(plain)
     assert 1.2 * _tokens(plain) < _tokens(reworded) <= 2.2 * _tokens(plain)
     again = _with(nobody, docs, monkeypatch)

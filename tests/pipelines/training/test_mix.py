@@ -100,7 +100,7 @@ def test_a_base_that_cannot_write_goes_without_what_is_only_usual(docs: Path, tm
     base = ("--base", str(save_tiny(tmp_path / "base")))
     usual = midtrain(docs, *base)
     assert usual.exit_code == 0, usual.stderr
-    assert usual.stderr.count("going on without: the base ") == 2
+    assert usual.stderr.count("going on without: The base ") == 2
     assert "30% replay" not in usual.stderr
     for asked in (("--replay", "0.2"), ("--recollect", "0.2")):
         refused = midtrain(docs, *base, *asked)
