@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from db.errors import RecordError
 from db.views import Checkpoint
 from evals.suites.config import files_of, suites_of
 from evals.suites.custom_checks import read_tasks
@@ -62,38 +61,6 @@ class Request:
     dotted: tuple[str, ...] = ()
 
 
-TEMPLATE = """\
-# What is not set here has a default that depends on the model's size; `recover cycle --docs DIR --dry-run` shows them.
-# [midtrain]
-# epochs = 3         # for a small model 8
-# [distill]
-# steps = 100        # at most; for a small model 40
-# [gate]
-# behaviour_margin = 0.03
-"""
-
-
-def initialise(root: Path, base: str | None, db: str | None) -> Project:
-    """A project with its settings file; what is there already stays as it is."""
-    file = root / "recover.toml"
-    if file.exists() and (base or db):
-        raise RecoverError(f"{file} is there already; write base or db into it")
-    fresh = not file.exists()
-    if fresh:
-        root.mkdir(parents=True, exist_ok=True)
-        said = [f"{name} = {json.dumps(value)}" for name, value in (("base", base), ("db", db)) if value]
-        file.write_text("\n".join([*said, TEMPLATE]), encoding="utf-8")
-    try:
-        project = Project.open(root, base)
-        parameters_of(project.base)  # a base that cannot be had is told now
-        _ = project.id
-    except (RecoverError, RecordError):
-        if fresh:  # what was refused is not to be met again by every later command
-            file.unlink()
-        raise
-    return project
-
-
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
     """What `begin` would set out to do, found by looking alone."""
     settings = announced_settings(project, request)
@@ -140,7 +107,7 @@ def prepare_job(project: Project, request: Request) -> Job:
     start = project.current if request.docs else student
     measures = _measures(project, request, start, student)
     if request.command != "midtrain" or settings.midtrain.replay == AUTO:  # else nothing is measured
-        measures = measures.settled(suites_of(project.base))
+        measures = measures.with_public_ifeval_checked(suites_of(project.base))
     kept = _read(project, request.docs) if request.docs is not None else None
     if kept is not None and measures.questions is None:
         measures = replace(measures, passages=sample_passages(project.home, kept))
@@ -239,7 +206,7 @@ def _measures(project: Project, request: Request, start: Checkpoint | None, stud
         questions, passages = (relocate(project.home, Path(file)) if file else None for file in kept)
     before = past_cycles(project, start) if start else []
     earlier = tuple((t.cycle, t.questions) for t in before if t.questions is not None)
-    return EvalPlan("all", questions, request.ifeval_data, passages, request.limit, BESIDE, earlier=earlier)
+    return EvalPlan("all", questions, request.ifeval_data, passages, request.limit, BESIDE, earlier_questions=earlier)
 
 
 def _kept_questions(project: Project, file: Path | None) -> Path | None:

@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from pipelines.project.paths import find_root
+
 MANY_BYTES, FEW_BYTES = 20e9, 0.2e9  # an 8-billion-parameter model from the hub, and a cycle of the built-in one
 VLLM_SECONDS = 120.0
 EXTRAS = {
@@ -36,7 +38,7 @@ class Finding:
 
 
 def examine(folder: Path | None) -> list[Finding]:
-    project = folder or next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / ".recover").is_dir()), Path.cwd())
+    project = find_root(folder)
     checks: dict[str, Callable[[], Finding]] = {
         "python": _python,
         "libraries": _libraries,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from evals.results import Result, main_result
 from evals.subject import Subject
-from pipelines.evaluation.measure import EvalPlan, knowledge_of
+from pipelines.evaluation.measure import EvalPlan, knowledge_result
 from pipelines.gate import Judgement, judge
 from pipelines.settings import Gate
 from pipelines.training.early_stopping import Look, Probe
@@ -60,12 +60,12 @@ class ReadingProber:
 
 
 def _asked(subject: Subject, measures: EvalPlan, suites: dict[str, str]) -> tuple[Result, Result | None]:
-    found = measures.take(subject, "behaviour", suites)
+    found = measures.run_suite(subject, "behaviour", suites)
     if measures.questions or measures.passages:
-        found += measures.take(subject, "knowledge", suites)
+        found += measures.run_suite(subject, "knowledge", suites)
     behaviour = main_result(found, "behaviour")
     assert behaviour is not None
-    return behaviour, knowledge_of(found)
+    return behaviour, knowledge_result(found)
 
 
 def _not_shown_lost(knowledge: Result, kept: Judgement) -> bool:
@@ -89,4 +89,4 @@ def probing(
 def probe_part(measures: EvalPlan, items: int) -> EvalPlan:
     passages = None if measures.questions else measures.passages  # one reading of what is known is enough for a look
     limit = min(items, measures.limit or items)  # a look asks no more than the verdict may
-    return replace(measures, suite="all", part="probe", limit=limit, earlier=(), passages=passages)
+    return replace(measures, suite="all", split="probe", limit=limit, earlier_questions=(), passages=passages)

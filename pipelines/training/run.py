@@ -11,7 +11,8 @@ from db.views import Checkpoint
 from evals.suites.config import placed
 from pipelines.log import log
 from pipelines.machine.resource_usage import Meter
-from pipelines.project.project import Project, weights_hash
+from pipelines.project.project import Project
+from pipelines.project.weights_hash import weights_hash
 from pipelines.settings import Settings
 from pipelines.training.early_stopping import Probe, Watch
 from pipelines.training.interrupts import listening
