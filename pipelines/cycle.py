@@ -18,8 +18,8 @@ from evals.results import Result, headlines, main_result
 from evals.suites.config import load_suites
 from evals.suites.knowledge import read_questions
 from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, load_snapshot, require_snapshot
-from pipelines.evaluation.measure import EvalPlan, earlier_results, knowledge_of, measure_checkpoint
-from pipelines.gate import Verdict, judge, must_pass_or_fail
+from pipelines.evaluation.measure import EvalPlan, earlier_results, knowledge_result, measure_checkpoint
+from pipelines.gate import Verdict, judge, require_pass_fail
 from pipelines.job import Job
 from pipelines.log import log
 from pipelines.project.past_cycles import PastCycle, past_cycles
@@ -88,7 +88,7 @@ class Cycle:
 
     def __post_init__(self) -> None:
         self.settings: Settings = merged(Settings(), self.job.settings)
-        self.measures = EvalPlan.from_json(self.job.measures).located(self.project.home)
+        self.measures = EvalPlan.from_json(self.job.measures).relocated(self.project.home)
 
     def teach(self) -> RunResult:
         """The first stage, in a cycle of its own."""
@@ -118,9 +118,9 @@ class Cycle:
             items = self.settings.distill.probe_items
             looking = probing(self.settings.gate, self.measures, items, self._look_at_clean, self._suites)
         looked = looking is not None or self._has_tried_replay(damaged)
-        final = replace(self.measures, part="final" if looked else "all")
-        clean = self._measure(self.project.clean, "the clean model", replace(final, earlier=()), "clean")
-        must_pass_or_fail(main_result(clean, "behaviour"))
+        final = replace(self.measures, split="final" if looked else "all")
+        clean = self._measure(self.project.clean, "the clean model", replace(final, earlier_questions=()), "clean")
+        require_pass_fail(main_result(clean, "behaviour"))
         before = self._measure(damaged, "the model to recover", final, "damaged")
         measured = [item.prompt for result in clean for item in result.items]
         prompts = self._prompts(measured)
@@ -136,11 +136,7 @@ class Cycle:
         said = read_prompts(relocate(self.project.home, Path(given))) if given else self._stages.prompts_to_distil()
         sifted = remove_contaminated(said, measured, RUN)
         if sifted.contaminated:
-            some = (
-                "one prompt shares its"
-                if len(sifted.contaminated) == 1
-                else f"{len(sifted.contaminated)} prompts share their"
-            )
+            some = "one prompt shares its" if len(sifted.contaminated) == 1 else f"{len(sifted.contaminated)} prompts share their"
             log.info(f"left out: {some} words with what is measured")
         if not sifted.clean:
             raise RecoverError("every prompt shares its words with what is measured; give others with --prompts")
@@ -155,8 +151,8 @@ class Cycle:
                 log.info("nothing earlier to remember: the router is the clean model alone")
             return Teachers(chosen)
         asked = document_prefixes(self._earlier_corpora(), round(share / (1 - share) * prompts), self.job.seed)
-        questions = [q.text for _, file in self.measures.earlier for q in read_questions(file)]
-        kept = remove_contaminated(asked, [*measured, *questions]).clean
+        questions = [q.text for _, file in self.measures.earlier_questions for q in read_questions(file)]
+        kept = remove_contaminated(asked, [*measured, *questions]).kept
         if not kept:
             log.info("no earlier documents are kept to ask about: the router is the clean model alone")
             return Teachers(chosen)
@@ -217,10 +213,10 @@ class Cycle:
         reference, behaviour = main_result(clean, "behaviour"), main_result(after, "behaviour")
         assert reference is not None
         assert behaviour is not None
-        knowledge = [knowledge_of(results) for results in (before, after)]
+        knowledge = [knowledge_result(results) for results in (before, after)]
         best = max((k.headline.value for k in knowledge if k is not None), default=None)
         now, then = earlier_results(after), {t.cycle: t for t in self._taught()}
-        earlier = {n: (now[n], then[n].known) for n in now if n in then}
+        earlier = {n: (now[n], then[n].knowledge) for n in now if n in then}
         return judge(self.settings.gate, reference, behaviour, knowledge[1], best, earlier)
 
     @property
@@ -235,7 +231,7 @@ class Cycle:
     @cached_property
     def _enough_to_probe(self) -> bool:
         """Whether the verdict can do without the fifth of the items that distilling looks at."""
-        few = self.measures.too_few_to_part(self._suites)
+        few = self.measures.split_problem(self._suites)
         if few:
             log.info(f"{few}: all are kept for the verdict, none for probes on the way")
         return not few
@@ -251,14 +247,14 @@ class Cycle:
         if taken is not None:
             return taken.decision == "promoted", True
         if ask and self.id:  # whoever decides may look at the pages first
-            self.project.tracker.store_verdict(self.id, recovered.id, verdict.as_dict())
+            self.project.tracker.judged(self.id, recovered.id, verdict.as_dict())
         wished = ask(verdict) if ask else verdict.passed
         if wished is None:
             log.info(f"waiting for a decision ({verdict.reason}): recover promote {recovered.reference}")
             return False, False
         decision: Any = "promoted" if wished else "rejected"
         why = verdict.reason if wished == verdict.passed else f"decided against the gate: {verdict.reason}"
-        log.info(f"{verdict.put(wished)}: {why}")
+        log.info(f"{verdict.decision_text(wished)}: {why}")
         self.project.tracker.promote(
             self.project.id, self.id or None, recovered.id, decision, who(), why, verdict.as_dict()
         )
@@ -276,7 +272,7 @@ def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | O
     try:
         done = work[job.command]()
     except KeyboardInterrupt:
-        at = "" if project.is_where_one_is else f" --project {shlex.quote(str(project.root))}"
+        at = "" if project.contains_cwd else f" --project {shlex.quote(str(project.root))}"
         raise KeyboardInterrupt(f"`recover resume{at}` goes on from where it was saved") from None
     if job.corpus and not cycle.settings.keep_documents:
         delete_snapshot(project.home, job.corpus)

@@ -1,4 +1,4 @@
-"""Promote or reject: what must have come back, what must have been kept, and with what certainty."""
+"""The gate: decide whether a recovered checkpoint may replace the current one, and say why."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,15 +12,15 @@ from recovery.errors import RecoverError
 
 @dataclass(frozen=True)
 class Judgement:
-    """One bound: what was measured, the bound its uncertainty leaves, and the limit that bound must reach."""
+    """One criterion: the measured value, its confidence bound, and the limit that the bound must not fall below."""
 
     passed: bool
     value: float
     bound: float
     limit: float
     n: int
-    needed: int | None = None  # items that would settle it, where what was seen lies within the limit and its bound not
-    unsure: bool = False  # neither shown to be within the limit nor beyond it
+    needed: int | None = None  # items that would be enough, had `value` been measured on them; None if no number would
+    unsure: bool = False  # neither within nor beyond the limit with 95 % confidence
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Verdict:
     behaviour: Judgement
     knowledge: Judgement | None
     reason: str
-    earlier: dict[int, Judgement] = field(default_factory=dict)  # by cycle
+    earlier: dict[int, Judgement] = field(default_factory=dict)  # knowledge of earlier cycles, by cycle number
 
-    def put(self, promoted: bool) -> str:
-        """What came of it, in a word or two: a model that may be good enough is not told to have failed."""
-        unsure = self.outcome == "inconclusive"
-        return "promoted" if promoted else "inconclusive, so not promoted" if unsure else "rejected"
+    def decision_text(self, promoted: bool) -> str:
+        if promoted:
+            return "promoted"
+        return "inconclusive, so not promoted" if self.outcome == "inconclusive" else "rejected"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {"earlier": {str(cycle): asdict(j) for cycle, j in self.earlier.items()}}
@@ -49,67 +49,75 @@ def judge(
     best_knowledge: float | None,
     earlier: Mapping[int, tuple[Result, float]] | None = None,
 ) -> Verdict:
-    """Behaviour against the clean model, item by item; knowledge against the best that was seen in this cycle.
+    """Judge a recovered checkpoint.
 
-    `earlier` has, for each earlier cycle, what is known of its documents now and what that cycle ended with."""
-    must_pass_or_fail(clean)
-    must_pass_or_fail(recovered)
-    behaviour = _behaviour(gate, clean, recovered)
-    kept = _kept(knowledge, gate.keep_knowledge, best_knowledge) if knowledge and best_knowledge is not None else None
-    held = {cycle: _kept(now, gate.keep_earlier, then) for cycle, (now, then) in (earlier or {}).items()}
-    all_kept = [j for j in (kept, *held.values()) if j is not None]
-    passed = behaviour.passed and all(j.passed for j in all_kept)
-    unsure = behaviour.unsure and all(j.passed for j in all_kept)
-    reasons = [_say_behaviour(behaviour), _say_knowledge(kept), *(_say_earlier(c, j) for c, j in held.items())]
+    Its behaviour result is compared with the clean model's, item by item; its knowledge with the best of the cycle.
+    `earlier` has, for each earlier cycle, the result on its questions now and the score that the cycle ended with."""
+    require_pass_fail(clean)
+    require_pass_fail(recovered)
+    behaviour = _judge_behaviour(gate, clean, recovered)
+    retained = None
+    if knowledge is not None and best_knowledge is not None:
+        retained = _judge_knowledge(knowledge, gate.keep_knowledge, best_knowledge)
+    retained_earlier = {
+        cycle: _judge_knowledge(now, gate.keep_earlier, score) for cycle, (now, score) in (earlier or {}).items()
+    }
+    knowledge_passed = all(j.passed for j in (retained, *retained_earlier.values()) if j is not None)
+    passed = behaviour.passed and knowledge_passed
+    unsure = behaviour.unsure and knowledge_passed
+    reasons = [_behaviour_reason(behaviour), _knowledge_reason("the documents", retained)]
+    reasons += [_knowledge_reason(f"cycle {cycle}", j) for cycle, j in retained_earlier.items()]
     outcome = "passed" if passed else "inconclusive" if unsure else "failed"
-    return Verdict(passed, outcome, behaviour, kept, "; ".join(reasons), held)
+    return Verdict(passed, outcome, behaviour, retained, "; ".join(reasons), retained_earlier)
 
 
-def must_pass_or_fail(behaviour: Result | None) -> None:
-    """By pairs of passes a graded task would promote any model: no item that never passed is ever lost."""
-    if behaviour is not None and not behaviour.is_pass_rate:
+def require_pass_fail(behaviour: Result | None) -> None:
+    """Raise RecoverError for graded items: they hardly ever pass, so none would count as lost and any model would be
+    promoted."""
+    if behaviour is not None and not behaviour.counts_passes:
         raise RecoverError(
-            f"{behaviour.task} is graded, not passed or failed, so the gate cannot judge by it: name a task whose "
-            "items pass or fail under suites in recover.json"
+            f"The items of {behaviour.task} are graded instead of passed or failed, so the gate cannot judge by them. "
+            "Name a task whose items pass or fail under suites in recover.json."
         )
 
 
-def _behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
-    compared = paired_test(clean.passed_by_key(), recovered.passed_by_key())
+def _judge_behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
+    pair = paired_test(clean.passed_by_key(), recovered.passed_by_key())
     limit = -gate.behaviour_margin
-    passed = compared.low > limit
-    needed = None if passed else compared.n_needed(gate.behaviour_margin)
-    unsure = not passed and compared.high > limit
-    return Judgement(passed, compared.difference, compared.low, limit, compared.n, needed, unsure)
+    passed = pair.low > limit
+    needed = None if passed else pair.n_needed(gate.behaviour_margin)
+    unsure = not passed and pair.high > limit
+    return Judgement(passed, pair.difference, pair.low, limit, pair.n, needed, unsure)
 
 
-def _kept(knowledge: Result, share: float, best: float) -> Judgement:
+def _judge_knowledge(knowledge: Result, share: float, best: float) -> Judgement:
     value, limit = knowledge.headline.value, share * best
     return Judgement(value >= limit, value, value, limit, knowledge.headline.n)
 
 
-def _say_behaviour(b: Judgement) -> str:
-    compared = (
-        f"behaviour {b.value:+.3f} against the clean model (at least {b.bound:+.3f} with 95 % certainty, n = {b.n})"
+def _behaviour_reason(b: Judgement) -> str:
+    text = (
+        f"instruction following is {_difference(b.value)} the clean model "
+        f"(at worst {_difference(b.bound)} with 95 % confidence, n = {b.n})"
     )
     if b.passed:
-        return f"{compared}, within the limit {b.limit:+.3f}"
-    more = f": about {b.needed} would do, see --limit" if b.needed and b.needed > b.n else ""
-    unsure = f" (too few items to tell{more})" if b.unsure else ""
-    return f"{compared}, short of the limit {b.limit:+.3f} by {b.limit - b.bound:.3f}{unsure}"
+        return f"{text}, within the limit of {-b.limit:.3f}"
+    text += f", beyond the limit of {-b.limit:.3f} by {b.limit - b.bound:.3f}"
+    if not b.unsure:
+        return text
+    enough = f"; about {b.needed} items would be enough, see --limit" if b.needed and b.needed > b.n else ""
+    return f"{text} (too few items to tell{enough})"
 
 
-def _say_knowledge(k: Judgement | None) -> str:
+def _difference(value: float) -> str:
+    if round(value, 3) == 0:
+        return "level with"
+    return f"{abs(value):.3f} {'above' if value > 0 else 'below'}"
+
+
+def _knowledge_reason(subject: str, k: Judgement | None) -> str:
     if k is None:
-        return "knowledge was not measured, so only behaviour was judged (give --questions)"
-    return f"knowledge {k.value:.3f}, {_against(k)}"
-
-
-def _say_earlier(cycle: int, k: Judgement) -> str:
-    return f"knowledge of cycle {cycle} {k.value:.3f}, {_against(k)}"
-
-
-def _against(k: Judgement) -> str:
-    return (
-        f"at least the limit {k.limit:.3f}" if k.passed else f"below the limit {k.limit:.3f} by {k.limit - k.value:.3f}"
-    )
+        return "knowledge was not measured, so only instruction following was judged (add --questions)"
+    if k.passed:
+        return f"knowledge of {subject} is {k.value:.3f}, not below the limit of {k.limit:.3f}"
+    return f"knowledge of {subject} is {k.value:.3f}, below the limit of {k.limit:.3f} by {k.limit - k.value:.3f}"

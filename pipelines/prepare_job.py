@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from db.errors import RecordError
 from db.views import Checkpoint
-from evals.suites.config import load_suites, suite_files
+from evals.suites.config import suite_files, load_suites
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
@@ -22,8 +21,7 @@ from pipelines.evaluation.measure import EvalPlan
 from pipelines.files import write_atomic
 from pipelines.job import Job
 from pipelines.log import log
-from pipelines.machine.memory_check import check_memory, check_window
-from pipelines.models import open_subject
+from pipelines.machine.memory_check import check_it_fits, check_window
 from pipelines.project.past_cycles import past_cycles
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
@@ -31,7 +29,7 @@ from pipelines.settings import AUTO, Settings, differences, replay_share, settle
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.training.loggers import check_sink
 from pipelines.training.mix_search import describe_search
-from pipelines.training.stages import paraphrases_of
+from pipelines.training.stages import open_subject, paraphrases_of
 from pipelines.training.teachers import ROUTER
 from recovery.errors import RecoverError
 from recovery.models.students import load_chat, parameters_of
@@ -61,38 +59,6 @@ class Request:
     ask: bool = False
     flags: dict[str, Any] = field(default_factory=dict)  # settings that have a flag of their own
     dotted: tuple[str, ...] = ()
-
-
-TEMPLATE = """\
-# What is not set here has a default that depends on the model's size; `recover cycle --docs DIR --dry-run` shows them.
-# [midtrain]
-# epochs = 3         # for a small model 8
-# [distill]
-# steps = 100        # at most; for a small model 40
-# [gate]
-# behaviour_margin = 0.03
-"""
-
-
-def initialise(root: Path, base: str | None, db: str | None) -> Project:
-    """A project with its settings file; what is there already stays as it is."""
-    file = root / "recover.toml"
-    if file.exists() and (base or db):
-        raise RecoverError(f"{file} is there already; write base or db into it")
-    fresh = not file.exists()
-    if fresh:
-        root.mkdir(parents=True, exist_ok=True)
-        said = [f"{name} = {json.dumps(value)}" for name, value in (("base", base), ("db", db)) if value]
-        file.write_text("\n".join([*said, TEMPLATE]), encoding="utf-8")
-    try:
-        project = Project.open(root, base)
-        parameters_of(project.base)  # a base that cannot be had is told now
-        _ = project.id
-    except (RecoverError, RecordError):
-        if fresh:  # what was refused is not to be met again by every later command
-            file.unlink()
-        raise
-    return project
 
 
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
@@ -141,14 +107,13 @@ def prepare_job(project: Project, request: Request) -> Job:
     start = project.current if request.docs else student
     measures = _measures(project, request, start, student)
     if request.command != "midtrain" or settings.midtrain.replay == AUTO:  # else nothing is measured
-        measures = measures.settled(load_suites(project.base))
+        measures = measures.with_public_ifeval_checked(load_suites(project.base))
     kept = _read(project, request.docs) if request.docs is not None else None
     if kept is not None and measures.questions is None:
         measures = replace(measures, passages=sample_passages(project.home, kept))
     if kept is not None and (times := settings.midtrain.reword):
         log.info("the clean base rewords a few passages, to see whether it can")
-        paraphrased = paraphrases_of(project, kept, times, request.seed)
-        paraphrased.try_first_passages(partial(open_subject, project.base, settings.engine))
+        paraphrases_of(project, kept, times, request.seed).try_out(partial(open_subject, project.base, settings.engine))
     job = Job(
         request.command,
         settings.as_dict(),
@@ -187,11 +152,11 @@ def _check_it_fits(project: Project, request: Request, settings: Settings) -> No
     begun = project.reader.project(project.name) is not None  # looking must not begin it: another base may fit
     if not begun:
         outside = request.student if request.student and Path(request.student).is_dir() else project.base
-        check_memory(outside, settings, *teachers_of(request, settings, project.base, None))
+        check_it_fits(outside, settings, *teachers_of(request, settings, project.base, None))
         return
     start = project.current if request.docs else _student(project, request)
     promoted = project.current.path if past_cycles(project, project.current) else None
-    check_memory(start.path, settings, *teachers_of(request, settings, project.base, promoted))
+    check_it_fits(start.path, settings, *teachers_of(request, settings, project.base, promoted))
 
 
 def teachers_of(request: Request, settings: Settings, base: str, promoted: str | None) -> tuple[list[str], list[str]]:
@@ -241,7 +206,7 @@ def _measures(project: Project, request: Request, start: Checkpoint | None, stud
         questions, passages = (relocate(project.home, Path(file)) if file else None for file in kept)
     before = past_cycles(project, start) if start else []
     earlier = tuple((t.cycle, t.questions) for t in before if t.questions is not None)
-    return EvalPlan("all", questions, request.ifeval_data, passages, request.limit, BESIDE, earlier=earlier)
+    return EvalPlan("all", questions, request.ifeval_data, passages, request.limit, BESIDE, earlier_questions=earlier)
 
 
 def _kept_questions(project: Project, file: Path | None) -> Path | None:

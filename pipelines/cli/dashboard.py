@@ -33,7 +33,7 @@ def dashboard(project: Path | None, host: str, port: int | None, auth: str | Non
     from recovery.errors import RecoverError
 
     try:
-        if not Project.is_begun(project):
+        if not Project.exists(project):
             fail("there is no project here yet to show: run recover demo, or recover midtrain --docs DIR", ERROR)
         opened = Project.open(project)
         door = Door(host, port, auth, unsafe_no_auth)
@@ -57,7 +57,7 @@ def report(project: Path | None, cycle: int, to: Path | None) -> Answer:
     from pipelines.project.project import Project
     from recovery.errors import RecoverError
 
-    if not Project.is_begun(project):
+    if not Project.exists(project):
         raise RecoverError(
             "there is no project here yet to report on: run recover demo, or recover midtrain --docs DIR"
         )

@@ -40,7 +40,7 @@ def handed(project: Project) -> Actions:
         try:
             deciding.decide(project, found, decision, why, by=who)
         except RecoverError as error:
-            raise ActionError(f"{error}.") from error
+            raise ActionError(str(error)) from error
 
     def cancel(run: int) -> None:
         project.tracker.request_cancel(run)

@@ -1,6 +1,5 @@
 """The commands about documents: documents (a look before training) and questions (written by the base)."""
 
-import os
 from pathlib import Path
 
 import click
@@ -75,15 +74,8 @@ def questions(
 
 
 def _base(folder: Path | None, base: str | None) -> str:
-    """As every command finds it, but without beginning a project."""
+    """The base that the other commands would use; creates no project."""
+    from pipelines.project.base import resolve_base
     from pipelines.project.project import Project
-    from pipelines.settings import read_toml
-    from recovery.lab import BASE
 
-    if Project.is_begun(folder):
-        return Project.open(folder, base).base
-    root = folder or Path.cwd()
-    written = read_toml(root).get("base")
-    if isinstance(written, str) and (root / written).exists():
-        written = str(root / written)
-    return str(base or os.environ.get("RECOVER_BASE") or written or BASE)
+    return Project.open(folder, base).base if Project.exists(folder) else resolve_base(folder, base).model

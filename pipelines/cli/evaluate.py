@@ -30,7 +30,7 @@ def evaluate(project: Path | None, ref: str, base: str | None, **wanted: Any) ->
     \b
     Example: recover eval current --suite behaviour --limit 200
     """
-    from pipelines.evaluation.tables import cost_in_words
+    from pipelines.evaluation.tables import describe_cost
     from pipelines.project.project import Project
 
     opened = Project.open(project, base)
@@ -39,7 +39,7 @@ def evaluate(project: Path | None, ref: str, base: str | None, **wanted: Any) ->
     words = []
     for result in results:
         words.append(f"{result.task} ({result.suite}, {result.data}, {len(result.items)} items)")
-        words.append(f"  took {cost_in_words(result.seconds, result.cost)}")
+        words.append(f"  took {describe_cost(result.seconds, result.cost)}")
         for name, metric in result.metrics.items():
             low, high = metric.ci95
             interval = f"[{low:.3f}, {high:.3f}]" if metric.n > 1 else "-"
@@ -61,8 +61,8 @@ def compare(project: Path | None, one: str, other: str, drift: bool, **wanted: A
     \b
     Example: recover compare base current
     """
-    from pipelines.evaluation.compare import compared, in_words, means
-    from pipelines.evaluation.results_store import alike
+    from pipelines.evaluation.compare import compare_results, mean_forgetting, mean_lines
+    from pipelines.evaluation.results_store import comparable_results
     from pipelines.evaluation.tables import drift_table
     from pipelines.project.project import Project
 
@@ -70,21 +70,21 @@ def compare(project: Path | None, one: str, other: str, drift: bool, **wanted: A
     both = {ref: opened.resolve(ref) for ref in (one, other)}  # before a name that means nothing can cost anything
     measures = _measures(opened, list(both.values()), wanted)
     first, second = (_results(opened, both[ref], ref, measures, wanted) for ref in (one, other))
-    found = compared(first, second, alike(opened, opened.clean, first))
-    mean = means(found)
-    words = [f"{one} → {other}", *(line for c in found for line in c.lines()), *in_words(mean)]
+    found = compare_results(first, second, comparable_results(opened, opened.clean, first))
+    means = mean_forgetting(found)
+    words = [f"{one} → {other}", *(line for c in found for line in c.lines()), *mean_lines(means)]
     drifts = _drifts(opened, [both[ref] for ref in (one, other)], wanted) if drift else None
     if drifts:
-        words += drift_table(one, other, *drifts)
+        words += drift_table((one, other), *drifts)
     told: dict[str, Any] = {
-        "one": one,
-        "other": other,
+        "first": one,
+        "second": other,
         "tasks": [c.as_json() for c in found],
-        **mean,
+        **means,
         "drift": None,
     }
     if drifts:
-        told["drift"] = {side: [r.to_json() for r in of] for side, of in zip(("one", "other"), drifts, strict=True)}
+        told["drift"] = {side: [r.to_json() for r in of] for side, of in zip(("first", "second"), drifts, strict=True)}
     return Answer(told, words)
 
 
@@ -94,22 +94,22 @@ def _measures(opened: Any, checkpoints: list[Any], wanted: dict[str, Any]) -> An
     from pipelines.evaluation.measure import EvalPlan, is_measured
 
     asked = EvalPlan(**{each: wanted[each] for each in ("suite", "questions", "ifeval_data", "limit")})
-    in_public = replace(asked, public=True) if asked.may_ask_in_public else asked
+    in_public = replace(asked, public_ifeval=True) if asked.may_use_public_ifeval else asked
     if not wanted["again"] and all(is_measured(opened, each, in_public) for each in checkpoints):
         return in_public
-    return asked.settled(load_suites(opened.base))
+    return asked.with_public_ifeval_checked(load_suites(opened.base))
 
 
 def _results(opened: Any, checkpoint: Any, name: str, measures: Any, wanted: dict[str, Any]) -> Any:
     from pipelines.evaluation.measure import measure_checkpoint
 
     engine = wanted["engine"] or "transformers"
-    return measure_checkpoint(opened, checkpoint, measures, None, name, engine=engine, again=wanted["again"])
+    return measure_checkpoint(opened, checkpoint, measures, None, name, engine=engine, rerun=wanted["again"])
 
 
 def _drifts(opened: Any, both: list[Any], wanted: dict[str, Any]) -> list[Any]:
-    from pipelines.evaluation.drift import drift_of, new_task
+    from pipelines.evaluation.drift import checkpoint_drift, new_task
 
     task, engine = new_task(opened, both, wanted["questions"]), wanted["engine"] or "transformers"
-    how = {"ifeval_data": wanted["ifeval_data"], "engine": engine, "again": wanted["again"]}
-    return [drift_of(opened, checkpoint, task, **how) for checkpoint in both]
+    how = {"ifeval_data": wanted["ifeval_data"], "engine": engine, "rerun": wanted["again"]}
+    return [checkpoint_drift(opened, checkpoint, task, **how) for checkpoint in both]

@@ -20,7 +20,7 @@ def status(project: Path | None) -> Answer:
     from pipelines.job import unfinished
     from pipelines.project.project import Project
 
-    if not Project.is_begun(project):
+    if not Project.exists(project):
         following = "recover demo, or recover midtrain --docs DIR"
         nothing: dict[str, Any] = {"project": None, "base": None, "current": None, "cycles": []}
         nothing |= {"interrupted": [], "next": following}
@@ -100,7 +100,7 @@ def show(project: Path | None, ref: str) -> Answer:
     \b
     Example: recover show cycle:1
     """
-    from pipelines.evaluation.tables import cost_in_words
+    from pipelines.evaluation.tables import describe_cost
     from pipelines.project.project import Project
 
     opened = Project.open_existing(project)
@@ -149,7 +149,7 @@ def show(project: Path | None, ref: str) -> Answer:
     words += [
         f"  {s['suite']:<10} {s['task']:<14} {s['metric']:<30} {_score(s['value'])}  n = {s['n']}" for s in scores
     ]
-    words += [f"  {t['suite']:<10} {t['task']:<14} took {cost_in_words(t['seconds'], t['cost'])}" for t in taken]
+    words += [f"  {t['suite']:<10} {t['task']:<14} took {describe_cost(t['seconds'], t['cost'])}" for t in taken]
     return Answer(found, words)
 
 

@@ -22,10 +22,10 @@ def init(project: Path | None, base: str | None, db: str | None) -> Answer:
     \b
     Example: recover init --base Qwen/Qwen3-8B
     """
-    from pipelines.prepare_job import initialise
+    from pipelines.project.init import initialise
 
     opened = initialise(project or Path.cwd(), base, db)
-    found = {"project": str(opened.root), "base": opened.base, "record": opened.database_shown}
+    found = {"project": str(opened.root), "base": opened.base, "record": opened.database_label}
     return Answer(found, [f"project  {opened.root}", f"base     {opened.base}", "next: recover cycle --docs DIR"])
 
 
@@ -72,10 +72,10 @@ def rollback(project: Path | None, why: str, dry_run: bool) -> Answer:
     Example: recover rollback --why "it forgot the tables"
     """
     from pipelines.project.project import Project
-    from pipelines.promotion import before_last, decide
+    from pipelines.promotion import decide, previous_checkpoint
 
     opened = Project.open_existing(project)
-    left, back = opened.current, before_last(opened)
+    left, back = opened.current, previous_checkpoint(opened)
     if not dry_run:
         decide(opened, back, "promoted", why or f"rolled back from {left.reference}", closes_cycle=False)
     return Answer(
@@ -117,7 +117,7 @@ def cancel(project: Path | None, run: int | None) -> Answer:
               recover cancel
     """
     from pipelines.job import unfinished
-    from pipelines.project.lock import command_line, held
+    from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project
     from pipelines.project.runs import runs_of
     from recovery.errors import RecoverError
@@ -130,7 +130,7 @@ def cancel(project: Path | None, run: int | None) -> Answer:
             raise RecoverError(f"run {run} is a measurement, which is never half done; stop its process with Ctrl-C")
         opened.tracker.request_cancel(known.id)
         return Answer({"run": run, "cancelling": True}, [f"run {run} ends after the step it is in"])
-    with held(opened.home, command_line()):
+    with project_lock(opened.home, command_line()):
         wanted = known.settings.get("job") if known else None
         waiting = [job for job in unfinished(opened.home) if known is None or job.id == wanted]
         if not waiting:
@@ -155,13 +155,13 @@ def gc(project: Path | None, rejected: bool, dry_run: bool) -> Answer:
     \b
     Example: recover gc --rejected --dry-run
     """
-    from pipelines.project.garbage_collection import sweep
-    from pipelines.project.lock import command_line, held
+    from pipelines.project.garbage_collection import collect_garbage
+    from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project
 
     opened = Project.open_existing(project)
-    with held(opened.home, command_line()):
-        freed = sweep(opened, rejected=rejected, dry_run=dry_run)
+    with project_lock(opened.home, command_line()):
+        freed = collect_garbage(opened, rejected=rejected, dry_run=dry_run)
     size = sum(size for _, size in freed)
     found = {"freed": [str(path) for path, _ in freed], "bytes": size, "dry_run": dry_run}
     for path, each in freed:
@@ -190,5 +190,5 @@ def upgrade(project: Path | None) -> Answer:
 
     opened = Project.open_existing(project)
     return Answer(
-        {"record": opened.database_shown, "projects": len(opened.reader.projects())}, ["the record is up to date"]
+        {"record": opened.database_label, "projects": len(opened.reader.projects())}, ["the record is up to date"]
     )

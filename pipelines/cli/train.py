@@ -66,12 +66,12 @@ def resume(project: Path | None, run: int | None) -> Answer:
     """
     from pipelines.cycle import run_job
     from pipelines.job import unfinished
-    from pipelines.project.lock import command_line, held
+    from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project
     from recovery.errors import RecoverError
 
     opened = Project.open_existing(project)
-    with held(opened.home, command_line()):
+    with project_lock(opened.home, command_line()):
         waiting = unfinished(opened.home)
         if run is not None:
             wanted = opened.run(run).settings.get("job")
@@ -104,24 +104,25 @@ def _do(folder: Path | None, command: str, dry_run: bool, typed: dict[str, Any],
     """Begin the job that was typed, and carry it out; or only say what it would be."""
     from pipelines.cycle import run_job
     from pipelines.prepare_job import describe_job, prepare_job
-    from pipelines.project.lock import command_line, held
-    from pipelines.project.project import Project, names_a_model
+    from pipelines.project.lock import command_line, project_lock
+    from pipelines.project.project import Project
+    from pipelines.project.references import is_model
     from pipelines.training.teachers import ROUTER
 
     request = _request(command, typed, recipe_of)
-    fresh = not Project.is_begun(folder)
+    fresh = not Project.exists(folder)
     with TemporaryDirectory() as thrown_away:
-        elsewhere = Path(thrown_away) if fresh and dry_run else None
-        opened = Project.open(folder, request.base, elsewhere)
+        temporary_home = Path(thrown_away) if fresh and dry_run else None
+        opened = Project.open(folder, request.base, temporary_home)
         named = request.teacher if request.teacher != ROUTER else None
-        if fresh and opened.base_is_default and named and names_a_model(named):
+        if fresh and opened.base_is_default and named and is_model(named):
             log.info(f"base: {named}, the teacher, since no other was named: it is what the student is held against")
             request = replace(request, base=named)
-            opened = Project.open(folder, request.base, elsewhere)
+            opened = Project.open(folder, request.base, temporary_home)
         if dry_run:
             found = describe_job(opened, request)
             return Answer(found, [f"{name}: {value}" for name, value in found.items() if value is not None])
-    with held(opened.home, command_line()):
+    with project_lock(opened.home, command_line()):
         job = prepare_job(opened, request)
         return _answer(run_job(opened, job, _decision if job.ask else None))
 
@@ -183,7 +184,7 @@ def _answer(done: Any) -> Answer:
         }
         return Answer(found, [f"{made.reference} is in {made.path}", "next: recover distill --teacher base"])
     found = done.as_json()
-    decision = "waiting for a decision" if found["waits"] else done.verdict.put(done.promoted)
+    decision = "waiting for a decision" if found["waits"] else done.verdict.decision_text(done.promoted)
     start = "damaged" if found["cycle"] else "before"  # nothing says of a model from outside that it is damaged
     words = [
         *scores_table({"clean": found["clean"], start: found["damaged"], "recovered": found["recovered"]}),

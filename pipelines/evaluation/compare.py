@@ -1,6 +1,6 @@
-"""Two checkpoints on the same items: what was lost, what was gained, and whether chance would do as much.
+"""Compare two checkpoints on the same items: what was lost and gained, and whether that may be chance.
 
-Where the clean base was asked the same, what each of the two has forgotten of it, and what came back between them.
+Where the clean model was measured too: what each checkpoint has forgotten, and how much of the loss was recovered.
 """
 
 import math
@@ -9,50 +9,54 @@ from dataclasses import dataclass
 from typing import Any
 
 from evals.results import Metric, Result
-from evals.stats.forgetting import ForgettingSummary, TaskForgetting, measure_forgetting, recovered_share
+from evals.stats.forgetting import TaskForgetting, ForgettingSummary, measure_forgetting, recovered_share
 from evals.stats.paired_tests import PairedTest, paired_test
 
-NEVER_HAD = "knowledge"  # of the new documents: the clean base cannot have forgotten it
+NOT_FORGETTABLE = "knowledge"  # of the new documents, which the clean model never had
+
+SideMeans = dict[str, float | None]  # by side: "first", "second"
 
 
 @dataclass(frozen=True)
-class Forgot:
-    """Of what the clean base could do at one task."""
+class TaskForgetting:
+    """What the two checkpoints have forgotten of one task, compared with the clean model."""
 
-    one: TaskForgetting
-    other: TaskForgetting
-    recovered: Metric  # of what `one` lost, the share that `other` has again
+    first: TaskForgetting
+    second: TaskForgetting
+    recovered: Metric  # the share of the first one's loss that the second one has recovered
 
     def line(self) -> str:
-        back = self.recovered
-        low, high = back.ci95
-        sure = "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"
-        came_back = "" if math.isnan(back.value) else f"; {back.value:.2f}{sure} of the loss came back"
-        a, b = self.one, self.other
+        low, high = self.recovered.ci95
+        interval = "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"
+        share = self.recovered.value
+        recovered = "" if math.isnan(share) else f"; {share:.2f}{interval} of the loss recovered"
+        a, b = self.first, self.second
         return (
             f"{'':<16} forgotten of {a.before:.3f} (n = {a.flips.n}): {a.forgetting:+.3f} → {b.forgetting:+.3f}, "
-            f"retained {a.retention:.3f} → {b.retention:.3f}{came_back}"
+            f"retained {a.retention:.3f} → {b.retention:.3f}{recovered}"
         )
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
+    """Two checkpoints on one task."""
+
     task: str
     suite: str
-    one: float
-    other: float
+    first: float
+    second: float
     pair: PairedTest
     clean: float | None = None
-    forgot: Forgot | None = None
-    graded: bool = False  # not passed or failed: then the pairs say nothing, and no item is called lost or gained
+    forgetting: TaskForgetting | None = None
+    graded: bool = False  # items have grades instead of passes: then nothing is counted as lost or gained
 
     @property
     def difference(self) -> float:
-        return self.other - self.one if self.graded else self.pair.difference
+        return self.second - self.first if self.graded else self.pair.difference
 
     def as_json(self) -> dict[str, Any]:
-        p, f = self.pair, self.forgot
-        by_pairs = {
+        p, f = self.pair, self.forgetting
+        paired_tests = {
             "difference": self.difference,
             "bounds": [p.low, p.high],
             "n": p.n,
@@ -61,84 +65,92 @@ class Compared:
             "p_value": p.p_value,
         }
         if self.graded:
-            by_pairs |= dict.fromkeys(("bounds", "lost", "gained", "p_value"))
+            paired_tests |= dict.fromkeys(("bounds", "lost", "gained", "p_value"))
+        forgetting = {"first": f.first.forgetting, "second": f.second.forgetting, "n": f.first.flips.n} if f else None
         return {
             "task": self.task,
             "suite": self.suite,
-            "one": self.one,
-            "other": self.other,
-            **by_pairs,
+            "first": self.first,
+            "second": self.second,
+            **paired_tests,
             "clean": self.clean,
-            "forgetting": {"one": f.one.forgetting, "other": f.other.forgetting, "n": f.one.flips.n} if f else None,
-            "retention": {"one": _finite(f.one.retention), "other": _finite(f.other.retention)} if f else None,
+            "forgetting": forgetting,
+            "retention": {"first": _finite(f.first.retention), "second": _finite(f.second.retention)} if f else None,
             "recovered": None if f is None or math.isnan(f.recovered.value) else f.recovered.to_json(),
         }
 
     def lines(self) -> list[str]:
-        told = f"{self.task:<16} {self.one:.3f} → {self.other:.3f}  {self.difference:+.3f}  {self._by_pairs()}"
-        return [told, self.forgot.line()] if self.forgot else [told]
+        scores = f"{self.task:<16} {self.first:.3f} → {self.second:.3f}  {self.difference:+.3f}  {self._counts()}"
+        return [scores, self.forgetting.line()] if self.forgetting else [scores]
 
-    def _by_pairs(self) -> str:
+    def _counts(self) -> str:
         p = self.pair
         if self.graded:
-            return f"over {p.n}, which are graded, not passed or failed: whether it could be chance is not known"
-        sure = "" if p.p_value < 0.05 else "  (could be chance)"
-        return f"lost {len(p.lost)}, gained {len(p.gained)} of {p.n}, p = {p.p_value:.3f}{sure}"
+            return f"{p.n} items with grades instead of passes, so there is no test whether this is chance"
+        chance = "" if p.p_value < 0.05 else "  (may be chance)"
+        return f"lost {len(p.lost)}, gained {len(p.gained)} of {p.n}, p = {p.p_value:.3f}{chance}"
 
 
-def compared(one: Sequence[Result], other: Sequence[Result], clean: Sequence[Result] = ()) -> list[Compared]:
-    """Task by task, those that both were measured by."""
-    after, before = ({_asked(r): r for r in results} for results in (other, clean))
-    pairs = [(a, after[_asked(a)]) for a in one if _asked(a) in after and _share_items(a, after[_asked(a)])]
-    cleans = [c if (c := before.get(_asked(a))) and _share_items(c, a, b) else None for a, b in pairs]
-    return [
-        Compared(
-            a.task,
-            a.suite,
-            a.headline.value,
-            b.headline.value,
-            paired_test(a.passed_by_key(), b.passed_by_key()),
-            c.headline.value if c else None,
-            _forgot(c, a, b) if c and a.suite != NEVER_HAD else None,
-            not (a.is_pass_rate and b.is_pass_rate),
-        )
-        for (a, b), c in zip(pairs, cleans, strict=True)
-    ]
+def compare_results(
+    first: Sequence[Result], second: Sequence[Result], clean: Sequence[Result] = ()
+) -> list[Comparison]:
+    """One comparison per task that both checkpoints were measured on."""
+    seconds, cleans = ({_task_id(r): r for r in results} for results in (second, clean))
+    comparisons = []
+    for a in first:
+        b, c = seconds.get(_task_id(a)), cleans.get(_task_id(a))
+        if b is not None and _share_items(a, b):
+            comparisons.append(_comparison(a, b, c if c is not None and _share_items(c, a, b) else None))
+    return comparisons
 
 
-def means(found: Iterable[Compared]) -> dict[str, dict[str, float | None] | None]:
-    """Forgetting and retention of each side, over the tasks that the clean base was measured by."""
-    known = [c.forgot for c in found if c.forgot]
-    sides = {"one": ForgettingSummary([f.one for f in known]), "other": ForgettingSummary([f.other for f in known])}
+def mean_forgetting(comparisons: Iterable[Comparison]) -> dict[str, SideMeans | None]:
+    """The mean `forgetting` and `retention` of both checkpoints over the tasks that the clean model was measured on;
+    None without such a task."""
+    tasks = [c.forgetting for c in comparisons if c.forgetting]
+    sides = {"first": Summary([t.first for t in tasks]), "second": Summary([t.second for t in tasks])}
     return {
-        name: {side: _finite(getattr(summary, name)) for side, summary in sides.items()} if known else None
+        name: {side: _finite(getattr(summary, name)) for side, summary in sides.items()} if tasks else None
         for name in ("forgetting", "retention")
     }
 
 
-def in_words(mean: dict[str, dict[str, float | None] | None]) -> list[str]:
-    forgetting, retention = mean["forgetting"], mean["retention"]
+def mean_lines(means: dict[str, SideMeans | None]) -> list[str]:
+    forgetting, retention = means["forgetting"], means["retention"]
     if not forgetting or not retention:
         return []
-    lost, left = (
-        " → ".join("-" if of[side] is None else f"{of[side]:.3f}" for side in ("one", "other"))
-        for of in (forgetting, retention)
+    lost, retained = (
+        " → ".join("-" if value is None else f"{value:.3f}" for value in (mean["first"], mean["second"]))
+        for mean in (forgetting, retention)
     )
-    return [f"{'in the mean':<16} forgotten {lost}, retained {left}"]
+    return [f"{'mean':<16} forgotten {lost}, retained {retained}"]
 
 
-def _forgot(clean: Result, one: Result, other: Result) -> Forgot:
-    first, second = (measure_forgetting([clean], [side]).tasks[0] for side in (one, other))
-    by_items = all(result.is_pass_rate for result in (clean, one, other))
-    unknown = Metric(math.nan, first.flips.n, math.nan, (math.nan, math.nan))
-    return Forgot(first, second, recovered_share(clean, one, other) if by_items else unknown)
+def _comparison(first: Result, second: Result, clean: Result | None) -> Comparison:
+    return Comparison(
+        first.task,
+        first.suite,
+        first.headline.value,
+        second.headline.value,
+        paired_test(first.passed_by_key(), second.passed_by_key()),
+        clean.headline.value if clean else None,
+        _forgetting(clean, first, second) if clean and first.suite != NOT_FORGETTABLE else None,
+        not (first.counts_passes and second.counts_passes),
+    )
+
+
+def _forgetting(clean: Result, first: Result, second: Result) -> TaskForgetting:
+    a, b = (measure_forgetting([clean], [result]).tasks[0] for result in (first, second))
+    if all(result.counts_passes for result in (clean, first, second)):
+        return TaskForgetting(a, b, recovered_share(clean, first, second))
+    return TaskForgetting(a, b, Metric(math.nan, a.flips.n, math.nan, (math.nan, math.nan)))
 
 
 def _share_items(*results: Result) -> bool:
     return bool(set.intersection(*(set(r.passed_by_key()) for r in results)))
 
 
-def _asked(result: Result) -> tuple[str, str, str]:
+def _task_id(result: Result) -> tuple[str, str, str]:
     return result.suite, result.task, result.data
 
 

@@ -1,5 +1,5 @@
-"""How far a checkpoint is from the clean base: what it writes to the base's own prompts, in how many ways it still
-answers, and the KL on the states of the new task. On record like every measurement, and measured once."""
+"""The drift of a checkpoint from the clean model: how much its answers to the base's own prompts differ, how diverse
+they still are, and the KL divergence on the new task. Stored in the record like every measurement, and reused."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,37 +9,37 @@ from pathlib import Path
 
 from db.views import Checkpoint
 from evals.drift.diversity import SAMPLES, prompt_diversity, question_diversity
-from evals.drift.drift import MAX_NEW_TOKENS, measure_drift
-from evals.drift.rollouts import BaseUnderAdapter, adapter_disabled, passage_samples, question_samples
+from evals.drift.drift import MAX_NEW_TOKENS, BaseUnderAdapter, measure_drift, passage_samples, question_samples, adapter_disabled
 from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result
 from evals.subject import Subject
 from evals.suites.config import content_id, load_suites
 from evals.suites.knowledge import read_questions
-from evals.suites.measure import ifeval_prompts
+from evals.suites.measure import instructions
 from evals.suites.passage_recall import read_passages
 from pipelines.documents.snapshot import load_snapshot, sample_passages
-from pipelines.evaluation.results_store import on_record, put_on_record
+from pipelines.evaluation.results_store import store_results, stored_results
 from pipelines.log import log
-from pipelines.models import load_frozen, open_engine
+from pipelines.models import open_engine
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.synthetic.prompts import cached_prompts, write_prompts
+from pipelines.training.stages import load_frozen
 from recovery.batch import Sample
 from recovery.engines import Engine
 from recovery.models.adapters import same_model
 from recovery.models.chat import Chat
 from recovery.models.students import Student, load_chat
 
-PROMPTS, SEED = 128, 20_000  # a seed that no run asks its prompts with, unless somebody means it to
-ITEMS = 64  # that are each answered several times
+PROMPTS, SEED = 128, 20_000  # a seed that no run uses for its prompts, unless someone sets it
+ITEMS = 64  # prompts for diversity, each answered several times
 NEW_TASK = 200  # questions or passages
 
 
 @dataclass(frozen=True)
 class NewTask:
-    """What was learned last: questions on it, or the documents themselves."""
+    """What was trained last: questions about it, or else passages of its documents."""
 
     questions: Path | None = None
     passages: Path | None = None
@@ -51,31 +51,32 @@ class NewTask:
 
 
 def new_task(project: Project, checkpoints: Sequence[Checkpoint], questions: Path | None = None) -> NewTask:
-    """The questions given, else those (or the documents) of the last mid-training that made one of the checkpoints."""
+    """The given questions, else those (or the documents) of the last mid-training in the checkpoints' lineages."""
     if questions:
         return NewTask(questions)
-    line = [each for one in checkpoints for each in project.reader.lineage(one.id)]
-    for made in sorted(line, key=lambda each: -each.id):
-        run = project.reader.run(made.run_id) if made.role == "midtrained" and made.run_id else None
+    ancestors = [ancestor for checkpoint in checkpoints for ancestor in project.reader.lineage(checkpoint.id)]
+    for ancestor in sorted(ancestors, key=lambda checkpoint: -checkpoint.id):
+        run = project.reader.run(ancestor.run_id) if ancestor.role == "midtrained" and ancestor.run_id else None
         if run is None:
             continue
-        asked = relocate(project.home, Path(run.settings.get("questions") or ""))
-        if asked.is_file():
-            return NewTask(asked)
+        file = relocate(project.home, Path(run.settings.get("questions") or ""))
+        if file.is_file():
+            return NewTask(file)
         corpus = load_snapshot(project.home, run.settings.get("corpus") or "", Path(), 0)
         return NewTask(passages=sample_passages(project.home, corpus)) if corpus else NewTask()
     return NewTask()
 
 
-def drift_of(
+def checkpoint_drift(
     project: Project,
     checkpoint: Checkpoint,
     task: NewTask,
     *,
     ifeval_data: Path | None = None,
     engine: str = "transformers",
-    again: bool = False,
+    rerun: bool = False,
 ) -> list[Result]:
+    """The stored drift and diversity of a checkpoint; measured and stored if missing (or with `rerun`)."""
     settings = {
         "prompts": PROMPTS,
         "seed": SEED,
@@ -83,41 +84,43 @@ def drift_of(
         "samples": SAMPLES,
         "max_new_tokens": MAX_NEW_TOKENS,
         "new_task": NEW_TASK,
-        "named": {suite: content_id(named) for suite, named in load_suites(project.base).items()},
+        "named": {suite: content_id(tasks) for suite, tasks in load_suites(project.base).items()},
         "version": version("recover"),
     }
     files = (task.questions, task.passages, ifeval_data)
-    data = "/".join([project.base_weights, *map(data_hash, files)])
-    key = measurement_key(project.weights(checkpoint), "drift", data, settings)[:16]
-    known = {} if again else on_record(project, checkpoint, {key})
-    log.info(f"drift of {checkpoint.reference} " + ("was measured before" if known else "from the clean base"))
-    if not known:
-        told = settings | {"suite": "drift", "files": [str(file.resolve()) if file else None for file in files]}
-        with recorded_run(project, "eval", None, told, SEED) as run:
-            known = {key: _measured(project, checkpoint, task, ifeval_data, engine)}
-            put_on_record(project, checkpoint, run, known)
-    return known[key]
+    data = "/".join([project.base_weights_id, *map(data_hash, files)])
+    key = measurement_key(project.weights_id(checkpoint), "drift", data, settings)[:16]
+    by_key = {} if rerun else stored_results(project, checkpoint, {key})
+    if by_key:
+        log.info(f"Reusing the stored drift of {checkpoint.reference}")
+        return by_key[key]
+    log.info(f"Measuring the drift of {checkpoint.reference} from the clean model")
+    run_settings = settings | {"suite": "drift", "files": [str(file.resolve()) if file else None for file in files]}
+    with recorded_run(project, "eval", None, run_settings, SEED) as run:
+        results = _measure(project, checkpoint, task, ifeval_data, engine)
+        store_results(project, checkpoint, run, {key: results})
+    return results
 
 
-def _measured(
+def _measure(
     project: Project, checkpoint: Checkpoint, task: NewTask, ifeval_data: Path | None, engine: str
 ) -> list[Result]:
-    current, clean = _both(checkpoint.path, project.base)
-    found = measure_drift(
+    current, clean = _load_both(checkpoint.path, project.base)
+    drift = measure_drift(
         current,
         clean,
         _prompts(project, clean, engine),
         data="own prompts",
-        open_engine=lambda student: _writing(student, engine),
+        writes=lambda student: _open_engine(student, engine),
         new_task=task.rows(clean.chat),
         max_new_tokens=MAX_NEW_TOKENS,
         seed=SEED,
     )
-    return [found, *_diversity(project, current, task, ifeval_data, engine)]
+    return [drift, *_diversity(project, current, task, ifeval_data, engine)]
 
 
-def _both(path: str, base: str) -> tuple[Student, Student]:
-    """The checkpoint and the clean base, in the same memory where one is an adapter on the other."""
+def _load_both(path: str, base: str) -> tuple[Student, Student]:
+    """The checkpoint and the clean model; they share memory if the checkpoint is an adapter on the clean model."""
     current = load_frozen(path)
     if current.adapter_base and same_model(current.adapter_base, base):
         return current, BaseUnderAdapter(current.model, load_chat(base), base)
@@ -125,24 +128,24 @@ def _both(path: str, base: str) -> tuple[Student, Student]:
 
 
 @contextmanager
-def _writing(student: Student, engine: str) -> Iterator[Engine]:
-    """vLLM cannot leave an adapter out, so what lies beneath one is loaded for it alone, for as long as it writes."""
-    apart = engine == "vllm" and isinstance(student, BaseUnderAdapter)
-    with open_engine(load_frozen(student.path) if apart else student, engine) as writes:
-        yield writes
+def _open_engine(student: Student, engine: str) -> Iterator[Engine]:
+    """vLLM cannot switch an adapter off, so it gets a copy of the model below the adapter while it generates."""
+    needs_copy = engine == "vllm" and isinstance(student, BaseUnderAdapter)
+    with open_engine(load_frozen(student.path) if needs_copy else student, engine) as opened:
+        yield opened
 
 
 def _diversity(
     project: Project, current: Student, task: NewTask, ifeval_data: Path | None, engine: str
 ) -> list[Result]:
-    """Of instructions where behaviour is measured by them, else of the new task's questions, if there are any."""
-    asked = ifeval_prompts(load_suites(project.base), ifeval_data, ITEMS)
-    if asked is None and task.questions is None:
+    """On the instructions that behaviour is measured by, else on the questions of the new task, if there are any."""
+    behaviour_prompts = instructions(load_suites(project.base), ifeval_data, ITEMS)
+    if behaviour_prompts is None and task.questions is None:
         return []
-    with open_engine(current, engine) as writes:
-        subject = Subject(writes, current.chat)
-        if asked is not None:
-            prompts, data = asked
+    with open_engine(current, engine) as opened:
+        subject = Subject(opened, current.chat)
+        if behaviour_prompts is not None:
+            prompts, data = behaviour_prompts
             return [prompt_diversity(subject, prompts, data=data)]
         assert task.questions is not None
         return [question_diversity(subject, read_questions(task.questions)[:ITEMS], data=task.questions.name)]
@@ -150,7 +153,7 @@ def _diversity(
 
 def _prompts(project: Project, clean: Student, engine: str) -> list[str]:
     def write() -> list[str]:
-        with adapter_disabled(clean), _writing(clean, engine) as writes:
-            return write_prompts(writes, clean.chat, PROMPTS, SEED)
+        with adapter_disabled(clean), _open_engine(clean, engine) as opened:
+            return write_prompts(opened, clean.chat, PROMPTS, SEED)
 
-    return cached_prompts(project.home / "cache", project.base_weights, PROMPTS, SEED, write)
+    return cached_prompts(project.home / "cache", project.base_weights_id, PROMPTS, SEED, write)

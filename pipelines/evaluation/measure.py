@@ -1,4 +1,4 @@
-"""Measure a checkpoint and put what was found on record, every item of it. What is on record is not measured again."""
+"""Measure a checkpoint and store the results, with every item, in the record. Stored results are reused."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -9,102 +9,117 @@ from typing import Any
 from db.views import Checkpoint
 from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result, item_key, main_result
-from evals.splits import secondary_task_limit, split_of
+from evals.splits import fewer, split_of
 from evals.subject import Subject
-from evals.suites.config import content_id, load_suites, suite_files
+from evals.suites.config import content_id, suite_files, load_suites
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts
 from evals.suites.knowledge import measure_questions, read_questions
 from evals.suites.measure import SUITES, is_public_ifeval_available, measure
 from evals.suites.passage_recall import read_passages
-from pipelines.evaluation.results_store import on_record, put_on_record
+from pipelines.evaluation.results_store import store_results, stored_results
 from pipelines.job import Job
 from pipelines.log import log
-from pipelines.models import load_frozen, open_engine
+from pipelines.models import open_engine
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
+from pipelines.training.stages import load_frozen
 
-FILES = ("questions", "ifeval_data", "passages")
-LEAST_QUESTIONS, LEAST_PASSAGES = 50, 10  # of which a fifth may be looked at while distilling
-EARLIER_SUITE = "earlier"  # the suite of questions on the documents of earlier cycles
+FILES = ("questions", "ifeval_data", "passages")  # fields of EvalPlan that are files
+MIN_QUESTIONS, MIN_PASSAGES = 50, 10  # fewer are not split into a probe part and a final part
+EARLIER_SUITE = "earlier"  # the suite of the questions of earlier cycles
 
 
 @dataclass(frozen=True)
 class EvalPlan:
-    """What to measure by; the same for every checkpoint of a cycle, or they could not be compared."""
+    """What to measure; all checkpoints of a cycle share one plan, or they could not be compared.
+
+    The JSON form is stored in jobs and runs, so its keys stay as they are: `beside` is `secondary_limit`, `part` is
+    `split`, `earlier` is `earlier_questions`, `public` is `public_ifeval`."""
 
     suite: str = "all"
     questions: Path | None = None
     ifeval_data: Path | None = None
-    passages: Path | None = None  # of the documents: what of them is known, where nobody brings questions
-    limit: int | None = None
-    beside: int | None = None  # at most so many of a task that no verdict is about, where there is a limit
-    part: str = "all"  # of the items: "probe" while distilling, "final" for the verdict
-    earlier: tuple[tuple[int, Path], ...] = ()  # (cycle, its questions)
-    public: bool | None = None  # whether the public IFEval is to be had, where it is asked for and that was settled
+    passages: Path | None = None  # of the documents: they measure knowledge where there are no questions
+    limit: int | None = None  # items per task
+    secondary_limit: int | None = None  # with `limit`: the lower limit of tasks that the gate does not judge
+    split: str = "all"  # of the items: "probe" during training, "final" for the verdict
+    earlier_questions: tuple[tuple[int, Path], ...] = ()  # (cycle, its questions)
+    public_ifeval: bool | None = None  # whether the public IFEval is reachable, once that was checked
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> "EvalPlan":
-        paths = {name: Path(said[name]) for name in FILES if said.get(name)}
-        earlier = tuple((int(cycle), Path(file)) for cycle, file in said.get("earlier", ()))
-        limit, beside = said["limit"], said.get("beside")
-        public = said.get("public")
+    def from_json(cls, stored: Mapping[str, Any]) -> "EvalPlan":
+        paths = {name: Path(stored[name]) for name in FILES if stored.get(name)}
         return cls(
-            said["suite"], limit=limit, beside=beside, part=said["part"], earlier=earlier, public=public, **paths
+            stored["suite"],
+            limit=stored["limit"],
+            secondary_limit=stored.get("beside"),
+            split=stored["part"],
+            earlier_questions=tuple((int(cycle), Path(file)) for cycle, file in stored.get("earlier", ())),
+            public_ifeval=stored.get("public"),
+            **paths,
         )
-
-    def settled(self, named: Mapping[str, str]) -> "EvalPlan":
-        """Once for all that is to be held against each other: the network may come and go meanwhile."""
-        return replace(self, public=is_public_ifeval_available(named)) if self.may_ask_in_public else self
-
-    @property
-    def may_ask_in_public(self) -> bool:
-        return self.suite in ("all", "behaviour") and self.ifeval_data is None
-
-    def located(self, home: Path) -> "EvalPlan":
-        """With the project's own files where they lie now."""
-        files: dict[str, Any] = {name: relocate(home, file) for name, file in self._files.items() if file}
-        return replace(self, earlier=tuple((cycle, relocate(home, file)) for cycle, file in self.earlier), **files)
 
     def to_json(self) -> dict[str, Any]:
         paths = {name: str(file.resolve()) if file else None for name, file in self._files.items()}
-        earlier = [[cycle, str(file)] for cycle, file in self.earlier]
-        limits = {"limit": self.limit, "beside": self.beside}
-        return {"suite": self.suite, "part": self.part, "earlier": earlier, "public": self.public, **limits, **paths}
+        return {
+            "suite": self.suite,
+            "part": self.split,
+            "earlier": [[cycle, str(file)] for cycle, file in self.earlier_questions],
+            "public": self.public_ifeval,
+            "limit": self.limit,
+            "beside": self.secondary_limit,
+            **paths,
+        }
+
+    def with_public_ifeval_checked(self, suites: Mapping[str, str]) -> "EvalPlan":
+        """Check once whether the public IFEval is reachable, so that all checkpoints are measured on the same prompts
+        even if the network changes meanwhile."""
+        return replace(self, public_ifeval=is_public_ifeval_available(suites)) if self.may_use_public_ifeval else self
+
+    @property
+    def may_use_public_ifeval(self) -> bool:
+        return self.suite in ("all", "behaviour") and self.ifeval_data is None
+
+    def relocated(self, home: Path) -> "EvalPlan":
+        """The plan with the current paths of the project's own files."""
+        files: dict[str, Any] = {name: relocate(home, file) for name, file in self._files.items() if file}
+        earlier = tuple((cycle, relocate(home, file)) for cycle, file in self.earlier_questions)
+        return replace(self, earlier_questions=earlier, **files)
 
     @property
     def _files(self) -> dict[str, Path | None]:
         return {name: getattr(self, name) for name in FILES}
 
     @property
-    def asked_earlier(self) -> dict[str, Path]:
-        """By task."""
-        return {f"cycle:{number}": file for number, file in self.earlier}
+    def earlier_tasks(self) -> dict[str, Path]:
+        """The questions of earlier cycles by task name ("cycle:3")."""
+        return {f"cycle:{number}": file for number, file in self.earlier_questions}
 
     def suites(self, named: Mapping[str, str]) -> list[str]:
-        """Those there is something to measure by."""
+        """The suites that there is data for; `named` are those in the base's recover.json."""
         if self.suite != "all":
             return [self.suite]
-        there = {
+        available = {
             "behaviour": True,
             "knowledge": self.questions or self.passages or named.get("knowledge"),
             "retention": named.get("retention"),
         }
-        return [suite for suite in SUITES if there[suite]]
+        return [suite for suite in SUITES if available[suite]]
 
-    def too_few_to_part(self, named: Mapping[str, str]) -> str:
-        """What of its own files could not be split into items to look at and items for the verdict; empty: nothing."""
-        least = {"questions": LEAST_QUESTIONS, "passages of the documents": LEAST_PASSAGES}
-        for what, keys in self._keys(named):
-            if len(keys) < least.get(what, 1):
-                return f"fewer than {least[what]} {what}"
+    def split_problem(self, named: Mapping[str, str]) -> str:
+        """Why the items cannot be split into a probe part and a final part; empty if they can."""
+        minimum = {"questions": MIN_QUESTIONS, "passages of the documents": MIN_PASSAGES}
+        for kind, keys in self._item_keys(named):
+            if len(keys) < minimum.get(kind, 1):
+                return f"fewer than {minimum[kind]} {kind}"
             if len({split_of(key) for key in keys}) < 2:
-                return f"too few {what}"
+                return f"too few {kind}"
         return ""
 
-    def _keys(self, named: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
-        """The keys of the items in its own files, as the parts go by them."""
+    def _item_keys(self, named: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+        """The keys of the items in each local file, which decide the part that an item belongs to."""
         if self.questions:
             yield "questions", [item_key(question.text) for question in read_questions(self.questions)]
         elif self.passages:
@@ -117,93 +132,103 @@ class EvalPlan:
                 yield f"tasks in {file.name}", [task.key for task in read_tasks(file)]
 
     def keys(self, weights: str, named: Mapping[str, str]) -> dict[str, str]:
-        """Of all that there is something to measure by: the suites, and the questions of earlier cycles."""
-        return {what: self.key(weights, what, named) for what in [*self.suites(named), *self.asked_earlier]}
+        """The measurement keys by suite, and by task for the questions of earlier cycles."""
+        return {suite: self.key(weights, suite, named) for suite in [*self.suites(named), *self.earlier_tasks]}
 
     def key(self, weights: str, suite: str, named: Mapping[str, str]) -> str:
-        """What a measurement is decided by: two with the same key would find the same."""
-        files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}
-        content = "/".join(data_hash(file) for file in files.get(suite, [self.asked_earlier.get(suite)]))
-        tasks = content_id(named[suite]) if suite in named else None
-        beside = secondary_task_limit(self.limit, self.beside) if suite in ("behaviour", "retention") else self.limit
-        asked = {"limit": self.limit, "beside": beside, "part": self.part, "named": tasks}
-        if suite == "behaviour" and self.public is not None:
-            asked["public"] = self.public
-        return measurement_key(weights, suite, content, {**asked, "version": version("recover")})[:16]
+        """A hash of everything that determines the results of a suite: equal keys, equal results.
 
-    def take(self, subject: Subject, what: str, named: Mapping[str, str]) -> list[Result]:
-        """One suite, or the questions of one earlier cycle ("cycle:3")."""
-        if file := self.asked_earlier.get(what):
+        The names in the hashed settings must not change, or stored results would not be reused."""
+        files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}
+        content = "/".join(data_hash(file) for file in files.get(suite, [self.earlier_tasks.get(suite)]))
+        is_secondary = suite in ("behaviour", "retention")
+        settings = {
+            "limit": self.limit,
+            "beside": fewer(self.limit, self.secondary_limit) if is_secondary else self.limit,
+            "part": self.split,
+            "named": content_id(named[suite]) if suite in named else None,
+        }
+        if suite == "behaviour" and self.public_ifeval is not None:
+            settings["public"] = self.public_ifeval
+        return measurement_key(weights, suite, content, {**settings, "version": version("recover")})[:16]
+
+    def run_suite(self, subject: Subject, suite: str, named: Mapping[str, str]) -> list[Result]:
+        """Measure one suite, or the questions of one earlier cycle ("cycle:3")."""
+        if file := self.earlier_tasks.get(suite):
             questions = read_questions(file)[: self.limit]
-            return [measure_questions(subject, questions, task=what, suite=EARLIER_SUITE, data=file.name)]
+            return [measure_questions(subject, questions, task=suite, suite=EARLIER_SUITE, data=file.name)]
         return measure(
             subject,
-            what,
+            suite,
             limit=self.limit,
-            secondary_limit=self.beside,
+            beside=self.secondary_limit,
             ifeval_data=self.ifeval_data,
             questions=self.questions,
             passages=self.passages,
             suites=named,
-            split=self.part,
-            public=self.public,
+            part=self.split,
+            public=self.public_ifeval,
         )
 
 
-def is_measured(project: Project, checkpoint: Checkpoint, measures: EvalPlan) -> bool:
-    """Whether all of it is on record."""
-    keys = set(measures.keys(project.weights(checkpoint), load_suites(project.base)).values())
-    return keys == on_record(project, checkpoint, keys).keys()
+def is_measured(project: Project, checkpoint: Checkpoint, plan: EvalPlan) -> bool:
+    """Whether the record has all results of the plan."""
+    keys = set(plan.keys(project.weights_id(checkpoint), load_suites(project.base)).values())
+    return keys == stored_results(project, checkpoint, keys).keys()
 
 
 def measure_checkpoint(
     project: Project,
     checkpoint: Checkpoint,
-    measures: EvalPlan,
+    plan: EvalPlan,
     cycle: int | None,
     name: str = "",
     *,
     engine: str = "transformers",
     job: Job | None = None,
     stage: str = "",
-    again: bool = False,
+    rerun: bool = False,
 ) -> list[Result]:
+    """The results of the plan; suites that are not stored yet (with `rerun` all) are measured and stored.
+
+    `name` is for progress messages."""
     name = name or checkpoint.reference
     named = load_suites(project.base)
-    keys = measures.keys(project.weights(checkpoint), named)
-    known = {} if again else on_record(project, checkpoint, set(keys.values()))
-    missing = [what for what, key in keys.items() if key not in known]
-    log.info(f"measuring {name}" if missing else f"{name} was measured before")
+    keys = plan.keys(project.weights_id(checkpoint), named)
+    by_key = {} if rerun else stored_results(project, checkpoint, set(keys.values()))
+    missing = [suite for suite, key in keys.items() if key not in by_key]
+    log.info(f"Measuring {name}" if missing else f"Reusing the stored results of {name}")
     if missing:
         student = load_frozen(checkpoint.path)
-        with recorded_run(project, "eval", cycle, measures.to_json(), 0, job, stage) as run:
-            with open_engine(student, engine) as writes:
-                subject = Subject(writes, student.chat)
-                found = {keys[what]: measures.take(subject, what, named) for what in missing}
-            put_on_record(project, checkpoint, run, found)
-        known |= found
-    results = [result for key in keys.values() for result in known[key]]
-    log.info("  " + " · ".join(summary(results)))
+        with recorded_run(project, "eval", cycle, plan.to_json(), 0, job, stage) as run:
+            with open_engine(student, engine) as opened:
+                subject = Subject(opened, student.chat)
+                measured = {keys[suite]: plan.run_suite(subject, suite, named) for suite in missing}
+            store_results(project, checkpoint, run, measured)
+        by_key |= measured
+    results = [result for key in keys.values() for result in by_key[key]]
+    log.info("  " + " · ".join(summary_lines(results)))
     return results
 
 
-def summary(results: Iterable[Result]) -> list[str]:
+def summary_lines(results: Iterable[Result]) -> list[str]:
+    """One line per suite: the value of its main task."""
     results = list(results)
     suites = dict.fromkeys(result.suite for result in results if result.suite in SUITES)
     mains = {suite: main_result(results, suite) for suite in suites}
     return [
-        f"{suite} {main.headline.value:.3f}{'' if main.is_share else ' bits a byte'} (n = {main.headline.n})"
+        f"{suite} {main.headline.value:.3f}{'' if main.is_share else ' bits per byte'} (n = {main.headline.n})"
         for suite, main in mains.items()
         if main
     ]
 
 
-def knowledge_of(results: Iterable[Result]) -> Result | None:
-    """What the gate judges knowledge by: shares of things known, never bits."""
+def knowledge_result(results: Iterable[Result]) -> Result | None:
+    """The knowledge result that the gate judges: a share of right answers; None if only bits per byte were measured."""
     main = main_result(results, "knowledge")
     return main if main is not None and main.is_share else None
 
 
 def earlier_results(results: Iterable[Result]) -> dict[int, Result]:
-    """By cycle: how much is known of what earlier cycles taught."""
+    """The results on the questions of earlier cycles, by cycle number."""
     return {int(r.task.removeprefix("cycle:")): r for r in results if r.suite == EARLIER_SUITE}

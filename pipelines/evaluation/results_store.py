@@ -1,4 +1,4 @@
-"""Measurements on record, found again by their key, so that nothing is measured twice."""
+"""Store results in the record and load them by measurement key, so that nothing is measured twice."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -8,40 +8,41 @@ from db.views import Checkpoint, Evaluation
 from evals.results import Item, Metric, Result, Tokens
 from pipelines.project.project import Project
 
-BESIDE = ("measured", "cost")  # what the record keeps among the settings of a measurement, and is none
+KEY, COST = "measured", "cost"  # what the record keeps in an evaluation's settings besides the settings themselves
 
 
-def put_on_record(project: Project, checkpoint: Checkpoint, run: int, found: Mapping[str, list[Result]]) -> None:
-    """Results by key, written in one go: what is there of a key is all of it."""
-    told: list[dict[str, Any]] = []
-    for key, results in found.items():
+def store_results(project: Project, checkpoint: Checkpoint, run: int, by_key: Mapping[str, list[Result]]) -> None:
+    """Store results by measurement key in one transaction, so that a stored key is always complete."""
+    rows: list[dict[str, Any]] = []
+    for key, results in by_key.items():
         for result in results:
-            said = result.to_json(items=True)
-            told.append(said | {"settings": said["settings"] | {"measured": key, "cost": said["cost"]}})
-    project.tracker.evaluations(checkpoint.id, run, told)
+            row = result.to_json(items=True)
+            rows.append(row | {"settings": row["settings"] | {KEY: key, COST: row["cost"]}})
+    project.tracker.evaluations(checkpoint.id, run, rows)
 
 
-def on_record(project: Project, checkpoint: Checkpoint, keys: set[str]) -> dict[str, list[Result]]:
-    """The latest measurements with these keys."""
-    found: dict[str, dict[str, Evaluation]] = {}
+def stored_results(project: Project, checkpoint: Checkpoint, keys: set[str]) -> dict[str, list[Result]]:
+    """The latest stored results by measurement key; keys without any are missing."""
+    by_key: dict[str, dict[str, Evaluation]] = {}
     for evaluation in project.reader.evaluations(checkpoint.id):
-        key = evaluation.settings.get("measured")
+        key = evaluation.settings.get(KEY)
         if key in keys:
-            found.setdefault(key, {})[evaluation.task] = evaluation
-    return {key: [_as_result(project, e) for e in tasks.values()] for key, tasks in found.items()}
+            by_key.setdefault(key, {})[evaluation.task] = evaluation
+    return {key: [_as_result(project, e) for e in tasks.values()] for key, tasks in by_key.items()}
 
 
-def alike(project: Project, checkpoint: Checkpoint, asked: Iterable[Result]) -> list[Result]:
-    """For each of these, the largest measurement of the checkpoint that asked in the same way, be it of more items or
-    of fewer; none is made for it."""
-    known = project.reader.evaluations(checkpoint.id)
-    found = [max((e for e in known if _way(e) == _way(each)), key=_size, default=None) for each in asked]
-    return [_as_result(project, e) for e in found if e is not None]
+def comparable_results(project: Project, checkpoint: Checkpoint, results: Iterable[Result]) -> list[Result]:
+    """For each result, the checkpoint's stored result of the same task, data and settings with the most items, if
+    there is one. Limit and part may differ; nothing is measured."""
+    stored = project.reader.evaluations(checkpoint.id)
+    largest = [max((e for e in stored if _method(e) == _method(r)), key=_size, default=None) for r in results]
+    return [_as_result(project, e) for e in largest if e is not None]
 
 
-def _way(asked: Result | Evaluation) -> tuple[Any, ...]:
-    settings = {name: value for name, value in asked.settings.items() if name not in (*BESIDE, "limit", "part")}
-    return asked.suite, asked.task, asked.data, settings
+def _method(result: Result | Evaluation) -> tuple[Any, ...]:
+    """How something was measured, apart from which items."""
+    settings = {name: value for name, value in result.settings.items() if name not in (KEY, COST, "limit", "part")}
+    return result.suite, result.task, result.data, settings
 
 
 def _size(e: Evaluation) -> tuple[int, int]:
@@ -57,9 +58,9 @@ def _as_result(project: Project, e: Evaluation) -> Result:
         Item(item.key, item.prompt, item.answer, bool(item.passed), item.verdicts or {})
         for item in project.reader.items(e.id)
     ]
-    cost = e.settings.get("cost")
+    cost = e.settings.get(COST)
     tokens = Tokens(cost["tokens_read"], cost["tokens_written"]) if cost else None
-    settings = {name: value for name, value in e.settings.items() if name not in BESIDE}
+    settings = {name: value for name, value in e.settings.items() if name not in (KEY, COST)}
     return Result(e.task, e.suite, e.data, metrics, items, settings, e.seconds, tokens)
 
 

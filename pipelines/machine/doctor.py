@@ -192,13 +192,13 @@ def _punkt() -> Finding:
 
 
 def _hub() -> Finding:
-    from evals.downloads import reachable
+    from evals.downloads import is_reachable
 
     impact = "models and data sets of the hub can be used only if they are cached"
     if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
         return Finding("hub", False, "disabled by HF_HUB_OFFLINE", impact, "unset HF_HUB_OFFLINE")
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
-    ok = reachable(address)
+    ok = is_reachable(address)
     fix = "check the network and the proxy, or name a mirror with HF_ENDPOINT"
     return Finding("hub", ok, f"{address} {'answers' if ok else 'does not answer'}", impact, fix)
 

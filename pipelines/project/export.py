@@ -1,87 +1,103 @@
-"""A checkpoint as anyone can load it, with a card that says what it is."""
+"""`recover export`: write a checkpoint as a folder that other tools can load, with a model card."""
 
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from db.views import Checkpoint
-from evals.suites.config import is_task_file, suite_files, task_names
+from huggingface_hub import ModelCard, ModelCardData
+
+from db.views import Checkpoint, Stage
+from evals.suites.config import suite_files, is_file, tasks
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.models.interpolation import merge
 from recovery.models.students import describe, load_student, save_student
 
+SUITES = {"behaviour": "instruction following", "knowledge": "knowledge", "retention": "retention"}  # and headings
 
-def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path, *, adapter: bool) -> str:
-    if to.exists() and any(to.iterdir()):
-        raise RecoverError(f"{to} is not empty; name another folder")
+
+def export_checkpoint(project: Project, checkpoint: Checkpoint, folder: Path, *, adapter: bool) -> str:
+    """Write weights, tokenizer and model card; adapters are merged unless `adapter`. Returns "full" or "adapter"."""
+    if folder.exists() and any(folder.iterdir()):
+        raise RecoverError(f"The folder {folder} is not empty. Name another one with --to.")
     if adapter and checkpoint.kind != "adapter":
-        raise RecoverError(f"{checkpoint.reference} has full weights, so there is no adapter to export; drop --adapter")
+        raise RecoverError(
+            f"The checkpoint {checkpoint.reference} has full weights, so there is no adapter to export. Drop --adapter."
+        )
     student = load_student(checkpoint.path, frozen=True, dtype="auto")
     if student.has_adapter and not adapter:
         student = merge(student)
     kind = "adapter" if student.has_adapter else "full"
     about = {key: value for key, value in describe(checkpoint.path).items() if key in ("suites", "step", "run")}
-    about["suites"], left = without_files(about.get("suites") or {})
+    about["suites"], task_files = without_files(about.get("suites") or {})
     try:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        if to.exists():
-            to.rmdir()
-        save_student(student, to, {**about, "kind": kind, "parent": project.base})
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists():
+            folder.rmdir()
+        save_student(student, folder, {**about, "kind": kind, "parent": project.base})
     except OSError as error:
-        raise RecoverError(f"cannot write to {to} ({error.strerror or error}); name another folder") from error
-    settings = Path(checkpoint.path) / "generation_config.json"
-    if settings.is_file() and not (to / settings.name).exists():
-        shutil.copy(settings, to)
-    (to / "README.md").write_text(card(project, checkpoint, kind, left), encoding="utf-8")
+        raise RecoverError(
+            f"Cannot write to {folder} ({error.strerror or error}). Name another folder with --to."
+        ) from error
+    generation_config = Path(checkpoint.path) / "generation_config.json"
+    if generation_config.is_file() and not (folder / generation_config.name).exists():
+        shutil.copy(generation_config, folder)
+    model_card(project, checkpoint, kind, task_files).save(folder / "README.md")
     return kind
 
 
 def without_files(suites: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """What the model is measured by that goes with it anywhere, and the names of the files that stay where they are."""
-    kept = {
-        suite: ",".join(task for task in task_names(named) if not is_task_file(task)) for suite, named in suites.items()
-    }
-    return {suite: named for suite, named in kept.items() if named}, [file.name for file in suite_files(suites)]
+    """The suites' tasks without those that are local files, and the names of these files."""
+    named = {suite: ",".join(t for t in tasks(listed) if not is_file(t)) for suite, listed in suites.items()}
+    return {suite: listed for suite, listed in named.items() if listed}, [file.name for file in suite_files(suites)]
 
 
-def card(project: Project, checkpoint: Checkpoint, kind: str, left: Sequence[str] = ()) -> str:
-    """Markdown, as hubs show it; `left` are the files of tasks that are not with the model."""
-    stages = {stage.checkpoint.id: stage for stage in project.reader.stages(project.id) if stage.checkpoint}
-    line = project.reader.lineage(checkpoint.id)
-    rows = [
-        f"| {c.reference if c.role != 'base' else f'clean model ({project.base})'} | "
-        + " | ".join(_cell(stages[c.id].scores.get(suite)) for suite in ("behaviour", "knowledge", "retention"))
-        + " |"
-        for c in line
-    ]
-    cycles = {c.number: c for c in project.reader.cycles(project.id)}
-    taught = [cycles[n].documents for n in dict.fromkeys(c.cycle for c in reversed(line) if c.cycle) if n in cycles]
-    verdict = (cycles[checkpoint.cycle].verdict or {}).get("reason") if checkpoint.cycle in cycles else None
-    return "\n".join(
-        [
-            "---",
-            f"base_model: {project.base if not Path(project.base).is_dir() else Path(project.base).name}",
-            "library_name: " + ("peft" if kind == "adapter" else "transformers"),
-            "---",
-            "",
-            f"# {checkpoint.reference}",
-            "",
-            "Mid-trained on new documents, its behaviour distilled back from the clean model, with `recover`.",
-            "",
-            "| from this checkpoint back to the clean model | behaviour | knowledge | retention |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-            *([f"The gate: {verdict}.", ""] if verdict else []),
-            *(["Documents, oldest first: " + ", ".join(Path(d).name for d in taught if d) + ".", ""] if taught else []),
-            *([f"Measured besides by tasks that are not with it: {', '.join(left)}.", ""] if left else []),
-            f"Weights: {kind}, safetensors; sha256 of those it was exported from: {checkpoint.hash}.",
-            "",
-        ]
+def model_card(project: Project, checkpoint: Checkpoint, kind: str, task_files: Sequence[str] = ()) -> ModelCard:
+    """The card: lineage with scores, the gate's verdict, and the documents. `task_files` are evaluation tasks that are
+    not part of the export."""
+    base = Path(project.base)
+    data = ModelCardData(
+        license=_license(base),
+        base_model=base.name if base.is_dir() else project.base,
+        library_name="peft" if kind == "adapter" else "transformers",
+        tags=["recover", "mid-training", "distillation"],
     )
+    stages = {stage.checkpoint.id: stage for stage in project.reader.stages(project.id) if stage.checkpoint}
+    lineage = project.reader.lineage(checkpoint.id)
+    cycles = {c.number: c for c in project.reader.cycles(project.id)}
+    numbers = dict.fromkeys(c.cycle for c in reversed(lineage) if c.cycle)
+    documents = [Path(d).name for n in numbers if n in cycles and (d := cycles[n].documents)]
+    verdict = cycles[checkpoint.cycle].verdict if checkpoint.cycle in cycles else None
+    paragraphs = [
+        f"# {checkpoint.reference}",
+        "Mid-trained on new documents with `recover`; its instruction following was then distilled back from the "
+        "clean model.",
+        _lineage_table(project.base, lineage, stages),
+        f"Gate: {verdict['reason']}." if verdict and verdict.get("reason") else "",
+        f"Documents, oldest cycle first: {', '.join(documents)}." if documents else "",
+        f"Also evaluated with task files that are not included: {', '.join(task_files)}." if task_files else "",
+        f"Weights: {kind}, safetensors. SHA-256 of the exported checkpoint: {checkpoint.hash}.",
+    ]
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(filter(None, paragraphs)) + "\n")
 
 
-def _cell(score: object) -> str:
-    value, n = getattr(score, "value", None), getattr(score, "n", 0)
-    return "-" if value is None else f"{value:.3f} (n = {n})"
+def _license(base: Path) -> str | None:
+    """The license in the base's own card, if that is here."""
+    card = base / "README.md"
+    try:
+        return ModelCard.load(card, ignore_metadata_errors=True).data.license if card.is_file() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _lineage_table(base: str, lineage: Sequence[Checkpoint], stages: Mapping[int, Stage]) -> str:
+    rows = ["| checkpoint, newest first | " + " | ".join(SUITES.values()) + " |", "|---" * (1 + len(SUITES)) + "|"]
+    for checkpoint in lineage:
+        name = f"clean model ({base})" if checkpoint.role == "base" else checkpoint.reference
+        rows.append(f"| {name} | " + " | ".join(_cell(stages[checkpoint.id], suite) for suite in SUITES) + " |")
+    return "\n".join(rows)
+
+
+def _cell(stage: Stage, suite: str) -> str:
+    score = stage.scores.get(suite)
+    return "-" if score is None or score.value is None else f"{score.value:.3f} (n = {score.n})"

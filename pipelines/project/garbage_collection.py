@@ -1,4 +1,4 @@
-"""What lies in .recover/ that nothing refers to any more."""
+"""`recover gc`: delete files in `.recover/` that nothing refers to."""
 
 import shutil
 from contextlib import suppress
@@ -11,64 +11,72 @@ from pipelines.project.runs import runs_of
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of
 
-HALVES = (".partial", ".before")
+INCOMPLETE = (".partial", ".before")  # suffixes of a folder while a save replaces it
 
 
-def sweep(project: Project, *, rejected: bool, dry_run: bool) -> list[tuple[Path, int]]:
-    """Removed (or, on a dry run, named): paths and their sizes. The record keeps what it says about them."""
-    found = [(path, _size(path)) for path in _loose(project, rejected)]
+def collect_garbage(project: Project, *, rejected: bool, dry_run: bool) -> list[tuple[Path, int]]:
+    """Delete unreferenced files and folders (with `dry_run` only list them); returns their paths and sizes in bytes.
+
+    With `rejected`, the weights of checkpoints that are no longer needed go too; the record keeps their scores."""
+    garbage = [(path, _size(path)) for path in _unreferenced(project, rejected)]
     if not dry_run:
-        for path, _ in found:
+        for path, _ in garbage:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return found
+    return garbage
 
 
-def _loose(project: Project, rejected: bool) -> list[Path]:
-    going_on = {f"run-{run.id:04d}" for job in unfinished(project.home) for run in runs_of(project, job)}
-    checkpoints = [p for p in _whole_folders(project, "checkpoints") if p.name not in going_on]
-    progress = [p for p in _whole_folders(project, "progress") if p.name.removesuffix("-good") not in going_on]
-    return [*_halves(project, going_on), *progress, *_unneeded(project, checkpoints, rejected)]
+def _unreferenced(project: Project, rejected: bool) -> list[Path]:
+    unfinished_runs = {f"run-{run.id:04d}" for job in unfinished(project.home) for run in runs_of(project, job)}
+    checkpoints = [p for p in _complete_folders(project, "checkpoints") if p.name not in unfinished_runs]
+    progress = [p for p in _complete_folders(project, "progress") if _run_name(p.name) not in unfinished_runs]
+    return [*_incomplete(project, unfinished_runs), *progress, *_unneeded(project, checkpoints, rejected)]
 
 
-def _halves(project: Project, going_on: set[str]) -> list[Path]:
-    """Of a run that goes on, what was there before a save is all there is, where the save was cut off."""
-    found = [p for p in project.home.glob("*/*") if p.name.endswith(HALVES)]
-    return [p for p in found if p.suffix != ".before" or p.stem.removesuffix("-good") not in going_on]
+def _incomplete(project: Project, unfinished_runs: set[str]) -> list[Path]:
+    """Leftovers of interrupted saves, except the `.before` of an unfinished run: it may be the only copy."""
+    leftovers = [p for p in project.home.glob("*/*") if p.name.endswith(INCOMPLETE)]
+    return [p for p in leftovers if p.suffix != ".before" or _run_name(p.stem) not in unfinished_runs]
 
 
-def _whole_folders(project: Project, kind: str) -> list[Path]:
-    return [p for p in (project.home / kind).glob("run-*") if not p.name.endswith(HALVES)]
+def _complete_folders(project: Project, kind: str) -> list[Path]:
+    return [p for p in (project.home / kind).glob("run-*") if not p.name.endswith(INCOMPLETE)]
+
+
+def _run_name(folder: str) -> str:
+    return folder.removesuffix("-good")
 
 
 def _unneeded(project: Project, folders: list[Path], rejected: bool) -> list[Path]:
-    """Not on record; or, if asked, on record as no longer wanted: neither promoted, nor of an open cycle, nor waiting
-    for a decision, nor what an interrupted command goes on from, nor what an adapter among those sits on."""
-    known = {Path(c.path).name: c for c in project.reader.checkpoints(project.id) if c.run_id}
-    unknown = [folder for folder in folders if folder.name not in known]
+    """Folders without a checkpoint in the record; with `rejected`, also those of checkpoints that nothing needs.
+
+    Needed are checkpoints that were promoted, belong to an open cycle, wait for a decision or are used by an
+    unfinished job, and the checkpoints below an adapter among these."""
+    checkpoints = {Path(c.path).name: c for c in project.reader.checkpoints(project.id) if c.run_id}
+    unrecorded = [folder for folder in folders if folder.name not in checkpoints]
     if not rejected:
-        return unknown
+        return unrecorded
     decisions = project.reader.promotions(project.id)
     decided = {p.checkpoint_id for p in decisions}
-    needed = {id for e in unfinished(project.home) for id in (e.start, e.student, e.teacher) if id is not None}
+    needed = {id for job in unfinished(project.home) for id in (job.start, job.student, job.teacher) if id is not None}
     needed |= {p.checkpoint_id for p in decisions if p.decision == "promoted"}
     open_cycles = {c.number for c in project.reader.cycles(project.id) if c.status == "open"}
 
-    def wanted(made: Checkpoint) -> bool:
-        undecided = made.role == "recovered" and made.cycle is None and made.id not in decided
-        return made.id in needed or made.cycle in open_cycles or undecided
+    def is_needed(checkpoint: Checkpoint) -> bool:
+        undecided = checkpoint.role == "recovered" and checkpoint.cycle is None and checkpoint.id not in decided
+        return checkpoint.id in needed or checkpoint.cycle in open_cycles or undecided
 
-    on_record = [folder for folder in folders if folder.name in known]
-    staying = [folder for folder in on_record if wanted(known[folder.name])]
-    for folder in staying:  # grows as it goes: an adapter may sit on a folder whose own stays for its sake
-        staying += [other for other in on_record if other == _below(folder) and other not in staying]
-    return unknown + [folder for folder in on_record if folder not in staying]
+    recorded = [folder for folder in folders if folder.name in checkpoints]
+    remaining = [folder for folder in recorded if is_needed(checkpoints[folder.name])]
+    for folder in remaining:  # grows while it is iterated: the checkpoint below an adapter may be an adapter itself
+        remaining += [other for other in recorded if other == _below(folder) and other not in remaining]
+    return unrecorded + [folder for folder in recorded if folder not in remaining]
 
 
 def _below(folder: Path) -> Path | None:
-    """What an adapter sits on; nothing of ours, where that is gone."""
+    """The folder of the checkpoint that an adapter was trained on, if it is one of the project."""
     with suppress(RecoverError):
-        found = base_of(str(folder))
-        return folder.parent / Path(found).name if found else None
+        base = base_of(str(folder))
+        return folder.parent / Path(base).name if base else None
     return None
 
 

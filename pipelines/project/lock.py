@@ -1,4 +1,4 @@
-"""One command at a time changes a project. The system lets go of the lock whenever its holder ends, however it ends."""
+"""The project lock: one command at a time changes a project. The system releases it when the process ends."""
 
 import json
 import os
@@ -14,30 +14,33 @@ from recovery.errors import RecoverError
 
 
 @contextmanager
-def held(home: Path, what: str) -> Iterator[None]:
+def project_lock(home: Path, command: str) -> Iterator[None]:
+    """Hold the lock; raises RecoverError, with the command that holds it, if it is taken."""
     home.mkdir(parents=True, exist_ok=True)
-    about = home / "lock.json"
+    holder_file = home / "lock.json"
     lock = FileLock(home / "lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise RecoverError(f"{_holder(about)} works in this project; wait until it is done, or stop it first") from None
+        raise RecoverError(
+            f"Another command is running in this project{_holder(holder_file)}. Wait until it ends, or stop it first."
+        ) from None
     try:
-        about.write_text(json.dumps({"command": what, "pid": os.getpid(), "host": socket.gethostname()}))
+        holder_file.write_text(json.dumps({"command": command, "pid": os.getpid(), "host": socket.gethostname()}))
         yield
     finally:
-        about.unlink(missing_ok=True)
+        holder_file.unlink(missing_ok=True)
         lock.release()
 
 
-def _holder(about: Path) -> str:
+def _holder(file: Path) -> str:
     try:
-        said = json.loads(about.read_text())
-        return f"`{said['command']}` (process {said['pid']} on {said['host']})"
+        holder = json.loads(file.read_text())
+        return f": `{holder['command']}` (process {holder['pid']} on {holder['host']})"
     except (OSError, ValueError, KeyError):
-        return "another command"
+        return ""
 
 
 def command_line() -> str:
-    """What was typed, for whoever is told to wait."""
+    """The command of this process, for the message that others get while it holds the lock."""
     return " ".join(["recover", *sys.argv[1:]])[:120]

@@ -1,46 +1,46 @@
-"""What earlier cycles taught a checkpoint: their documents, their questions, and how much it knew when they ended."""
+"""The promoted cycles behind a checkpoint: their documents, their questions, and their knowledge scores."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from db.views import Checkpoint, Run
+from db.views import Checkpoint
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 
 
 @dataclass(frozen=True)
 class PastCycle:
-    cycle: int
-    checkpoint: int  # what it ended with
-    corpus: str  # its hash
-    documents: str
+    cycle: int  # its number
+    checkpoint: int  # id of its recovered checkpoint
+    corpus: str  # hash
+    documents: str  # path
     questions: Path | None
-    known: float
+    knowledge: float  # score of the recovered checkpoint
 
 
 def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
-    """The promoted cycles that this checkpoint has gone through, oldest first."""
-    line = {c.id for c in project.reader.lineage(checkpoint.id)}
-    runs = {r.id: r for r in project.reader.runs(project.id)}
-    found = []
+    """The promoted cycles in the lineage of a checkpoint, oldest first."""
+    lineage = {ancestor.id for ancestor in project.reader.lineage(checkpoint.id)}
+    runs = {run.id: run for run in project.reader.runs(project.id)}
+    past = []
     for cycle in project.reader.cycles(project.id):
-        made, damaged = cycle.recovered.checkpoint, cycle.damaged.checkpoint
-        known = cycle.recovered.scores.get("knowledge")
-        if cycle.status != "promoted" or made is None or damaged is None or made.id not in line:
+        recovered, damaged = cycle.recovered.checkpoint, cycle.damaged.checkpoint
+        if cycle.status != "promoted" or recovered is None or damaged is None or recovered.id not in lineage:
             continue
-        run: Run | None = runs.get(damaged.run_id or 0)
-        corpus = run.settings.get("corpus") if run else None
-        if run is None or corpus is None:
+        midtraining = runs.get(damaged.run_id or 0)
+        corpus = midtraining.settings.get("corpus") if midtraining else None
+        if midtraining is None or corpus is None:
             continue
-        questions = run.settings.get("questions")
-        found.append(
+        questions = midtraining.settings.get("questions")
+        knowledge = cycle.recovered.scores.get("knowledge")
+        past.append(
             PastCycle(
                 cycle.number,
-                made.id,
+                recovered.id,
                 corpus,
                 cycle.documents or "",
                 relocate(project.home, Path(questions)) if questions else None,
-                (known.value if known else None) or 0.0,  # nothing, where only bits were measured
+                (knowledge.value if knowledge else None) or 0.0,  # 0 if only bits per byte were measured
             )
         )
-    return found
+    return past

@@ -1,15 +1,30 @@
-"""Where a project keeps what is its own, and where that lies now: its folder may have been moved since a path to it was
-written down."""
+"""The project folder: how it is found, and where its own files are after the folder was moved."""
 
 from pathlib import Path
 
 HOME = ".recover"
 
 
+def find_root(folder: Path | None) -> Path:
+    """The folder itself, if there is one; else the nearest folder from the working directory upwards that holds a
+    `.recover` folder, or the working directory."""
+    cwd = Path.cwd()
+    return folder or next((parent for parent in [cwd, *cwd.parents] if (parent / HOME).is_dir()), cwd)
+
+
 def relocate(home: Path, file: Path) -> Path:
-    """In the project's own folder, if it is there: a copy must not live by what it was copied from."""
+    """The file under the current `home`, if it exists there: a copied project must not read from the original.
+
+    Paths outside a `.recover` folder stay as they are."""
     if HOME not in file.parts:
         return file
     inside = len(file.parts) - file.parts[::-1].index(HOME)
-    here = home.joinpath(*file.parts[inside:])
-    return here if here.exists() else file
+    current = home.joinpath(*file.parts[inside:])
+    return current if current.exists() else file
+
+
+def absolute_if_exists(path_or_id: str) -> str:
+    """An existing file or folder as an absolute path, so that it means the same from any working directory; a hub id
+    or a missing path unchanged."""
+    path = Path(path_or_id).expanduser()
+    return str(path.resolve()) if path.exists() else path_or_id

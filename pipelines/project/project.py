@@ -1,8 +1,6 @@
-"""A folder that recover works in: its record, its checkpoints, and what a reference means in it."""
+"""A project: the folder that recover works in, its record, and its checkpoints."""
 
-import hashlib
 import os
-import re
 import secrets
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,101 +13,112 @@ from db.queries import Reader
 from db.tracker import Tracker
 from db.views import Checkpoint, Cycle, Run
 from pipelines.files import write_atomic
-from pipelines.project.paths import HOME, relocate
+from pipelines.project.base import locate_base, resolve_base
+from pipelines.project.paths import HOME, find_root, relocate
+from pipelines.project.references import Reference, model_path, parse_reference
+from pipelines.project.weights_hash import weights_hash, weights_id
 from pipelines.settings import read_toml
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
-from recovery.lab import where_installed
 
-NAME = "name"
-NAMED = re.compile(r"base|current|run:(?P<run>\d+)|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?")
+NAME_FILE = "name"
+NO_PROJECT = "There is no project here yet. Run `recover demo`, or `recover midtrain --docs DIR`."
 
 
 @dataclass
 class Project:
+    """Gives access to the record and the checkpoints of a project; `open` finds one or prepares a new one."""
+
     root: Path
-    base: str  # a folder or hub id: the clean model
+    base: str  # the clean model: a folder or hub id
     base_is_default: bool
-    elsewhere: Path | None = None  # a home that is thrown away, for a look at what would be begun in `root`
+    temporary_home: Path | None = None  # replaces `.recover` for a dry run, so that `root` stays untouched
 
     @classmethod
-    def open(cls, folder: Path | None, base: str | None = None, elsewhere: Path | None = None) -> "Project":
-        """The nearest parent that has a record, else here. What a project was begun with stays its base."""
-        root = _root(folder)
-        written = read_toml(root).get("base")
-        if written is not None and not isinstance(written, str):
-            raise RecoverError(f"base in {root / 'recover.toml'} should be a folder or a hub id, not {written!r}")
-        if written and (root / written).exists():
-            written = str(root / written)  # a path in the file counts from the file
-        wanted = base or os.environ.get("RECOVER_BASE") or written
-        project = cls(root.resolve(), _as_path(wanted or str(LAB_BASE)), wanted is None, elsewhere)
-        known = project.reader.project(project.name)
-        if known is not None:
-            of_record = _base_now(known.base, project.root)
-            if base and of_record != project.base:
+    def open(cls, folder: Path | None, base: str | None = None, temporary_home: Path | None = None) -> "Project":
+        """The project in the folder, or else in the working directory or its nearest parent with a `.recover` folder.
+
+        The recorded base wins over the configured one; raises RecoverError if `base` differs from it."""
+        root = find_root(folder)
+        configured = resolve_base(root, base)
+        project = cls(root.resolve(), configured.model, configured.is_default, temporary_home)
+        row = project.reader.project(project.name)
+        if row is not None:
+            recorded = locate_base(row.base, project.root)
+            if base and recorded != project.base:
                 raise RecoverError(
-                    f"this project works from {of_record}; begin another one (another folder, or --project DIR) "
-                    f"to work from {base}"
+                    f"This project works from {recorded}. To work from {base}, start another project: use another "
+                    "folder, or --project DIR."
                 )
-            project.base = of_record
-            project.base_is_default = of_record == str(LAB_BASE)
-        elif project.named.is_file() and project._has_work:
+            project.base = recorded
+            project.base_is_default = recorded == str(LAB_BASE)
+        elif project.name_file.is_file() and project._has_work:
             raise RecoverError(
-                f"the record in {project.database_shown} knows nothing of the project in {project.root}: name the one "
-                "it was begun with (RECOVER_DB, or db in recover.toml); if that is lost, begin a new project elsewhere "
-                f"(what lies in {project.home / 'checkpoints'} serves there as --base or --student)"
+                f"The record in {project.database_label} does not contain the project in {project.root}. Name the "
+                "record that the project was created with (RECOVER_DB, or db in recover.toml). If it is lost, start a "
+                f"new project in another folder; the checkpoints in {project.home / 'checkpoints'} can serve there as "
+                "--base or --student."
             )
         return project
 
     @classmethod
     def open_existing(cls, folder: Path | None) -> "Project":
-        """A project that is there already: looking must not begin one."""
-        if not cls.is_begun(folder):
-            raise RecoverError("there is no project here yet: run recover demo, or recover midtrain --docs DIR")
+        """Like `open`, but raises RecoverError where no project exists, and creates nothing."""
+        if not cls.exists(folder):
+            raise RecoverError(NO_PROJECT)
         return cls.open(folder)
+
+    @staticmethod
+    def exists(folder: Path | None) -> bool:
+        """Whether a project was created in the folder; creates nothing."""
+        home = find_root(folder) / HOME
+        return (home / NAME_FILE).is_file() or _is_recorded_by_folder(home)
 
     @cached_property
     def name(self) -> str:
-        """How the record knows it, kept in the folder, which may move; one database may hold several projects."""
-        if self.named.is_file():
-            return self.named.read_text(encoding="utf-8").strip()
-        if self.reader.project(str(self.root)) is not None:  # begun by a release that knew it by its folder
+        """The project's name in the record. It is stored in the folder, which may be moved or renamed; one database
+        may hold several projects."""
+        if self.name_file.is_file():
+            return self.name_file.read_text(encoding="utf-8").strip()
+        if self.reader.project(str(self.root)) is not None:  # early releases used the folder as the name
             return str(self.root)
         return f"{self.root.name or 'project'}-{secrets.token_hex(4)}"
 
     @property
     def home(self) -> Path:
-        return self.elsewhere or self.root / HOME
+        return self.temporary_home or self.root / HOME
+
+    @property
+    def name_file(self) -> Path:
+        """Exists once the project is in the record."""
+        return self.home / NAME_FILE
 
     @property
     def _has_work(self) -> bool:
-        return any(next((self.home / kind).glob("*"), None) for kind in ("checkpoints", "progress", "jobs"))
+        return any(next((self.home / folder).glob("*"), None) for folder in ("checkpoints", "progress", "jobs"))
 
     @property
-    def is_where_one_is(self) -> bool:
-        """Whether a command finds it without being told."""
-        return _root(None) == self.root
-
-    @property
-    def named(self) -> Path:
-        """The file that is there once the record knows the project."""
-        return self.home / NAME
+    def contains_cwd(self) -> bool:
+        """Whether commands in the working directory find this project without `--project`."""
+        return find_root(None) == self.root
 
     @cached_property
     def database(self) -> str:
-        """A URL, or the path of an SQLite file: `RECOVER_DB`, then `db` in recover.toml, then the project's own."""
-        if self.elsewhere:
-            return str(self.home / "recover.db")
-        written = read_toml(self.root).get("db")
-        if written is not None and not isinstance(written, str):
-            raise RecoverError(f"db in {self.root / 'recover.toml'} should be a database URL, not {written!r}")
-        if written and "://" not in written:
-            written = str(self.root / Path(written).expanduser())  # a path in the file counts from the file
-        return os.environ.get("RECOVER_DB") or written or str(self.home / "recover.db")
+        """A URL or the path of an SQLite file: RECOVER_DB, else `db` in recover.toml, else `.recover/recover.db`."""
+        default = str(self.home / "recover.db")
+        if self.temporary_home:
+            return default
+        in_toml = read_toml(self.root).get("db")
+        if in_toml is not None and not isinstance(in_toml, str):
+            file = self.root / "recover.toml"
+            raise RecoverError(f"The setting db in {file} is {in_toml!r}. It must be a database URL in quotes.")
+        if in_toml and "://" not in in_toml:
+            in_toml = str(self.root / Path(in_toml).expanduser())  # a path in the file is relative to the file
+        return os.environ.get("RECOVER_DB") or in_toml or default
 
     @property
-    def database_shown(self) -> str:
-        """Without its password."""
+    def database_label(self) -> str:
+        """The database for messages: without its password."""
         return make_url(self.database).render_as_string() if "://" in self.database else self.database
 
     @cached_property
@@ -126,164 +135,122 @@ class Project:
 
     @cached_property
     def id(self) -> int:
+        """The project's id in the record; the first use creates the project there."""
         self.home.mkdir(parents=True, exist_ok=True)
-        if self.named.is_file():  # another command may have begun it since this one looked
-            self.name = self.named.read_text(encoding="utf-8").strip()
-        made = self.tracker.project(self.name, self.root, self.base)
-        if not self.named.is_file():
-            write_atomic(self.named, [self.name, "\n"])
-        if self.reader.base(made) is None:
-            weights = weights_of(self.base) if Path(self.base).is_dir() else None
-            self.tracker.checkpoint(made, "base", self.base, hash=weights)
-        return made
+        if self.name_file.is_file():  # another command may have created the project in the meantime
+            self.name = self.name_file.read_text(encoding="utf-8").strip()
+        project_id = self.tracker.project(self.name, self.root, self.base)
+        if not self.name_file.is_file():
+            write_atomic(self.name_file, [self.name, "\n"])
+        if self.reader.base(project_id) is None:
+            weights = weights_hash(Path(self.base)) if Path(self.base).is_dir() else None
+            self.tracker.checkpoint(project_id, "base", self.base, hash=weights)
+        return project_id
 
     @property
     def clean(self) -> Checkpoint:
-        found = self.reader.base(self.id)
-        assert found is not None
-        return self.locate(found)
-
-    @cached_property
-    def base_weights(self) -> str:
-        """What tells the clean model's weights from others', if they are still those that the project began with."""
-        found, known = weights_of(self.base), self.clean.hash
-        if known not in (None, found):
-            raise RecoverError(
-                f"the weights in {self.base} are not those that this project began with as base (another hash): they "
-                "were changed, or an update of recover brought another built-in model; put the earlier ones back, or "
-                "begin a new project in another folder"
-            )
-        return found
-
-    def weights(self, checkpoint: Checkpoint) -> str:
-        """What tells a checkpoint's weights from others'."""
-        if checkpoint.role == "base":
-            return self.base_weights
-        return checkpoint.hash or weights_of(checkpoint.path)
+        """The base as a checkpoint."""
+        base = self.reader.base(self.id)
+        assert base is not None
+        return self.locate(base)
 
     @property
     def current(self) -> Checkpoint:
+        """The checkpoint that was promoted last; the base, if none was."""
         return self.locate(self.reader.current(self.id) or self.clean)
 
-    @staticmethod
-    def is_begun(folder: Path | None) -> bool:
-        """Whether looking would find anything: a look must not begin a project, and what was refused began none."""
-        home = _root(folder) / HOME
-        return (home / NAME).is_file() or _is_known_by_folder(home)
+    @cached_property
+    def base_weights_id(self) -> str:
+        """Identifies the base's weights; raises RecoverError if they have changed since the project was created."""
+        current, recorded = weights_id(self.base), self.clean.hash
+        if recorded not in (None, current):
+            raise RecoverError(
+                f"The weights in {self.base} are not those that this project was created with (another hash). They "
+                "were changed, or an update of recover brought another built-in model. Restore the earlier weights, or "
+                "start a new project in another folder."
+            )
+        return current
+
+    def weights_id(self, checkpoint: Checkpoint) -> str:
+        """Identifies the weights of a checkpoint, for keys of measurements and caches."""
+        if checkpoint.role == "base":
+            return self.base_weights_id
+        return checkpoint.hash or weights_id(checkpoint.path)
 
     def latest_midtrained(self) -> Checkpoint | None:
-        """What the open cycle waits to have recovered; a cycle that was decided is left alone."""
-        last = self.last_cycle
-        waiting = last.damaged.checkpoint if last and last.status == "open" else None
-        return self.locate(waiting) if waiting else None
+        """The mid-trained checkpoint of the open cycle, which still has to be distilled."""
+        cycle = self.last_cycle
+        checkpoint = cycle.damaged.checkpoint if cycle and cycle.status == "open" else None
+        return self.locate(checkpoint) if checkpoint else None
 
     @property
     def last_cycle(self) -> Cycle | None:
-        """Those that were broken off before they made anything do not count."""
-        made = [c for c in self.reader.cycles(self.id) if c.status != "open" or c.damaged.checkpoint]
-        return made[-1] if made else None
+        """Open cycles without any checkpoint do not count."""
+        cycles = [c for c in self.reader.cycles(self.id) if c.status != "open" or c.damaged.checkpoint]
+        return cycles[-1] if cycles else None
 
     def run(self, number: int) -> Run:
-        known = self.reader.run(number)
-        if known is None or known.project_id != self.id:
-            raise RecoverError(f"there is no run {number} in this project; `recover runs` lists them")
-        return known
+        run = self.reader.run(number)
+        if run is None or run.project_id != self.id:
+            raise RecoverError(f"There is no run {number} in this project. List the runs with `recover runs`.")
+        return run
 
     def checkpoint_folder(self, run: int) -> Path:
         return self.home / "checkpoints" / f"run-{run:04d}"
 
     def resolve(self, reference: str) -> Checkpoint:
-        """The checkpoint a reference names; a folder or hub id from outside is put on record when first used."""
-        named = NAMED.fullmatch(reference)
-        if named is None:
-            path = _as_path(reference)
-            if not Path(path).exists() and (path.startswith((".", "/", "~")) or path.count("/") != 1):
-                raise RecoverError(
-                    f"there is no checkpoint {reference!r}: name base, current, cycle:N, cycle:N/midtrained, run:N, "
-                    "an existing folder, or a hub id like org/name"
-                )
-            own = path == self.base
-            found = self.clean if own else self.reader.checkpoint(self.tracker.checkpoint(self.id, "external", path))
-        elif reference == "base":
-            found = self.clean
-        elif reference == "current":
-            found = self.current
-        elif named["run"]:
-            found = self.reader.run_checkpoint(int(named["run"]))
-        else:
-            found = self.reader.cycle_checkpoint(self.id, int(named["cycle"]), named["stage"] or "recovered")  # type: ignore[arg-type]
-        if found is None or found.project_id != self.id:
-            raise RecoverError(f"there is no {reference} in this project yet; `recover status` lists what there is")
-        return self.verify(found)
+        """The checkpoint that a reference names; a model from outside the project is recorded on first use."""
+        parsed = parse_reference(reference)
+        checkpoint = self._find(parsed) if parsed else self._external(model_path(reference))
+        if checkpoint is None or checkpoint.project_id != self.id:
+            raise RecoverError(
+                f"There is no {reference} in this project yet. List the checkpoints with `recover status`."
+            )
+        return self.verify(checkpoint)
+
+    def _find(self, reference: Reference) -> Checkpoint | None:
+        if reference.kind == "base":
+            return self.clean
+        if reference.kind == "current":
+            return self.current
+        if reference.kind == "run":
+            return self.reader.run_checkpoint(reference.number)
+        return self.reader.cycle_checkpoint(self.id, reference.number, reference.stage)
+
+    def _external(self, path: str) -> Checkpoint | None:
+        if path == self.base:
+            return self.clean
+        return self.reader.checkpoint(self.tracker.checkpoint(self.id, "external", path))
 
     def locate(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The checkpoint where its weights lie now."""
+        """The checkpoint with the path where its weights are now; raises RecoverError if they are gone."""
         if checkpoint.role == "base":
             return replace(checkpoint, path=self.base)
         if checkpoint.hash is None:
             return checkpoint
         folder = relocate(self.home, Path(checkpoint.path))
         if not folder.is_dir():
-            raise RecoverError(f"the weights of {checkpoint.reference} are gone from {folder}; make it anew")
+            raise RecoverError(
+                f"The weights of {checkpoint.reference} are gone from {folder}. Train the checkpoint again."
+            )
         return replace(checkpoint, path=str(folder))
 
     def verify(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The checkpoint where its weights lie now, if they are still those that were recorded."""
+        """Like `locate`; also raises RecoverError if the weights differ from the recorded hash."""
         checkpoint = self.locate(checkpoint)
-        folder = Path(checkpoint.path)
         if checkpoint.hash is None:
             return checkpoint
-        found = self.base_weights if checkpoint.role == "base" else weights_hash(folder)
-        if found != checkpoint.hash:
+        folder = Path(checkpoint.path)
+        current = self.base_weights_id if checkpoint.role == "base" else weights_hash(folder)
+        if current != checkpoint.hash:
             raise RecoverError(
-                f"the weights in {folder} are not those that were recorded as {checkpoint.reference} (another hash): "
-                "the file was changed or damaged; restore it, or go on from another checkpoint"
+                f"The weights in {folder} are not those recorded for {checkpoint.reference} (another hash). The file "
+                "was changed or damaged. Restore it, or continue from another checkpoint."
             )
         return checkpoint
 
 
-def _root(folder: Path | None) -> Path:
-    here = Path.cwd()
-    return folder or next((p for p in [here, *here.parents] if (p / HOME).is_dir()), here)
-
-
-def _is_known_by_folder(home: Path) -> bool:
-    """As early releases did it."""
+def _is_recorded_by_folder(home: Path) -> bool:
+    """Whether the project's own record knows it by its folder, as in early releases."""
     record = home / "recover.db"
     return record.is_file() and Reader(open_database(str(record))).project(str(home.parent.resolve())) is not None
-
-
-def _base_now(base: str, root: Path) -> str:
-    """The built-in model lies where this tool is installed now, and one that lies in the project in the project."""
-    parts = Path(base).parts
-    if os.path.isdir(base) or not os.path.isabs(base):
-        return base
-    if built_in := where_installed(base):
-        return built_in
-    inside = (root.joinpath(*parts[first:]) for first in range(1, len(parts)))
-    return next((str(place) for place in inside if place.is_dir()), base)
-
-
-def names_a_model(reference: str) -> bool:
-    """A folder or a hub id, rather than a name that only means something within a project."""
-    return NAMED.fullmatch(reference) is None
-
-
-def weights_of(model: str) -> str:
-    """What tells a model from others: the hash of its weights where they lie here, else its hub id."""
-    return weights_hash(Path(model)) if Path(model).is_dir() else model
-
-
-def weights_hash(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.safetensors")):
-        with file.open("rb") as weights:
-            while piece := weights.read(1 << 20):
-                digest.update(piece)
-    return digest.hexdigest()
-
-
-def _as_path(reference: str) -> str:
-    """An existing folder by its full path, so that the record means the same from anywhere; else as it stands."""
-    path = Path(reference).expanduser()
-    return str(path.resolve()) if path.exists() else reference

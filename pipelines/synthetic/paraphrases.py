@@ -6,9 +6,9 @@ passage.
 
 from collections.abc import Iterable, Sequence
 
-from evals.subject import Subject, spoken
-from evals.suites.answer_grading import words
-from evals.suites.passage_recall import BEGINS_A_SENTENCE, NAMES, NUMBER
+from evals.subject import Subject, strip_thinking
+from evals.suites.answer_grading import normalized_words
+from evals.suites.passage_recall import SENTENCE_START, NAMES, NUMBER
 from pipelines.synthetic.filter_counts import FilterCounts
 from recovery.engines import Sampling
 
@@ -52,7 +52,7 @@ def rejection_reason(text: str | None, passage: str, earlier: Iterable[str]) -> 
     if numbers_in(text) != numbers_in(passage):
         return "loses or adds a number"
     names = names_in(passage)
-    if len(names - set(words(text))) > (1 - MIN_NAMES) * len(names):
+    if len(names - set(normalized_words(text))) > (1 - MIN_NAMES) * len(names):
         return "loses names"
     grams = _four_grams(text)
     if any(len(grams & _four_grams(other)) > MAX_COPIED * len(grams) for other in earlier):
@@ -66,8 +66,8 @@ def numbers_in(text: str) -> set[str]:
 
 def names_in(text: str) -> set[str]:
     """The words of capitalised phrases that do not begin a sentence."""
-    names = [m.group() for m in NAMES.finditer(text) if not BEGINS_A_SENTENCE.search(text[: m.start()])]
-    return {word for name in names for word in words(name)}
+    names = [m.group() for m in NAMES.finditer(text) if not SENTENCE_START.search(text[: m.start()])]
+    return {word for name in names for word in normalized_words(name)}
 
 
 def _generate(subject: Subject, passages: Sequence[str], seed: str) -> list[str | None]:
@@ -77,9 +77,9 @@ def _generate(subject: Subject, passages: Sequence[str], seed: str) -> list[str 
     prompts = [subject.chat.prompt(PARAPHRASE_PROMPT.format(passage=passage)) for passage in passages]
     sampling = Sampling(max_new_tokens, seed=int.from_bytes(seed.encode()) % (2**31 - 1))
     generations = subject.engine.generate(prompts, sampling)
-    return [spoken(subject.chat.text(g.tokens)).strip() if g.finished else None for g in generations]
+    return [strip_thinking(subject.chat.text(g.tokens)).strip() if g.finished else None for g in generations]
 
 
 def _four_grams(text: str) -> set[tuple[str, ...]]:
-    tokens = words(text)
+    tokens = normalized_words(text)
     return {tuple(tokens[i : i + 4]) for i in range(max(1, len(tokens) - 3))}

@@ -12,8 +12,9 @@ from pipelines.job import Job
 from pipelines.log import log
 from pipelines.models import device, open_engine, open_subject
 from pipelines.project.past_cycles import past_cycles
-from pipelines.project.project import Project, weights_of
+from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run, run_of
+from pipelines.project.weights_hash import weights_id
 from pipelines.settings import AUTO, USUAL_AGAIN, Midtrain, Settings, defaults_for, replay_share, rows_beside
 from pipelines.synthetic.answers import answer_rows, cached_answers, sample_answers
 from pipelines.synthetic.paraphrased_corpus import ParaphrasedCorpus
@@ -40,7 +41,7 @@ A_CYCLE, TO_DISTIL = 100, 50  # between the seeds of what the base writes
 
 
 def paraphrases_of(project: Project, corpus: CorpusSnapshot, times: int, seed: int) -> ParaphrasedCorpus:
-    return ParaphrasedCorpus(corpus, times, project.base_weights, seed, project.home / "cache")
+    return ParaphrasedCorpus(corpus, times, project.base_weights_id, seed, project.home / "cache")
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ class Stages:
             log.info(f"  {describe_kinds(prompts)}")
             return prompts
 
-        return cached_prompts(project.home / "cache", project.base_weights, count, seed, written)
+        return cached_prompts(project.home / "cache", project.base_weights_id, count, seed, written)
 
     @property
     def _generation_seed(self) -> int:
@@ -216,8 +217,8 @@ class Stages:
                 f"no probe set to choose a share of replay by (give more questions); taking {share:g}, as is usual"
             )
             return {"share": share, "tried": {}}
-        few, seed, of_base = probe_steps(steps), self.job.seed, self.project.base_weights
-        settings, weights = self.settings, self.project.weights(start)
+        few, seed, of_base = probe_steps(steps), self.job.seed, self.project.base_weights_id
+        settings, weights = self.settings, self.project.weights_id(start)
 
         def try_out(share: float) -> ProbeScores:
             student, plan, how = self._to_train(start), self._reading_plan(few), recipe(settings.midtrain.recipe)
@@ -257,7 +258,7 @@ class Stages:
             raise RecoverError(f"{error}; or mid-train without the base's own answers (--replay 0)") from error
         with open_subject(base, self.settings.engine) as clean:
             return sample_answers(
-                clean.engine, clean.chat, prompts, self.project.home / "cache", self.project.base_weights,
+                clean.engine, clean.chat, prompts, self.project.home / "cache", self.project.base_weights_id,
                 max_new_tokens=self.settings.distill.max_new_tokens, seed=self._generation_seed,
             )  # fmt: skip
 
@@ -278,7 +279,7 @@ class Stages:
         if not wanted.recollect:
             return []
         own = GeneratedTexts(
-            wanted.recollections, wanted.window, project.base_weights, self._generation_seed, project.home / "cache"
+            wanted.recollections, wanted.window, project.base_weights_id, self._generation_seed, project.home / "cache"
         )
         try:
             written = own.write(partial(open_subject, project.base, self.settings.engine))
@@ -390,6 +391,6 @@ class Stages:
             with open_subject(teacher, self.settings.engine) as subject:
                 return [reply.tokens for reply in subject.engine.generate(asked, sampling)]
 
-        decided_by = [weights_of(teacher), "whole", sampling.max_new_tokens, sampling.seed, asked]
+        decided_by = [weights_id(teacher), "whole", sampling.max_new_tokens, sampling.seed, asked]
         replies = cached_answers(self.project.home / "cache", decided_by, write)
         return [prompt.with_reply(reply) for prompt, reply in zip(prompts, replies, strict=True)]

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from evals.contamination import sift
-from evals.subject import Subject, spoken
-from evals.suites.answer_grading import words
-from evals.suites.knowledge import Question, by_match
+from evals.contamination import remove_contaminated
+from evals.subject import Subject, strip_thinking
+from evals.suites.answer_grading import normalized_words
+from evals.suites.knowledge import Question, matches_reference
 from pipelines.synthetic.filter_counts import FilterCounts
 from pipelines.synthetic.questions.parse import Draft, parse_drafts, question_prompt
 from pipelines.synthetic.questions.rules import is_same_question, rejection_reason
@@ -49,7 +49,7 @@ def generate_questions(
     while batch := list(islice(remaining, BATCH if counts.passages else FIRST_BATCH)):
         prompts = [subject.chat.prompt(question_prompt(text, per_passage)) for _, text in batch]
         sampling = Sampling(MAX_REPLY_TOKENS, temperature=0.7, seed=(seed * 1_000_003 + counts.passages) % 2**31)
-        replies = [spoken(subject.chat.text(g.tokens)) for g in subject.engine.generate(prompts, sampling)]
+        replies = [strip_thinking(subject.chat.text(g.tokens)) for g in subject.engine.generate(prompts, sampling)]
         drafts = [
             (passage, draft)
             for passage, reply in zip(batch, replies, strict=True)
@@ -79,8 +79,8 @@ class _Filters:
     def accept(self, drafts: list[tuple[Passage, Draft]]) -> list[GeneratedQuestion]:
         """The drafts that pass all filters, the cheap ones first."""
         drafts = [(passage, draft) for passage, draft in drafts if self._passes_rules(draft, passage[1])]
-        sifted = sift([d.question for _, d in drafts], self.evaluation_items, LEAKED_WORDS)
-        leaked = {leak.prompt for leak in sifted.leaks}
+        sifted = remove_contaminated([d.question for _, d in drafts], self.evaluation_items, LEAKED_WORDS)
+        leaked = {leak.prompt for leak in sifted.contaminated}
         drafts = self._drop(drafts, "repeats an evaluation item", [d.question in leaked for _, d in drafts])
         open_book = [OPEN_BOOK_PROMPT.format(passage=text, question=d.question) for (_, text), d in drafts]
         wrong = [not correct for correct in self._grade(drafts, open_book)]
@@ -91,7 +91,7 @@ class _Filters:
 
     def _passes_rules(self, draft: Draft, passage: str) -> bool:
         reason = rejection_reason(draft, passage)
-        same_answer = self.by_answer.setdefault(frozenset(words(draft.answer)), [])
+        same_answer = self.by_answer.setdefault(frozenset(normalized_words(draft.answer)), [])
         if not reason and any(is_same_question(draft, other) for other in same_answer):
             reason = "repeats another question"
         if reason:
@@ -111,6 +111,6 @@ class _Filters:
         """Whether the base's answer to each prompt is correct."""
         answers = self.subject.answer(prompts, MAX_ANSWER_TOKENS) if prompts else []
         return [
-            by_match(answer.text, Question(draft.question, draft.answer))
+            matches_reference(answer.text, Question(draft.question, draft.answer))
             for answer, (_, draft) in zip(answers, drafts, strict=True)
         ]

@@ -2,7 +2,7 @@
 
 import re
 
-from evals.suites.answer_grading import words
+from evals.suites.answer_grading import normalized_words
 from pipelines.synthetic.questions.parse import Draft
 
 MAX_ANSWER_WORDS = 12
@@ -18,7 +18,7 @@ REFERS_TO_PASSAGE = re.compile(
 
 def rejection_reason(draft: Draft, passage: str) -> str:
     """Why a draft is dropped, "" if it is not."""
-    question, answer, text = words(draft.question), words(draft.answer), words(passage)
+    question, answer, text = normalized_words(draft.question), normalized_words(draft.answer), normalized_words(passage)
     if not draft.question.rstrip().endswith(("?", "？", "؟")) or len(draft.question.split()) < 3:
         return "not a question"
     if not answer or len(answer) > MAX_ANSWER_WORDS:
@@ -36,8 +36,8 @@ def rejection_reason(draft: Draft, passage: str) -> str:
 
 def is_same_question(first: Draft, second: Draft) -> bool:
     """Whether two questions have the same answer and nearly the same words."""
-    one, other = set(words(first.question)), set(words(second.question))
-    return words(first.answer) == words(second.answer) and len(one & other) >= MIN_SHARED_WORDS * len(one | other)
+    one, other = set(normalized_words(first.question)), set(normalized_words(second.question))
+    return normalized_words(first.answer) == normalized_words(second.answer) and len(one & other) >= MIN_SHARED_WORDS * len(one | other)
 
 
 def longest_shared_run(first: list[str], second: list[str]) -> int:
