@@ -26,7 +26,7 @@ from pipelines.project.past_cycles import PastCycle, past_cycles
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of
-from pipelines.settings import AUTO, Settings, merged
+from pipelines.settings import AUTO, Settings, apply_overrides
 from pipelines.synthetic.prefixes import document_prefixes
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.training.probes import ReadingProber, probe_part, probing
@@ -66,12 +66,12 @@ class Outcome:
             "earlier": {str(n): result.headline.value for n, result in earlier_results(self.recovered).items()},
             "verdict": self.verdict.as_dict(),
             "promoted": self.promoted,
-            "waits": not self.decided,
+            "awaiting_decision": not self.decided,
             "checkpoint": made.reference,
             "path": made.path,
             "steps": self.distilled.steps,
             "stopped": self.distilled.stopped or None,
-            "replay": self.replay,
+            "answers_search": self.replay,
             "warm_start": self.distilled.warm,
             "cost": {"seconds": seconds, "seconds_per_point": round(seconds / gained / 100, 2) if gained > 0 else None},
         }
@@ -87,14 +87,14 @@ class Cycle:
     number: int = 0
 
     def __post_init__(self) -> None:
-        self.settings: Settings = merged(Settings(), self.job.settings)
+        self.settings: Settings = apply_overrides(Settings(), self.job.settings)
         self.measures = EvalPlan.from_json(self.job.measures).located(self.project.home)
 
     def teach(self) -> RunResult:
         """The first stage, in a cycle of its own."""
         corpus = self._corpus()
         self._open(corpus)
-        earlier = self._earlier_corpora() if self.settings.midtrain.rehearse else []
+        earlier = self._earlier_corpora() if self.settings.midtrain.mix.earlier else []
         given = {name: self.job.measures[name] for name in ("questions", "passages")}
         told = given | {"corpus": corpus.hash}
         looking = None
@@ -144,7 +144,7 @@ class Cycle:
 
     def _teachers(self, prompts: int, measured: list[str]) -> Teachers:
         """Who judges the rollouts; a router's earlier share comes from documents, never from what is asked of them."""
-        chosen, share = self._checkpoint(self.job.teacher), self.settings.distill.remember
+        chosen, share = self._checkpoint(self.job.teacher), self.settings.distill.earlier_prompts
         before = self._taught() if self.job.router and share else []
         if not before:
             if self.job.router:
@@ -221,7 +221,7 @@ class Cycle:
 
     @property
     def _tries_replay(self) -> bool:
-        return self.job.command != "distill" and self.settings.midtrain.replay == AUTO
+        return self.job.command != "distill" and self.settings.midtrain.mix.answers == AUTO
 
     def _has_tried_replay(self, damaged: Checkpoint) -> bool:
         """Then its mid-training has looked at the probe set, in this job or in one before."""

@@ -26,7 +26,7 @@ from pipelines.machine.memory_check import check_it_fits, check_window
 from pipelines.project.past_cycles import past_cycles
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
-from pipelines.settings import AUTO, Settings, differences, replay_share, settled
+from pipelines.settings import AUTO, Settings, differences, fixed_answers_share, resolve_settings
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.training.loggers import check_sink
 from pipelines.training.mix_search import describe_search
@@ -112,9 +112,9 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         "files": corpus.files if corpus else None,
         "characters": corpus.texts.characters if corpus else None,
         "teacher": request.teacher if request.teacher == ROUTER else teacher.reference if teacher else None,
-        "replay": describe_search() if corpus and settings.midtrain.replay == AUTO else None,
+        "answers_search": describe_search() if corpus and settings.midtrain.mix.answers == AUTO else None,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
-        "settings": settings.as_dict(),
+        "settings": settings.model_dump(),
     }
 
 
@@ -139,17 +139,17 @@ def prepare_job(project: Project, request: Request) -> Job:
         check_same_language(load_chat(student.path if student else project.base), load_chat(teacher.path))
     start = project.current if request.docs else student
     measures = _measures(project, request, start, student)
-    if request.command != "midtrain" or settings.midtrain.replay == AUTO:  # else nothing is measured
+    if request.command != "midtrain" or settings.midtrain.mix.answers == AUTO:  # else nothing is measured
         measures = measures.settled(suites_of(project.base))
     kept = _read(project, request.docs) if request.docs is not None else None
     if kept is not None and measures.questions is None:
         measures = replace(measures, passages=sample_passages(project.home, kept))
-    if kept is not None and (times := settings.midtrain.reword):
+    if kept is not None and (times := settings.midtrain.mix.paraphrases):
         log.info("the clean base rewords a few passages, to see whether it can")
         paraphrases_of(project, kept, times, request.seed).try_out(partial(open_subject, project.base, settings.engine))
     job = Job(
         request.command,
-        settings.as_dict(),
+        settings.model_dump(),
         request.seed,
         start=start.id if start else None,
         student=student.id if student else None,
@@ -174,7 +174,7 @@ def _read(project: Project, docs: Path) -> CorpusSnapshot:
 def announced_settings(project: Project, request: Request) -> Settings:
     if project.base_is_default:
         log.info(f"base: the built-in lab model ({project.base}); choose another with --base FOLDER or a hub id")
-    settings, usual = settled(parameters_of(project.base), project.root, request.flags, request.dotted)
+    settings, usual = resolve_settings(parameters_of(project.base), project.root, request.flags, request.dotted)
     for line in differences(settings, usual):
         log.info(f"setting {line}")
     return settings
@@ -197,9 +197,9 @@ def teachers_of(request: Request, settings: Settings, base: str, promoted: str |
     last, where cycles have taught it something."""
     wanted = settings.midtrain
     reading: list[str] = []
-    if request.docs and wanted.soft:
-        of_base = wanted.replay == AUTO or replay_share(settings) > 0 or wanted.recollect > 0
-        reading = [base] * of_base + ([promoted] if promoted and wanted.rehearse > 0 else [])
+    if request.docs and wanted.soft_labels:
+        of_base = wanted.mix.answers == AUTO or fixed_answers_share(settings) > 0 or wanted.mix.texts > 0
+        reading = [base] * of_base + ([promoted] if promoted and wanted.mix.earlier > 0 else [])
     if request.command == "midtrain":
         return reading, []
     named = request.teacher or base

@@ -77,7 +77,7 @@ def questions(
 def _base(folder: Path | None, base: str | None) -> str:
     """As every command finds it, but without beginning a project."""
     from pipelines.project.project import Project
-    from pipelines.settings import read_toml
+    from pipelines.setting_sources import read_toml
     from recovery.lab import BASE
 
     if Project.is_begun(folder):

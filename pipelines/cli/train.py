@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@options.together(options.docs, options.training, options.reading)
+@options.together(options.docs, options.training, options.mix)
 @answers
 def midtrain(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
     """Teach the current model the documents; it may cost some of its behaviour.
@@ -44,7 +44,7 @@ def distill(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
 
 
 @main.command()
-@options.together(options.docs, options.training, options.reading, options.distilling, options.auto)
+@options.together(options.docs, options.training, options.mix, options.distilling, options.auto)
 @answers
 def cycle(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
     """Teach the documents, measure, bring the behaviour back, measure again, promote or reject.
@@ -135,12 +135,12 @@ def _request(command: str, typed: dict[str, Any], recipe_of: str) -> "Request":
         _put(flags, recipe_of, name, typed.pop(name, None))
     for group, names in (
         ("distill", ("warm_start", "max_minutes", "max_flops")),
-        ("midtrain", ("replay", "rehearse", "recollect", "reword")),
+        ("midtrain", ("mix",)),
     ):
         for name in names:
             _put(flags, group, name, typed.pop(name, None))
     if typed.pop("auto", False):
-        for group, name in (("midtrain", "replay"), ("distill", "warm_start")):
+        for group, name in (("midtrain", "mix"), ("distill", "warm_start")):
             flags.setdefault(group, {}).setdefault(name, AUTO)
     if (engine := typed.pop("engine", None)) is not None:
         flags["engine"] = engine
@@ -179,15 +179,15 @@ def _answer(done: Any) -> Answer:
             "steps": done.steps,
             "tokens": done.tokens,
             "seconds": round(done.seconds, 1),
-            "replay": done.replay,
+            "answers_search": done.replay,
         }
         return Answer(found, [f"{made.reference} is in {made.path}", "next: recover distill --teacher base"])
     found = done.as_json()
-    decision = "waiting for a decision" if found["waits"] else done.verdict.put(done.promoted)
+    decision = "waiting for a decision" if found["awaiting_decision"] else done.verdict.put(done.promoted)
     start = "damaged" if found["cycle"] else "before"  # nothing says of a model from outside that it is damaged
     words = [
         *scores_table({"clean": found["clean"], start: found["damaged"], "recovered": found["recovered"]}),
         f"{decision}: {done.verdict.reason}",
         f"{found['checkpoint']} is in {found['path']}",
     ]
-    return Answer(found, words, 0 if found["promoted"] or found["waits"] else REJECTED)
+    return Answer(found, words, 0 if found["promoted"] or found["awaiting_decision"] else REJECTED)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.documents import Corpus, count_tokens
-from pipelines.settings import replay_share, rows_beside, settled
+from pipelines.settings import fixed_answers_share, resolve_settings, split_rows
 from recovery.models.students import load_chat, parameters_of
 
 SHOWN = 10
@@ -13,15 +13,15 @@ SHOWN = 10
 
 def summary(corpus: Corpus, base: str, root: Path) -> dict[str, Any]:
     parameters = parameters_of(base)
-    settings = settled(parameters, root, {})[0]
+    settings = resolve_settings(parameters, root, {})[0]
     wanted = settings.midtrain
     tokens = count_tokens(corpus.texts, load_chat(base).tokenizer)
     taught = tokens + len(corpus.texts)  # every document has an end, which is learned too
-    _, own = rows_beside(wanted.rows, (0.0, wanted.recollect))
+    _, own = split_rows(wanted.rows, (0.0, wanted.mix.texts))
     steps = wanted.steps(math.ceil(taught / wanted.window), wanted.rows - own)
-    share, read = replay_share(settings), steps * wanted.rows * wanted.window
+    share, read = fixed_answers_share(settings), steps * wanted.rows * wanted.window
     replayed = read * share / (1 - share)
-    judged = (own / wanted.rows * read + replayed) * wanted.soft  # a teacher reads these, too
+    judged = (own / wanted.rows * read + replayed) * wanted.soft_labels  # a teacher reads these, too
     return {
         "path": str(corpus.path),
         "base": base,

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 
@@ -23,9 +22,9 @@ def check_it_fits(student: str, settings: Settings, *teachers: Sequence[str]) ->
     if needed <= there:
         return
     tried = {
-        "lora_rank = 64": replace(settings, lora_rank=settings.lora_rank or 64),
-        "checkpointing = true": replace(settings, checkpointing=True),
-        "tokens_at_once = 2048": replace(settings, tokens_at_once=min(2048, settings.tokens_at_once)),
+        "lora_rank = 64": settings.model_copy(update={"lora_rank": settings.lora_rank or 64}),
+        "checkpointing = true": settings.model_copy(update={"checkpointing": True}),
+        "tokens_at_once = 2048": settings.model_copy(update={"tokens_at_once": min(2048, settings.tokens_at_once)}),
     }
     takes = {setting: _needed(student, cheaper, teachers) for setting, cheaper in tried.items()}
     less = [f"with {setting} it would take about {_gigabytes(n)}" for setting, n in takes.items() if n < 0.95 * needed]

@@ -16,7 +16,7 @@ from db.tracker import Tracker
 from db.views import Checkpoint, Cycle, Run
 from pipelines.files import write_atomic
 from pipelines.project.paths import HOME, relocate
-from pipelines.settings import read_toml
+from pipelines.setting_sources import read_toml
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
 from recovery.lab import where_installed

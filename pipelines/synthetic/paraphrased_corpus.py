@@ -57,12 +57,12 @@ class ParaphrasedCorpus:
         self._write(speaks, lines=1)
         first = next(self._lines(), None)
         if first is None:
-            raise RecoverError(f"the documents hold no passage of {FEWEST_WORDS} words, so leave --reword away")
+            raise RecoverError(f"the documents hold no passage of {FEWEST_WORDS} words, so leave the paraphrases away")
         if not first["kept"]:
             reasons = ", ".join(self.tally.reasons(2))
             raise RecoverError(
                 f"none of the {first['written']} rewordings that the base wrote stood the test ({reasons}), so it "
-                "cannot reword: leave --reword away, or name a more capable model with --base"
+                "cannot reword: leave the paraphrases away, or name a more capable model with --base"
             )
 
     def write(self, speaks: Speaks) -> None:

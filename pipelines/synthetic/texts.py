@@ -79,7 +79,7 @@ def generate_texts(engine: Engine, chat: Chat, count: int, longest: int, seed: i
     if len(kept) < min(count, FEWEST):
         raise RecoverError(
             f"the base wrote only {len(kept)} texts of its own beside chats, so there is nothing to recollect; "
-            "mid-train with --recollect 0"
+            "mid-train with --set midtrain.mix.texts=0"
         )
     return list(kept)
 

@@ -125,7 +125,7 @@ class TrainingRun:
         return ""
 
     def _sink(self) -> AbstractContextManager[Log]:
-        told, name = self.settings.as_dict(), f"run-{self.run:04d}"
+        told, name = self.settings.model_dump(), f"run-{self.run:04d}"
         return sink(self.settings.report_to, self.project.home, self.project.name, name, told)
 
     def _ship(self, steps: int, stopped: str) -> RunResult:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from pipelines.models import open_engine
 from pipelines.project.past_cycles import past_cycles
 from pipelines.project.project import Project, weights_of
 from pipelines.project.runs import recorded_run, run_of
-from pipelines.settings import AUTO, USUAL_AGAIN, Midtrain, Settings, defaults_for, replay_share, rows_beside
+from pipelines.settings import AUTO, LATER_CYCLE_WARM_START, Settings, defaults_for, fixed_answers_share, split_rows
 from pipelines.synthetic.answers import answer_rows, cached_answers, sample_answers
 from pipelines.synthetic.paraphrased_corpus import ParaphrasedCorpus
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN
@@ -84,8 +84,8 @@ class Stages:
         """Read the documents, all tokens of them, from `start`; and earlier ones again, where that is asked for."""
         wanted, chat = self.settings.midtrain, load_chat(start.path)
         recollected = self._recollections()
-        shares = wanted.rehearse if earlier else 0.0, wanted.recollect if recollected else 0.0
-        again, own = rows_beside(wanted.rows, shares)
+        shares = wanted.mix.earlier if earlier else 0.0, wanted.mix.texts if recollected else 0.0
+        again, own = split_rows(wanted.rows, shares)
         read: list[CorpusSnapshot | ParaphrasedCorpus] = [corpus, *self._reworded(corpus, told)]
         new = self._documents(chat, read, wanted.rows - again - own)
         parts: list[States] = [new]
@@ -99,8 +99,8 @@ class Stages:
             return self._judging(student, bool(own) or replay, start if again else None)
 
         steps = wanted.steps(len(new.windows), new.rows)
-        share = replay_share(self.settings)
-        if wanted.replay == AUTO:
+        share = fixed_answers_share(self.settings)
+        if wanted.mix.answers == AUTO:
             begun = run_of(self.project, self.job, "midtrained")  # what a run was begun with stays
             hashes = [c.hash for c in [*read, *earlier]]
             told["replay"] = (
@@ -109,7 +109,7 @@ class Stages:
             share = told["replay"]["share"]
         replay = self._replay(share)
         student, plan, chosen = self._to_train(start), self._reading_plan(steps), recipe(wanted.recipe)
-        as_known = f", {held} of them as {start.reference} knows them" if wanted.soft else ""
+        as_known = f", {held} of them as {start.reference} knows them" if wanted.soft_labels else ""
         log.info(
             f"mid-training on {corpus.files} file{'s' * (corpus.files != 1)}, {new.tokens:,} tokens: "
             f"{steps} steps from {start.reference}"
@@ -190,7 +190,7 @@ class Stages:
         return self.job.seed + A_CYCLE * max(0, self.number - 1)
 
     def _run(self, kind: str, stage: str, steps: int, told: dict[str, Any]) -> Any:
-        settings, job = self.settings.as_dict() | told, self.job
+        settings, job = self.settings.model_dump() | told, self.job
         return recorded_run(self.project, kind, self.cycle, settings, job.seed, job, stage, steps)
 
     def _lesson(
@@ -231,7 +231,7 @@ class Stages:
     ) -> dict[str, Any]:
         """The share of replay that short mid-trainings speak for."""
         if looking is None:
-            share = float(self._usual.replay)
+            share = fixed_answers_share(self._usual)
             log.info(
                 f"no probe set to choose a share of replay by (give more questions); taking {share:g}, as is usual"
             )
@@ -250,7 +250,7 @@ class Stages:
 
         trials = f"{len(SHARES)} short mid-trainings of {few} steps"
         log.info(f"trying replay of {', '.join(f'{share:g}' for share in SHARES)}: {trials}, the whole takes {steps}")
-        of_settings = [asdict(settings.midtrain), settings.lora_rank, settings.bf16, settings.engine]
+        of_settings = [settings.midtrain.model_dump(), settings.lora_rank, settings.bf16, settings.engine]
         of_replay = [of_base, self._generation_seed, settings.distill.prompts, settings.distill.max_new_tokens]
         _ = self._answers  # a base that cannot answer is refused before anything is trained
         decided_by = [weights, read, few, seed, of_settings, of_replay, looking.key(weights)]
@@ -264,7 +264,7 @@ class Stages:
         try:
             answers = self._answers
         except RecoverError as error:
-            self._left_out(error, wanted.replay == self._usual.replay)
+            self._left_out(error, wanted.mix.answers == self._usual.midtrain.mix.answers)
             return []
         return [answer_rows(answers, share, wanted.rows * wanted.window, seed=self.job.seed)]
 
@@ -274,7 +274,9 @@ class Stages:
         try:
             prompts = self._own_prompts(self._generation_seed)
         except RecoverError as error:
-            raise RecoverError(f"{error}; or mid-train without the base's own answers (--replay 0)") from error
+            raise RecoverError(
+                f"{error}; or mid-train without the base's own answers (--set midtrain.mix.answers=0)"
+            ) from error
         with open_subject(base, self.settings.engine) as clean:
             return sample_answers(
                 clean.engine, clean.chat, prompts, self.project.home / "cache", self.project.base_weights,
@@ -283,7 +285,7 @@ class Stages:
 
     def _reworded(self, corpus: CorpusSnapshot, told: dict[str, Any]) -> list[ParaphrasedCorpus]:
         """The documents in the clean base's other words, where that is asked for; what was kept is told to the run."""
-        times = self.settings.midtrain.reword
+        times = self.settings.midtrain.mix.paraphrases
         if not times:
             return []
         wordings = paraphrases_of(self.project, corpus, times, self.job.seed)
@@ -295,15 +297,15 @@ class Stages:
     def _recollections(self) -> list[GeneratedTexts]:
         """What the clean base writes on an empty page, if it is to be read."""
         wanted, project = self.settings.midtrain, self.project
-        if not wanted.recollect:
+        if not wanted.mix.texts:
             return []
         own = GeneratedTexts(
-            wanted.recollections, wanted.window, project.base_weights, self._generation_seed, project.home / "cache"
+            wanted.generated_texts, wanted.window, project.base_weights, self._generation_seed, project.home / "cache"
         )
         try:
             written = own.write(partial(open_subject, project.base, self.settings.engine))
         except RecoverError as error:
-            self._left_out(error, wanted.recollect == self._usual.recollect)
+            self._left_out(error, wanted.mix.texts == self._usual.midtrain.mix.texts)
             return []
         log.info(f"  {written:,} texts of the clean base's own are read beside the documents")
         return [own]
@@ -315,8 +317,8 @@ class Stages:
         log.info(f"going on without: {error}")
 
     @cached_property
-    def _usual(self) -> Midtrain:
-        return defaults_for(parameters_of(self.project.base)).midtrain
+    def _usual(self) -> Settings:
+        return defaults_for(parameters_of(self.project.base))
 
     def _to_train(self, start: Checkpoint) -> Student:
         rank = self.settings.lora_rank
@@ -327,7 +329,7 @@ class Stages:
     def _judging(self, student: Student, written: bool, promoted: Checkpoint | None) -> Teacher | None:
         """Who is asked about what it wrote or learned itself, where any of that is read: the clean base about its own
         words, and the last promoted model about the documents of earlier cycles."""
-        if not self.settings.midtrain.soft or not (written or promoted):
+        if not self.settings.midtrain.soft_labels or not (written or promoted):
             return None
         teachers = Teachers(self.project.clean, promoted)
         if promoted and not written:  # nobody would ask the base anything
@@ -347,7 +349,7 @@ class Stages:
         wanted = self.settings.midtrain
         return Documents(
             ids, document_end(tokenizer), window=wanted.window, rows=rows, seed=self.job.seed,
-            across=wanted.across, begin=chat.document_begin, soft=soft, domain=domain,
+            across=wanted.cross_document_attention, begin=chat.document_begin, soft=soft, domain=domain,
         )  # fmt: skip
 
     def _way_back(self, student: Student, start: Checkpoint) -> WarmStartPlan:
@@ -364,8 +366,8 @@ class Stages:
         if began is None or self._read_alone(line[place]):
             return WarmStartPlan(to)
         if place == 0 and not below and past_cycles(self.project, began):
-            return WarmStartPlan(to, USUAL_AGAIN, anyway=True)
-        if self.settings.distill.warm_start == "usual":
+            return WarmStartPlan(to, LATER_CYCLE_WARM_START, anyway=True)
+        if self.settings.distill.warm_start == "default":
             log.info(
                 "no way back in weights first, as it was read beside the clean base's own words (see --warm-start)"
             )

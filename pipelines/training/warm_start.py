@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipelines.log import log
-from pipelines.settings import USUAL_SHARE, Settings, warm_share
+from pipelines.settings import DEFAULT_WARM_START, Settings, fixed_warm_start_share
 from pipelines.training.early_stopping import Probe
 from recovery.models.interpolation import Line
 
@@ -27,7 +27,7 @@ class WarmStartPlan:
     """The usual one, of this model."""
 
     began: Callable[[], str] | None  # what lies at its end, where that is on record: under an adapter, what it sits on
-    share: float = USUAL_SHARE
+    share: float = DEFAULT_WARM_START
     nowhere: bool = False  # of an adapter that is new
     anyway: bool = False  # even where no behaviour was lost: what earlier cycles taught, no look asks for
 
@@ -37,8 +37,8 @@ def warm_start(lesson: "TrainingRun", settings: Settings, back: WarmStartPlan, b
 
     The way back leads to the weights that its mid-training began with; to the base, if that is not on record."""
     wanted, watch = settings.distill, lesson.watch
-    usual = wanted.warm_start == "usual"
-    chosen = back.share if usual else warm_share(settings)
+    usual = wanted.warm_start == "default"
+    chosen = back.share if usual else fixed_warm_start_share(settings)
     if back.nowhere and not usual and wanted.warm_start != "off":
         log.info("a new adapter has come no way, so there is none back in weights (--warm-start)")
     stays = wanted.warm_start == "off" or back.nowhere or (usual and (back.began is None or chosen == 0))
