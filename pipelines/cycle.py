@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from db.views import Checkpoint
-from evals.contamination import remove_contaminated
+from evals.contamination import sift
 from evals.results import Result, headlines, main_result
-from evals.suites.config import load_suites
+from evals.suites.config import suites_of
 from evals.suites.knowledge import read_questions
 from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, load_snapshot, require_snapshot
-from pipelines.evaluation.measure import EvalPlan, earlier_results, knowledge_result, measure_checkpoint
-from pipelines.gate import Verdict, judge, require_pass_fail
+from pipelines.evaluation.measure import EvalPlan, earlier_results, knowledge_of, measure_checkpoint
+from pipelines.gate import Verdict, judge, must_pass_or_fail
 from pipelines.job import Job
 from pipelines.log import log
 from pipelines.project.past_cycles import PastCycle, past_cycles
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of
-from pipelines.settings import AUTO, Settings, merged
+from pipelines.settings import AUTO, Settings, apply_overrides
 from pipelines.synthetic.prefixes import document_prefixes
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.training.probes import ReadingProber, probe_part, probing
@@ -66,12 +66,12 @@ class Outcome:
             "earlier": {str(n): result.headline.value for n, result in earlier_results(self.recovered).items()},
             "verdict": self.verdict.as_dict(),
             "promoted": self.promoted,
-            "waits": not self.decided,
+            "awaiting_decision": not self.decided,
             "checkpoint": made.reference,
             "path": made.path,
             "steps": self.distilled.steps,
             "stopped": self.distilled.stopped or None,
-            "replay": self.replay,
+            "answers_search": self.replay,
             "warm_start": self.distilled.warm,
             "cost": {"seconds": seconds, "seconds_per_point": round(seconds / gained / 100, 2) if gained > 0 else None},
         }
@@ -87,14 +87,14 @@ class Cycle:
     number: int = 0
 
     def __post_init__(self) -> None:
-        self.settings: Settings = merged(Settings(), self.job.settings)
-        self.measures = EvalPlan.from_json(self.job.measures).relocated(self.project.home)
+        self.settings: Settings = apply_overrides(Settings(), self.job.settings)
+        self.measures = EvalPlan.from_json(self.job.measures).located(self.project.home)
 
     def teach(self) -> RunResult:
         """The first stage, in a cycle of its own."""
         corpus = self._corpus()
         self._open(corpus)
-        earlier = self._earlier_corpora() if self.settings.midtrain.rehearse else []
+        earlier = self._earlier_corpora() if self.settings.midtrain.mix.earlier else []
         given = {name: self.job.measures[name] for name in ("questions", "passages")}
         told = given | {"corpus": corpus.hash}
         looking = None
@@ -118,9 +118,9 @@ class Cycle:
             items = self.settings.distill.probe_items
             looking = probing(self.settings.gate, self.measures, items, self._look_at_clean, self._suites)
         looked = looking is not None or self._has_tried_replay(damaged)
-        final = replace(self.measures, split="final" if looked else "all")
-        clean = self._measure(self.project.clean, "the clean model", replace(final, earlier_questions=()), "clean")
-        require_pass_fail(main_result(clean, "behaviour"))
+        final = replace(self.measures, part="final" if looked else "all")
+        clean = self._measure(self.project.clean, "the clean model", replace(final, earlier=()), "clean")
+        must_pass_or_fail(main_result(clean, "behaviour"))
         before = self._measure(damaged, "the model to recover", final, "damaged")
         measured = [item.prompt for result in clean for item in result.items]
         prompts = self._prompts(measured)
@@ -134,25 +134,25 @@ class Cycle:
         """What the student is asked while it is distilled: nothing that it will be measured by."""
         given = self.job.prompts
         said = read_prompts(relocate(self.project.home, Path(given))) if given else self._stages.prompts_to_distil()
-        sifted = remove_contaminated(said, measured, RUN)
-        if sifted.contaminated:
-            some = "one prompt shares its" if len(sifted.contaminated) == 1 else f"{len(sifted.contaminated)} prompts share their"
+        sifted = sift(said, measured, RUN)
+        if sifted.leaks:
+            some = "one prompt shares its" if len(sifted.leaks) == 1 else f"{len(sifted.leaks)} prompts share their"
             log.info(f"left out: {some} words with what is measured")
-        if not sifted.clean:
+        if not sifted.kept:
             raise RecoverError("every prompt shares its words with what is measured; give others with --prompts")
-        return sifted.clean
+        return sifted.kept
 
     def _teachers(self, prompts: int, measured: list[str]) -> Teachers:
         """Who judges the rollouts; a router's earlier share comes from documents, never from what is asked of them."""
-        chosen, share = self._checkpoint(self.job.teacher), self.settings.distill.remember
+        chosen, share = self._checkpoint(self.job.teacher), self.settings.distill.earlier_prompts
         before = self._taught() if self.job.router and share else []
         if not before:
             if self.job.router:
                 log.info("nothing earlier to remember: the router is the clean model alone")
             return Teachers(chosen)
         asked = document_prefixes(self._earlier_corpora(), round(share / (1 - share) * prompts), self.job.seed)
-        questions = [q.text for _, file in self.measures.earlier_questions for q in read_questions(file)]
-        kept = remove_contaminated(asked, [*measured, *questions]).kept
+        questions = [q.text for _, file in self.measures.earlier for q in read_questions(file)]
+        kept = sift(asked, [*measured, *questions]).kept
         if not kept:
             log.info("no earlier documents are kept to ask about: the router is the clean model alone")
             return Teachers(chosen)
@@ -161,7 +161,7 @@ class Cycle:
 
     @property
     def _suites(self) -> dict[str, str]:
-        return load_suites(self.project.base)
+        return suites_of(self.project.base)
 
     @property
     def _stages(self) -> Stages:
@@ -213,15 +213,15 @@ class Cycle:
         reference, behaviour = main_result(clean, "behaviour"), main_result(after, "behaviour")
         assert reference is not None
         assert behaviour is not None
-        knowledge = [knowledge_result(results) for results in (before, after)]
+        knowledge = [knowledge_of(results) for results in (before, after)]
         best = max((k.headline.value for k in knowledge if k is not None), default=None)
         now, then = earlier_results(after), {t.cycle: t for t in self._taught()}
-        earlier = {n: (now[n], then[n].knowledge) for n in now if n in then}
+        earlier = {n: (now[n], then[n].known) for n in now if n in then}
         return judge(self.settings.gate, reference, behaviour, knowledge[1], best, earlier)
 
     @property
     def _tries_replay(self) -> bool:
-        return self.job.command != "distill" and self.settings.midtrain.replay == AUTO
+        return self.job.command != "distill" and self.settings.midtrain.mix.answers == AUTO
 
     def _has_tried_replay(self, damaged: Checkpoint) -> bool:
         """Then its mid-training has looked at the probe set, in this job or in one before."""
@@ -231,7 +231,7 @@ class Cycle:
     @cached_property
     def _enough_to_probe(self) -> bool:
         """Whether the verdict can do without the fifth of the items that distilling looks at."""
-        few = self.measures.split_problem(self._suites)
+        few = self.measures.too_few_to_part(self._suites)
         if few:
             log.info(f"{few}: all are kept for the verdict, none for probes on the way")
         return not few
@@ -254,7 +254,7 @@ class Cycle:
             return False, False
         decision: Any = "promoted" if wished else "rejected"
         why = verdict.reason if wished == verdict.passed else f"decided against the gate: {verdict.reason}"
-        log.info(f"{verdict.decision_text(wished)}: {why}")
+        log.info(f"{verdict.put(wished)}: {why}")
         self.project.tracker.promote(
             self.project.id, self.id or None, recovered.id, decision, who(), why, verdict.as_dict()
         )
@@ -272,7 +272,7 @@ def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | O
     try:
         done = work[job.command]()
     except KeyboardInterrupt:
-        at = "" if project.contains_cwd else f" --project {shlex.quote(str(project.root))}"
+        at = "" if project.is_where_one_is else f" --project {shlex.quote(str(project.root))}"
         raise KeyboardInterrupt(f"`recover resume{at}` goes on from where it was saved") from None
     if job.corpus and not cycle.settings.keep_documents:
         delete_snapshot(project.home, job.corpus)

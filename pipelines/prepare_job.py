@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from db.errors import RecordError
 from db.views import Checkpoint
-from evals.suites.config import suite_files, load_suites
+from evals.suites.config import files_of, suites_of
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
@@ -25,7 +26,7 @@ from pipelines.machine.memory_check import check_it_fits, check_window
 from pipelines.project.past_cycles import past_cycles
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
-from pipelines.settings import AUTO, Settings, differences, replay_share, settled
+from pipelines.settings import AUTO, Settings, differences, fixed_answers_share, resolve_settings
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.training.loggers import check_sink
 from pipelines.training.mix_search import describe_search
@@ -61,6 +62,38 @@ class Request:
     dotted: tuple[str, ...] = ()
 
 
+TEMPLATE = """\
+# What is not set here has a default that depends on the model's size; `recover cycle --docs DIR --dry-run` shows them.
+# [midtrain]
+# epochs = 3         # for a small model 8
+# [distill]
+# steps = 100        # at most; for a small model 40
+# [gate]
+# behaviour_margin = 0.03
+"""
+
+
+def initialise(root: Path, base: str | None, db: str | None) -> Project:
+    """A project with its settings file; what is there already stays as it is."""
+    file = root / "recover.toml"
+    if file.exists() and (base or db):
+        raise RecoverError(f"{file} is there already; write base or db into it")
+    fresh = not file.exists()
+    if fresh:
+        root.mkdir(parents=True, exist_ok=True)
+        said = [f"{name} = {json.dumps(value)}" for name, value in (("base", base), ("db", db)) if value]
+        file.write_text("\n".join([*said, TEMPLATE]), encoding="utf-8")
+    try:
+        project = Project.open(root, base)
+        parameters_of(project.base)  # a base that cannot be had is told now
+        _ = project.id
+    except (RecoverError, RecordError):
+        if fresh:  # what was refused is not to be met again by every later command
+            file.unlink()
+        raise
+    return project
+
+
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
     """What `begin` would set out to do, found by looking alone."""
     settings = announced_settings(project, request)
@@ -79,9 +112,9 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         "files": corpus.files if corpus else None,
         "characters": corpus.texts.characters if corpus else None,
         "teacher": request.teacher if request.teacher == ROUTER else teacher.reference if teacher else None,
-        "replay": describe_search() if corpus and settings.midtrain.replay == AUTO else None,
+        "answers_search": describe_search() if corpus and settings.midtrain.mix.answers == AUTO else None,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
-        "settings": settings.as_dict(),
+        "settings": settings.model_dump(),
     }
 
 
@@ -91,7 +124,7 @@ def prepare_job(project: Project, request: Request) -> Job:
     check_recipes(settings)
     check_sink(settings.report_to)
     _check_it_fits(project, request, settings)
-    own = [file for file in suite_files(load_suites(project.base)) if file.suffix == ".jsonl"]
+    own = [file for file in files_of(suites_of(project.base)) if file.suffix == ".jsonl"]
     for file, read in (
         *((each, read_tasks) for each in own),
         (request.questions, read_questions),
@@ -106,17 +139,17 @@ def prepare_job(project: Project, request: Request) -> Job:
         check_same_language(load_chat(student.path if student else project.base), load_chat(teacher.path))
     start = project.current if request.docs else student
     measures = _measures(project, request, start, student)
-    if request.command != "midtrain" or settings.midtrain.replay == AUTO:  # else nothing is measured
-        measures = measures.with_public_ifeval_checked(load_suites(project.base))
+    if request.command != "midtrain" or settings.midtrain.mix.answers == AUTO:  # else nothing is measured
+        measures = measures.settled(suites_of(project.base))
     kept = _read(project, request.docs) if request.docs is not None else None
     if kept is not None and measures.questions is None:
         measures = replace(measures, passages=sample_passages(project.home, kept))
-    if kept is not None and (times := settings.midtrain.reword):
+    if kept is not None and (times := settings.midtrain.mix.paraphrases):
         log.info("the clean base rewords a few passages, to see whether it can")
         paraphrases_of(project, kept, times, request.seed).try_out(partial(open_subject, project.base, settings.engine))
     job = Job(
         request.command,
-        settings.as_dict(),
+        settings.model_dump(),
         request.seed,
         start=start.id if start else None,
         student=student.id if student else None,
@@ -141,7 +174,7 @@ def _read(project: Project, docs: Path) -> CorpusSnapshot:
 def announced_settings(project: Project, request: Request) -> Settings:
     if project.base_is_default:
         log.info(f"base: the built-in lab model ({project.base}); choose another with --base FOLDER or a hub id")
-    settings, usual = settled(parameters_of(project.base), project.root, request.flags, request.dotted)
+    settings, usual = resolve_settings(parameters_of(project.base), project.root, request.flags, request.dotted)
     for line in differences(settings, usual):
         log.info(f"setting {line}")
     return settings
@@ -164,9 +197,9 @@ def teachers_of(request: Request, settings: Settings, base: str, promoted: str |
     last, where cycles have taught it something."""
     wanted = settings.midtrain
     reading: list[str] = []
-    if request.docs and wanted.soft:
-        of_base = wanted.replay == AUTO or replay_share(settings) > 0 or wanted.recollect > 0
-        reading = [base] * of_base + ([promoted] if promoted and wanted.rehearse > 0 else [])
+    if request.docs and wanted.soft_labels:
+        of_base = wanted.mix.answers == AUTO or fixed_answers_share(settings) > 0 or wanted.mix.texts > 0
+        reading = [base] * of_base + ([promoted] if promoted and wanted.mix.earlier > 0 else [])
     if request.command == "midtrain":
         return reading, []
     named = request.teacher or base
@@ -206,7 +239,7 @@ def _measures(project: Project, request: Request, start: Checkpoint | None, stud
         questions, passages = (relocate(project.home, Path(file)) if file else None for file in kept)
     before = past_cycles(project, start) if start else []
     earlier = tuple((t.cycle, t.questions) for t in before if t.questions is not None)
-    return EvalPlan("all", questions, request.ifeval_data, passages, request.limit, BESIDE, earlier_questions=earlier)
+    return EvalPlan("all", questions, request.ifeval_data, passages, request.limit, BESIDE, earlier=earlier)
 
 
 def _kept_questions(project: Project, file: Path | None) -> Path | None:

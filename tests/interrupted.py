@@ -28,9 +28,9 @@ from recovery.lab import make_world
 
 SMALL = {
     "midtrain.max_steps": 8,
-    "midtrain.replay": "auto",
-    "midtrain.recollect": 0.2,
-    "midtrain.recollections": 24,
+    "midtrain.mix.answers": "auto",
+    "midtrain.mix.texts": 0.2,
+    "midtrain.generated_texts": 24,
     "distill.steps": 5,
     "distill.rows": 16,
     "distill.max_new_tokens": 96,

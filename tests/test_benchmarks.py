@@ -116,9 +116,11 @@ def test_recipes_from_one_damaged_model_on_long_answers_alone(capsys: pytest.Cap
 
 @pytest.mark.slow
 def test_settings_of_mid_training_side_by_side() -> None:
-    short = "midtrain.max_steps=2 midtrain.replay=0 midtrain.recollect=0"
-    rows = midtrain_settings.main(["--items", "3", "--try", short, "--try", f"{short} midtrain.across=false"])
-    assert [row[1] for row in rows] == ["clean", short, f"{short} midtrain.across=false"]
+    short = "midtrain.max_steps=2 midtrain.mix.answers=0 midtrain.mix.texts=0"
+    rows = midtrain_settings.main(
+        ["--items", "3", "--try", short, "--try", f"{short} midtrain.cross_document_attention=false"]
+    )
+    assert [row[1] for row in rows] == ["clean", short, f"{short} midtrain.cross_document_attention=false"]
     assert [row[-2] for row in rows] == ["", "2", "2"]
 
 
@@ -127,7 +129,7 @@ def test_each_of_many_cycles_goes_on_from_the_last(capsys: pytest.CaptureFixture
     short = ["midtrain.max_steps=2", "distill.max_steps=1", "distill.prompts=20", "distill.max_new_tokens=60"]
     lenient = ["distill.probe_every=0", "gate.behaviour_margin=1", "gate.keep_knowledge=0", "gate.keep_earlier=0"]
     settings = [word for each in [*short, *lenient] for word in ("--set", each)]
-    ways = ["--alone", "--rehearse", "0.4", "--warm-start", "0.4", "--teacher", "router", "--loud"]
+    ways = ["--alone", "--earlier", "0.4", "--warm-start", "0.4", "--teacher", "router", "--loud"]
     first, second = many_cycles.main(["--cycles", "2", "--items", "3", *ways, *settings])
     assert first.promoted
     assert list(second.as_json()["earlier"]) == ["1"]

@@ -1,4 +1,4 @@
-"""How much replay is worth: whole cycles through the pipeline, alike in everything but `midtrain.replay`.
+"""How much replay is worth: whole cycles through the pipeline, alike in everything but `midtrain.mix.answers`.
 
     python -m benchmarks.quality.answer_share [--shares 0 0.1 0.2 0.3 0.5] [--seeds 1 2 3] [--items 500]
 
@@ -55,7 +55,7 @@ def cycle(folder: Path, share: float, seed: int, asked: argparse.Namespace) -> O
     if first.is_dir():
         shutil.copytree(first, home / ".recover" / "cache")
     like = argparse.Namespace(
-        **vars(asked) | {"dotted": [f"midtrain.replay={share}", "midtrain.recollect=0", *asked.dotted]}
+        **vars(asked) | {"dotted": [f"midtrain.mix.answers={share}", "midtrain.mix.texts=0", *asked.dotted]}
     )
     print_progress()
     outcome = cycle_on(8000 + seed, seed, home, like)

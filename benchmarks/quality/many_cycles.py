@@ -1,7 +1,7 @@
 """Cycle after cycle in one project, each on another world: what is kept of all of them.
 
     python -m benchmarks.quality.many_cycles [--cycles 5] [--first-world 401] [--items 500] [--size quick]
-    python -m benchmarks.quality.many_cycles --rehearse 0.4 --warm-start 0.4 --teacher router --set distill.steps=30
+    python -m benchmarks.quality.many_cycles --earlier 0.4 --warm-start 0.4 --teacher router --set distill.steps=30
 
 A row a cycle: instructions followed (by the clean model, after mid-training, recovered), the clean model's own world,
 and what is known of the documents of every cycle that it went through. A rejected cycle stays in the table, and the

@@ -1,8 +1,9 @@
 """What mid-training alone does under one setting and under another: manners lost, knowledge gained.
 
-    python -m benchmarks.quality.midtrain_settings --try midtrain.across=true --try midtrain.across=false
-    python -m benchmarks.quality.midtrain_settings --try midtrain.replay=0 \\
-        --try "midtrain.replay=0.3 midtrain.max_steps=20"
+    python -m benchmarks.quality.midtrain_settings --try midtrain.cross_document_attention=true \\
+        --try midtrain.cross_document_attention=false
+    python -m benchmarks.quality.midtrain_settings --try midtrain.mix.answers=0 \\
+        --try "midtrain.mix.answers=0.3 midtrain.max_steps=20"
 
 Each `--try` is a mid-training from the clean base on the same new world's documents, by the product's own pipeline;
 settings that belong together are parted by a space. `--worlds 311,312` repeats all of it on further worlds.

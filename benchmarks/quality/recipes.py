@@ -26,7 +26,8 @@ from evals.suites.instruction_following import Prompt as Instructions
 from evals.suites.instruction_following import judge, measure_ifeval, parse_prompt
 from evals.suites.knowledge import measure_questions, read_questions
 from pipelines.models import device
-from pipelines.settings import defaults_for, from_dotted, merged
+from pipelines.setting_sources import parse_assignments
+from pipelines.settings import apply_overrides, defaults_for
 from pipelines.synthetic.prompts import as_prompts, write_prompts
 from recovery.batch import Sample
 from recovery.engines import Sampling
@@ -97,7 +98,7 @@ class Bench:
     def __init__(self, asked: argparse.Namespace, folder: Path):
         self.asked, self.folder = asked, folder
         self.followed: dict[str, Metric] = {}  # instructions, by the row's name
-        self.settings = merged(defaults_for(parameters_of(asked.base)), from_dotted(asked.dotted))
+        self.settings = apply_overrides(defaults_for(parameters_of(asked.base)), parse_assignments(asked.dotted))
         self.teacher = FrozenTeacher(asked.base, device=DEVICE)
         base = load_student(asked.base, frozen=True, device=DEVICE)
         self.chat = base.chat
@@ -217,7 +218,7 @@ class Bench:
         steps = round(wanted.epochs * len(documents.windows) / documents.rows)
         plan = Plan(steps, wanted.learning_rate, warmup=10, decay="linear", bf16=self.settings.bf16)
         started, chosen = time.perf_counter(), recipe("midtrain")
-        signal = signal_of(chosen, self.teacher if wanted.soft else None)
+        signal = signal_of(chosen, self.teacher if wanted.soft_labels else None)
         records = list(train(student, states, signal, objective_of(chosen), plan))
         self.seconds, self.flops = time.perf_counter() - started, sum(r.flops for r in records)
 

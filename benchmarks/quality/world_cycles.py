@@ -9,7 +9,7 @@ from pipelines.prepare_job import Request, prepare_job
 from pipelines.project.project import Project
 from recovery.lab import BASE, make_world
 
-ALONE = ("midtrain.replay=0", "midtrain.recollect=0")
+ALONE = ("midtrain.mix.answers=0", "midtrain.mix.texts=0")
 
 
 def options(about: str | None, *, items: int, size: str) -> argparse.ArgumentParser:
@@ -20,8 +20,8 @@ def options(about: str | None, *, items: int, size: str) -> argparse.ArgumentPar
     found.add_argument("--size", default=size, help=f"of a world: quick or cycle (default {size})")
     found.add_argument("--teacher", default="base", metavar="REF")
     found.add_argument("--alone", action="store_true", help="read documents with nothing of the base's own beside them")
-    found.add_argument("--rehearse", type=float, metavar="SHARE")
-    found.add_argument("--warm-start", metavar="off|auto|usual|SHARE")
+    found.add_argument("--earlier", type=float, metavar="SHARE")
+    found.add_argument("--warm-start", metavar="off|auto|default|SHARE")
     found.add_argument("--set", dest="dotted", action="append", default=[], metavar="NAME=VALUE")
     return found
 
@@ -31,8 +31,8 @@ def cycle_on(world: int, seed: int, folder: Path, asked: argparse.Namespace) -> 
     place = folder / f"world-{world}"
     make_world(world, size=asked.size).write(place)
     flags: dict[str, Any] = {}
-    if asked.rehearse is not None:
-        flags["midtrain"] = {"rehearse": asked.rehearse}
+    if asked.earlier is not None:
+        flags["midtrain"] = {"mix": {"earlier": asked.earlier}}
     if asked.warm_start is not None:
         flags["distill"] = {"warm_start": asked.warm_start}
     project = Project.open(folder, asked.base)

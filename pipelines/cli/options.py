@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pipelines.settings import ENGINES
+ENGINES = ("transformers", "vllm")
 
 existing = click.Path(path_type=Path)
 
@@ -43,33 +43,17 @@ max_flops = _option(
 )
 warm_start = _option(
     "--warm-start",
-    metavar="off|auto|usual|SHARE",
+    metavar="off|auto|default|SHARE",
     help="Move the weights part of the way back to where mid-training began, before distilling "
-    "[default: usual for small models, off for large ones]",
+    "[default: default for small models, off for large ones]",
 )
-rehearse = _option(
-    "--rehearse",
-    type=click.FloatRange(0, 0.9),
-    help="Share of what is read that comes from earlier cycles' documents [default: 0.3]",
+mix = _option(
+    "--mix",
+    metavar="documents|auto|NAME=SHARE,…",
+    help="What is read besides the documents, as answers=0.3,texts=0.3,earlier=0.3,paraphrases=1; what is not listed "
+    "is 0. documents: nothing. auto: the default mix, with the share of answers found by trying.",
 )
-recollect = _option(
-    "--recollect",
-    type=click.FloatRange(0, 0.9),
-    help="Share of what is read that the clean base wrote on an empty page: what it knew before "
-    "[default: 0.3 for small models, 0 for large ones]",
-)
-replay = _option(
-    "--replay",
-    metavar="auto|SHARE",
-    help="Share of what is taught that is the clean base's own answers; auto: tries some "
-    "[default: 0.3 for small models, 0 for large ones]",
-)
-auto = _option(
-    "--auto", is_flag=True, help="Find out by trying: --replay auto --warm-start auto, but for what is given."
-)
-reword = _option(
-    "--reword", metavar="N", type=click.IntRange(min=0), help="Read each passage in N more wordings by the clean base."
-)
+auto = _option("--auto", is_flag=True, help="Tune automatically: --mix auto --warm-start auto; explicit flags win.")
 engine = _option("--engine", type=click.Choice(ENGINES), help="What generates text.")
 seed = _option("--seed", type=int, default=0, show_default=True)
 limit = _option("--limit", type=click.IntRange(min=1), help="At most so many items a task.")
@@ -92,7 +76,5 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 # What every command that trains is told.
 training = together(base, questions, recipe, max_steps, engine, seed, dotted, dry_run)
-# What is read besides the documents as they stand.
-reading = together(replay, rehearse, recollect, reword)
 # What a distillation is told besides, by itself or as part of a cycle.
 distilling = together(teacher, prompts, limit, ifeval_data, warm_start, max_minutes, max_flops, ask)

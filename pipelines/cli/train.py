@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@options.together(options.docs, options.training, options.reading)
+@options.together(options.docs, options.training, options.mix)
 @answers
 def midtrain(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
     """Teach the current model the documents; it may cost some of its behaviour.
@@ -44,7 +44,7 @@ def distill(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
 
 
 @main.command()
-@options.together(options.docs, options.training, options.reading, options.distilling, options.auto)
+@options.together(options.docs, options.training, options.mix, options.distilling, options.auto)
 @answers
 def cycle(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
     """Teach the documents, measure, bring the behaviour back, measure again, promote or reject.
@@ -66,12 +66,12 @@ def resume(project: Path | None, run: int | None) -> Answer:
     """
     from pipelines.cycle import run_job
     from pipelines.job import unfinished
-    from pipelines.project.lock import command_line, project_lock
+    from pipelines.project.lock import command_line, held
     from pipelines.project.project import Project
     from recovery.errors import RecoverError
 
     opened = Project.open_existing(project)
-    with project_lock(opened.home, command_line()):
+    with held(opened.home, command_line()):
         waiting = unfinished(opened.home)
         if run is not None:
             wanted = opened.run(run).settings.get("job")
@@ -104,25 +104,24 @@ def _do(folder: Path | None, command: str, dry_run: bool, typed: dict[str, Any],
     """Begin the job that was typed, and carry it out; or only say what it would be."""
     from pipelines.cycle import run_job
     from pipelines.prepare_job import describe_job, prepare_job
-    from pipelines.project.lock import command_line, project_lock
-    from pipelines.project.project import Project
-    from pipelines.project.references import is_model
+    from pipelines.project.lock import command_line, held
+    from pipelines.project.project import Project, names_a_model
     from pipelines.training.teachers import ROUTER
 
     request = _request(command, typed, recipe_of)
-    fresh = not Project.exists(folder)
+    fresh = not Project.is_begun(folder)
     with TemporaryDirectory() as thrown_away:
-        temporary_home = Path(thrown_away) if fresh and dry_run else None
-        opened = Project.open(folder, request.base, temporary_home)
+        elsewhere = Path(thrown_away) if fresh and dry_run else None
+        opened = Project.open(folder, request.base, elsewhere)
         named = request.teacher if request.teacher != ROUTER else None
-        if fresh and opened.base_is_default and named and is_model(named):
+        if fresh and opened.base_is_default and named and names_a_model(named):
             log.info(f"base: {named}, the teacher, since no other was named: it is what the student is held against")
             request = replace(request, base=named)
-            opened = Project.open(folder, request.base, temporary_home)
+            opened = Project.open(folder, request.base, elsewhere)
         if dry_run:
             found = describe_job(opened, request)
             return Answer(found, [f"{name}: {value}" for name, value in found.items() if value is not None])
-    with project_lock(opened.home, command_line()):
+    with held(opened.home, command_line()):
         job = prepare_job(opened, request)
         return _answer(run_job(opened, job, _decision if job.ask else None))
 
@@ -136,12 +135,12 @@ def _request(command: str, typed: dict[str, Any], recipe_of: str) -> "Request":
         _put(flags, recipe_of, name, typed.pop(name, None))
     for group, names in (
         ("distill", ("warm_start", "max_minutes", "max_flops")),
-        ("midtrain", ("replay", "rehearse", "recollect", "reword")),
+        ("midtrain", ("mix",)),
     ):
         for name in names:
             _put(flags, group, name, typed.pop(name, None))
     if typed.pop("auto", False):
-        for group, name in (("midtrain", "replay"), ("distill", "warm_start")):
+        for group, name in (("midtrain", "mix"), ("distill", "warm_start")):
             flags.setdefault(group, {}).setdefault(name, AUTO)
     if (engine := typed.pop("engine", None)) is not None:
         flags["engine"] = engine
@@ -180,15 +179,15 @@ def _answer(done: Any) -> Answer:
             "steps": done.steps,
             "tokens": done.tokens,
             "seconds": round(done.seconds, 1),
-            "replay": done.replay,
+            "answers_search": done.replay,
         }
         return Answer(found, [f"{made.reference} is in {made.path}", "next: recover distill --teacher base"])
     found = done.as_json()
-    decision = "waiting for a decision" if found["waits"] else done.verdict.decision_text(done.promoted)
+    decision = "waiting for a decision" if found["awaiting_decision"] else done.verdict.put(done.promoted)
     start = "damaged" if found["cycle"] else "before"  # nothing says of a model from outside that it is damaged
     words = [
         *scores_table({"clean": found["clean"], start: found["damaged"], "recovered": found["recovered"]}),
         f"{decision}: {done.verdict.reason}",
         f"{found['checkpoint']} is in {found['path']}",
     ]
-    return Answer(found, words, 0 if found["promoted"] or found["waits"] else REJECTED)
+    return Answer(found, words, 0 if found["promoted"] or found["awaiting_decision"] else REJECTED)

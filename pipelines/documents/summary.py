@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.documents import Corpus, count_tokens
-from pipelines.settings import Settings, replay_share, rows_beside, settled
+from pipelines.settings import Settings, fixed_answers_share, resolve_settings, split_rows
 from recovery.models.students import load_chat, parameters_of
 
 MAX_LINES = 10  # of a list
@@ -34,7 +34,7 @@ class CorpusSummary:
 def summarise(corpus: Corpus, base: str, root: Path) -> CorpusSummary:
     """The summary for mid-training `base` with the settings of the project folder `root`."""
     parameters = parameters_of(base)
-    settings = settled(parameters, root, {})[0]
+    settings = resolve_settings(parameters, root, {})[0]
     tokens = count_tokens(corpus.texts, load_chat(base).tokenizer)
     steps, petaflops = _cost(parameters, settings, tokens + len(corpus.texts))  # every document has an end token
     return CorpusSummary(
@@ -56,11 +56,11 @@ def summarise(corpus: Corpus, base: str, root: Path) -> CorpusSummary:
 def _cost(parameters: int, settings: Settings, tokens: int) -> tuple[int, float]:
     """(steps, petaFLOPs) of mid-training on documents of so many tokens."""
     midtrain = settings.midtrain
-    _, text_rows = rows_beside(midtrain.rows, (0.0, midtrain.recollect))
+    _, text_rows = split_rows(midtrain.rows, (0.0, midtrain.mix.texts))
     steps = midtrain.steps(math.ceil(tokens / midtrain.window), midtrain.rows - text_rows)
-    share, read = replay_share(settings), steps * midtrain.rows * midtrain.window
+    share, read = fixed_answers_share(settings), steps * midtrain.rows * midtrain.window
     answers = read * share / (1 - share)
-    teacher_tokens = (text_rows / midtrain.rows * read + answers) * midtrain.soft
+    teacher_tokens = (text_rows / midtrain.rows * read + answers) * midtrain.soft_labels
     return steps, parameters * (6 * (read + answers) + 2 * teacher_tokens) / 1e15
 
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 
@@ -27,9 +26,9 @@ def check_memory(student: str, settings: Settings, *teachers: Sequence[str]) -> 
     if required <= available:
         return
     cheaper = {
-        "lora_rank = 64": replace(settings, lora_rank=settings.lora_rank or 64),
-        "checkpointing = true": replace(settings, checkpointing=True),
-        "tokens_at_once = 2048": replace(settings, tokens_at_once=min(2048, settings.tokens_at_once)),
+        "lora_rank = 64": settings.model_copy(update={"lora_rank": settings.lora_rank or 64}),
+        "checkpointing = true": settings.model_copy(update={"checkpointing": True}),
+        "tokens_at_once = 2048": settings.model_copy(update={"tokens_at_once": min(2048, settings.tokens_at_once)}),
     }
     estimates = {change: _required(student, changed, teachers) for change, changed in cheaper.items()}
     advice = [

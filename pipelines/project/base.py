@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.project.paths import absolute_if_exists, find_root
-from pipelines.settings import read_toml
+from pipelines.setting_sources import read_toml
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
 from recovery.lab import where_installed

@@ -17,7 +17,7 @@ from pipelines.project.base import locate_base, resolve_base
 from pipelines.project.paths import HOME, find_root, relocate
 from pipelines.project.references import Reference, model_path, parse_reference
 from pipelines.project.weights_hash import weights_hash, weights_id
-from pipelines.settings import read_toml
+from pipelines.setting_sources import read_toml
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
 

@@ -1,25 +1,28 @@
 """The two stages that change weights: teach the documents, bring the behaviour back. Both are the one loop."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
+import torch
+
 from db.views import Checkpoint
+from evals.subject import Subject
 from pipelines.documents import document_end, tokenize_documents
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.job import Job
 from pipelines.log import log
-from pipelines.models import device, open_engine, open_subject
+from pipelines.models import open_engine
 from pipelines.project.past_cycles import past_cycles
-from pipelines.project.project import Project
+from pipelines.project.project import Project, weights_of
 from pipelines.project.runs import recorded_run, run_of
-from pipelines.project.weights_hash import weights_id
-from pipelines.settings import AUTO, USUAL_AGAIN, Midtrain, Settings, defaults_for, replay_share, rows_beside
+from pipelines.settings import AUTO, LATER_CYCLE_WARM_START, Settings, defaults_for, fixed_answers_share, split_rows
 from pipelines.synthetic.answers import answer_rows, cached_answers, sample_answers
 from pipelines.synthetic.paraphrased_corpus import ParaphrasedCorpus
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN
-from pipelines.synthetic.prompts import cached_prompts, describe_kinds, write_prompts
+from pipelines.synthetic.prompts import cached_prompts, in_words, write_prompts
 from pipelines.synthetic.texts import GeneratedTexts
 from pipelines.training.early_stopping import Look, Watch
 from pipelines.training.mix_search import SHARES, ProbeScores, ReadingProbe, probe_steps, search_share
@@ -40,8 +43,24 @@ from recovery.train import Plan, train
 A_CYCLE, TO_DISTIL = 100, 50  # between the seeds of what the base writes
 
 
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def load_frozen(path: str) -> Student:
+    return load_student(path, frozen=True, device=device())
+
+
+@contextmanager
+def open_subject(path: str, engine: str) -> Iterator[Subject]:
+    """A frozen model that answers, for as long as it is needed."""
+    model = load_frozen(path)
+    with open_engine(model, engine) as writes:
+        yield Subject(writes, model.chat)
+
+
 def paraphrases_of(project: Project, corpus: CorpusSnapshot, times: int, seed: int) -> ParaphrasedCorpus:
-    return ParaphrasedCorpus(corpus, times, project.base_weights_id, seed, project.home / "cache")
+    return ParaphrasedCorpus(corpus, times, project.base_weights, seed, project.home / "cache")
 
 
 @dataclass(frozen=True)
@@ -65,8 +84,8 @@ class Stages:
         """Read the documents, all tokens of them, from `start`; and earlier ones again, where that is asked for."""
         wanted, chat = self.settings.midtrain, load_chat(start.path)
         recollected = self._recollections()
-        shares = wanted.rehearse if earlier else 0.0, wanted.recollect if recollected else 0.0
-        again, own = rows_beside(wanted.rows, shares)
+        shares = wanted.mix.earlier if earlier else 0.0, wanted.mix.texts if recollected else 0.0
+        again, own = split_rows(wanted.rows, shares)
         read: list[CorpusSnapshot | ParaphrasedCorpus] = [corpus, *self._reworded(corpus, told)]
         new = self._documents(chat, read, wanted.rows - again - own)
         parts: list[States] = [new]
@@ -80,8 +99,8 @@ class Stages:
             return self._judging(student, bool(own) or replay, start if again else None)
 
         steps = wanted.steps(len(new.windows), new.rows)
-        share = replay_share(self.settings)
-        if wanted.replay == AUTO:
+        share = fixed_answers_share(self.settings)
+        if wanted.mix.answers == AUTO:
             begun = run_of(self.project, self.job, "midtrained")  # what a run was begun with stays
             hashes = [c.hash for c in [*read, *earlier]]
             told["replay"] = (
@@ -90,7 +109,7 @@ class Stages:
             share = told["replay"]["share"]
         replay = self._replay(share)
         student, plan, chosen = self._to_train(start), self._reading_plan(steps), recipe(wanted.recipe)
-        as_known = f", {held} of them as {start.reference} knows them" if wanted.soft else ""
+        as_known = f", {held} of them as {start.reference} knows them" if wanted.soft_labels else ""
         log.info(
             f"mid-training on {corpus.files} file{'s' * (corpus.files != 1)}, {new.tokens:,} tokens: "
             f"{steps} steps from {start.reference}"
@@ -160,10 +179,10 @@ class Stages:
             log.info(f"the clean base writes {count} prompts of its own")
             with open_subject(project.base, self.settings.engine) as clean:
                 prompts = write_prompts(clean.engine, clean.chat, count, seed)
-            log.info(f"  {describe_kinds(prompts)}")
+            log.info(f"  {in_words(prompts)}")
             return prompts
 
-        return cached_prompts(project.home / "cache", project.base_weights_id, count, seed, written)
+        return cached_prompts(project.home / "cache", project.base_weights, count, seed, written)
 
     @property
     def _generation_seed(self) -> int:
@@ -171,7 +190,7 @@ class Stages:
         return self.job.seed + A_CYCLE * max(0, self.number - 1)
 
     def _run(self, kind: str, stage: str, steps: int, told: dict[str, Any]) -> Any:
-        settings, job = self.settings.as_dict() | told, self.job
+        settings, job = self.settings.model_dump() | told, self.job
         return recorded_run(self.project, kind, self.cycle, settings, job.seed, job, stage, steps)
 
     def _lesson(
@@ -212,13 +231,13 @@ class Stages:
     ) -> dict[str, Any]:
         """The share of replay that short mid-trainings speak for."""
         if looking is None:
-            share = float(self._usual.replay)
+            share = fixed_answers_share(self._usual)
             log.info(
                 f"no probe set to choose a share of replay by (give more questions); taking {share:g}, as is usual"
             )
             return {"share": share, "tried": {}}
-        few, seed, of_base = probe_steps(steps), self.job.seed, self.project.base_weights_id
-        settings, weights = self.settings, self.project.weights_id(start)
+        few, seed, of_base = probe_steps(steps), self.job.seed, self.project.base_weights
+        settings, weights = self.settings, self.project.weights(start)
 
         def try_out(share: float) -> ProbeScores:
             student, plan, how = self._to_train(start), self._reading_plan(few), recipe(settings.midtrain.recipe)
@@ -231,7 +250,7 @@ class Stages:
 
         trials = f"{len(SHARES)} short mid-trainings of {few} steps"
         log.info(f"trying replay of {', '.join(f'{share:g}' for share in SHARES)}: {trials}, the whole takes {steps}")
-        of_settings = [asdict(settings.midtrain), settings.lora_rank, settings.bf16, settings.engine]
+        of_settings = [settings.midtrain.model_dump(), settings.lora_rank, settings.bf16, settings.engine]
         of_replay = [of_base, self._generation_seed, settings.distill.prompts, settings.distill.max_new_tokens]
         _ = self._answers  # a base that cannot answer is refused before anything is trained
         decided_by = [weights, read, few, seed, of_settings, of_replay, looking.key(weights)]
@@ -245,7 +264,7 @@ class Stages:
         try:
             answers = self._answers
         except RecoverError as error:
-            self._left_out(error, wanted.replay == self._usual.replay)
+            self._left_out(error, wanted.mix.answers == self._usual.midtrain.mix.answers)
             return []
         return [answer_rows(answers, share, wanted.rows * wanted.window, seed=self.job.seed)]
 
@@ -255,36 +274,38 @@ class Stages:
         try:
             prompts = self._own_prompts(self._generation_seed)
         except RecoverError as error:
-            raise RecoverError(f"{error}; or mid-train without the base's own answers (--replay 0)") from error
+            raise RecoverError(
+                f"{error}; or mid-train without the base's own answers (--set midtrain.mix.answers=0)"
+            ) from error
         with open_subject(base, self.settings.engine) as clean:
             return sample_answers(
-                clean.engine, clean.chat, prompts, self.project.home / "cache", self.project.base_weights_id,
+                clean.engine, clean.chat, prompts, self.project.home / "cache", self.project.base_weights,
                 max_new_tokens=self.settings.distill.max_new_tokens, seed=self._generation_seed,
             )  # fmt: skip
 
     def _reworded(self, corpus: CorpusSnapshot, told: dict[str, Any]) -> list[ParaphrasedCorpus]:
         """The documents in the clean base's other words, where that is asked for; what was kept is told to the run."""
-        times = self.settings.midtrain.reword
+        times = self.settings.midtrain.mix.paraphrases
         if not times:
             return []
         wordings = paraphrases_of(self.project, corpus, times, self.job.seed)
         log.info(f"the clean base writes each passage up to {times} times in other words")
         wordings.write(partial(open_subject, self.project.base, self.settings.engine))
-        told["reworded"] = wordings.counts.as_dict()
+        told["reworded"] = wordings.tally.as_dict()
         return [wordings]
 
     def _recollections(self) -> list[GeneratedTexts]:
         """What the clean base writes on an empty page, if it is to be read."""
         wanted, project = self.settings.midtrain, self.project
-        if not wanted.recollect:
+        if not wanted.mix.texts:
             return []
         own = GeneratedTexts(
-            wanted.recollections, wanted.window, project.base_weights_id, self._generation_seed, project.home / "cache"
+            wanted.generated_texts, wanted.window, project.base_weights, self._generation_seed, project.home / "cache"
         )
         try:
             written = own.write(partial(open_subject, project.base, self.settings.engine))
         except RecoverError as error:
-            self._left_out(error, wanted.recollect == self._usual.recollect)
+            self._left_out(error, wanted.mix.texts == self._usual.midtrain.mix.texts)
             return []
         log.info(f"  {written:,} texts of the clean base's own are read beside the documents")
         return [own]
@@ -296,8 +317,8 @@ class Stages:
         log.info(f"going on without: {error}")
 
     @cached_property
-    def _usual(self) -> Midtrain:
-        return defaults_for(parameters_of(self.project.base)).midtrain
+    def _usual(self) -> Settings:
+        return defaults_for(parameters_of(self.project.base))
 
     def _to_train(self, start: Checkpoint) -> Student:
         rank = self.settings.lora_rank
@@ -308,7 +329,7 @@ class Stages:
     def _judging(self, student: Student, written: bool, promoted: Checkpoint | None) -> Teacher | None:
         """Who is asked about what it wrote or learned itself, where any of that is read: the clean base about its own
         words, and the last promoted model about the documents of earlier cycles."""
-        if not self.settings.midtrain.soft or not (written or promoted):
+        if not self.settings.midtrain.soft_labels or not (written or promoted):
             return None
         teachers = Teachers(self.project.clean, promoted)
         if promoted and not written:  # nobody would ask the base anything
@@ -328,7 +349,7 @@ class Stages:
         wanted = self.settings.midtrain
         return Documents(
             ids, document_end(tokenizer), window=wanted.window, rows=rows, seed=self.job.seed,
-            across=wanted.across, begin=chat.document_begin, soft=soft, domain=domain,
+            across=wanted.cross_document_attention, begin=chat.document_begin, soft=soft, domain=domain,
         )  # fmt: skip
 
     def _way_back(self, student: Student, start: Checkpoint) -> WarmStartPlan:
@@ -345,8 +366,8 @@ class Stages:
         if began is None or self._read_alone(line[place]):
             return WarmStartPlan(to)
         if place == 0 and not below and past_cycles(self.project, began):
-            return WarmStartPlan(to, USUAL_AGAIN, anyway=True)
-        if self.settings.distill.warm_start == "usual":
+            return WarmStartPlan(to, LATER_CYCLE_WARM_START, anyway=True)
+        if self.settings.distill.warm_start == "default":
             log.info(
                 "no way back in weights first, as it was read beside the clean base's own words (see --warm-start)"
             )
@@ -391,6 +412,6 @@ class Stages:
             with open_subject(teacher, self.settings.engine) as subject:
                 return [reply.tokens for reply in subject.engine.generate(asked, sampling)]
 
-        decided_by = [weights_id(teacher), "whole", sampling.max_new_tokens, sampling.seed, asked]
+        decided_by = [weights_of(teacher), "whole", sampling.max_new_tokens, sampling.seed, asked]
         replies = cached_answers(self.project.home / "cache", decided_by, write)
         return [prompt.with_reply(reply) for prompt, reply in zip(prompts, replies, strict=True)]

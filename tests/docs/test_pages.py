@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.settings import Settings, merged
+from pipelines.settings import Settings, apply_overrides
 from tests.docs.blocks import Block, blocks, unfenced
 from tests.docs.sandbox import ROOT, furnish, run
 
@@ -33,7 +33,7 @@ def test_every_block_says_what_it_is_and_holds_what_it_says(page: Path) -> None:
 
 
 def settings_exist(block: Block) -> None:
-    merged(Settings(), tomllib.loads(block.code))
+    apply_overrides(Settings(), tomllib.loads(block.code))
 
 
 def lines_parse(block: Block) -> None:

@@ -8,7 +8,7 @@ import pytest
 from recovery.lab import make_world
 from tests.e2e.command_line import Ran, recover
 
-ALONE = ["--replay", 0, "--recollect", 0]
+ALONE = ["--set", "midtrain.mix.answers=0", "--set", "midtrain.mix.texts=0"]
 
 
 @pytest.fixture(scope="module")

@@ -25,12 +25,12 @@ QUICK = [
     *("--set", "gate.keep_earlier=0.1"),
 ]
 
-ALONE = ["--replay", "0", "--recollect", "0"]
+ALONE = ["--set", "midtrain.mix.answers=0", "--set", "midtrain.mix.texts=0"]
 PREVENTION = [
-    *("--set", "midtrain.replay=0"),
-    *("--set", "midtrain.rehearse=0.3"),
-    *("--set", "midtrain.recollect=0.2"),
-    *("--set", "midtrain.recollections=48"),
+    *("--set", "midtrain.mix.answers=0"),
+    *("--set", "midtrain.mix.earlier=0.3"),
+    *("--set", "midtrain.mix.texts=0.2"),
+    *("--set", "midtrain.generated_texts=48"),
 ]
 
 

@@ -8,7 +8,7 @@ from recovery.lab import make_world
 FEW = (
     "midtrain.max_steps=4",
     "midtrain.rows=2",
-    "midtrain.recollect=0",
+    "midtrain.mix.texts=0",
     "distill.prompts=20",
     "distill.max_new_tokens=60",
     "distill.probe_items=6",
@@ -32,11 +32,11 @@ def no_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def tries_replay(docs: Path, tmp_path: Path) -> list[str]:
+def tunes_answers(docs: Path, tmp_path: Path) -> list[str]:
     """What is typed for a small mid-training that finds its share of replay by trying."""
     make_world(90, "quick").write(tmp_path / "world")
     typed = ["midtrain", "--docs", str(docs), "--questions", str(tmp_path / "world" / "questions.jsonl")]
-    return [*typed, "--replay", "auto", *(word for each in FEW for word in ("--set", each))]
+    return [*typed, "--set", "midtrain.mix.answers=auto", *(word for each in FEW for word in ("--set", each))]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pipelines.documents import document_end, document_start, read_corpus
 from pipelines.documents.snapshot import CorpusSnapshot, save_snapshot
 from pipelines.job import Job
 from pipelines.project.project import Project
-from pipelines.settings import SMALL, defaults_for, merged
+from pipelines.settings import SMALL_MODEL_PARAMETERS, apply_overrides, defaults_for
 from pipelines.synthetic.prefixes import as_prefix_prompts
 from pipelines.synthetic.texts import generate_texts
 from pipelines.training.stages import Stages
@@ -46,7 +46,9 @@ def corpus(tmp_path: Path) -> CorpusSnapshot:
 def rows_of(folder: Path, corpus: CorpusSnapshot, *, across: bool, **model: bool) -> list[Sample]:
     """All rows of a mid-training's epoch."""
     project = Project.open(folder, str(save_tiny(folder / "base", **model)))
-    settings = merged(defaults_for(SMALL), {"midtrain": {"window": WINDOW, "across": across}})
+    settings = apply_overrides(
+        defaults_for(SMALL_MODEL_PARAMETERS), {"midtrain": {"window": WINDOW, "cross_document_attention": across}}
+    )
     stages = Stages(project, settings, Job("midtrain", {}, 0), None, 0)
     documents = stages._documents(load_chat(project.base), [corpus], 1)
     nobody: Any = None

@@ -16,7 +16,7 @@ def completed(*words: str) -> list[str]:
 
 def test_commands_flags_and_choices_are_completed() -> None:
     assert completed("cy") == ["cycle"]
-    assert completed("cycle", "--reh") == ["--rehearse"]
+    assert completed("cycle", "--mi") == ["--mix"]
     assert completed("eval", "--suite", "beh") == ["behaviour"]
 
 

@@ -1,17 +1,16 @@
 """What a training is said to take before anything is loaded, of a model of 8 billion parameters."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from transformers import Qwen3Config
 
 from pipelines.machine.memory_check import check_it_fits, check_window
-from pipelines.settings import Settings, defaults_for
+from pipelines.settings import Settings, apply_overrides, defaults_for
 from recovery.errors import RecoverError
 
-LARGE = replace(defaults_for(8_000_000_000), bf16=True)
+LARGE = defaults_for(8_000_000_000).model_copy(update={"bf16": True})
 CARD = 80 * 2**30
 
 
@@ -38,17 +37,17 @@ def test_eight_billion_parameters_fit_a_card_of_80_gb_with_the_defaults(model: s
 
 def test_what_a_step_keeps_is_counted_and_what_would_need_less_is_said(model: str) -> None:
     """As it was measured at that width: 223 kB a token and layer, and a copy of the weights in bfloat16."""
-    said = refused(model, replace(LARGE, checkpointing=False), [model])
+    said = refused(model, LARGE.model_copy(update={"checkpointing": False}), [model])
     assert "takes about 122 GB and there are 86 GB here; with checkpointing = true it would take about 46 GB" in said
     assert "with tokens_at_once = 2048 it would take about 72 GB" in said
-    assert "with lora_rank = 64 it would take about 46 GB" in refused(model, replace(LARGE, lora_rank=0))
+    assert "with lora_rank = 64 it would take about 46 GB" in refused(model, LARGE.model_copy(update={"lora_rank": 0}))
 
 
 @pytest.mark.parametrize("window", [1, 40_000])
 def test_a_row_is_no_longer_than_the_model_has_places(model: str, window: int) -> None:
     check_window(model, LARGE)
     with pytest.raises(RecoverError, match="from 2 to 32768 tokens"):
-        check_window(model, replace(LARGE, midtrain=replace(LARGE.midtrain, window=window)))
+        check_window(model, apply_overrides(LARGE, {"midtrain": {"window": window}}))
 
 
 def test_a_teacher_is_counted_unless_it_is_what_the_adapter_sits_on(model: str, tmp_path: Path) -> None:

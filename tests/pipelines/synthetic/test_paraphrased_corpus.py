@@ -80,7 +80,9 @@ def test_what_is_dropped_is_counted_by_reason(tmp_path: Path, caplog: pytest.Log
 
 def test_a_base_that_cannot_is_refused_after_the_first_passages(tmp_path: Path) -> None:
     base = Base(lambda asked: "Once upon a time.")
-    with pytest.raises(RecoverError, match=r"none of the 16 rewordings .* leave --reword away, or name a more capable"):
+    with pytest.raises(
+        RecoverError, match=r"none of the 16 rewordings .* leave the paraphrases away, or name a more capable"
+    ):
         wordings(tmp_path).try_out(base.speaks)
     assert base.asked == AT_ONCE
     with pytest.raises(RecoverError, match="no passage of 20 words"):

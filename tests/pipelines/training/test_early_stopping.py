@@ -1,6 +1,5 @@
 """When a distillation has done enough, costs too much, or goes astray."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,7 +45,10 @@ def test_the_best_knowledge_seen_is_what_later_probes_are_judged_by() -> None:
 
 @pytest.mark.parametrize(
     ("limits", "reason"),
-    [(replace(LIMITS, max_minutes=0.05), "minutes"), (replace(LIMITS, max_flops=35.0), "FLOPs")],
+    [
+        (LIMITS.model_copy(update={"max_minutes": 0.05}), "minutes"),
+        (LIMITS.model_copy(update={"max_flops": 35.0}), "FLOPs"),
+    ],
 )
 def test_a_budget_ends_it(limits: Distill, reason: str) -> None:
     step, said = run(Watch(limits), [record(i) for i in range(20)])
@@ -74,10 +76,10 @@ def test_a_kl_that_starts_high_and_falls_is_no_collapse() -> None:
 
 
 def test_notes_that_were_restored_decide_as_if_there_had_been_no_break() -> None:
-    whole, first = (Watch(replace(LIMITS, max_flops=95.0)) for _ in range(2))
+    whole, first = (Watch(LIMITS.model_copy(update={"max_flops": 95.0})) for _ in range(2))
     records = [record(i) for i in range(20)]
     for each in records[:5]:
         first.after(each, 20)
-    second = Watch(replace(LIMITS, max_flops=95.0))
+    second = Watch(LIMITS.model_copy(update={"max_flops": 95.0}))
     second.restore(first.as_dict())
     assert run(second, records[5:]) == run(whole, records)

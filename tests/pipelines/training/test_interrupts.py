@@ -36,7 +36,7 @@ def _hears() -> None:
 
 def test_what_a_training_took_is_known_to_whoever_resumes_after_its_end(docs: Path, tmp_path: Path) -> None:
     project = Project.open(tmp_path, str(BASE))
-    few = ("midtrain.max_steps=2", "midtrain.rows=2", "midtrain.recollect=0", "midtrain.replay=0")
+    few = ("midtrain.max_steps=2", "midtrain.rows=2", "midtrain.mix.texts=0", "midtrain.mix.answers=0")
     job = prepare_job(project, Request("midtrain", docs=docs, dotted=few))
     took, again = run_job(project, job), run_job(project, job)
     assert isinstance(took, RunResult)
@@ -45,8 +45,8 @@ def test_what_a_training_took_is_known_to_whoever_resumes_after_its_end(docs: Pa
 
 
 @pytest.mark.slow
-def test_after_ctrl_c_resume_does_only_what_was_not_yet_done(tries_replay: list[str], tmp_path: Path) -> None:
-    code, said = ctrl_c(tmp_path, "  replay 0:", *tries_replay)
+def test_after_ctrl_c_resume_does_only_what_was_not_yet_done(tunes_answers: list[str], tmp_path: Path) -> None:
+    code, said = ctrl_c(tmp_path, "  replay 0:", *tunes_answers)
     assert (code, said.splitlines()[-1]) == (
         130,
         "recover: interrupted; `recover resume` goes on from where it was saved",

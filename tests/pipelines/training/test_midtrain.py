@@ -20,24 +20,29 @@ from tests.pipelines.synthetic.test_paraphrased_corpus import backwards
 
 
 def midtrain(docs: Path, *more: str) -> Result:
-    short = ["--set", "midtrain.max_steps=1", "--replay", "0", "--recollect", "0"]
+    short = ["--set", "midtrain.max_steps=1", "--mix", "documents"]
     return CliRunner().invoke(main, ["midtrain", "--docs", str(docs), *short, *more, "--json"])
 
 
 def test_read_apart_the_first_token_of_a_document_is_no_target(docs: Path) -> None:
-    across, apart = (midtrain(docs, "--set", f"midtrain.across={value}") for value in ("true", "false"))
+    across, apart = (
+        midtrain(docs, "--set", f"midtrain.cross_document_attention={value}") for value in ("true", "false")
+    )
     window, rows = (_settings(apart)["midtrain"][name] for name in ("window", "rows"))
     learned = [json.loads(ran.stdout)["tokens"] for ran in (across, apart)]
     assert learned[0] <= window * rows
     assert learned[0] * 0.9 < learned[1] < learned[0]
-    assert "midtrain.across should be of the kind bool" in midtrain(docs, "--set", "midtrain.across=maybe").stderr
+    assert (
+        "midtrain.cross_document_attention must be true or false"
+        in midtrain(docs, "--set", "midtrain.cross_document_attention=maybe").stderr
+    )
 
 
 def test_the_lab_base_cannot_reword_and_nothing_is_begun(docs: Path, tmp_path: Path) -> None:
-    ran = midtrain(docs, "--reword", "1")
+    ran = midtrain(docs, "--set", "midtrain.mix.paraphrases=1")
     assert ran.exit_code == 1
     assert "stood the test" in json.loads(ran.stdout)["error"]
-    assert "leave --reword away, or name a more capable model with --base" in ran.stderr
+    assert "leave the paraphrases away, or name a more capable model with --base" in ran.stderr
     project = Project.open_existing(None)
     assert list(project.reader.runs(project.id)) == list(project.reader.cycles(project.id)) == []
     assert not list((tmp_path / ".recover" / "jobs").glob("*"))
@@ -65,7 +70,7 @@ def test_rewordings_are_read_beside_the_documents_and_counted(docs: Path, monkey
 def _with(open_subject: Any, docs: Path, monkeypatch: pytest.MonkeyPatch) -> Result:
     for module in (beginning, stages):
         monkeypatch.setattr(module, "open_subject", open_subject)
-    return midtrain(docs, "--reword", "1")
+    return midtrain(docs, "--set", "midtrain.mix.paraphrases=1")
 
 
 def _tokens(ran: Result) -> int:

@@ -12,8 +12,7 @@ from pipelines.cli import main
 from pipelines.job import Job
 from pipelines.prepare_job import Request, teachers_of
 from pipelines.project.project import Project
-from pipelines.settings import SMALL as SMALL_MODELS
-from pipelines.settings import Settings, defaults_for, merged
+from pipelines.settings import SMALL_MODEL_PARAMETERS, Settings, apply_overrides, defaults_for
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN
 from pipelines.training.stages import Stages
 from recovery.batch import Batch, Sample
@@ -25,10 +24,13 @@ from tests.models import save_tiny
 SMALL = (
     "midtrain.max_steps=2",
     "midtrain.rows=4",
-    "midtrain.recollections=24",
+    "midtrain.generated_texts=24",
     "distill.prompts=24",
     "distill.max_new_tokens=48",
 )
+
+
+ALONE = ("--set", "midtrain.mix.answers=0", "--set", "midtrain.mix.texts=0")
 
 
 def midtrain(docs: Path, *more: str) -> Result:
@@ -44,45 +46,45 @@ def cost(ran: Result) -> float:
     return first.value
 
 
-@pytest.mark.parametrize("beside", [("--recollect", "0"), ("--replay", "0")])
-def test_what_the_base_wrote_is_judged_by_the_base(docs: Path, beside: tuple[str, str]) -> None:
+@pytest.mark.parametrize("beside", ["midtrain.mix.texts=0", "midtrain.mix.answers=0"])
+def test_what_the_base_wrote_is_judged_by_the_base(docs: Path, beside: str) -> None:
     asked, labels, adapter = (
-        midtrain(docs, *beside, "--set", more) for more in ("midtrain.soft=true", "midtrain.soft=false", "lora_rank=4")
+        midtrain(docs, "--set", beside, "--set", more)
+        for more in ("midtrain.soft_labels=true", "midtrain.soft_labels=false", "lora_rank=4")
     )
     assert cost(asked) > 1.05 * cost(labels)
     assert cost(adapter) > 1.05 * cost(labels)  # the weights under the adapter are the base
-    said = "30% replay" if "--recollect" in beside else "1 of 4 rows from what the clean base wrote"
+    said = "30% replay" if "texts" in beside else "1 of 4 rows from what the clean base wrote"
     assert said in asked.stderr
 
 
 def test_documents_alone_have_no_teacher(docs: Path) -> None:
-    alone = ("--replay", "0", "--recollect", "0")
-    assert cost(midtrain(docs, *alone)) == cost(midtrain(docs, *alone, "--set", "midtrain.soft=false"))
+    assert cost(midtrain(docs, *ALONE)) == cost(midtrain(docs, *ALONE, "--set", "midtrain.soft_labels=false"))
 
 
 def test_room_is_asked_for_a_teacher_that_will_be_there() -> None:
-    usual, reading = defaults_for(SMALL_MODELS), Request("midtrain", docs=Path("docs"))
+    usual, reading = defaults_for(SMALL_MODEL_PARAMETERS), Request("midtrain", docs=Path("docs"))
 
     def beside(request: Request, settings: Settings, promoted: str | None = None) -> tuple[list[str], list[str]]:
         return teachers_of(request, settings, "clean", promoted)
 
     assert beside(reading, usual) == (["clean"], [])
     assert beside(reading, usual, "last") == (["clean", "last"], [])
-    for less in ({"soft": False}, {"replay": "0", "recollect": 0.0, "rehearse": 0.0}):
-        settings = merged(usual, {"midtrain": less})
+    for less in ({"soft_labels": False}, {"mix": {"answers": 0.0, "texts": 0.0, "earlier": 0.0}}):
+        settings = apply_overrides(usual, {"midtrain": less})
         assert beside(reading, settings, "last") == ([], [])
         assert beside(Request("distill"), settings) == ([], ["clean"])
-    alone = merged(usual, {"midtrain": {"replay": "0", "recollect": 0.0}})
+    alone = apply_overrides(usual, {"midtrain": {"mix": {"answers": 0.0, "texts": 0.0}}})
     assert (beside(reading, alone), beside(reading, alone, "last")) == (([], []), (["last"], []))
-    assert beside(reading, merged(alone, {"midtrain": {"replay": "auto"}})) == (["clean"], [])
+    assert beside(reading, apply_overrides(alone, {"midtrain": {"mix": {"answers": "auto"}}})) == (["clean"], [])
     router = Request("cycle", docs=Path("docs"), teacher="router")
     assert beside(router, usual, "last") == (["clean", "last"], ["clean", "last"])
 
 
 def test_each_cycle_reads_other_words_of_the_base_and_distils_on_yet_others(tmp_path: Path) -> None:
     project = Project.open(tmp_path)
-    few = {"distill": {"prompts": 16, "max_new_tokens": 48}, "midtrain": {"recollections": 16}}
-    settings = merged(defaults_for(SMALL_MODELS), few)
+    few = {"distill": {"prompts": 16, "max_new_tokens": 48}, "midtrain": {"generated_texts": 16}}
+    settings = apply_overrides(defaults_for(SMALL_MODEL_PARAMETERS), few)
 
     def words(number: int) -> tuple[set[str], set[str], set[str]]:
         stages = Stages(project, settings, Job("cycle", {}, 0), None, number)
@@ -102,10 +104,10 @@ def test_a_base_that_cannot_write_goes_without_what_is_only_usual(docs: Path, tm
     assert usual.exit_code == 0, usual.stderr
     assert usual.stderr.count("going on without: The base ") == 2
     assert "30% replay" not in usual.stderr
-    for asked in (("--replay", "0.2"), ("--recollect", "0.2")):
-        refused = midtrain(docs, *base, *asked)
+    for asked in ("answers", "texts"):
+        refused = midtrain(docs, *base, "--set", f"midtrain.mix.{asked}=0.2")
         assert refused.exit_code == 1
-        assert f"{asked[0]} 0" in refused.stderr
+        assert f"midtrain.mix.{asked}=0" in refused.stderr
 
 
 SHORT = ("distill.max_steps=1", "distill.rows=4", "distill.probe_every=0")
@@ -121,7 +123,7 @@ def run(command: str, *words: str) -> Result:
 
 def a_promoted_cycle(docs: Path, rank: int) -> None:
     lenient = [word for each in (*LENIENT, f"lora_rank={rank}") for word in ("--set", each)]
-    ran = run("cycle", "--docs", str(docs), *lenient, "--replay", "0", "--recollect", "0", "--warm-start", "off")
+    ran = run("cycle", "--docs", str(docs), *lenient, *ALONE, "--warm-start", "off")
     assert json.loads(ran.stdout)["promoted"], ran.stderr
 
 
@@ -132,17 +134,16 @@ def test_earlier_documents_are_taught_as_the_last_promoted_model_knows_them(docs
     a_promoted_cycle(docs, rank)
 
     def first_loss(rows: int, *more: str) -> float:
-        alone = ("--replay", "0", "--recollect", "0")
-        taught = midtrain(docs, *alone, *more, "--set", f"lora_rank={rank}", "--set", f"midtrain.rows={rows}")
+        taught = midtrain(docs, *more, "--set", f"lora_rank={rank}", "--set", f"midtrain.rows={rows}")
         assert taught.exit_code == 0, taught.stderr
         (first, *_) = Project.open_existing(None).reader.points(json.loads(taught.stdout)["run"], names=["loss"])
         return first.value
 
-    of_new_rows = first_loss(3, "--rehearse", "0")
-    one_asked = first_loss(4, "--rehearse", "0.25")
+    of_new_rows = first_loss(3, "--mix", "documents")
+    one_asked = first_loss(4, "--mix", "earlier=0.25")
     assert one_asked == pytest.approx(of_new_rows * 3 / 4, rel=0.02)
-    assert first_loss(4, "--rehearse", "0.25", "--set", "midtrain.soft=false") > 1.1 * one_asked
-    assert first_loss(4, "--rehearse", "0.5") == pytest.approx(one_asked, rel=0.2)  # one asked, one by what it says
+    assert first_loss(4, "--mix", "earlier=0.25", "--set", "midtrain.soft_labels=false") > 1.1 * one_asked
+    assert first_loss(4, "--mix", "earlier=0.5") == pytest.approx(one_asked, rel=0.2)  # one asked, one by what it says
 
 
 @pytest.mark.slow
@@ -150,7 +151,7 @@ def test_each_is_asked_about_its_own(docs: Path) -> None:
     """The clean base about what it wrote, the last promoted model about what it learned."""
     a_promoted_cycle(docs, 0)
     project = Project.open_existing(None)
-    settings = replace(defaults_for(SMALL_MODELS), lora_rank=0)
+    settings = defaults_for(SMALL_MODEL_PARAMETERS)
     stages, student = Stages(project, settings, Job("midtrain", {}, 0), None, 0), load_student(str(BASE))
     tokens = student.chat.prompt([{"role": "user", "content": "In which town is Anna at home?"}])
     row = Sample(tokens, [False] + [True] * (len(tokens) - 1), soft=True)
@@ -167,15 +168,15 @@ def test_each_is_asked_about_its_own(docs: Path) -> None:
     torch.testing.assert_close(say(stages._judging(student, True, None), rows[:1]), clean)
     torch.testing.assert_close(say(stages._judging(student, False, project.current), rows[1:]), promoted)
     assert stages._judging(student, False, None) is None
-    by_tokens = replace(stages, settings=merged(settings, {"midtrain": {"soft": False}}))
+    by_tokens = replace(stages, settings=apply_overrides(settings, {"midtrain": {"soft_labels": False}}))
     assert by_tokens._judging(student, True, project.current) is None
 
 
 @pytest.mark.slow
 def test_the_usual_way_back_is_for_what_read_documents_alone(docs: Path) -> None:
-    ways = (("0", "0"), "warm start: 0.3 of the way back"), (("0", "0.3"), "no way back in weights")
-    for number, (shares, said) in enumerate(ways, 1):
-        taught = midtrain(docs, "--replay", shares[0], "--recollect", shares[1])
+    ways = ("0", "warm start: 0.3 of the way back"), ("0.3", "no way back in weights")
+    for number, (texts, said) in enumerate(ways, 1):
+        taught = midtrain(docs, "--set", "midtrain.mix.answers=0", "--set", f"midtrain.mix.texts={texts}")
         assert taught.exit_code == 0, taught.stderr
         for student in ([], ["--student", f"cycle:{number}"]):  # of what was distilled, too, its mid-training decides
             assert said in run("distill", *student).stderr
@@ -184,7 +185,7 @@ def test_the_usual_way_back_is_for_what_read_documents_alone(docs: Path) -> None
 @pytest.mark.slow
 def test_the_usual_way_back_to_what_earlier_cycles_taught_is_short(docs: Path) -> None:
     a_promoted_cycle(docs, 0)
-    taught = midtrain(docs, "--replay", "0", "--recollect", "0.3")
+    taught = midtrain(docs, "--set", "midtrain.mix.answers=0")
     assert taught.exit_code == 0, taught.stderr
     assert "warm start: 0.2 of the way back" in run("distill").stderr
     again = run("distill", "--student", "cycle:2")  # and is taken once

@@ -84,12 +84,12 @@ def test_what_was_tried_before_an_interruption_is_not_tried_again(
 
 
 @pytest.mark.slow
-def test_mid_training_tries_the_shares_and_says_what_it_took(tries_replay: list[str]) -> None:
-    ran = CliRunner().invoke(main, [*tries_replay, "--dry-run", "--json"])
-    assert json.loads(ran.stdout)["replay"].startswith("tries 0, 0.1, 0.3, each for 1/4 of")
-    ran = CliRunner().invoke(main, [*tries_replay, "--json"])
+def test_mid_training_tries_the_shares_and_says_what_it_took(tunes_answers: list[str]) -> None:
+    ran = CliRunner().invoke(main, [*tunes_answers, "--dry-run", "--json"])
+    assert json.loads(ran.stdout)["answers_search"].startswith("tries 0, 0.1, 0.3, each for 1/4 of")
+    ran = CliRunner().invoke(main, [*tunes_answers, "--json"])
     assert ran.exit_code == 0, ran.stderr
-    found = json.loads(ran.stdout)["replay"]
+    found = json.loads(ran.stdout)["answers_search"]
     assert found["share"] in SHARES
     assert (found["steps"], set(found["tried"])) == (1, {"0", "0.1", "0.3"})
     assert "trying replay of 0, 0.1, 0.3: 3 short mid-trainings of 1 steps, the whole takes 4" in ran.stderr
@@ -97,22 +97,22 @@ def test_mid_training_tries_the_shares_and_says_what_it_took(tries_replay: list[
     run = project.reader.run(json.loads(ran.stdout)["run"])
     assert run is not None
     assert run.settings["replay"] == found
-    another = CliRunner().invoke(main, [*tries_replay, "--json"])
+    another = CliRunner().invoke(main, [*tunes_answers, "--json"])
     assert "probed before" not in another.stderr, "another cycle has other words of the base to replay"
 
 
 def test_one_switch_leaves_to_trying_what_is_not_given(no_docs: Path) -> None:
     (no_docs / "a.md").write_text("A harbour in the north.")
     wanted = []
-    for more in ([], ["--replay", "0.1"], ["--set", "distill.warm_start=0.2"]):
+    for more in ([], ["--mix", "answers=0.1"], ["--set", "distill.warm_start=0.2"]):
         ran = CliRunner().invoke(main, ["cycle", "--docs", str(no_docs), "--auto", *more, "--dry-run", "--json"])
         settings = json.loads(ran.stdout)["settings"]
-        wanted.append((settings["midtrain"]["replay"], settings["distill"]["warm_start"]))
-    assert wanted == [("auto", "auto"), ("0.1", "auto"), ("auto", "0.2")]
+        wanted.append((settings["midtrain"]["mix"]["answers"], settings["distill"]["warm_start"]))
+    assert wanted == [("auto", "auto"), (0.1, "auto"), ("auto", 0.2)]
 
 
 def test_what_is_no_share_is_one_sentence(no_docs: Path) -> None:
     for said in ("half", "1"):
-        ran = CliRunner().invoke(main, ["midtrain", "--docs", str(no_docs), "--replay", said])
+        ran = CliRunner().invoke(main, ["midtrain", "--docs", str(no_docs), "--mix", f"answers={said}"])
         assert ran.exit_code == 1
-        assert "midtrain.replay is a" in ran.stderr
+        assert "midtrain.mix.answers must be" in ran.stderr

@@ -1,19 +1,19 @@
 """Which share of the way back is taken, and when that is all there is to do."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 
-from pipelines.settings import Distill, Settings
+from pipelines.settings import Distill, Settings, apply_overrides
 from pipelines.training.early_stopping import Probe, Watch
 from pipelines.training.warm_start import WarmStartPlan, warm_start
 from recovery.lab import BASE
 from recovery.models.students import Student, load_student
 
 AUTO = Settings(lora_rank=0, distill=Distill(warm_start="auto"))
-USUAL = replace(AUTO, distill=Distill(warm_start="usual"))
+USUAL = AUTO.model_copy(update={"distill": Distill(warm_start="default")})
 
 
 @dataclass
@@ -76,10 +76,10 @@ def test_a_first_move_that_is_enough_is_the_last(away: Student) -> None:
 
 
 def test_a_share_is_taken_as_it_was_said_and_off_moves_nothing(away: Student) -> None:
-    off = replace(AUTO, distill=Distill(warm_start="off"))
+    off = AUTO.model_copy(update={"distill": Distill(warm_start="off")})
     assert warm_start(lesson(away, (0.5, 0.8)), off, WarmStartPlan(clean), str(BASE)) == ""
     assert moved(away) == pytest.approx(1.0)
-    given = replace(AUTO, distill=Distill(warm_start="0.25"))
+    given = AUTO.model_copy(update={"distill": Distill(warm_start=0.25)})
     assert warm_start(lesson(away, (0.5, 0.8), (0.6, 0.8)), given, WarmStartPlan(clean), str(BASE)) == ""
     assert moved(away) == pytest.approx(0.75, abs=1e-4)
 
@@ -125,10 +125,10 @@ def test_with_nothing_to_look_at_auto_leaves_the_model_as_it_is(
     assert "starting as it is" in caplog.messages[-1]
 
 
-@pytest.mark.parametrize("wanted", ["auto", "0.3", "usual"])
+@pytest.mark.parametrize("wanted", ["auto", "0.3", "default"])
 def test_a_new_adapter_has_no_way_to_go_back(away: Student, wanted: str, caplog: pytest.LogCaptureFixture) -> None:
-    asked = replace(AUTO, distill=Distill(warm_start=wanted))
+    asked = apply_overrides(AUTO, {"distill": {"warm_start": wanted}})
     taught = lesson(away, (0.5, 0.8))
     assert warm_start(taught, asked, WarmStartPlan(None, nowhere=True), "no such base") == ""
     assert moved(away) == pytest.approx(1.0)
-    assert any("new adapter" in words for words in caplog.messages) == (wanted != "usual")
+    assert any("new adapter" in words for words in caplog.messages) == (wanted != "default")

@@ -1,0 +1,95 @@
+"""Where settings are written down: recover.toml, RECOVER_* variables, `--set name=value` and `--mix`.
+
+Every function returns a nested dictionary as recover.toml has it; `pipelines.settings` checks the values. Nothing heavy
+is imported here, so that commands which only read the record start quickly.
+"""
+
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from recovery.errors import RecoverError
+
+DOCUMENTS_ONLY = {"answers": 0.0, "texts": 0.0, "earlier": 0.0, "paraphrases": 0}
+PROJECT_SETTINGS = {  # these belong to the project, not to one command
+    "base": "Give --base REF with the first command of a project",
+    "db": "Give `recover init --db URL`, or set RECOVER_DB",
+}
+
+
+def read_toml(root: Path) -> dict[str, Any]:
+    """The content of the project's recover.toml, empty where there is no such file."""
+    path = root / "recover.toml"
+    if not path.is_file():
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecoverError(f"The file {path} is not valid TOML: {error}. Correct it and try again.") from error
+
+
+def read_environment(environment: Mapping[str, str], names: Collection[str]) -> dict[str, Any]:
+    """`RECOVER_LORA_RANK=0`, `RECOVER_DISTILL__STEPS=20`: two underscores where recover.toml has a table.
+
+    Variables that do not start with one of the setting `names` mean something else and are left alone.
+    """
+    assignments = []
+    for variable, value in environment.items():
+        name = variable.removeprefix("RECOVER_").lower().replace("__", ".")
+        group = name.partition(".")[0]
+        if variable.startswith("RECOVER_") and group in names and group not in PROJECT_SETTINGS:
+            assignments.append(f"{name}={value}")
+    return parse_assignments(assignments)
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+    """`distill.steps=20`, as `--set` takes it, nested as recover.toml has it."""
+    nested: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        *groups, last = name.strip().split(".")
+        if not equals or not last:
+            raise RecoverError(f"Write a setting as name=value, such as distill.steps=20, not {assignment!r}.")
+        table = nested
+        for group in groups:
+            table = table.setdefault(group, {})
+            if not isinstance(table, dict):
+                raise RecoverError(f"The setting {assignment!r} lies inside another setting that has a value.")
+        table[last] = parse_value(value.strip())
+    return nested
+
+
+def parse_set_options(assignments: Iterable[str]) -> dict[str, Any]:
+    """The `--set` options of one command."""
+    nested = parse_assignments(assignments)
+    for name in PROJECT_SETTINGS.keys() & nested.keys():
+        raise RecoverError(f"The setting {name} cannot be changed by --set. {PROJECT_SETTINGS[name]}.")
+    return nested
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value; text that is none stands for itself, so that words need no quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def parse_mix(text: str, default: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole mix from the text of `--mix`: `answers=0.3,texts=0.3` (what is not listed is 0), `documents` (nothing
+    beside the documents), or `auto` (the model's `default` mix, with the answers' share found by trying)."""
+    if text.strip() == "auto":
+        return {**default, "answers": "auto"}
+    if text.strip() == "documents":
+        return dict(DOCUMENTS_ONLY)
+    mix = dict(DOCUMENTS_ONLY)
+    for entry in text.split(","):
+        name, equals, value = (part.strip() for part in entry.partition("="))
+        if name not in DOCUMENTS_ONLY or not equals:
+            raise RecoverError(
+                f"The mix {text!r} has no entry {entry.strip()!r}. Write --mix documents, --mix auto, or shares of "
+                f"{', '.join(DOCUMENTS_ONLY)}, such as --mix answers=0.3,texts=0.3."
+            )
+        mix[name] = parse_value(value)
+    return mix
