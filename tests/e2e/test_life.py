@@ -74,7 +74,7 @@ def test_what_a_measurement_cost_is_told_and_kept(lived: dict[str, Any]) -> None
 
 def test_what_is_on_record_is_not_measured_again(lived: dict[str, Any]) -> None:
     again = recover(lived["folder"], "eval", "cycle:1", "--limit", 100, "--suite", "behaviour")
-    assert "was measured before" in again.words
+    assert "Reusing the stored results" in again.words
     assert again.found["evaluations"] == lived["recovered"].found["evaluations"]
 
 

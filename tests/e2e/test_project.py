@@ -96,16 +96,16 @@ def test_what_was_forgotten_and_how_far_each_has_moved(lived: dict[str, Any]) ->
     ran = lived["drift"]
     assert ran.code == 0, ran.words
     found = ran.found
-    assert found["forgetting"]["one"] > found["forgetting"]["other"]
-    assert found["retention"]["one"] < found["retention"]["other"]
+    assert found["forgetting"]["first"] > found["forgetting"]["second"]
+    assert found["retention"]["first"] < found["retention"]["second"]
     task = found["tasks"][0]
     assert task["recovered"]["value"] > 0
-    kls = {side: found["drift"][side][0]["metrics"] for side in ("one", "other")}
-    assert kls["one"]["kl_from_clean"]["value"] > kls["other"]["kl_from_clean"]["value"]
-    assert kls["one"]["kl_from_clean/new_task"]["value"] > 0
-    assert [each["task"] for each in found["drift"]["one"]] == ["drift", "diversity"]
+    kls = {side: found["drift"][side][0]["metrics"] for side in ("first", "second")}
+    assert kls["first"]["kl_from_clean"]["value"] > kls["second"]["kl_from_clean"]["value"]
+    assert kls["first"]["kl_from_clean/new_task"]["value"] > 0
+    assert [each["task"] for each in found["drift"]["first"]] == ["drift", "diversity"]
     again = recover(lived["folder"], "compare", "cycle:1", "base", "--suite", "behaviour", "--limit", 120, "--drift")
-    assert again.words.count("drift of cycle:1/recovered was measured before") == 1
+    assert again.words.count("Reusing the stored drift of cycle:1/recovered") == 1
 
 
 def test_what_a_run_saw_is_on_record(lived: dict[str, Any]) -> None:
@@ -157,7 +157,7 @@ def test_a_fine_tune_is_repaired_without_any_documents(lived: dict[str, Any], tm
     assert ran.code in (0, 3), ran.words
     assert ran.found["recovered"]["behaviour"] > ran.found["damaged"]["behaviour"]
     assert ran.found["verdict"]["knowledge"] is None
-    assert "only behaviour was judged" in ran.found["verdict"]["reason"]
+    assert "only instruction following was judged" in ran.found["verdict"]["reason"]
 
 
 def _tensor(ids: list[int]) -> Any:

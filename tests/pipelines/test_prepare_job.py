@@ -33,39 +33,7 @@ def test_a_dry_run_where_nothing_is_begun_leaves_nothing(
     assert list(empty.iterdir()) == []
 
 
-def test_a_record_that_does_not_know_the_project_is_not_begun_anew(
-    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = ("gc", "--json")
-    monkeypatch.setenv("RECOVER_DB", str(tmp_path / "elsewhere.db"))
-    assert CliRunner().invoke(main, ["init"]).exit_code == 0
-    weights = tmp_path / ".recover" / "checkpoints" / "run-0001"
-    weights.mkdir(parents=True)
-    monkeypatch.delenv("RECOVER_DB")
-    ran = CliRunner().invoke(main, asked)
-    assert (ran.exit_code, "RECOVER_DB" in ran.stderr, weights.is_dir()) == (1, True, True)
-
-
-def test_a_records_path_in_the_settings_counts_from_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "recover.toml").write_text('db = "record.db"')
-    assert CliRunner().invoke(main, ["init"]).exit_code == 0
-    (tmp_path / "deeper").mkdir()
-    monkeypatch.chdir(tmp_path / "deeper")
-    ran = CliRunner().invoke(main, ["status", "--json"])
-    assert json.loads(ran.stdout)["project"] == str(tmp_path)
-    assert (tmp_path / "record.db").is_file()
-    assert list((tmp_path / "deeper").iterdir()) == []
-
-
 def test_what_was_refused_began_nothing(docs: Path, tmp_path: Path) -> None:
     refused = CliRunner().invoke(main, ["midtrain", "--docs", str(docs), "--set", "midtrian.rows=4"])
     assert refused.exit_code == 1
     assert json.loads(CliRunner().invoke(main, ["status", "--json"]).stdout)["project"] is None
-
-
-def test_what_init_could_not_do_leaves_no_settings_behind(tmp_path: Path) -> None:
-    refused = CliRunner().invoke(main, ["init", "--project", str(tmp_path / "p"), "--base", "./no-such-model"])
-    assert refused.exit_code == 1
-    assert not (tmp_path / "p" / "recover.toml").exists()
-    assert CliRunner().invoke(main, ["init", "--project", str(tmp_path / "p")]).exit_code == 0

@@ -13,37 +13,40 @@ from pipelines.project.project import Project
 from recovery.lab import BASE
 
 
-def test_what_a_measurement_is_decided_by_is_told_whole(tmp_path: Path) -> None:
+def test_the_json_form_holds_the_whole_plan(tmp_path: Path) -> None:
     questions = tmp_path / "questions.jsonl"
     questions.write_text("{}")
-    asked = EvalPlan("all", questions, limit=300, beside=200, part="final", earlier=((1, questions),))
-    assert EvalPlan.from_json(asked.to_json()) == asked
+    plan = EvalPlan(
+        "all", questions, limit=300, secondary_limit=200, split="final", earlier_questions=((1, questions),)
+    )
+    assert EvalPlan.from_json(plan.to_json()) == plan
 
 
-def test_the_projects_own_files_are_found_where_it_lies_now(tmp_path: Path) -> None:
-    home = tmp_path / "there" / ".recover"
-    kept, own = home / "questions" / "abc" / "q.jsonl", tmp_path / "mine.jsonl"
-    for file in (kept, own):
+def test_files_of_a_moved_project_are_relocated(tmp_path: Path) -> None:
+    home = tmp_path / "after" / ".recover"
+    inside, outside = home / "questions" / "abc" / "q.jsonl", tmp_path / "mine.jsonl"
+    for file in (inside, outside):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("{}")
-    before = tmp_path / "here" / ".recover" / "questions" / "abc" / "q.jsonl"
-    asked = EvalPlan(questions=before, ifeval_data=own, earlier=((1, before), (2, tmp_path / "gone.jsonl")))
-    found = asked.located(home)
-    assert (found.questions, found.ifeval_data) == (kept, own)
-    assert found.earlier == ((1, kept), (2, tmp_path / "gone.jsonl"))
-    before.parent.mkdir(parents=True)
-    before.write_text("{}")
-    assert relocate(home, before) == kept  # a copy does not live by what it was copied from
-    lost = before.with_name("other.jsonl")
-    assert relocate(home, lost) == lost
+    old_path = tmp_path / "before" / ".recover" / "questions" / "abc" / "q.jsonl"
+    plan = EvalPlan(
+        questions=old_path, ifeval_data=outside, earlier_questions=((1, old_path), (2, tmp_path / "gone.jsonl"))
+    ).relocated(home)
+    assert (plan.questions, plan.ifeval_data) == (inside, outside)
+    assert plan.earlier_questions == ((1, inside), (2, tmp_path / "gone.jsonl"))
+    old_path.parent.mkdir(parents=True)
+    old_path.write_text("{}")
+    assert relocate(home, old_path) == inside  # a copied project does not read from the original
+    missing = old_path.with_name("other.jsonl")
+    assert relocate(home, missing) == missing
 
 
-def test_measurements_that_would_find_something_else_have_another_key() -> None:
-    kinds = [EvalPlan(), EvalPlan(limit=300), EvalPlan(limit=300, beside=200), EvalPlan(part="probe")]
-    assert len({asked.key("weights", "retention", {}) for asked in kinds}) == len(kinds)
+def test_plans_with_different_results_have_different_keys() -> None:
+    plans = [EvalPlan(), EvalPlan(limit=300), EvalPlan(limit=300, secondary_limit=200), EvalPlan(split="probe")]
+    assert len({plan.key("weights", "retention", {}) for plan in plans}) == len(plans)
 
 
-def test_a_changed_file_of_a_suite_is_another_measurement(tmp_path: Path) -> None:
+def test_a_changed_task_file_changes_the_key(tmp_path: Path) -> None:
     file = tmp_path / "house.jsonl"
     file.write_text("one")
     named = {"behaviour": f"lab,{file}", "retention": "lab"}
@@ -56,73 +59,77 @@ def test_a_changed_file_of_a_suite_is_another_measurement(tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The lab's base, in a folder of its own, measured by a file beside it."""
+def base_with_task_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the lab's base with a task file of its own, in the working directory."""
     monkeypatch.chdir(tmp_path)
     base = tmp_path / "base"
     shutil.copytree(BASE, base)
     (base / "recover.json").write_text(json.dumps({"suites": {"behaviour": "house.jsonl"}}))
-    (base / "house.jsonl").write_text(asking(1000))
+    (base / "house.jsonl").write_text(task_json(1000))
     return base
 
 
-def asking(most: int) -> str:
-    return json.dumps({"prompt": "Name a metal.", "checks": [{"max_words": most}]})
+def task_json(max_words: int) -> str:
+    return json.dumps({"prompt": "Name a metal.", "checks": [{"max_words": max_words}]})
 
 
 def recover(*arguments: str) -> Result:
     return CliRunner().invoke(main, [*arguments, "--json"])
 
 
-def test_a_suites_file_lies_beside_the_base_and_a_change_in_it_is_noticed(house: Path) -> None:
-    def scored() -> tuple[float, str]:
-        ran = recover("eval", "base", "--base", str(house))
-        [found] = json.loads(ran.stdout)["evaluations"]
-        return found["metrics"]["passed"]["value"], ran.stderr
+def test_a_changed_task_file_is_measured_again(base_with_task_file: Path) -> None:
+    base = base_with_task_file
 
-    assert scored()[0] == 1.0
-    assert "was measured before" in scored()[1]
-    (house / "house.jsonl").write_text(asking(0))
-    assert scored()[0] == 0.0
-    (house / "house.jsonl").unlink()
+    def evaluate() -> tuple[float, str]:
+        ran = recover("eval", "base", "--base", str(base))
+        [evaluation] = json.loads(ran.stdout)["evaluations"]
+        return evaluation["metrics"]["passed"]["value"], ran.stderr
+
+    assert evaluate()[0] == 1.0
+    assert "Reusing the stored results" in evaluate()[1]
+    (base / "house.jsonl").write_text(task_json(0))
+    assert evaluate()[0] == 0.0
+    (base / "house.jsonl").unlink()
     for command in (["eval", "base"], ["distill", "--student", "base"]):
         ran = recover(*command)
         assert ran.exit_code == 1
-        assert f"{house / 'house.jsonl'} is not there, which {house / 'recover.json'} names" in ran.stderr
+        assert f"{base / 'house.jsonl'} is not there, which {base / 'recover.json'} names" in ran.stderr
 
 
-def test_what_cannot_be_compared_is_told_before_anything_is_measured(house: Path) -> None:
+def test_an_unknown_checkpoint_is_reported_before_anything_is_measured(base_with_task_file: Path) -> None:
     ran = recover("compare", "base", "run:2")
     assert ran.exit_code == 1
-    assert "there is no run:2" in ran.stderr
-    assert "measuring" not in ran.stderr
+    assert "There is no run:2" in ran.stderr
+    assert "Measuring" not in ran.stderr
     project = Project.open_existing(None)
     assert list(project.reader.runs(project.id)) == []
 
 
-def test_few_items_are_all_kept_for_the_verdict(tmp_path: Path) -> None:
-    def written(name: str, rows: list[dict[str, Any]]) -> Path:
+def test_few_items_are_not_split(tmp_path: Path) -> None:
+    def write(name: str, rows: list[dict[str, Any]]) -> Path:
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
         return tmp_path / name
 
-    questions = written("few.jsonl", [{"question": f"Who is {n}?", "answer": "Ada"} for n in range(49)])
-    assert "fewer than 50 questions" in EvalPlan(questions=questions).too_few_to_part({})
-    passages = {n: written(f"{n}.jsonl", [{"text": f"Text {i}."} for i in range(n)]) for n in (1, 9, 40)}
-    said = [EvalPlan(passages=file).too_few_to_part({}) for file in passages.values()]
-    assert [bool(words) for words in said] == [True, True, False]
-    tasks = written("one.jsonl", [{"prompt": "Say yes.", "checks": [{"contains": "yes"}]}])
-    assert "too few tasks in one.jsonl" in EvalPlan().too_few_to_part({"behaviour": str(tasks)})
-    assert EvalPlan().too_few_to_part({"behaviour": "lab"}) == ""
-    enough = written("enough.jsonl", [{"question": f"Who is {n}?", "answer": "Ada"} for n in range(60)])
-    assert EvalPlan(questions=enough).too_few_to_part({"knowledge": str(tasks)}) == "", "it is not asked by that"
+    questions = write("few.jsonl", [{"question": f"Who is {n}?", "answer": "Ada"} for n in range(49)])
+    assert "fewer than 50 questions" in EvalPlan(questions=questions).split_problem({})
+    passages = {n: write(f"{n}.jsonl", [{"text": f"Text {i}."} for i in range(n)]) for n in (1, 9, 40)}
+    problems = [EvalPlan(passages=file).split_problem({}) for file in passages.values()]
+    assert [bool(problem) for problem in problems] == [True, True, False]
+    tasks = write("one.jsonl", [{"prompt": "Say yes.", "checks": [{"contains": "yes"}]}])
+    assert "too few tasks in one.jsonl" in EvalPlan().split_problem({"behaviour": str(tasks)})
+    assert EvalPlan().split_problem({"behaviour": "lab"}) == ""
+    enough = write("enough.jsonl", [{"question": f"Who is {n}?", "answer": "Ada"} for n in range(60)])
+    assert EvalPlan(questions=enough).split_problem({"knowledge": str(tasks)}) == "", (
+        "the questions replace the task file"
+    )
 
 
-def test_whether_the_public_prompts_are_in_reach_is_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    reach = iter([False, True])
-    monkeypatch.setattr("pipelines.evaluation.measure.is_public_in_reach", lambda named: next(reach))
-    without, with_them = EvalPlan().settled({}), EvalPlan().settled({})
-    assert (without.public, with_them.public) == (False, True)
-    assert without.key("weights", "behaviour", {}) != with_them.key("weights", "behaviour", {})
+def test_whether_the_public_prompts_are_reachable_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reachable = iter([False, True])
+    monkeypatch.setattr("pipelines.evaluation.measure.is_public_in_reach", lambda named: next(reachable))
+    without, with_public = (EvalPlan().with_public_ifeval_checked({}) for _ in range(2))
+    assert (without.public_ifeval, with_public.public_ifeval) == (False, True)
+    assert without.key("weights", "behaviour", {}) != with_public.key("weights", "behaviour", {})
     assert EvalPlan.from_json(without.to_json()) == without
-    given = EvalPlan(ifeval_data=Path("mine.jsonl"))
-    assert given.settled({}) == given
+    own_prompts = EvalPlan(ifeval_data=Path("mine.jsonl"))
+    assert own_prompts.with_public_ifeval_checked({}) == own_prompts

@@ -67,7 +67,7 @@ def test_the_record_that_the_settings_name_is_the_one_that_is_looked_at(tmp_path
     (tmp_path / "recover.toml").write_text(f'db = "sqlite:///{tmp_path}/elsewhere.db"')
     assert f"{tmp_path}/elsewhere.db" in check(asked(tmp_path, "--json"), "record")["found"]
     (tmp_path / "recover.toml").write_text("db = 7")
-    assert "should be a database URL" in check(asked(tmp_path, "--json"), "record")["found"]
+    assert "must be a database URL" in check(asked(tmp_path, "--json"), "record")["found"]
 
 
 def test_requirements_are_read_from_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

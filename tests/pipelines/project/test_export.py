@@ -1,10 +1,63 @@
-from pipelines.project.export import without_files
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+
+from pipelines.project.export import model_card, without_files
+from pipelines.project.project import Project
+from pipelines.promotion import decide
+from tests.pipelines.project.checkpoints import record_checkpoint
 
 
-def test_what_a_model_is_measured_by_goes_with_it_but_no_path_of_this_machine() -> None:
+def test_the_exported_suites_name_no_path_of_this_machine() -> None:
     suites = {
         "behaviour": "lab,/home/ada/base/house.jsonl",
         "retention": "/home/ada/old.yaml",
         "knowledge": "gsm8k",
     }
     assert without_files(suites) == ({"behaviour": "lab", "knowledge": "gsm8k"}, ["house.jsonl", "old.yaml"])
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A promoted cycle on a base with a card of its own."""
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Base\n")
+    project = Project.open(tmp_path / "project", str(base))
+    corpus = project.tracker.corpus("/home/ada/handbook", "c0ffee", 3, 100)
+    cycle, _ = project.tracker.open_cycle(project.id, corpus)
+    checkpoint = record_checkpoint(project, cycle, 1)
+    metric = {"value": 0.8125, "n": 16, "stderr": 0.1, "ci95": [0.6, 0.9]}
+    score = {"suite": "behaviour", "task": "ifeval", "data": "lab", "seconds": 1.0}
+    project.tracker.evaluation(checkpoint, None, score | {"metrics": {"prompt_level_strict_acc": metric}})
+    decide(project, project.resolve("cycle:1"), "promoted", "good")
+    return project
+
+
+def test_the_card_has_valid_metadata_scores_and_lineage(project: Project, tmp_path: Path) -> None:
+    checkpoint = project.resolve("cycle:1")
+    model_card(project, checkpoint, "adapter", ["house.jsonl"]).save(tmp_path / "README.md")
+    card = ModelCard.load(tmp_path / "README.md")
+    assert card.data.to_dict() == {
+        "license": "apache-2.0",
+        "base_model": "base",
+        "library_name": "peft",
+        "tags": ["recover", "mid-training", "distillation"],
+    }
+    assert card.text.startswith("\n# cycle:1/recovered\n")
+    assert (
+        "| checkpoint, newest first | instruction following | knowledge | retention |\n|---|---|---|---|" in card.text
+    )
+    assert "| cycle:1/recovered | 0.812 (n = 16) | - | - |" in card.text
+    assert f"| clean model ({project.base}) | - | - | - |" in card.text
+    assert "Documents, oldest cycle first: handbook." in card.text
+    assert "not included: house.jsonl." in card.text
+    assert f"SHA-256 of the exported checkpoint: {checkpoint.hash}." in card.text
+
+
+def test_without_a_card_of_the_base_no_license_is_stated(project: Project) -> None:
+    (Path(project.base) / "README.md").unlink()
+    data = model_card(project, project.resolve("cycle:1"), "full").data
+    assert data.license is None
+    assert data.library_name == "transformers"

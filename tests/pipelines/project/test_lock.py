@@ -4,30 +4,30 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.project.lock import held
+from pipelines.project.lock import project_lock
 from recovery.errors import RecoverError
 
-HOLD = """
+HOLDER = """
 import sys, time
 from pathlib import Path
-from pipelines.project.lock import held
-with held(Path(sys.argv[1]), "recover cycle --docs there"):
-    print("held", flush=True)
+from pipelines.project.lock import project_lock
+with project_lock(Path(sys.argv[1]), "recover cycle --docs there"):
+    print("locked", flush=True)
     time.sleep(60)
 """
 
 
-def test_a_second_command_is_told_who_holds_the_project_and_a_killed_one_lets_go(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
+def test_a_second_command_learns_who_holds_the_lock_and_a_killed_process_releases_it(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
         with (
-            pytest.raises(RecoverError, match=rf"recover cycle --docs there` \(process {other.pid} on"),
-            held(tmp_path, "x"),
+            pytest.raises(RecoverError, match=rf"`recover cycle --docs there` \(process {holder.pid} on"),
+            project_lock(tmp_path, "x"),
         ):
             pass
-        other.kill()
-        other.wait()
-    with held(tmp_path, "x"):
+        holder.kill()
+        holder.wait()
+    with project_lock(tmp_path, "x"):
         assert "x" in (tmp_path / "lock.json").read_text()
     assert not (tmp_path / "lock.json").exists()

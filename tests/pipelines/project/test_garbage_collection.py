@@ -1,0 +1,69 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from pipelines.job import Job
+from pipelines.project.garbage_collection import collect_garbage
+from pipelines.project.project import Project
+from pipelines.promotion import decide
+from recovery.errors import RecoverError
+from tests.pipelines.project.checkpoints import record_checkpoint
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project.open(tmp_path)
+
+
+def test_only_unreferenced_folders_are_deleted(project: Project) -> None:
+    for number, decision in ((1, "promoted"), (2, "rejected"), (3, None)):
+        cycle, _ = project.tracker.open_cycle(project.id)
+        record_checkpoint(project, cycle, number)
+        if decision:
+            decide(project, project.resolve(f"cycle:{number}"), decision, "because")
+    unrecorded = project.home / "checkpoints" / "run-0099"
+    incomplete = project.home / "checkpoints" / "run-0003.partial"
+    old_progress = project.home / "progress" / "run-0001"
+    for folder in (unrecorded, incomplete, old_progress):
+        folder.mkdir(parents=True)
+    listed = {path.name for path, _ in collect_garbage(project, rejected=False, dry_run=True)}
+    assert listed == {"run-0099", "run-0003.partial", "run-0001"}
+    assert old_progress.exists()
+    deleted = {path.name for path, _ in collect_garbage(project, rejected=True, dry_run=False)}
+    assert deleted == listed | {"run-0002"}
+    assert not unrecorded.exists()
+    assert (project.home / "checkpoints" / "run-0001").exists()  # promoted
+    assert (project.home / "checkpoints" / "run-0003").exists()  # its cycle is open
+    with pytest.raises(RecoverError, match="are gone"):
+        project.resolve("cycle:2")
+
+
+def test_what_an_interrupted_job_needs_is_not_deleted(project: Project) -> None:
+    cycle, _ = project.tracker.open_cycle(project.id)
+    student = record_checkpoint(project, cycle, 1)
+    decide(project, project.resolve("cycle:1"), "rejected", "because")
+    job = Job("distill", {}, 0, student=student).write(project.home)
+    run = project.tracker.start_run(project.id, "distill", None, {"job": job.id, "stage": "recovered"})
+    only_copy = project.home / "progress" / f"run-{run:04d}.before"  # killed between the two renames of a save
+    only_copy.mkdir(parents=True)
+    assert collect_garbage(project, rejected=True, dry_run=False) == []
+    job.done(project.home)
+    deleted = {path.name for path, _ in collect_garbage(project, rejected=True, dry_run=False)}
+    assert deleted == {only_copy.name, "run-0001"}
+
+
+def test_undecided_checkpoints_and_those_below_an_adapter_are_not_deleted(project: Project) -> None:
+    cycle, _ = project.tracker.open_cycle(project.id)
+    below, above = (record_checkpoint(project, cycle, n, role) for n, role in ((1, "midtrained"), (2, "recovered")))
+    config = {"base_model_name_or_path": str(project.checkpoint_folder(1))}
+    (project.checkpoint_folder(2) / "adapter_config.json").write_text(json.dumps(config))
+    decide(project, project.resolve("cycle:1"), "promoted", "because")
+    run = project.tracker.start_run(project.id, "distill", None)
+    folder = project.checkpoint_folder(run)
+    folder.mkdir()
+    undecided = project.tracker.checkpoint(project.id, "recovered", folder, run=run)
+    assert (below, above, undecided) == (2, 3, 4)
+    assert collect_garbage(project, rejected=True, dry_run=False) == []
+    project.tracker.promote(project.id, None, undecided, "rejected", "ada", "reads badly")
+    assert [path for path, _ in collect_garbage(project, rejected=True, dry_run=False)] == [folder]

@@ -1,0 +1,46 @@
+"""`recover init`, and where a project's record is looked for."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pipelines.cli import main
+
+
+def test_a_record_that_does_not_contain_the_project_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RECOVER_DB", str(tmp_path / "another.db"))
+    assert CliRunner().invoke(main, ["init"]).exit_code == 0
+    weights = tmp_path / ".recover" / "checkpoints" / "run-0001"
+    weights.mkdir(parents=True)
+    monkeypatch.delenv("RECOVER_DB")
+    ran = CliRunner().invoke(main, ["gc", "--json"])
+    assert (ran.exit_code, "RECOVER_DB" in ran.stderr, weights.is_dir()) == (1, True, True)
+
+
+def test_a_database_path_in_the_settings_is_relative_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recover.toml").write_text('db = "record.db"')
+    assert CliRunner().invoke(main, ["init"]).exit_code == 0
+    (tmp_path / "deeper").mkdir()
+    monkeypatch.chdir(tmp_path / "deeper")
+    ran = CliRunner().invoke(main, ["status", "--json"])
+    assert json.loads(ran.stdout)["project"] == str(tmp_path)
+    assert (tmp_path / "record.db").is_file()
+    assert list((tmp_path / "deeper").iterdir()) == []
+
+
+def test_a_failed_init_leaves_no_settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "p"
+    failed = CliRunner().invoke(main, ["init", "--project", str(folder), "--base", "./no-such-model"])
+    assert failed.exit_code == 1
+    assert not (folder / "recover.toml").exists()
+    assert CliRunner().invoke(main, ["init", "--project", str(folder)]).exit_code == 0
+    assert (folder / "recover.toml").read_text().startswith("# The defaults of other settings")
