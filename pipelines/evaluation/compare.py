@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evals.results import Metric, Result
-from evals.stats.forgetting import TaskForgetting, ForgettingSummary, measure_forgetting, recovered_share
+from evals.stats.forgetting import ForgettingSummary, TaskForgetting, measure_forgetting, recovered_share
 from evals.stats.paired_tests import PairedTest, paired_test
 
 NOT_FORGETTABLE = "knowledge"  # of the new documents, which the clean model never had
@@ -18,7 +18,7 @@ SideMeans = dict[str, float | None]  # by side: "first", "second"
 
 
 @dataclass(frozen=True)
-class TaskForgetting:
+class ForgettingPair:
     """What the two checkpoints have forgotten of one task, compared with the clean model."""
 
     first: TaskForgetting
@@ -47,7 +47,7 @@ class Comparison:
     second: float
     pair: PairedTest
     clean: float | None = None
-    forgetting: TaskForgetting | None = None
+    forgetting: ForgettingPair | None = None
     graded: bool = False  # items have grades instead of passes: then nothing is counted as lost or gained
 
     @property
@@ -108,7 +108,10 @@ def mean_forgetting(comparisons: Iterable[Comparison]) -> dict[str, SideMeans | 
     """The mean `forgetting` and `retention` of both checkpoints over the tasks that the clean model was measured on;
     None without such a task."""
     tasks = [c.forgetting for c in comparisons if c.forgetting]
-    sides = {"first": Summary([t.first for t in tasks]), "second": Summary([t.second for t in tasks])}
+    sides = {
+        "first": ForgettingSummary([t.first for t in tasks]),
+        "second": ForgettingSummary([t.second for t in tasks]),
+    }
     return {
         name: {side: _finite(getattr(summary, name)) for side, summary in sides.items()} if tasks else None
         for name in ("forgetting", "retention")
@@ -139,11 +142,11 @@ def _comparison(first: Result, second: Result, clean: Result | None) -> Comparis
     )
 
 
-def _forgetting(clean: Result, first: Result, second: Result) -> TaskForgetting:
+def _forgetting(clean: Result, first: Result, second: Result) -> ForgettingPair:
     a, b = (measure_forgetting([clean], [result]).tasks[0] for result in (first, second))
     if all(result.counts_passes for result in (clean, first, second)):
-        return TaskForgetting(a, b, recovered_share(clean, first, second))
-    return TaskForgetting(a, b, Metric(math.nan, a.flips.n, math.nan, (math.nan, math.nan)))
+        return ForgettingPair(a, b, recovered_share(clean, first, second))
+    return ForgettingPair(a, b, Metric(math.nan, a.flips.n, math.nan, (math.nan, math.nan)))
 
 
 def _share_items(*results: Result) -> bool:

@@ -9,7 +9,14 @@ from pathlib import Path
 
 from db.views import Checkpoint
 from evals.drift.diversity import SAMPLES, prompt_diversity, question_diversity
-from evals.drift.drift import MAX_NEW_TOKENS, BaseUnderAdapter, measure_drift, passage_samples, question_samples, adapter_disabled
+from evals.drift.drift import (
+    MAX_NEW_TOKENS,
+    BaseUnderAdapter,
+    adapter_disabled,
+    measure_drift,
+    passage_samples,
+    question_samples,
+)
 from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result
 from evals.subject import Subject
@@ -20,12 +27,11 @@ from evals.suites.passage_recall import read_passages
 from pipelines.documents.snapshot import load_snapshot, sample_passages
 from pipelines.evaluation.results_store import store_results, stored_results
 from pipelines.log import log
-from pipelines.models import open_engine
+from pipelines.models import load_frozen, open_engine
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.synthetic.prompts import cached_prompts, write_prompts
-from pipelines.training.stages import load_frozen
 from recovery.batch import Sample
 from recovery.engines import Engine
 from recovery.models.adapters import same_model
@@ -59,10 +65,10 @@ def new_task(project: Project, checkpoints: Sequence[Checkpoint], questions: Pat
         run = project.reader.run(ancestor.run_id) if ancestor.role == "midtrained" and ancestor.run_id else None
         if run is None:
             continue
-        file = relocate(project.home, Path(run.settings.get("questions") or ""))
+        file = relocate(project.home, Path(run.inputs.questions or ""))
         if file.is_file():
             return NewTask(file)
-        corpus = load_snapshot(project.home, run.settings.get("corpus") or "", Path(), 0)
+        corpus = load_snapshot(project.home, run.inputs.corpus or "", Path(), 0)
         return NewTask(passages=sample_passages(project.home, corpus)) if corpus else NewTask()
     return NewTask()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData
 
 from db.views import Checkpoint, Stage
-from evals.suites.config import suite_files, is_file, tasks
+from evals.suites.config import is_file, suite_files, tasks
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.models.interpolation import merge

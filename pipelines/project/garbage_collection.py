@@ -5,9 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from db.views import Checkpoint
-from pipelines.job import unfinished
+from pipelines.job import unfinished_jobs
 from pipelines.project.project import Project
-from pipelines.project.runs import runs_of
+from pipelines.project.runs import runs_of_job
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of
 
@@ -26,7 +26,8 @@ def collect_garbage(project: Project, *, rejected: bool, dry_run: bool) -> list[
 
 
 def _unreferenced(project: Project, rejected: bool) -> list[Path]:
-    unfinished_runs = {f"run-{run.id:04d}" for job in unfinished(project.home) for run in runs_of(project, job)}
+    jobs = unfinished_jobs(project.home)
+    unfinished_runs = {f"run-{run.id:04d}" for job in jobs for run in runs_of_job(project, job.id)}
     checkpoints = [p for p in _complete_folders(project, "checkpoints") if p.name not in unfinished_runs]
     progress = [p for p in _complete_folders(project, "progress") if _run_name(p.name) not in unfinished_runs]
     return [*_incomplete(project, unfinished_runs), *progress, *_unneeded(project, checkpoints, rejected)]
@@ -57,7 +58,8 @@ def _unneeded(project: Project, folders: list[Path], rejected: bool) -> list[Pat
         return unrecorded
     decisions = project.reader.promotions(project.id)
     decided = {p.checkpoint_id for p in decisions}
-    needed = {id for job in unfinished(project.home) for id in (job.start, job.student, job.teacher) if id is not None}
+    jobs = unfinished_jobs(project.home)
+    needed = {id for job in jobs for id in (job.start, job.student, job.teacher) if id is not None}
     needed |= {p.checkpoint_id for p in decisions if p.decision == "promoted"}
     open_cycles = {c.number for c in project.reader.cycles(project.id) if c.status == "open"}
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
@@ -28,18 +29,17 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
         if cycle.status != "promoted" or recovered is None or damaged is None or recovered.id not in lineage:
             continue
         midtraining = runs.get(damaged.run_id or 0)
-        corpus = midtraining.settings.get("corpus") if midtraining else None
-        if midtraining is None or corpus is None:
+        inputs = midtraining.inputs if midtraining else RunInputs()
+        if inputs.corpus is None:
             continue
-        questions = midtraining.settings.get("questions")
         knowledge = cycle.recovered.scores.get("knowledge")
         past.append(
             PastCycle(
                 cycle.number,
                 recovered.id,
-                corpus,
+                inputs.corpus,
                 cycle.documents or "",
-                relocate(project.home, Path(questions)) if questions else None,
+                relocate(project.home, Path(inputs.questions)) if inputs.questions else None,
                 (knowledge.value if knowledge else None) or 0.0,  # 0 if only bits per byte were measured
             )
         )

@@ -5,11 +5,10 @@ import pytest
 
 from evals.results import Item, Metric, Result
 from pipelines.cycle import Cycle
-from pipelines.evaluation.measure import EvalPlan
 from pipelines.gate import judge, require_pass_fail
 from pipelines.job import Job
 from pipelines.project.project import Project
-from pipelines.settings import Gate
+from pipelines.settings import Distill, Gate, Settings
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 
@@ -124,7 +123,7 @@ def test_a_graded_task_is_rejected_as_soon_as_the_clean_model_is_measured(
 
     monkeypatch.setattr("pipelines.cycle.measure_checkpoint", measure)
     project = Project.open(tmp_path, str(BASE))
-    job = Job("distill", {"distill": {"probe_every": 0}}, 0, measures=EvalPlan().to_json())
+    job = Job("distill", Settings(distill=Distill(probe_every=0)))
     with pytest.raises(RecoverError, match="are graded"):
         Cycle(project, job).recover(project.clean)
     assert stages == ["measure/clean"]

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from db.run_inputs import RunInputs
 from pipelines.cli import main
 from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.promotion import decide, previous_checkpoint
+from pipelines.settings import Settings
 from recovery.errors import RecoverError
 from tests.pipelines.project.checkpoints import record_checkpoint
 
@@ -65,9 +67,9 @@ def test_status_names_the_next_command(project: Project) -> None:
 def test_an_interrupted_job_can_be_cancelled_and_the_earlier_open_cycle_is_next_again(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 1, "midtrained")
-    job = Job("midtrain", {}, 0).write(project.home)
+    job = Job("midtrain", Settings()).save(project.home)
     second, _ = project.tracker.open_cycle(project.id)
-    run = project.tracker.start_run(project.id, "midtrain", second, {"job": job.id})
+    run = project.tracker.start_run(project.id, "midtrain", second, inputs=RunInputs(job=job.id))
     project.tracker.finish_run(run, "failed", "no such rate")
 
     def recover(*arguments: str) -> tuple[int, str]:

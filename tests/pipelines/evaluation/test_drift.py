@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from pipelines.evaluation import drift as drift_module
 from pipelines.evaluation.drift import NewTask, _load_both, _measure, _open_engine, checkpoint_drift, new_task
@@ -114,7 +115,7 @@ def test_vllm_gets_a_copy_of_the_base_instead_of_the_model_below_the_adapter(
 def test_the_new_task_is_that_of_the_last_mid_training(project: Project) -> None:
     assert new_task(project, [project.clean]) == NewTask()
     questions = project.root / "questions.jsonl"
-    run = project.tracker.start_run(project.id, "midtrain", None, {"questions": str(questions)}, 0)
+    run = project.tracker.start_run(project.id, "midtrain", inputs=RunInputs(questions=str(questions)))
     midtrained = project.tracker.checkpoint(project.id, "midtrained", project.root / "noisy", run=run)
     checkpoint = project.reader.checkpoint(midtrained)
     assert checkpoint is not None

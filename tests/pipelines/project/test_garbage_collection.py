@@ -3,10 +3,12 @@ from pathlib import Path
 
 import pytest
 
+from db.run_inputs import RunInputs
 from pipelines.job import Job
 from pipelines.project.garbage_collection import collect_garbage
 from pipelines.project.project import Project
 from pipelines.promotion import decide
+from pipelines.settings import Settings
 from recovery.errors import RecoverError
 from tests.pipelines.project.checkpoints import record_checkpoint
 
@@ -43,12 +45,13 @@ def test_what_an_interrupted_job_needs_is_not_deleted(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     student = record_checkpoint(project, cycle, 1)
     decide(project, project.resolve("cycle:1"), "rejected", "because")
-    job = Job("distill", {}, 0, student=student).write(project.home)
-    run = project.tracker.start_run(project.id, "distill", None, {"job": job.id, "stage": "recovered"})
+    job = Job("distill", Settings(), student=student).save(project.home)
+    inputs = RunInputs(job=job.id, stage="recovered")
+    run = project.tracker.start_run(project.id, "distill", inputs=inputs)
     only_copy = project.home / "progress" / f"run-{run:04d}.before"  # killed between the two renames of a save
     only_copy.mkdir(parents=True)
     assert collect_garbage(project, rejected=True, dry_run=False) == []
-    job.done(project.home)
+    job.delete(project.home)
     deleted = {path.name for path, _ in collect_garbage(project, rejected=True, dry_run=False)}
     assert deleted == {only_copy.name, "run-0001"}
 
