@@ -74,7 +74,7 @@ def judge(
 def require_pass_fail(behaviour: Result | None) -> None:
     """Raise RecoverError for graded items: they hardly ever pass, so none would count as lost and any model would be
     promoted."""
-    if behaviour is not None and not behaviour.counts_passes:
+    if behaviour is not None and not behaviour.is_pass_rate:
         raise RecoverError(
             f"The items of {behaviour.task} are graded instead of passed or failed, so the gate cannot judge by them. "
             "Name a task whose items pass or fail under suites in recover.json."

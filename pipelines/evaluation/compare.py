@@ -138,13 +138,13 @@ def _comparison(first: Result, second: Result, clean: Result | None) -> Comparis
         paired_test(first.passed_by_key(), second.passed_by_key()),
         clean.headline.value if clean else None,
         _forgetting(clean, first, second) if clean and first.suite != NOT_FORGETTABLE else None,
-        not (first.counts_passes and second.counts_passes),
+        not (first.is_pass_rate and second.is_pass_rate),
     )
 
 
 def _forgetting(clean: Result, first: Result, second: Result) -> ForgettingPair:
     a, b = (measure_forgetting([clean], [result]).tasks[0] for result in (first, second))
-    if all(result.counts_passes for result in (clean, first, second)):
+    if all(result.is_pass_rate for result in (clean, first, second)):
         return ForgettingPair(a, b, recovered_share(clean, first, second))
     return ForgettingPair(a, b, Metric(math.nan, a.flips.n, math.nan, (math.nan, math.nan)))
 

@@ -9,20 +9,14 @@ from pathlib import Path
 
 from db.views import Checkpoint
 from evals.drift.diversity import SAMPLES, prompt_diversity, question_diversity
-from evals.drift.drift import (
-    MAX_NEW_TOKENS,
-    BaseUnderAdapter,
-    adapter_disabled,
-    measure_drift,
-    passage_samples,
-    question_samples,
-)
+from evals.drift.drift import MAX_NEW_TOKENS, measure_drift
+from evals.drift.rollouts import BaseUnderAdapter, adapter_disabled, passage_samples, question_samples
 from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result
 from evals.subject import Subject
 from evals.suites.config import content_id, load_suites
 from evals.suites.knowledge import read_questions
-from evals.suites.measure import instructions
+from evals.suites.measure import ifeval_prompts
 from evals.suites.passage_recall import read_passages
 from pipelines.documents.snapshot import load_snapshot, sample_passages
 from pipelines.evaluation.results_store import store_results, stored_results
@@ -117,7 +111,7 @@ def _measure(
         clean,
         _prompts(project, clean, engine),
         data="own prompts",
-        writes=lambda student: _open_engine(student, engine),
+        open_engine=lambda student: _open_engine(student, engine),
         new_task=task.rows(clean.chat),
         max_new_tokens=MAX_NEW_TOKENS,
         seed=SEED,
@@ -145,7 +139,7 @@ def _diversity(
     project: Project, current: Student, task: NewTask, ifeval_data: Path | None, engine: str
 ) -> list[Result]:
     """On the instructions that behaviour is measured by, else on the questions of the new task, if there are any."""
-    behaviour_prompts = instructions(load_suites(project.base), ifeval_data, ITEMS)
+    behaviour_prompts = ifeval_prompts(load_suites(project.base), ifeval_data, ITEMS)
     if behaviour_prompts is None and task.questions is None:
         return []
     with open_engine(current, engine) as opened:

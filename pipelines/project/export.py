@@ -7,7 +7,7 @@ from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData
 
 from db.views import Checkpoint, Stage
-from evals.suites.config import is_file, suite_files, tasks
+from evals.suites.config import is_task_file, suite_files, task_names
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.models.interpolation import merge
@@ -48,7 +48,7 @@ def export_checkpoint(project: Project, checkpoint: Checkpoint, folder: Path, *,
 
 def without_files(suites: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The suites' tasks without those that are local files, and the names of these files."""
-    named = {suite: ",".join(t for t in tasks(listed) if not is_file(t)) for suite, listed in suites.items()}
+    named = {suite: ",".join(t for t in task_names(listed) if not is_task_file(t)) for suite, listed in suites.items()}
     return {suite: listed for suite, listed in named.items() if listed}, [file.name for file in suite_files(suites)]
 
 
