@@ -1,10 +1,8 @@
-"""One cycle: teach, measure the damage, bring the behaviour back, measure again, promote or reject.
+"""One cycle: mid-train, measure the damage, distil, measure again, promote or reject.
 
-Every stage asks the record first whether it is done already: a cycle that was interrupted is carried out by the same
-code as a fresh one.
+Every stage asks the record first whether it is done already, so a resumed job runs through the same code as a new one.
 """
 
-import getpass
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,38 +10,44 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from db.run_inputs import RunInputs
+from db.tracker import Decision
 from db.views import Checkpoint
-from evals.contamination import sift
+from evals.contamination import remove_contaminated
 from evals.results import Result, headlines, main_result
-from evals.suites.config import suites_of
+from evals.suites.config import load_suites
 from evals.suites.knowledge import read_questions
 from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, load_snapshot, require_snapshot
-from pipelines.evaluation.measure import EvalPlan, earlier_results, knowledge_of, measure_checkpoint
-from pipelines.gate import Verdict, judge, must_pass_or_fail
+from pipelines.evaluation.measure import earlier_results, knowledge_result, measure_checkpoint
+from pipelines.evaluation.plan import EvalPlan
+from pipelines.gate import Verdict, judge, require_pass_fail
 from pipelines.job import Job
 from pipelines.log import log
 from pipelines.project.past_cycles import PastCycle, past_cycles
-from pipelines.project.paths import relocate
 from pipelines.project.project import Project
-from pipelines.project.runs import runs_of
-from pipelines.settings import AUTO, Settings, apply_overrides
+from pipelines.project.runs import runs_of_job
+from pipelines.promotion import current_user
+from pipelines.settings import AUTO, Settings
 from pipelines.synthetic.prefixes import document_prefixes
 from pipelines.synthetic.prompts import read_prompts
-from pipelines.training.probes import ReadingProber, probe_part, probing
+from pipelines.training.base_outputs import BaseOutputs
+from pipelines.training.distill import distill
+from pipelines.training.midtrain import midtrain
+from pipelines.training.probes import MidtrainProbe, distill_probe, probe_set
 from pipelines.training.run import RunResult
-from pipelines.training.stages import Stages
+from pipelines.training.stage import Stage
 from pipelines.training.teachers import Teachers
 from recovery.errors import RecoverError
 
-RUN = 40  # words in a row that make a prompt an item: instructions are made of shorter ones that everybody uses
+PROMPT_RUN_LENGTH = 40  # shared words in a row that drop a prompt: instructions share many shorter runs
 Ask = Callable[[Verdict], bool | None]  # a person's decision; None: later
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a cycle, or of a distillation alone."""
+    """The result of a cycle, or of a distillation alone."""
 
-    cycle: int
+    cycle: int  # its number, 0 for a repair outside any cycle
     clean: list[Result]
     damaged: list[Result]
     recovered: list[Result]
@@ -51,13 +55,13 @@ class Outcome:
     promoted: bool
     distilled: RunResult
     decided: bool = True
-    replay: dict[str, Any] | None = None  # as mid-training chose it, where it was asked to
+    answers_search: dict[str, Any] | None = None  # of the mid-training, where the share of answers was searched
 
     def as_json(self) -> dict[str, Any]:
-        made = self.distilled.checkpoint
-        clean, damaged, recovered = (headlines(r) for r in (self.clean, self.damaged, self.recovered))
+        checkpoint, run = self.distilled.checkpoint, self.distilled
+        clean, damaged, recovered = (headlines(results) for results in (self.clean, self.damaged, self.recovered))
         gained = (recovered["behaviour"] or 0.0) - (damaged["behaviour"] or 0.0)
-        seconds = round(self.distilled.seconds, 1)
+        seconds = round(run.seconds, 1)
         return {
             "cycle": self.cycle or None,
             "clean": clean,
@@ -67,233 +71,231 @@ class Outcome:
             "verdict": self.verdict.as_dict(),
             "promoted": self.promoted,
             "awaiting_decision": not self.decided,
-            "checkpoint": made.reference,
-            "path": made.path,
-            "steps": self.distilled.steps,
-            "stopped": self.distilled.stopped or None,
-            "answers_search": self.replay,
-            "warm_start": self.distilled.warm,
+            "checkpoint": checkpoint.reference,
+            "path": checkpoint.path,
+            "steps": run.steps,
+            "stopped": run.stopped or None,
+            "answers_search": self.answers_search,
+            "warm_start": run.warm_start,
             "cost": {"seconds": seconds, "seconds_per_point": round(seconds / gained / 100, 2) if gained > 0 else None},
         }
 
 
+def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | Outcome:
+    """From the beginning, or from wherever the job was interrupted."""
+    cycle = Cycle(project, job)
+    run: dict[str, Callable[[], RunResult | Outcome]] = {
+        "midtrain": cycle.midtrain,
+        "distill": lambda: cycle.repair(ask),
+        "cycle": lambda: cycle.run(ask),
+    }
+    try:
+        result = run[job.command]()
+    except KeyboardInterrupt:
+        option = "" if project.contains_cwd else f" --project {shlex.quote(str(project.root))}"
+        raise KeyboardInterrupt(f"Everything is saved. Go on with `recover resume{option}`.") from None
+    if job.corpus and not job.settings.keep_documents:
+        delete_snapshot(project.home, job.corpus.hash)
+    job.delete(project.home)
+    return result
+
+
 @dataclass
 class Cycle:
-    """The stages of one job, on record under one number."""
+    """The stages of one job, recorded under one cycle."""
 
     project: Project
     job: Job
     id: int = 0
     number: int = 0
 
-    def __post_init__(self) -> None:
-        self.settings: Settings = apply_overrides(Settings(), self.job.settings)
-        self.measures = EvalPlan.from_json(self.job.measures).located(self.project.home)
+    def run(self, ask: Ask | None = None) -> Outcome:
+        midtrained = self.midtrain()
+        return replace(self.recover(midtrained.checkpoint, ask), answers_search=midtrained.answers_search)
 
-    def teach(self) -> RunResult:
+    def midtrain(self) -> RunResult:
         """The first stage, in a cycle of its own."""
         corpus = self._corpus()
         self._open(corpus)
         earlier = self._earlier_corpora() if self.settings.midtrain.mix.earlier else []
-        given = {name: self.job.measures[name] for name in ("questions", "passages")}
-        told = given | {"corpus": corpus.hash}
-        looking = None
-        if self._tries_replay and self._enough_to_probe:
-            looking = ReadingProber(probe_part(self.measures, self.settings.distill.probe_items), self._suites)
-        return self._stages.midtrain(corpus, self._checkpoint(self.job.start), earlier, told, looking)
-
-    def run(self, ask: Ask | None = None) -> Outcome:
-        taught = self.teach()
-        return replace(self.recover(taught.checkpoint, ask), replay=taught.replay)
+        probe = None
+        if self._searches_answers and self._can_probe:
+            probe = MidtrainProbe(probe_set(self.job.eval_plan, self.settings.distill.probe_items), self._suites)
+        return midtrain(self._stage, corpus, self._checkpoint(self.job.start), earlier, probe)
 
     def repair(self, ask: Ask | None = None) -> Outcome:
-        """The second stage alone, on a checkpoint that waits for it or on a model from anywhere."""
+        """The second stage alone: of the open cycle's mid-trained checkpoint, or of a model from outside."""
         student = self._checkpoint(self.job.student)
-        self.id, self.number = cycle_of(self.project, student, self.job)
+        self.id, self.number = open_cycle_of(self.project, student, self.job)
         return self.recover(student, ask)
 
     def recover(self, damaged: Checkpoint, ask: Ask | None = None) -> Outcome:
-        looking = None
-        if self.settings.distill.probe_every and self._enough_to_probe:
+        probe = None
+        if self.settings.distill.probe_every and self._can_probe:
             items = self.settings.distill.probe_items
-            looking = probing(self.settings.gate, self.measures, items, self._look_at_clean, self._suites)
-        looked = looking is not None or self._has_tried_replay(damaged)
-        final = replace(self.measures, part="final" if looked else "all")
-        clean = self._measure(self.project.clean, "the clean model", replace(final, earlier=()), "clean")
-        must_pass_or_fail(main_result(clean, "behaviour"))
+            probe = distill_probe(
+                self.settings.gate, self.job.eval_plan, items, self._measure_clean_on_probes, self._suites
+            )
+        split = probe is not None or self._was_probed(damaged)
+        final = replace(self.job.eval_plan, split="final" if split else "all")
+        clean = self._measure(self.project.clean, "the clean model", replace(final, earlier_questions=()), "clean")
+        require_pass_fail(main_result(clean, "behaviour"))
         before = self._measure(damaged, "the model to recover", final, "damaged")
-        measured = [item.prompt for result in clean for item in result.items]
-        prompts = self._prompts(measured)
-        distilled = self._stages.distill(damaged, self._teachers(len(prompts), measured), prompts, looking)
+        items_text = [item.prompt for result in clean for item in result.items]
+        prompts = self._prompts(items_text)
+        teachers = self._teachers(len(prompts), items_text)
+        distilled = distill(self._stage, damaged, teachers, prompts, probe.on if probe else None)
         after = self._measure(distilled.checkpoint, "the recovered model", final, "recovered")
         verdict = self._judge(clean, before, after)
         promoted, decided = self._decide(distilled.checkpoint, verdict, ask)
         return Outcome(self.number, clean, before, after, verdict, promoted, distilled, decided)
 
-    def _prompts(self, measured: list[str]) -> list[str]:
-        """What the student is asked while it is distilled: nothing that it will be measured by."""
-        given = self.job.prompts
-        said = read_prompts(relocate(self.project.home, Path(given))) if given else self._stages.prompts_to_distil()
-        sifted = sift(said, measured, RUN)
-        if sifted.leaks:
-            some = "one prompt shares its" if len(sifted.leaks) == 1 else f"{len(sifted.leaks)} prompts share their"
-            log.info(f"left out: {some} words with what is measured")
-        if not sifted.kept:
-            raise RecoverError("every prompt shares its words with what is measured; give others with --prompts")
-        return sifted.kept
+    @property
+    def settings(self) -> Settings:
+        return self.job.settings
 
-    def _teachers(self, prompts: int, measured: list[str]) -> Teachers:
-        """Who judges the rollouts; a router's earlier share comes from documents, never from what is asked of them."""
-        chosen, share = self._checkpoint(self.job.teacher), self.settings.distill.earlier_prompts
-        before = self._taught() if self.job.router and share else []
-        if not before:
-            if self.job.router:
-                log.info("nothing earlier to remember: the router is the clean model alone")
-            return Teachers(chosen)
-        asked = document_prefixes(self._earlier_corpora(), round(share / (1 - share) * prompts), self.job.seed)
-        questions = [q.text for _, file in self.measures.earlier for q in read_questions(file)]
-        kept = sift(asked, [*measured, *questions]).kept
-        if not kept:
-            log.info("no earlier documents are kept to ask about: the router is the clean model alone")
-            return Teachers(chosen)
-        log.info(f"{len(kept)} openings of earlier documents beside {prompts} prompts")
-        return Teachers(chosen, self._checkpoint(before[-1].checkpoint), tuple(kept))
+    @property
+    def _stage(self) -> Stage:
+        return Stage(self.project, self.job, self.id or None, self.number)
 
     @property
     def _suites(self) -> dict[str, str]:
-        return suites_of(self.project.base)
+        return load_suites(self.project.base)
 
-    @property
-    def _stages(self) -> Stages:
-        return Stages(self.project, self.settings, self.job, self.id or None, self.number)
+    def _prompts(self, evaluation_items: list[str]) -> list[str]:
+        """The prompts of the rollouts: none that the student is measured by."""
+        prompts = (
+            read_prompts(self.job.prompts)
+            if self.job.prompts
+            else BaseOutputs(self.project, self.settings, self._stage.generation_seed).distill_prompts()
+        )
+        checked = remove_contaminated(prompts, evaluation_items, PROMPT_RUN_LENGTH)
+        if count := len(checked.contaminated):
+            prompts_that = "1 prompt that overlaps" if count == 1 else f"{count} prompts that overlap"
+            log.info(f"Left out {prompts_that} with evaluation items")
+        if not checked.clean:
+            raise RecoverError("All prompts overlap with evaluation items. Pass others with --prompts.")
+        return checked.clean
+
+    def _teachers(self, prompts: int, evaluation_items: list[str]) -> Teachers:
+        """With a router, openings of earlier documents are prompts too; never the questions about them."""
+        main, share = self._checkpoint(self.job.teacher), self.settings.distill.earlier_prompts
+        past = self._past_cycles() if self.job.router and share else []
+        if not past:
+            if self.job.router:
+                log.info("There are no earlier cycles: the router is the clean model alone")
+            return Teachers(main)
+        count = round(share / (1 - share) * prompts)
+        prefixes = document_prefixes(self._earlier_corpora(), count, self.job.seed)
+        questions = [q.text for _, file in self.job.eval_plan.earlier_questions for q in read_questions(file)]
+        clean = remove_contaminated(prefixes, [*evaluation_items, *questions]).clean
+        if not clean:
+            log.info("No documents of earlier cycles are stored: the router is the clean model alone")
+            return Teachers(main)
+        log.info(f"{len(clean)} openings of earlier documents beside {prompts} prompts")
+        return Teachers(main, self._checkpoint(past[-1].checkpoint), tuple(clean))
 
     def _open(self, corpus: CorpusSnapshot) -> None:
-        """The job's cycle; a new one, unless it has begun (or an earlier command ended before its first run)."""
+        """The job's cycle: a new one, unless it has one, or an earlier command opened one and never began a run."""
         cycles = self.project.reader.cycles(self.project.id)
-        begun = next((run.cycle for run in runs_of(self.project, self.job) if run.cycle), None)
-        found = next((c for c in cycles if c.number == begun), None)
-        if found is None:
+        number = next((run.cycle for run in runs_of_job(self.project, self.job.id) if run.cycle), None)
+        cycle = next((c for c in cycles if c.number == number), None)
+        if cycle is None:
             tracker, tokens = self.project.tracker, sum(len(text) for text in corpus.texts) // 4
-            documents = tracker.corpus(corpus.path, corpus.hash, corpus.files, tokens)
-            tracker.documents(documents, corpus.documents())
-            ran = {run.cycle for run in self.project.reader.runs(self.project.id)}
-            orphans = [c for c in cycles[-1:] if c.status == "open" and c.number not in ran]
-            found = next((c for c in orphans if c.corpus_id == documents), None)
-            if found is None:
-                self.id, self.number = tracker.open_cycle(self.project.id, documents)
+            corpus_id = tracker.corpus(corpus.path, corpus.hash, corpus.files, tokens)
+            tracker.documents(corpus_id, corpus.documents())
+            with_runs = {run.cycle for run in self.project.reader.runs(self.project.id)}
+            unused = [c for c in cycles[-1:] if c.status == "open" and c.number not in with_runs]
+            cycle = next((c for c in unused if c.corpus_id == corpus_id), None)
+            if cycle is None:
+                self.id, self.number = tracker.open_cycle(self.project.id, corpus_id)
                 return
-        self.id, self.number = found.id, found.number
+        self.id, self.number = cycle.id, cycle.number
 
     def _corpus(self) -> CorpusSnapshot:
-        job = self.job
-        assert job.corpus is not None
-        assert job.documents is not None
-        return require_snapshot(self.project.home, job.corpus, Path(job.documents), job.files)
+        corpus = self.job.corpus
+        assert corpus is not None
+        return require_snapshot(self.project.home, corpus.hash, corpus.path, corpus.files)
 
     def _earlier_corpora(self) -> list[CorpusSnapshot]:
-        found = [load_snapshot(self.project.home, t.corpus, Path(t.documents), 0) for t in self._taught()]
-        return [corpus for corpus in found if corpus is not None]
+        snapshots = [
+            load_snapshot(self.project.home, past.corpus, Path(past.documents), 0) for past in self._past_cycles()
+        ]
+        return [snapshot for snapshot in snapshots if snapshot is not None]
+
+    def _past_cycles(self) -> list[PastCycle]:
+        return past_cycles(self.project, self._checkpoint(self.job.start)) if self.job.start else []
 
     def _checkpoint(self, id: int | None) -> Checkpoint:
-        found = self.project.reader.checkpoint(id) if id is not None else None
-        if found is None:
-            raise RecoverError("the checkpoint this was begun with is no longer on record; run the command again")
-        return self.project.verify(found)
+        checkpoint = self.project.reader.checkpoint(id) if id is not None else None
+        if checkpoint is None:
+            raise RecoverError("The checkpoint of this job is no longer in the record. Run the command again.")
+        return self.project.verify(checkpoint)
 
-    def _look_at_clean(self, probe_part: EvalPlan) -> list[Result]:
-        return self._measure(self.project.clean, "the clean model's probe set", probe_part, "probe")
+    def _measure_clean_on_probes(self, plan: EvalPlan) -> list[Result]:
+        return self._measure(self.project.clean, "the clean model on the probe set", plan, "probe")
 
-    def _measure(self, checkpoint: Checkpoint, name: str, measures: EvalPlan, stage: str) -> list[Result]:
-        return measure_checkpoint(
-            self.project, checkpoint, measures, self.id or None, name,
-            engine=self.settings.engine, job=self.job, stage=f"measure/{stage}",
-        )  # fmt: skip
+    def _measure(self, checkpoint: Checkpoint, name: str, plan: EvalPlan, stage: str) -> list[Result]:
+        inputs = RunInputs(job=self.job.id, stage=f"measure/{stage}")
+        engine = self.settings.engine
+        return measure_checkpoint(self.project, checkpoint, plan, self.id or None, name, engine=engine, inputs=inputs)
 
     def _judge(self, clean: list[Result], before: list[Result], after: list[Result]) -> Verdict:
         reference, behaviour = main_result(clean, "behaviour"), main_result(after, "behaviour")
         assert reference is not None
         assert behaviour is not None
-        knowledge = [knowledge_of(results) for results in (before, after)]
+        knowledge = [knowledge_result(results) for results in (before, after)]
         best = max((k.headline.value for k in knowledge if k is not None), default=None)
-        now, then = earlier_results(after), {t.cycle: t for t in self._taught()}
-        earlier = {n: (now[n], then[n].known) for n in now if n in then}
+        current, past = earlier_results(after), {past.cycle: past for past in self._past_cycles()}
+        earlier = {n: (current[n], past[n].knowledge) for n in current if n in past}
         return judge(self.settings.gate, reference, behaviour, knowledge[1], best, earlier)
 
     @property
-    def _tries_replay(self) -> bool:
+    def _searches_answers(self) -> bool:
         return self.job.command != "distill" and self.settings.midtrain.mix.answers == AUTO
 
-    def _has_tried_replay(self, damaged: Checkpoint) -> bool:
-        """Then its mid-training has looked at the probe set, in this job or in one before."""
+    def _was_probed(self, damaged: Checkpoint) -> bool:
+        """Whether its mid-training used the probe set, in this job or in an earlier one."""
         run = self.project.reader.run(damaged.run_id) if damaged.run_id is not None else None
-        return bool(run and (run.settings.get("replay") or {}).get("tried"))
+        return bool(run and (run.inputs.answers_search or {}).get("tried"))
 
     @cached_property
-    def _enough_to_probe(self) -> bool:
-        """Whether the verdict can do without the fifth of the items that distilling looks at."""
-        few = self.measures.too_few_to_part(self._suites)
-        if few:
-            log.info(f"{few}: all are kept for the verdict, none for probes on the way")
-        return not few
-
-    def _taught(self) -> list[PastCycle]:
-        return past_cycles(self.project, self._checkpoint(self.job.start)) if self.job.start else []
+    def _can_probe(self) -> bool:
+        """Whether the verdict can do without the fifth of the items that probes use."""
+        problem = self.job.eval_plan.split_problem(self._suites)
+        if problem:
+            log.info(f"There are {problem}: all are kept for the verdict, none for probes")
+        return not problem
 
     def _decide(self, recovered: Checkpoint, verdict: Verdict, ask: Ask | None) -> tuple[bool, bool]:
-        """(promoted, decided): the gate's decision, or a person's; one that was taken before this was resumed stays."""
-        taken = next(
-            (p for p in self.project.reader.promotions(self.project.id) if p.checkpoint_id == recovered.id), None
-        )
-        if taken is not None:
-            return taken.decision == "promoted", True
-        if ask and self.id:  # whoever decides may look at the pages first
-            self.project.tracker.judged(self.id, recovered.id, verdict.as_dict())
-        wished = ask(verdict) if ask else verdict.passed
-        if wished is None:
-            log.info(f"waiting for a decision ({verdict.reason}): recover promote {recovered.reference}")
+        """(promoted, decided). The gate decides, or a person; a decision of before an interruption stays."""
+        promotions = self.project.reader.promotions(self.project.id)
+        earlier = next((p for p in promotions if p.checkpoint_id == recovered.id), None)
+        if earlier is not None:
+            return earlier.decision == "promoted", True
+        if ask and self.id:  # the person may want to read the verdict on the dashboard first
+            self.project.tracker.store_verdict(self.id, recovered.id, verdict.as_dict())
+        promote = ask(verdict) if ask else verdict.passed
+        if promote is None:
+            log.info(f"Waiting for a decision ({verdict.reason}): recover promote {recovered.reference}")
             return False, False
-        decision: Any = "promoted" if wished else "rejected"
-        why = verdict.reason if wished == verdict.passed else f"decided against the gate: {verdict.reason}"
-        log.info(f"{verdict.put(wished)}: {why}")
+        decision: Decision = "promoted" if promote else "rejected"
+        reason = verdict.reason if promote == verdict.passed else f"Decided against the gate. {verdict.reason}"
+        log.info(f"{verdict.decision_text(promote).capitalize()}: {reason}")
+        cycle = self.id or None
         self.project.tracker.promote(
-            self.project.id, self.id or None, recovered.id, decision, who(), why, verdict.as_dict()
+            self.project.id, cycle, recovered.id, decision, current_user(), reason, verdict.as_dict()
         )
-        return wished, True
+        return promote, True
 
 
-def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | Outcome:
-    """From the beginning, or from wherever it was interrupted."""
-    cycle = Cycle(project, job)
-    work: dict[str, Callable[[], RunResult | Outcome]] = {
-        "midtrain": cycle.teach,
-        "distill": lambda: cycle.repair(ask),
-        "cycle": lambda: cycle.run(ask),
-    }
-    try:
-        done = work[job.command]()
-    except KeyboardInterrupt:
-        at = "" if project.is_where_one_is else f" --project {shlex.quote(str(project.root))}"
-        raise KeyboardInterrupt(f"`recover resume{at}` goes on from where it was saved") from None
-    if job.corpus and not cycle.settings.keep_documents:
-        delete_snapshot(project.home, job.corpus)
-    job.done(project.home)
-    return done
+def open_cycle_of(project: Project, checkpoint: Checkpoint, job: Job | None = None) -> tuple[int, int]:
+    """The (id, number) of the checkpoint's cycle if that is open; zeros otherwise, and for a model from outside.
 
-
-def cycle_of(project: Project, checkpoint: Checkpoint, job: Job | None = None) -> tuple[int, int]:
-    """The (id, number) of the open cycle a checkpoint belongs to; zeros for a model from outside.
-
-    A cycle that was decided stays as it was decided: recovering its model once more is a run by itself. Unless this
-    very job decided it, and was interrupted before it could say so."""
-    found = next((c for c in project.reader.cycles(project.id) if c.number == checkpoint.cycle), None)
-    if found is None or found.status == "open":
-        return (found.id, found.number) if found else (0, 0)
-    ours = job and any(run.cycle == found.number for run in runs_of(project, job))
-    return (found.id, found.number) if ours else (0, 0)
-
-
-def who() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # no name for this user id, as in a container
-        return "unknown"
+    A decided cycle stays as it was decided, and another repair of its model is a run by itself; unless this very job
+    decided it and was interrupted before its end."""
+    cycle = next((c for c in project.reader.cycles(project.id) if c.number == checkpoint.cycle), None)
+    if cycle is None or cycle.status == "open":
+        return (cycle.id, cycle.number) if cycle else (0, 0)
+    is_ours = job and any(run.cycle == cycle.number for run in runs_of_job(project, job.id))
+    return (cycle.id, cycle.number) if is_ours else (0, 0)

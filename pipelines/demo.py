@@ -33,7 +33,7 @@ def run_demo(folder: Path, *, quick: bool, seed: int) -> tuple[dict[str, Any], l
             teacher="base",
             questions=corpus_folder / "questions.jsonl",
             limit=QUICK_ITEMS if quick else ITEMS,
-            dotted=(DOCUMENTS_ONLY, *BRIEF),
+            assignments=(DOCUMENTS_ONLY, *BRIEF),
             seed=seed,
         )
         project = Project.open(folder, str(BASE))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
-from pipelines.evaluation.measure import EvalPlan
+from pipelines.evaluation.plan import EvalPlan
 from pipelines.files import write_atomic
 from pipelines.project.paths import relocate
 from pipelines.settings import Settings
@@ -36,6 +36,11 @@ class Job:
     ask: bool = False  # whether a person decides about the promotion
     id: str = field(default_factory=lambda: secrets.token_hex(4))
 
+    @property
+    def checkpoints(self) -> set[int]:
+        """Ids of the checkpoints that it uses."""
+        return {id for id in (self.start, self.student, self.teacher) if id is not None}
+
     def save(self, home: Path) -> Self:
         write_atomic(_file(home, self.id), [json.dumps(self.as_json(), indent=1)])
         return self
@@ -48,7 +53,7 @@ class Job:
         return {
             "id": self.id,
             "command": self.command,
-            "settings": self.settings.as_dict(),
+            "settings": self.settings.model_dump(),
             "eval_plan": self.eval_plan.to_json(),
             "seed": self.seed,
             "corpus": corpus and {"hash": corpus.hash, "path": str(corpus.path), "files": corpus.files},
@@ -67,8 +72,8 @@ class Job:
         if corpus := fields["corpus"]:
             file = snapshot_file(home, corpus["hash"])
             fields["corpus"] = CorpusSnapshot(Path(corpus["path"]), corpus["hash"], corpus["files"], file)
-        fields["settings"] = Settings.from_dict(fields["settings"])
-        fields["eval_plan"] = EvalPlan.from_json(fields["eval_plan"]).located(home)
+        fields["settings"] = Settings.model_validate(fields["settings"])
+        fields["eval_plan"] = EvalPlan.from_json(fields["eval_plan"]).relocated(home)
         fields["prompts"] = relocate(home, Path(fields["prompts"])) if fields["prompts"] else None
         return cls(**fields)
 
@@ -87,4 +92,6 @@ def _read(file: Path, home: Path) -> Job:
     try:
         return Job.from_json(json.loads(file.read_text(encoding="utf-8")), home)
     except (ValueError, TypeError, KeyError) as error:
-        raise RecoverError(f"The job in {file} cannot be read ({error}). Delete it and run the command again.") from error
+        raise RecoverError(
+            f"The job in {file} cannot be read ({error}). Delete it and run the command again."
+        ) from error

@@ -1,8 +1,9 @@
 """A person's decision about a checkpoint, recorded with name and reason."""
 
+import getpass
+
 from db.tracker import Decision
 from db.views import Checkpoint
-from pipelines.cycle import who
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 
@@ -28,7 +29,9 @@ def decide(
             f"The checkpoint {checkpoint.reference} is the current one. Return to the previous one with "
             "`recover rollback` instead."
         )
-    project.tracker.promote(project.id, cycle.id if cycle else None, checkpoint.id, decision, by or who(), reason)
+    project.tracker.promote(
+        project.id, cycle.id if cycle else None, checkpoint.id, decision, by or current_user(), reason
+    )
 
 
 def previous_checkpoint(project: Project) -> Checkpoint:
@@ -42,3 +45,10 @@ def previous_checkpoint(project: Project) -> Checkpoint:
     earlier = [p.checkpoint_id for p in promoted[first + 1 :]]
     previous = project.reader.checkpoint(earlier[0]) if earlier else None
     return project.verify(previous or project.clean)
+
+
+def current_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the user id has no name, as in a container
+        return "unknown"

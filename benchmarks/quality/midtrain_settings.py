@@ -20,7 +20,8 @@ from evals.drift.token_kl import token_kl
 from evals.results import Result, main_result
 from evals.stats.paired_tests import paired_test
 from pipelines.cycle import run_job
-from pipelines.evaluation.measure import EvalPlan, measure_checkpoint
+from pipelines.evaluation.measure import measure_checkpoint
+from pipelines.evaluation.plan import EvalPlan
 from pipelines.models import device
 from pipelines.prepare_job import Request, prepare_job
 from pipelines.project.project import Project

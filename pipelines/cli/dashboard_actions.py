@@ -17,8 +17,8 @@ from evals.subject import Subject
 from evals.suites import lab
 from evals.suites.instruction_following import Prompt, judge, parse_prompt
 from pipelines import promotion as deciding
-from pipelines.cycle import who as user
 from pipelines.project.project import Project
+from pipelines.promotion import current_user as user
 from recovery.errors import RecoverError
 
 MODELS_KEPT = 4  # on a GPU, whose memory a training may need, only the last one

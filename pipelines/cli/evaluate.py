@@ -91,7 +91,8 @@ def compare(project: Path | None, one: str, other: str, drift: bool, **wanted: A
 def _measures(opened: Any, checkpoints: list[Any], wanted: dict[str, Any]) -> Any:
     """Where all were asked in public before, the record answers, whether or not that can be reached now."""
     from evals.suites.config import load_suites
-    from pipelines.evaluation.measure import EvalPlan, is_measured
+    from pipelines.evaluation.measure import is_measured
+    from pipelines.evaluation.plan import EvalPlan
 
     asked = EvalPlan(**{each: wanted[each] for each in ("suite", "questions", "ifeval_data", "limit")})
     in_public = replace(asked, public_ifeval=True) if asked.may_use_public_ifeval else asked

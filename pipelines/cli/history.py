@@ -17,7 +17,7 @@ def status(project: Path | None) -> Answer:
     \b
     Example: recover status
     """
-    from pipelines.job import unfinished
+    from pipelines.job import unfinished_jobs
     from pipelines.project.project import Project
 
     if not Project.exists(project):
@@ -27,7 +27,7 @@ def status(project: Path | None) -> Answer:
         return Answer(nothing, [f"no project here yet; next: {following}"])
     opened = Project.open(project)
     cycles = opened.reader.cycles(opened.id)
-    waiting = unfinished(opened.home)
+    waiting = unfinished_jobs(opened.home)
     following = "recover resume" if waiting else _following(opened.last_cycle)
     listed = [
         {
@@ -73,7 +73,7 @@ def runs(project: Path | None, limit: int) -> Answer:
         {
             "run": r.id,
             "kind": r.kind,
-            "stage": r.settings.get("stage"),
+            "stage": r.inputs.stage,
             "cycle": r.cycle,
             "status": "silent" if r.id in silent else r.status,
             "started": _time(r.started_at),

@@ -116,10 +116,10 @@ def cancel(project: Path | None, run: int | None) -> Answer:
     Examples: recover cancel 12
               recover cancel
     """
-    from pipelines.job import unfinished
+    from pipelines.job import unfinished_jobs
     from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project
-    from pipelines.project.runs import runs_of
+    from pipelines.project.runs import runs_of_job
     from recovery.errors import RecoverError
 
     opened = Project.open_existing(project)
@@ -131,16 +131,16 @@ def cancel(project: Path | None, run: int | None) -> Answer:
         opened.tracker.request_cancel(known.id)
         return Answer({"run": run, "cancelling": True}, [f"run {run} ends after the step it is in"])
     with project_lock(opened.home, command_line()):
-        wanted = known.settings.get("job") if known else None
-        waiting = [job for job in unfinished(opened.home) if known is None or job.id == wanted]
+        wanted = known.inputs.job if known else None
+        waiting = [job for job in unfinished_jobs(opened.home) if known is None or job.id == wanted]
         if not waiting:
             how = "silent" if known and known.id in silent else known and known.status
             what = f"run {run} is not going on (it is {how})" if known else "nothing was interrupted here"
             raise RecoverError(f"{what}, so there is nothing to cancel; `recover runs` lists what was done")
-        for each in runs_of(opened, waiting[-1]):
+        for each in runs_of_job(opened, waiting[-1].id):
             if each.waits:
                 opened.tracker.give_up(each.id)
-        waiting[-1].done(opened.home)
+        waiting[-1].delete(opened.home)
     given_up = f"`recover {waiting[-1].command}` is given up; what it made so far stays on record"
     return Answer({"run": run, "cancelling": False, "given_up": waiting[-1].command}, [given_up])
 
@@ -155,13 +155,15 @@ def gc(project: Path | None, rejected: bool, dry_run: bool) -> Answer:
     \b
     Example: recover gc --rejected --dry-run
     """
+    from pipelines.job import unfinished_jobs
     from pipelines.project.garbage_collection import collect_garbage
     from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project
 
     opened = Project.open_existing(project)
     with project_lock(opened.home, command_line()):
-        freed = collect_garbage(opened, rejected=rejected, dry_run=dry_run)
+        jobs = {job.id: job.checkpoints for job in unfinished_jobs(opened.home)}
+        freed = collect_garbage(opened, jobs, rejected=rejected, dry_run=dry_run)
     size = sum(size for _, size in freed)
     found = {"freed": [str(path) for path, _ in freed], "bytes": size, "dry_run": dry_run}
     for path, each in freed:

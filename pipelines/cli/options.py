@@ -59,7 +59,11 @@ seed = _option("--seed", type=int, default=0, show_default=True)
 limit = _option("--limit", type=click.IntRange(min=1), help="At most so many items a task.")
 ifeval_data = _option("--ifeval-data", type=existing, help="IFEval prompts in the public JSONL format.")
 dotted = _option(
-    "--set", "dotted", metavar="NAME=VALUE", multiple=True, help="Any setting, such as distill.steps=20; repeatable."
+    "--set",
+    "assignments",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Any setting, such as distill.steps=20; repeatable.",
 )
 dry_run = _option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 ask = _option("--ask", is_flag=True, help="Let a person decide, with the gate's verdict before them.")

@@ -1,29 +1,60 @@
-"""The commands that change weights: midtrain, distill, cycle, resume, demo."""
+"""The commands that train: midtrain, distill, cycle, resume, demo."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from pipelines.cli import REJECTED, Answer, answers, main, options
 from pipelines.log import log
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # these import torch
+    from pipelines.cycle import Outcome
+    from pipelines.gate import Verdict
     from pipelines.prepare_job import Request
+    from pipelines.project.project import Project
+    from pipelines.training.run import RunResult
 
 
 @main.command()
 @options.together(options.docs, options.training, options.mix)
 @answers
-def midtrain(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
+def midtrain(
+    project: Path | None,
+    docs: Path,
+    base: str | None,
+    questions: Path | None,
+    recipe: str | None,
+    max_steps: int | None,
+    engine: str | None,
+    seed: int,
+    assignments: tuple[str, ...],
+    dry_run: bool,
+    mix: str | None,
+) -> Answer:
     """Teach the current model the documents; it may cost some of its behaviour.
 
     \b
     Example: recover midtrain --docs ./corpus
     """
-    return _do(project, "midtrain", dry_run, typed, recipe_of="midtrain")
+    from pipelines.prepare_job import Request
+
+    request = Request(
+        "midtrain",
+        base=base,
+        docs=docs,
+        questions=questions,
+        seed=seed,
+        recipe=recipe,
+        mix=mix,
+        engine=engine,
+        max_steps=max_steps,
+        assignments=assignments,
+    )
+    return _run(project, request, dry_run)
 
 
 @main.command()
@@ -33,26 +64,110 @@ def midtrain(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
     options.distilling,
 )
 @answers
-def distill(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
+def distill(
+    project: Path | None,
+    student: str | None,
+    base: str | None,
+    questions: Path | None,
+    recipe: str | None,
+    max_steps: int | None,
+    engine: str | None,
+    seed: int,
+    assignments: tuple[str, ...],
+    dry_run: bool,
+    teacher: str,
+    prompts: Path | None,
+    limit: int | None,
+    ifeval_data: Path | None,
+    warm_start: str | None,
+    max_minutes: float | None,
+    max_flops: float | None,
+    ask: bool,
+) -> Answer:
     """Bring the behaviour back from a clean teacher, on what the student itself writes; then judge and promote.
 
     \b
     Examples: recover distill --teacher base
               recover distill --student ./my-finetune --teacher Qwen/Qwen3-8B
     """
-    return _do(project, "distill", dry_run, typed, recipe_of="distill")
+    from pipelines.prepare_job import Request
+
+    request = Request(
+        "distill",
+        base=base,
+        teacher=teacher,
+        student=student,
+        prompts=prompts,
+        questions=questions,
+        ifeval_data=ifeval_data,
+        limit=limit,
+        seed=seed,
+        ask=ask,
+        recipe=recipe,
+        warm_start=warm_start,
+        engine=engine,
+        max_steps=max_steps,
+        max_minutes=max_minutes,
+        max_flops=max_flops,
+        assignments=assignments,
+    )
+    return _run(project, request, dry_run)
 
 
 @main.command()
 @options.together(options.docs, options.training, options.mix, options.distilling, options.auto)
 @answers
-def cycle(project: Path | None, dry_run: bool, **typed: Any) -> Answer:
+def cycle(
+    project: Path | None,
+    docs: Path,
+    base: str | None,
+    questions: Path | None,
+    recipe: str | None,
+    max_steps: int | None,
+    engine: str | None,
+    seed: int,
+    assignments: tuple[str, ...],
+    dry_run: bool,
+    mix: str | None,
+    teacher: str,
+    prompts: Path | None,
+    limit: int | None,
+    ifeval_data: Path | None,
+    warm_start: str | None,
+    max_minutes: float | None,
+    max_flops: float | None,
+    ask: bool,
+    auto: bool,
+) -> Answer:
     """Teach the documents, measure, bring the behaviour back, measure again, promote or reject.
 
     \b
     Example: recover cycle --docs ./corpus --questions ./questions.jsonl
     """
-    return _do(project, "cycle", dry_run, typed, recipe_of="distill")
+    from pipelines.prepare_job import Request
+
+    request = Request(
+        "cycle",
+        base=base,
+        docs=docs,
+        teacher=teacher,
+        prompts=prompts,
+        questions=questions,
+        ifeval_data=ifeval_data,
+        limit=limit,
+        seed=seed,
+        ask=ask,
+        recipe=recipe,
+        mix=mix,
+        warm_start=warm_start,
+        engine=engine,
+        max_steps=max_steps,
+        max_minutes=max_minutes,
+        max_flops=max_flops,
+        auto=auto,
+        assignments=assignments,
+    )
+    return _run(project, request, dry_run)
 
 
 @main.command()
@@ -65,23 +180,23 @@ def resume(project: Path | None, run: int | None) -> Answer:
     Example: recover resume
     """
     from pipelines.cycle import run_job
-    from pipelines.job import unfinished
-    from pipelines.project.lock import command_line, held
+    from pipelines.job import unfinished_jobs
+    from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project
     from recovery.errors import RecoverError
 
     opened = Project.open_existing(project)
-    with held(opened.home, command_line()):
-        waiting = unfinished(opened.home)
+    with project_lock(opened.home, command_line()):
+        jobs = unfinished_jobs(opened.home)
         if run is not None:
-            wanted = opened.run(run).settings.get("job")
-            waiting = [job for job in waiting if job.id == wanted]
-        if not waiting:
-            what = "nothing was interrupted here" if run is None else f"run {run} has nothing left to do"
-            raise RecoverError(f"{what}; `recover runs` lists what was done")
-        job = waiting[-1]
-        log.info(f"picking up `recover {job.command}`")
-        return _answer(run_job(opened, job, _decision if job.ask else None))
+            wanted_job = opened.run(run).inputs.job
+            jobs = [job for job in jobs if job.id == wanted_job]
+        if not jobs:
+            problem = "No job was interrupted here." if run is None else f"Run {run} has nothing left to do."
+            raise RecoverError(f"{problem} List the runs with `recover runs`.")
+        job = jobs[-1]
+        log.info(f"Resuming `recover {job.command}`")
+        return _result(run_job(opened, job, _ask_person if job.ask else None))
 
 
 @main.command()
@@ -96,98 +211,85 @@ def demo(project: Path | None, quick: bool, seed: int) -> Answer:
     """
     from pipelines.demo import run_demo
 
-    found, words = run_demo(project or Path("recover-demo"), quick=quick, seed=seed)
-    return Answer(found, words)
+    data, lines = run_demo(project or Path("recover-demo"), quick=quick, seed=seed)
+    return Answer(data, lines)
 
 
-def _do(folder: Path | None, command: str, dry_run: bool, typed: dict[str, Any], recipe_of: str) -> Answer:
-    """Begin the job that was typed, and carry it out; or only say what it would be."""
+def _run(folder: Path | None, request: "Request", dry_run: bool) -> Answer:
+    """Prepare the job and run it; on a dry run, describe it."""
     from pipelines.cycle import run_job
     from pipelines.prepare_job import describe_job, prepare_job
-    from pipelines.project.lock import command_line, held
-    from pipelines.project.project import Project, names_a_model
+    from pipelines.project.lock import command_line, project_lock
+    from pipelines.project.project import Project
+
+    is_new = not Project.exists(folder)
+    with TemporaryDirectory() as temporary:
+        home = Path(temporary) if is_new and dry_run else None
+        project = Project.open(folder, request.base, home)
+        if is_new and (base := _base_from_teacher(project, request)):
+            log.info(f"Base: {base}, the teacher, since no other is named; the student is compared with it")
+            request = replace(request, base=base)
+            project = Project.open(folder, base, home)
+        if dry_run:
+            data = describe_job(project, request)
+            return Answer(data, [f"{name}: {value}" for name, value in data.items() if value is not None])
+    with project_lock(project.home, command_line()):
+        job = prepare_job(project, request)
+        return _result(run_job(project, job, _ask_person if job.ask else None))
+
+
+def _base_from_teacher(project: "Project", request: "Request") -> str | None:
+    """In a new project without a base, a teacher from outside is the clean model."""
+    from pipelines.project.references import is_model
     from pipelines.training.teachers import ROUTER
 
-    request = _request(command, typed, recipe_of)
-    fresh = not Project.is_begun(folder)
-    with TemporaryDirectory() as thrown_away:
-        elsewhere = Path(thrown_away) if fresh and dry_run else None
-        opened = Project.open(folder, request.base, elsewhere)
-        named = request.teacher if request.teacher != ROUTER else None
-        if fresh and opened.base_is_default and named and names_a_model(named):
-            log.info(f"base: {named}, the teacher, since no other was named: it is what the student is held against")
-            request = replace(request, base=named)
-            opened = Project.open(folder, request.base, elsewhere)
-        if dry_run:
-            found = describe_job(opened, request)
-            return Answer(found, [f"{name}: {value}" for name, value in found.items() if value is not None])
-    with held(opened.home, command_line()):
-        job = prepare_job(opened, request)
-        return _answer(run_job(opened, job, _decision if job.ask else None))
+    teacher = request.teacher
+    if teacher and teacher != ROUTER and project.base_is_default and is_model(teacher):
+        return teacher
+    return None
 
 
-def _request(command: str, typed: dict[str, Any], recipe_of: str) -> "Request":
-    from pipelines.prepare_job import Request
-    from pipelines.settings import AUTO
-
-    flags: dict[str, Any] = {}
-    for name in ("recipe", "max_steps"):
-        _put(flags, recipe_of, name, typed.pop(name, None))
-    for group, names in (
-        ("distill", ("warm_start", "max_minutes", "max_flops")),
-        ("midtrain", ("mix",)),
-    ):
-        for name in names:
-            _put(flags, group, name, typed.pop(name, None))
-    if typed.pop("auto", False):
-        for group, name in (("midtrain", "mix"), ("distill", "warm_start")):
-            flags.setdefault(group, {}).setdefault(name, AUTO)
-    if (engine := typed.pop("engine", None)) is not None:
-        flags["engine"] = engine
-    return Request(command, flags=flags, **typed)
-
-
-def _put(flags: dict[str, Any], group: str, name: str, value: Any) -> None:
-    if value is not None:
-        flags.setdefault(group, {})[name] = value
-
-
-def _decision(verdict: Any) -> bool | None:
-    """A person's, on a terminal; elsewhere it waits for `recover promote`."""
-    import sys
-
-    log.info(f"the gate: {verdict.outcome}: {verdict.reason}")
+def _ask_person(verdict: "Verdict") -> bool | None:
+    """The decision on a terminal; elsewhere None, and the decision waits for `recover promote`."""
+    log.info(f"The gate's verdict: {verdict.outcome}: {verdict.reason}")
     if not sys.stdin.isatty():
         return None
     try:
-        return click.confirm("promote?", default=verdict.passed, err=True)
+        return click.confirm("Promote?", default=verdict.passed, err=True)
     except click.Abort:
         raise KeyboardInterrupt from None
 
 
-def _answer(done: Any) -> Answer:
-    from pipelines.evaluation.tables import scores_table
+def _result(result: "RunResult | Outcome") -> Answer:
     from pipelines.training.run import RunResult
 
-    if isinstance(done, RunResult):
-        made = done.checkpoint
-        found = {
-            "run": done.run,
-            "cycle": made.cycle,
-            "checkpoint": made.reference,
-            "path": made.path,
-            "steps": done.steps,
-            "tokens": done.tokens,
-            "seconds": round(done.seconds, 1),
-            "answers_search": done.replay,
-        }
-        return Answer(found, [f"{made.reference} is in {made.path}", "next: recover distill --teacher base"])
-    found = done.as_json()
-    decision = "waiting for a decision" if found["awaiting_decision"] else done.verdict.put(done.promoted)
-    start = "damaged" if found["cycle"] else "before"  # nothing says of a model from outside that it is damaged
-    words = [
-        *scores_table({"clean": found["clean"], start: found["damaged"], "recovered": found["recovered"]}),
-        f"{decision}: {done.verdict.reason}",
-        f"{found['checkpoint']} is in {found['path']}",
+    return _midtrain_result(result) if isinstance(result, RunResult) else _cycle_result(result)
+
+
+def _midtrain_result(result: "RunResult") -> Answer:
+    checkpoint = result.checkpoint
+    data = {
+        "run": result.run,
+        "cycle": checkpoint.cycle,
+        "checkpoint": checkpoint.reference,
+        "path": checkpoint.path,
+        "steps": result.steps,
+        "tokens": result.tokens,
+        "seconds": round(result.seconds, 1),
+        "answers_search": result.answers_search,
+    }
+    return Answer(data, [f"{checkpoint.reference} is in {checkpoint.path}", "Next: recover distill --teacher base"])
+
+
+def _cycle_result(outcome: "Outcome") -> Answer:
+    from pipelines.evaluation.tables import scores_table
+
+    data = outcome.as_json()
+    start = "damaged" if outcome.cycle else "before"  # nothing says that a model from outside is damaged
+    decision = "waiting for a decision" if not outcome.decided else outcome.verdict.decision_text(outcome.promoted)
+    lines = [
+        *scores_table({"clean": data["clean"], start: data["damaged"], "recovered": data["recovered"]}),
+        f"{decision.capitalize()}: {outcome.verdict.reason}",
+        f"{data['checkpoint']} is in {data['path']}",
     ]
-    return Answer(found, words, 0 if found["promoted"] or found["awaiting_decision"] else REJECTED)
+    return Answer(data, lines, 0 if outcome.promoted or not outcome.decided else REJECTED)

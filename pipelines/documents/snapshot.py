@@ -51,7 +51,7 @@ class CorpusSnapshot:
 
 
 def save_snapshot(home: Path, corpus: ReadCorpus) -> CorpusSnapshot:
-    file = _file(home, corpus.hash)
+    file = snapshot_file(home, corpus.hash)
     if not file.is_file():
         JsonLines(file).write(
             {"source": corpus.source(number), "text": text} for number, text in enumerate(corpus.texts)
@@ -61,7 +61,7 @@ def save_snapshot(home: Path, corpus: ReadCorpus) -> CorpusSnapshot:
 
 def sample_passages(home: Path, corpus: CorpusSnapshot, count: int = 200) -> Path:
     """Write a file of `count` documents, evenly spaced. Their recall is measured where there are no questions."""
-    file = _file(home, corpus.hash).with_suffix(".sample.jsonl")
+    file = snapshot_file(home, corpus.hash).with_suffix(".sample.jsonl")
     if not file.is_file():
         total = sum(1 for _ in corpus.texts)
         indices = {i * total // count for i in range(count)} if total > count else set(range(total))
@@ -70,7 +70,7 @@ def sample_passages(home: Path, corpus: CorpusSnapshot, count: int = 200) -> Pat
 
 
 def load_snapshot(home: Path, hash: str, path: Path, files: int) -> CorpusSnapshot | None:
-    file = _file(home, hash)
+    file = snapshot_file(home, hash)
     return CorpusSnapshot(path, hash, files, file) if file.is_file() else None
 
 
@@ -85,8 +85,8 @@ def require_snapshot(home: Path, hash: str, path: Path, files: int) -> CorpusSna
 
 
 def delete_snapshot(home: Path, hash: str) -> None:
-    _file(home, hash).unlink(missing_ok=True)
+    snapshot_file(home, hash).unlink(missing_ok=True)
 
 
-def _file(home: Path, hash: str) -> Path:
+def snapshot_file(home: Path, hash: str) -> Path:
     return home / "documents" / f"{hash[:32]}.jsonl"

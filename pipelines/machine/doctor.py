@@ -67,7 +67,9 @@ def _safely(name: str, check: Callable[[], Finding]) -> Finding:
 
 def _python() -> Finding:
     fix = "use a newer Python: make PYTHON=python3.12 demo, or a new virtual environment"
-    return Finding("python", sys.version_info >= (3, 11), platform.python_version(), "recover does not run", fix, required=True)
+    return Finding(
+        "python", sys.version_info >= (3, 11), platform.python_version(), "recover does not run", fix, required=True
+    )
 
 
 def _libraries() -> Finding:
@@ -176,10 +178,10 @@ def _record(project: Path) -> Finding:
         state = health(Project(project.resolve(), base="", base_is_default=True).database)
     except (RecordError, RecoverError) as error:
         return replace(missing, detail=str(error))
-    if not state.known:
-        return replace(missing, detail=f"{state.where} was written by a newer release", fix="upgrade recover")
+    if not state.supported:
+        return replace(missing, detail=f"{state.name} was written by a newer release", fix="upgrade recover")
     version = f"version {state.version}" if state.version else "not created yet"
-    return replace(missing, ok=True, detail=f"{state.server}, {version}, {state.where}")
+    return replace(missing, ok=True, detail=f"{state.server}, {version}, {state.name}")
 
 
 def _punkt() -> Finding:

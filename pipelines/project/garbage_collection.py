@@ -1,11 +1,11 @@
 """`recover gc`: delete files in `.recover/` that nothing refers to."""
 
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from db.views import Checkpoint
-from pipelines.job import unfinished_jobs
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
 from recovery.errors import RecoverError
@@ -14,23 +14,26 @@ from recovery.models.adapters import base_of
 INCOMPLETE = (".partial", ".before")  # suffixes of a folder while a save replaces it
 
 
-def collect_garbage(project: Project, *, rejected: bool, dry_run: bool) -> list[tuple[Path, int]]:
+def collect_garbage(
+    project: Project, unfinished_jobs: Mapping[str, set[int]], *, rejected: bool, dry_run: bool
+) -> list[tuple[Path, int]]:
     """Delete unreferenced files and folders (with `dry_run` only list them); returns their paths and sizes in bytes.
 
-    With `rejected`, the weights of checkpoints that are no longer needed go too; the record keeps their scores."""
-    garbage = [(path, _size(path)) for path in _unreferenced(project, rejected)]
+    `unfinished_jobs` names the checkpoints that each job uses. With `rejected`, the weights of checkpoints that are no
+    longer needed go too; the record keeps their scores."""
+    garbage = [(path, _size(path)) for path in _unreferenced(project, unfinished_jobs, rejected)]
     if not dry_run:
         for path, _ in garbage:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     return garbage
 
 
-def _unreferenced(project: Project, rejected: bool) -> list[Path]:
-    jobs = unfinished_jobs(project.home)
-    unfinished_runs = {f"run-{run.id:04d}" for job in jobs for run in runs_of_job(project, job.id)}
+def _unreferenced(project: Project, unfinished_jobs: Mapping[str, set[int]], rejected: bool) -> list[Path]:
+    unfinished_runs = {f"run-{run.id:04d}" for job in unfinished_jobs for run in runs_of_job(project, job)}
     checkpoints = [p for p in _complete_folders(project, "checkpoints") if p.name not in unfinished_runs]
     progress = [p for p in _complete_folders(project, "progress") if _run_name(p.name) not in unfinished_runs]
-    return [*_incomplete(project, unfinished_runs), *progress, *_unneeded(project, checkpoints, rejected)]
+    in_use = set().union(*unfinished_jobs.values())
+    return [*_incomplete(project, unfinished_runs), *progress, *_unneeded(project, checkpoints, in_use, rejected)]
 
 
 def _incomplete(project: Project, unfinished_runs: set[str]) -> list[Path]:
@@ -47,7 +50,7 @@ def _run_name(folder: str) -> str:
     return folder.removesuffix("-good")
 
 
-def _unneeded(project: Project, folders: list[Path], rejected: bool) -> list[Path]:
+def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected: bool) -> list[Path]:
     """Folders without a checkpoint in the record; with `rejected`, also those of checkpoints that nothing needs.
 
     Needed are checkpoints that were promoted, belong to an open cycle, wait for a decision or are used by an
@@ -58,9 +61,7 @@ def _unneeded(project: Project, folders: list[Path], rejected: bool) -> list[Pat
         return unrecorded
     decisions = project.reader.promotions(project.id)
     decided = {p.checkpoint_id for p in decisions}
-    jobs = unfinished_jobs(project.home)
-    needed = {id for job in jobs for id in (job.start, job.student, job.teacher) if id is not None}
-    needed |= {p.checkpoint_id for p in decisions if p.decision == "promoted"}
+    needed = in_use | {p.checkpoint_id for p in decisions if p.decision == "promoted"}
     open_cycles = {c.number for c in project.reader.cycles(project.id) if c.status == "open"}
 
     def is_needed(checkpoint: Checkpoint) -> bool:

@@ -16,6 +16,7 @@ from pipelines.files import write_atomic
 from pipelines.project.base import locate_base, resolve_base
 from pipelines.project.paths import HOME, find_root, relocate
 from pipelines.project.references import Reference, model_path, parse_reference
+from pipelines.project.upgrade import upgrade_files
 from pipelines.project.weights_hash import weights_hash, weights_id
 from pipelines.setting_sources import read_toml
 from recovery.errors import RecoverError
@@ -42,6 +43,7 @@ class Project:
         root = find_root(folder)
         configured = resolve_base(root, base)
         project = cls(root.resolve(), configured.model, configured.is_default, temporary_home)
+        upgrade_files(project.home)
         row = project.reader.project(project.name)
         if row is not None:
             recorded = locate_base(row.base, project.root)

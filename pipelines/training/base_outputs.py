@@ -13,7 +13,7 @@ from pipelines.project.project import Project
 from pipelines.settings import Midtrain, Settings, defaults_for
 from pipelines.synthetic.answers import sample_answers
 from pipelines.synthetic.paraphrased_corpus import ParaphrasedCorpus
-from pipelines.synthetic.prompts import cached_prompts, describe_prompts, write_prompts
+from pipelines.synthetic.prompts import cached_prompts, describe_kinds, write_prompts
 from pipelines.synthetic.texts import GeneratedTexts
 from recovery.batch import Sample
 from recovery.errors import RecoverError
@@ -29,7 +29,7 @@ class BaseOutputs:
     seed: int
 
     def distill_prompts(self) -> list[str]:
-        """Prompts for the student's rollouts: other ones than in the mix, where the base's answers are known already."""
+        """Prompts for the student's rollouts: others than in the mix, whose answers the student has read."""
         return self._prompts(self.seed + DISTILL_SEED)
 
     @cached_property
@@ -45,7 +45,7 @@ class BaseOutputs:
                 base.chat,
                 prompts,
                 self.project.home / "cache",
-                self.project.base_weights,
+                self.project.base_weights_id,
                 max_new_tokens=self.settings.distill.max_new_tokens,
                 seed=self.seed,
             )
@@ -66,7 +66,7 @@ class BaseOutputs:
         texts = GeneratedTexts(
             midtrain.generated_texts,
             midtrain.window,
-            self.project.base_weights,
+            self.project.base_weights_id,
             self.seed,
             self.project.home / "cache",
         )
@@ -79,7 +79,7 @@ class BaseOutputs:
         return [texts]
 
     def paraphrases(self, corpus: CorpusSnapshot) -> ParaphrasedCorpus:
-        times, weights = self.settings.midtrain.mix.paraphrases, self.project.base_weights
+        times, weights = self.settings.midtrain.mix.paraphrases, self.project.base_weights_id
         return ParaphrasedCorpus(corpus, times, weights, self.seed, self.project.home / "cache")
 
     @cached_property
@@ -97,13 +97,13 @@ class BaseOutputs:
             log.info(f"The clean base writes {count} prompts")
             with self.open_base() as base:
                 prompts = write_prompts(base.engine, base.chat, count, seed)
-            log.info(f"  {describe_prompts(prompts)}")
+            log.info(f"  {describe_kinds(prompts)}")
             return prompts
 
-        return cached_prompts(self.project.home / "cache", self.project.base_weights, count, seed, write)
+        return cached_prompts(self.project.home / "cache", self.project.base_weights_id, count, seed, write)
 
     def _leave_out(self, error: RecoverError, is_default: bool) -> None:
-        """What the base cannot write is left out where only the defaults ask for it, and an error where the user does."""
+        """What the base cannot write is left out where only the defaults ask for it; else it is an error."""
         if not is_default:
             raise error
         log.info(f"Going on without: {error}")

@@ -48,4 +48,6 @@ def _import(module: str, name: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise RecoverError(f"The logger {name} (report_to) is not installed. Install it with: pip install {name}.") from error
+        raise RecoverError(
+            f"The logger {name} (report_to) is not installed. Install it with: pip install {name}."
+        ) from error

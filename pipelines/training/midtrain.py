@@ -61,7 +61,7 @@ def midtrain(
         questions=_path(stage.job.eval_plan.questions),
         passages=_path(stage.job.eval_plan.passages),
         mix=data.shares(share if answers else 0.0),
-        answers_search=search and search.as_json(),
+        answers_search=search.as_json() if search else None,
         paraphrases=data.paraphrase_counts,
     )
     with stage.recorded_run("midtrain", steps, inputs) as run:
@@ -82,7 +82,7 @@ def midtrain(
         if search and search.tried:
             message = f"The share of answers, {search.share:g}, was chosen by trying {', '.join(search.tried)}"
             log_event_once(stage.project, run, message)
-        return replace(training.run_to_end(), answers_search=search and search.as_json())
+        return replace(training.run_to_end(), answers_search=search.as_json() if search else None)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class MidtrainData:
         if settings.mix.paraphrases:
             paraphrased = _paraphrase(stage, corpus)
             new.append(paraphrased)
-            counts = paraphrased.tally.as_dict()
+            counts = paraphrased.counts.as_dict()
         documents = _documents(stage, chat, new, settings.rows - earlier_rows - text_rows)
         beside = []
         if earlier_rows:
@@ -196,7 +196,11 @@ def answers_search(stage: Stage, data: MidtrainData, steps: int, probe: Midtrain
 
 def _trial(stage: Stage, data: MidtrainData, steps: int, probe: MidtrainProbe) -> Callable[[float], ProbeScores]:
     def trial(share: float) -> ProbeScores:
-        student, plan, chosen = stage.load_student(data.start), _plan(stage, steps), recipe(stage.settings.midtrain.recipe)
+        student, plan, chosen = (
+            stage.load_student(data.start),
+            _plan(stage, steps),
+            recipe(stage.settings.midtrain.recipe),
+        )
         states = data.states(data.answers(share))
         signal = signal_of(chosen, data.teacher(student, share > 0))
         for _ in train(student, states, signal, objective_of(chosen), plan):
@@ -209,10 +213,10 @@ def _trial(stage: Stage, data: MidtrainData, steps: int, probe: MidtrainProbe) -
 
 def _search_inputs(stage: Stage, data: MidtrainData, steps: int, probe: MidtrainProbe) -> list[Any]:
     """Everything that a trial's scores depend on, besides its share."""
-    settings, weights = stage.settings, stage.project.weights(data.start)
-    training = [settings.midtrain.as_dict(), settings.lora_rank, settings.bf16, settings.engine]
+    settings, weights = stage.settings, stage.project.weights_id(data.start)
+    training = [settings.midtrain.model_dump(), settings.lora_rank, settings.bf16, settings.engine]
     answers = [
-        stage.project.base_weights,
+        stage.project.base_weights_id,
         stage.generation_seed,
         settings.distill.prompts,
         settings.distill.max_new_tokens,
@@ -240,9 +244,7 @@ def _documents(
     settings, cache = stage.settings.midtrain, stage.project.home / "cache"
     tokenizer = chat.tokenizer
     ids = [
-        document
-        for corpus in corpora
-        for document in tokenize_documents(corpus.texts, tokenizer, cache, corpus.hash)
+        document for corpus in corpora for document in tokenize_documents(corpus.texts, tokenizer, cache, corpus.hash)
     ]
     return Documents(
         ids,
@@ -258,7 +260,7 @@ def _documents(
 
 
 def _soft_earlier_rows(rows: int) -> int:
-    """Half (rounded up) of the earlier rows are taught by the last promoted model's soft labels, half by their tokens."""
+    """Half (rounded up) of the earlier rows get soft labels from the last promoted model; the others, their tokens."""
     return -(-rows // 2)
 
 

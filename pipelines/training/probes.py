@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from evals.results import Result, main_result
 from evals.subject import Subject
-from pipelines.evaluation.measure import EvalPlan, knowledge_of
+from pipelines.evaluation.measure import knowledge_result
+from pipelines.evaluation.plan import EvalPlan
 from pipelines.gate import Judgement, judge
 from pipelines.settings import Gate
 from pipelines.training.probe_results import ProbeFunction, ProbeResult, ProbeScores, Score, best_knowledge
@@ -75,16 +76,16 @@ def distill_probe(
 def probe_set(plan: EvalPlan, items: int) -> EvalPlan:
     passages = None if plan.questions else plan.passages  # one measure of knowledge is enough for a probe
     limit = min(items, plan.limit or items)  # a probe takes no more items than the verdict may
-    return replace(plan, suite="all", part="probe", limit=limit, earlier=(), passages=passages)
+    return replace(plan, suite="all", split="probe", limit=limit, earlier_questions=(), passages=passages)
 
 
 def _measure(subject: Subject, plan: EvalPlan, suites: dict[str, str]) -> tuple[Result, Result | None]:
-    results = plan.take(subject, "behaviour", suites)
+    results = plan.run_suite(subject, "behaviour", suites)
     if plan.questions or plan.passages:
-        results += plan.take(subject, "knowledge", suites)
+        results += plan.run_suite(subject, "knowledge", suites)
     behaviour = main_result(results, "behaviour")
     assert behaviour is not None
-    return behaviour, knowledge_of(results)
+    return behaviour, knowledge_result(results)
 
 
 def _within_error(knowledge: Result, judgement: Judgement) -> bool:

@@ -11,7 +11,8 @@ from db.views import Checkpoint
 from evals.suites.config import resolve_suites
 from pipelines.log import log
 from pipelines.machine.resource_usage import ResourceMeter
-from pipelines.project.project import Project, weights_hash
+from pipelines.project.project import Project
+from pipelines.project.weights_hash import weights_hash
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.interrupts import stop_requests
 from pipelines.training.loggers import MetricLogger, metric_logger
@@ -106,7 +107,7 @@ class TrainingRun:
 
     def _metric_logger(self) -> AbstractContextManager[MetricLogger]:
         settings, name = self.stage.settings, f"run-{self.run:04d}"
-        return metric_logger(settings.report_to, self.project.home, self.project.name, name, settings.as_dict())
+        return metric_logger(settings.report_to, self.project.home, self.project.name, name, settings.model_dump())
 
     def _save_checkpoint(self, steps: int, stopped: str, warm: dict[str, Any] | None) -> RunResult:
         if stopped:

@@ -56,6 +56,6 @@ class Stage:
 
     @contextmanager
     def recorded_run(self, kind: Literal["midtrain", "distill"], steps: int, inputs: RunInputs) -> Iterator[int]:
-        settings, seed = self.settings.as_dict(), self.job.seed
+        settings, seed = self.settings.model_dump(), self.job.seed
         with recorded_run(self.project, kind, self.cycle, settings, seed, inputs, steps) as run:
             yield run

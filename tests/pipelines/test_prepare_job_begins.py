@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipelines.training.stages import Stages
 
 from pipelines.documents import document_end, document_start, read_corpus
 from pipelines.documents.snapshot import CorpusSnapshot, save_snapshot
@@ -13,7 +14,6 @@ from pipelines.project.project import Project
 from pipelines.settings import SMALL_MODEL_PARAMETERS, apply_overrides, defaults_for
 from pipelines.synthetic.prefixes import as_prefix_prompts
 from pipelines.synthetic.texts import generate_texts
-from pipelines.training.stages import Stages
 from recovery.batch import Sample
 from recovery.engines import Generation, Sampling
 from recovery.models.chat import Chat

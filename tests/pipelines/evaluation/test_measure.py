@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pipelines.cli import main
-from pipelines.evaluation.measure import EvalPlan
+from pipelines.evaluation.plan import EvalPlan
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from recovery.lab import BASE

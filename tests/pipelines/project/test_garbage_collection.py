@@ -4,13 +4,18 @@ from pathlib import Path
 import pytest
 
 from db.run_inputs import RunInputs
-from pipelines.job import Job
+from pipelines.job import Job, unfinished_jobs
 from pipelines.project.garbage_collection import collect_garbage
 from pipelines.project.project import Project
 from pipelines.promotion import decide
 from pipelines.settings import Settings
 from recovery.errors import RecoverError
 from tests.pipelines.project.checkpoints import record_checkpoint
+
+
+def _collect(project: Project, *, rejected: bool, dry_run: bool) -> list[tuple[Path, int]]:
+    jobs = {job.id: job.checkpoints for job in unfinished_jobs(project.home)}
+    return collect_garbage(project, jobs, rejected=rejected, dry_run=dry_run)
 
 
 @pytest.fixture
@@ -29,10 +34,10 @@ def test_only_unreferenced_folders_are_deleted(project: Project) -> None:
     old_progress = project.home / "progress" / "run-0001"
     for folder in (unrecorded, incomplete, old_progress):
         folder.mkdir(parents=True)
-    listed = {path.name for path, _ in collect_garbage(project, rejected=False, dry_run=True)}
+    listed = {path.name for path, _ in _collect(project, rejected=False, dry_run=True)}
     assert listed == {"run-0099", "run-0003.partial", "run-0001"}
     assert old_progress.exists()
-    deleted = {path.name for path, _ in collect_garbage(project, rejected=True, dry_run=False)}
+    deleted = {path.name for path, _ in _collect(project, rejected=True, dry_run=False)}
     assert deleted == listed | {"run-0002"}
     assert not unrecorded.exists()
     assert (project.home / "checkpoints" / "run-0001").exists()  # promoted
@@ -50,9 +55,9 @@ def test_what_an_interrupted_job_needs_is_not_deleted(project: Project) -> None:
     run = project.tracker.start_run(project.id, "distill", inputs=inputs)
     only_copy = project.home / "progress" / f"run-{run:04d}.before"  # killed between the two renames of a save
     only_copy.mkdir(parents=True)
-    assert collect_garbage(project, rejected=True, dry_run=False) == []
+    assert _collect(project, rejected=True, dry_run=False) == []
     job.delete(project.home)
-    deleted = {path.name for path, _ in collect_garbage(project, rejected=True, dry_run=False)}
+    deleted = {path.name for path, _ in _collect(project, rejected=True, dry_run=False)}
     assert deleted == {only_copy.name, "run-0001"}
 
 
@@ -67,6 +72,6 @@ def test_undecided_checkpoints_and_those_below_an_adapter_are_not_deleted(projec
     folder.mkdir()
     undecided = project.tracker.checkpoint(project.id, "recovered", folder, run=run)
     assert (below, above, undecided) == (2, 3, 4)
-    assert collect_garbage(project, rejected=True, dry_run=False) == []
+    assert _collect(project, rejected=True, dry_run=False) == []
     project.tracker.promote(project.id, None, undecided, "rejected", "ada", "reads badly")
-    assert [path for path, _ in collect_garbage(project, rejected=True, dry_run=False)] == [folder]
+    assert [path for path, _ in _collect(project, rejected=True, dry_run=False)] == [folder]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from pipelines.training.stages import Stages
 
 from pipelines.cli import main
 from pipelines.job import Job
@@ -14,7 +15,6 @@ from pipelines.prepare_job import Request, teachers_of
 from pipelines.project.project import Project
 from pipelines.settings import SMALL_MODEL_PARAMETERS, Settings, apply_overrides, defaults_for
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN
-from pipelines.training.stages import Stages
 from recovery.batch import Batch, Sample
 from recovery.lab import BASE
 from recovery.models.students import load_student

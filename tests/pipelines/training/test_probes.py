@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from evals.results import Item, Metric, Result
-from pipelines.evaluation.measure import EvalPlan
+from pipelines.evaluation.plan import EvalPlan
 from pipelines.settings import Gate
 from pipelines.training.early_stopping import Probe
 from pipelines.training.probes import Prober, probe_part

@@ -1,0 +1,163 @@
+"""The plan of an evaluation: which suites, on which data, and on which split of the items."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from evals.measurement_keys import data_hash, measurement_key
+from evals.results import Result, item_key
+from evals.splits import secondary_task_limit, split_of
+from evals.subject import Subject
+from evals.suites.config import content_id, suite_files
+from evals.suites.custom_checks import read_tasks
+from evals.suites.instruction_following import read_prompts
+from evals.suites.knowledge import measure_questions, read_questions
+from evals.suites.measure import SUITES, is_public_ifeval_available, measure
+from evals.suites.passage_recall import read_passages
+from pipelines.project.paths import relocate
+
+FILES = ("questions", "ifeval_data", "passages")  # fields of EvalPlan that are files
+MIN_QUESTIONS, MIN_PASSAGES = 50, 10  # fewer are not split into a probe part and a final part
+EARLIER_SUITE = "earlier"  # the suite of the questions of earlier cycles
+
+
+@dataclass(frozen=True)
+class EvalPlan:
+    """What to measure; all checkpoints of a cycle share one plan, or they could not be compared.
+
+    The JSON form is stored in jobs and runs, so its keys stay as they are: `beside` is `secondary_limit`, `part` is
+    `split`, `earlier` is `earlier_questions`, `public` is `public_ifeval`."""
+
+    suite: str = "all"
+    questions: Path | None = None
+    ifeval_data: Path | None = None
+    passages: Path | None = None  # of the documents: they measure knowledge where there are no questions
+    limit: int | None = None  # items per task
+    secondary_limit: int | None = None  # with `limit`: the lower limit of tasks that the gate does not judge
+    split: str = "all"  # of the items: "probe" during training, "final" for the verdict
+    earlier_questions: tuple[tuple[int, Path], ...] = ()  # (cycle, its questions)
+    public_ifeval: bool | None = None  # whether the public IFEval is reachable, once that was checked
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "EvalPlan":
+        paths = {name: Path(stored[name]) for name in FILES if stored.get(name)}
+        return cls(
+            stored["suite"],
+            limit=stored["limit"],
+            secondary_limit=stored.get("beside"),
+            split=stored["part"],
+            earlier_questions=tuple((int(cycle), Path(file)) for cycle, file in stored.get("earlier", ())),
+            public_ifeval=stored.get("public"),
+            **paths,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        paths = {name: str(file.resolve()) if file else None for name, file in self._files.items()}
+        return {
+            "suite": self.suite,
+            "part": self.split,
+            "earlier": [[cycle, str(file)] for cycle, file in self.earlier_questions],
+            "public": self.public_ifeval,
+            "limit": self.limit,
+            "beside": self.secondary_limit,
+            **paths,
+        }
+
+    def with_public_ifeval_checked(self, suites: Mapping[str, str]) -> "EvalPlan":
+        """Check once whether the public IFEval is reachable, so that all checkpoints are measured on the same prompts
+        even if the network changes meanwhile."""
+        return replace(self, public_ifeval=is_public_ifeval_available(suites)) if self.may_use_public_ifeval else self
+
+    @property
+    def may_use_public_ifeval(self) -> bool:
+        return self.suite in ("all", "behaviour") and self.ifeval_data is None
+
+    def relocated(self, home: Path) -> "EvalPlan":
+        """The plan with the current paths of the project's own files."""
+        files: dict[str, Any] = {name: relocate(home, file) for name, file in self._files.items() if file}
+        earlier = tuple((cycle, relocate(home, file)) for cycle, file in self.earlier_questions)
+        return replace(self, earlier_questions=earlier, **files)
+
+    @property
+    def _files(self) -> dict[str, Path | None]:
+        return {name: getattr(self, name) for name in FILES}
+
+    @property
+    def earlier_tasks(self) -> dict[str, Path]:
+        """The questions of earlier cycles by task name ("cycle:3")."""
+        return {f"cycle:{number}": file for number, file in self.earlier_questions}
+
+    def suites(self, named: Mapping[str, str]) -> list[str]:
+        """The suites that there is data for; `named` are those in the base's recover.json."""
+        if self.suite != "all":
+            return [self.suite]
+        available = {
+            "behaviour": True,
+            "knowledge": self.questions or self.passages or named.get("knowledge"),
+            "retention": named.get("retention"),
+        }
+        return [suite for suite in SUITES if available[suite]]
+
+    def split_problem(self, named: Mapping[str, str]) -> str:
+        """Why the items cannot be split into a probe part and a final part; empty if they can."""
+        minimum = {"questions": MIN_QUESTIONS, "passages of the documents": MIN_PASSAGES}
+        for kind, keys in self._item_keys(named):
+            if len(keys) < minimum.get(kind, 1):
+                return f"fewer than {minimum[kind]} {kind}"
+            if len({split_of(key) for key in keys}) < 2:
+                return f"too few {kind}"
+        return ""
+
+    def _item_keys(self, named: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+        """The keys of the items in each local file, which decide the part that an item belongs to."""
+        if self.questions:
+            yield "questions", [item_key(question.text) for question in read_questions(self.questions)]
+        elif self.passages:
+            yield "passages of the documents", [item_key(passage) for passage in read_passages(self.passages)]
+        if self.ifeval_data:
+            yield f"prompts in {self.ifeval_data.name}", [prompt.key for prompt in read_prompts(self.ifeval_data)]
+        replaced = {"behaviour": self.ifeval_data, "knowledge": self.questions}
+        for file in suite_files({suite: tasks for suite, tasks in named.items() if not replaced.get(suite)}):
+            if file.suffix == ".jsonl":
+                yield f"tasks in {file.name}", [task.key for task in read_tasks(file)]
+
+    def keys(self, weights: str, named: Mapping[str, str]) -> dict[str, str]:
+        """The measurement keys by suite, and by task for the questions of earlier cycles."""
+        return {suite: self.key(weights, suite, named) for suite in [*self.suites(named), *self.earlier_tasks]}
+
+    def key(self, weights: str, suite: str, named: Mapping[str, str]) -> str:
+        """A hash of everything that determines the results of a suite: equal keys, equal results.
+
+        The names in the hashed settings must not change, or stored results would not be reused."""
+        files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}
+        content = "/".join(data_hash(file) for file in files.get(suite, [self.earlier_tasks.get(suite)]))
+        is_secondary = suite in ("behaviour", "retention")
+        settings = {
+            "limit": self.limit,
+            "beside": secondary_task_limit(self.limit, self.secondary_limit) if is_secondary else self.limit,
+            "part": self.split,
+            "named": content_id(named[suite]) if suite in named else None,
+        }
+        if suite == "behaviour" and self.public_ifeval is not None:
+            settings["public"] = self.public_ifeval
+        return measurement_key(weights, suite, content, {**settings, "version": version("recover")})[:16]
+
+    def run_suite(self, subject: Subject, suite: str, named: Mapping[str, str]) -> list[Result]:
+        """Measure one suite, or the questions of one earlier cycle ("cycle:3")."""
+        if file := self.earlier_tasks.get(suite):
+            questions = read_questions(file)[: self.limit]
+            return [measure_questions(subject, questions, task=suite, suite=EARLIER_SUITE, data=file.name)]
+        return measure(
+            subject,
+            suite,
+            limit=self.limit,
+            secondary_limit=self.secondary_limit,
+            ifeval_data=self.ifeval_data,
+            questions=self.questions,
+            passages=self.passages,
+            suites=named,
+            split=self.split,
+            public=self.public_ifeval,
+        )

@@ -1,0 +1,137 @@
+"""Distillation: restore the behaviour of a clean teacher on what the student itself writes."""
+
+from collections.abc import Callable, Sequence
+
+from db.run_inputs import RunInputs
+from db.views import Checkpoint
+from pipelines.log import log
+from pipelines.models import device, open_engine, open_subject
+from pipelines.project.past_cycles import past_cycles
+from pipelines.project.weights_hash import weights_id
+from pipelines.settings import LATER_CYCLE_WARM_START
+from pipelines.synthetic.answers import cached_answers
+from pipelines.training.early_stopping import EarlyStopping
+from pipelines.training.probe_results import ProbeFunction
+from pipelines.training.run import RunResult, TrainingRun, has_started
+from pipelines.training.stage import Stage
+from pipelines.training.teachers import Teachers
+from pipelines.training.warm_start import WarmStart, WarmStartPlan, warm_start
+from recovery.batch import Sample
+from recovery.engines import Engine, Sampling
+from recovery.models.adapters import base_of
+from recovery.models.students import Student, load_chat
+from recovery.recipes import Recipe, objective_of, recipe, signal_of
+from recovery.states import Mixture, Prompt, Rollouts, States, Written
+
+MakeProbe = Callable[[Student, Engine], ProbeFunction]
+
+
+def distill(
+    stage: Stage, start: Checkpoint, teachers: Teachers, prompt_texts: list[str], make_probe: MakeProbe | None
+) -> RunResult:
+    """Train `start` towards its teachers; ends early when probes say so."""
+    settings, chosen = stage.settings.distill, recipe(stage.settings.distill.recipe)
+    prompts = teachers.prompts(prompt_texts, load_chat(start.path), stage.job.seed)
+    steps = min(settings.steps, settings.max_steps or settings.steps)
+    # Answers are sampled while no other model is in memory.
+    answers = _teacher_answers(stage, teachers, chosen, prompts[: steps * settings.rows])
+    student = stage.load_student(start)
+    # Where the teachers' answers are the labels, the teachers' weights are needed for writing them alone.
+    teacher = teachers.load(student, device()) if chosen.estimator != "labels" else None
+    inputs = RunInputs(job=stage.job.id, stage="recovered", teacher=str(teachers))
+    with (
+        stage.recorded_run("distill", steps, inputs) as run,
+        open_engine(student, stage.settings.engine) as engine,
+    ):
+        probe = make_probe(student, engine) if make_probe and settings.probe_every else None
+        warm = WarmStart()
+        if not has_started(stage.project, run):
+            plan = warm_start_plan(stage, student, start)
+            warm = warm_start(student, probe, stage.settings, plan, stage.project.base)
+        log.info(
+            f"Distilling {start.reference} with {teachers} as teacher: at most {steps} steps, {len(prompts)} prompts"
+        )
+        training = TrainingRun(
+            stage=stage,
+            run=run,
+            role="recovered",
+            start=start,
+            student=student,
+            states=_states(stage, chosen, engine, prompts, answers),
+            signal=signal_of(chosen, teacher),
+            objective=objective_of(chosen),
+            plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
+            monitor=EarlyStopping(settings, probe, warm.best_knowledge),
+            warm_start=warm,
+        )
+        return training.run_to_end()
+
+
+def warm_start_plan(stage: Stage, student: Student, start: Checkpoint) -> WarmStartPlan:
+    """The way back leads to the weights that mid-training began with, if recorded; of an adapter, to what it sits on.
+
+    A model that read documents alone lost much, and goes far back. One that read a mix lost little, and goes back for
+    what earlier cycles taught: once, before anything is distilled into it."""
+    project = stage.project
+    lineage, below = project.reader.lineage(start.id), student.adapter_base
+    index = next((index for index, ancestor in enumerate(lineage) if ancestor.role == "midtrained"), len(lineage))
+    origin = lineage[index + 1] if index + 1 < len(lineage) else None
+    if below and not base_of(start.path):
+        return WarmStartPlan(None, new_adapter=True)
+    to = (lambda: below) if below else (lambda: project.verify(origin).path) if origin else None
+    if origin is None or _read_documents_alone(stage, lineage[index]):
+        return WarmStartPlan(to)
+    if index == 0 and not below and past_cycles(project, origin):
+        return WarmStartPlan(to, LATER_CYCLE_WARM_START, always=True)
+    if stage.settings.distill.warm_start == "default":
+        log.info("No warm start by default: the documents were read beside the clean base's outputs (--warm-start)")
+    return WarmStartPlan(to, 0.0)
+
+
+def _read_documents_alone(stage: Stage, midtrained: Checkpoint) -> bool:
+    """Whether nothing that the clean base wrote was read beside the documents."""
+    run = stage.project.reader.run(midtrained.run_id) if midtrained.run_id is not None else None
+    mix = (run.inputs.mix if run else None) or {}
+    return not (mix.get("answers") or mix.get("texts"))
+
+
+def _states(stage: Stage, chosen: Recipe, engine: Engine, prompts: list[Prompt], answers: Sequence[Sample]) -> States:
+    """The student's rollouts, the teachers' answers, or a mixture by the recipe's on-policy fraction."""
+    settings, seed = stage.settings.distill, stage.job.seed
+    on_policy_rows = round(chosen.alpha * settings.rows)
+    parts: list[States] = []
+    if on_policy_rows:
+        parts.append(
+            Rollouts(
+                prompts,
+                engine,
+                rows=on_policy_rows,
+                group=chosen.group,
+                max_new_tokens=settings.max_new_tokens,
+                seed=seed,
+            )
+        )
+    if on_policy_rows < settings.rows:
+        parts.append(Written(answers, rows=settings.rows - on_policy_rows, seed=seed))
+    return Mixture(*parts)
+
+
+def _teacher_answers(stage: Stage, teachers: Teachers, chosen: Recipe, prompts: list[Prompt]) -> list[Sample]:
+    """The teachers' sampled answers, where the recipe has states that the student did not write."""
+    settings = stage.settings.distill
+    if round(chosen.alpha * settings.rows) == settings.rows:
+        return []
+    sampling = Sampling(settings.max_new_tokens, seed=stage.job.seed)
+
+    def sample(teacher: str, prompts: list[Prompt]) -> list[Sample]:
+        tokens = [prompt.tokens for prompt in prompts]
+
+        def generate() -> list[list[int]]:
+            with open_subject(teacher, stage.settings.engine) as subject:
+                return [reply.tokens for reply in subject.engine.generate(tokens, sampling)]
+
+        inputs = [weights_id(teacher), "whole", sampling.max_new_tokens, sampling.seed, tokens]
+        replies = cached_answers(stage.project.home / "cache", inputs, generate)
+        return [prompt.with_reply(reply) for prompt, reply in zip(prompts, replies, strict=True)]
+
+    return teachers.answers(prompts, sample)
