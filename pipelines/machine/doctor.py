@@ -67,7 +67,9 @@ def _safely(name: str, check: Callable[[], Finding]) -> Finding:
 
 def _python() -> Finding:
     fix = "use a newer Python: make PYTHON=python3.12 demo, or a new virtual environment"
-    return Finding("python", sys.version_info >= (3, 11), platform.python_version(), "recover does not run", fix, required=True)
+    return Finding(
+        "python", sys.version_info >= (3, 11), platform.python_version(), "recover does not run", fix, required=True
+    )
 
 
 def _libraries() -> Finding:
