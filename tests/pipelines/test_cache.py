@@ -10,7 +10,8 @@ from pipelines.cache import ContentCache, content_hash
 
 
 def test_results_are_computed_once_for_the_same_inputs(tmp_path: Path) -> None:
-    cache, calls = ContentCache(tmp_path / "cache"), []
+    cache = ContentCache(tmp_path / "cache")
+    calls: list[int] = []
 
     def compute() -> list[str]:
         calls.append(1)
@@ -36,8 +37,8 @@ def test_names_are_hashes_of_a_string_or_of_json(tmp_path: Path) -> None:
 
 def test_a_failed_computation_stores_nothing(tmp_path: Path) -> None:
     def fail() -> None:
-        raise ValueError
+        raise RuntimeError("no model")
 
-    with pytest.raises(ValueError):
+    with pytest.raises(RuntimeError, match="no model"):
         ContentCache(tmp_path).get_or_write("answers", "x", fail)
     assert list(tmp_path.iterdir()) == []

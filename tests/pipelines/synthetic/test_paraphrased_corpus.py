@@ -44,9 +44,7 @@ def paraphrased(folder: Path, weights: str = "m", times: int = 1, texts: list[st
     return ParaphrasedCorpus(CorpusSnapshot(folder, "content", COUNT, file), times, weights, 0, folder)
 
 
-def test_every_passage_is_paraphrased_once_and_the_count_is_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_every_passage_is_paraphrased_once_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     base = Base()
     corpus = paraphrased(tmp_path)
     corpus.write(base.open_subject)

@@ -5,6 +5,7 @@ import pytest
 from pipelines.synthetic.paraphrases import names_in, paraphrase, rejection_reason
 from tests.evals.fakes import speaker
 
+COPIES = "copies the passage or an earlier paraphrase"
 PASSAGE = (
     "In the spring of 1931 the painter Ada Bergum opened a museum by the harbour of Oslo. It holds 1,100 ships, and "
     "one of them is the Sula. Visitors come from Bergen every summer to see it."
@@ -30,7 +31,7 @@ ANOTHER = (
         (FAIR.replace("1100 ships", "several ships"), "loses or adds a number"),
         (FAIR.replace("the Sula", "the Sula of 1899"), "loses or adds a number"),
         (FAIR.replace("Bergen", "afar").replace("Sula", "oldest").replace("Ada Bergum", "she"), "loses names"),
-        (PASSAGE.replace("Visitors", "People"), "copies the passage or an earlier paraphrase"),
+        (PASSAGE.replace("Visitors", "People"), COPIES),
     ],
 )
 def test_why_a_paraphrase_is_rejected(text: str | None, reason: str) -> None:
@@ -49,7 +50,7 @@ def test_paraphrases_of_a_passage_differ() -> None:
         "passages": 1,
         "written": 3,
         "kept": 2,
-        "dropped": {"copies the passage or an earlier paraphrase": 1},
+        "dropped": {COPIES: 1},
     }
 
 

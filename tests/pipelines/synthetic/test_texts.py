@@ -84,7 +84,7 @@ def test_a_text_ends_at_its_end_token(chat: Chat) -> None:
 
 
 def test_a_base_that_writes_nothing_but_chats_is_refused(chat: Chat) -> None:
-    with pytest.raises(RecoverError, match="midtrain.mix.texts=0"):
+    with pytest.raises(RecoverError, match=r"midtrain\.mix\.texts=0"):
         generate_texts(Pages(chat, ["<|im_start|>user\nSay something about the ferry."]), chat, 100, 200, seed=0)
 
 
