@@ -39,7 +39,7 @@ def with_libraries(folder: Path) -> None:
 
 
 def pdf(page: bytes) -> bytes:
-    """The smallest file that shows one line."""
+    """A minimal file with one line of text."""
     objects = [
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
@@ -47,11 +47,11 @@ def pdf(page: bytes) -> bytes:
         b"<</Length %d>>\nstream\n%s\nendstream" % (len(page), page),
         b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
     ]
-    out, places = b"%PDF-1.4\n", []
+    out, offsets = b"%PDF-1.4\n", []
     for number, body in enumerate(objects, 1):
-        places.append(len(out))
+        offsets.append(len(out))
         out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     start = len(out)
     return out + b"xref\n0 6\n0000000000 65535 f \n%strailer\n<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (
         table,

@@ -20,10 +20,10 @@ def test_a_folder_is_read_in_order_once_each_and_hashed(tmp_path: Path) -> None:
     assert corpus.hash == read_corpus(docs).hash
     (docs / "b.md").write_text("other")
     assert corpus.hash != read_corpus(docs).hash
-    assert list(corpus.texts) == ["one", "two"]  # what was read stays what it was
+    assert list(corpus.texts) == ["one", "two"]  # the corpus that was read does not change
 
 
-def test_what_cannot_be_read_is_listed_and_never_fatal(tmp_path: Path) -> None:
+def test_unreadable_files_are_listed_and_never_fatal(tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
     (tmp_path / "secret.txt").write_text("outside")
@@ -44,11 +44,11 @@ def test_what_cannot_be_read_is_listed_and_never_fatal(tmp_path: Path) -> None:
     assert set(reasons) == {
         *("empty.txt", "broken.txt", "binary.txt", "picture.png", "fake.docx", "fake.pdf", "half.jsonl", "pipe.txt")
     }
-    assert "the first is line 2 (its first 1 documents are kept)" in reasons["half.jsonl"]
+    assert "the first is line 2 (its first 1 documents are included)" in reasons["half.jsonl"]
     assert "UTF-8" in reasons["broken.txt"]
 
 
-def test_links_never_lead_out_nor_in_circles(tmp_path: Path) -> None:
+def test_links_out_of_the_folder_and_circular_links_are_skipped(tmp_path: Path) -> None:
     docs, outside = tmp_path / "docs", tmp_path / "outside"
     docs.mkdir()
     outside.mkdir()
@@ -63,10 +63,11 @@ def test_links_never_lead_out_nor_in_circles(tmp_path: Path) -> None:
     corpus = read_corpus(docs)
     assert list(corpus.texts) == ["good"]
     reasons = {path.name: reason for path, reason in corpus.skipped}
-    assert {name for name, reason in reasons.items() if "leads out" in reason} == {"to-file.txt", "to-folder", "up.txt"}
-    assert "read where it is" in reasons["circle"]
-    assert "nowhere" in reasons["lost.txt"]
-    assert "nowhere" in reasons["itself.txt"]
+    outside = {name for name, reason in reasons.items() if "outside the folder" in reason}
+    assert outside == {"to-file.txt", "to-folder", "up.txt"}
+    assert "a link to a folder" in reasons["circle"]
+    assert "broken" in reasons["lost.txt"]
+    assert "broken" in reasons["itself.txt"]
 
 
 def test_near_copies_are_left_out_and_short_texts_are_not(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_near_copies_are_left_out_and_short_texts_are_not(tmp_path: Path) -> Non
     assert corpus.near_copies == [(str(tmp_path / "z.txt"), str(tmp_path / "1.txt"))]
 
 
-def test_held_out_documents_stay_aside_when_others_come(tmp_path: Path) -> None:
+def test_held_out_documents_stay_held_out_when_others_are_added(tmp_path: Path) -> None:
     for n in range(60):
         (tmp_path / f"{n}.txt").write_text(f"note {n}")
     before = read_corpus(tmp_path, held_out=0.2)
@@ -92,37 +93,37 @@ def test_held_out_documents_stay_aside_when_others_come(tmp_path: Path) -> None:
         (tmp_path / f"0{n}.txt").write_text(f"note {n}")
     after = read_corpus(tmp_path, held_out=0.2)
     assert {*before.held_out} == {text for text in after.held_out if int(text.split()[1]) < 60}
-    with pytest.raises(RecoverError, match="held out should be"):
+    with pytest.raises(RecoverError, match="held out must be"):
         read_corpus(tmp_path, held_out=1.0)
 
 
-def test_nothing_to_read_says_what_to_put_there(tmp_path: Path) -> None:
-    with pytest.raises(RecoverError, match="there is nothing at"):
+def test_the_error_has_the_formats_when_there_is_nothing_to_read(tmp_path: Path) -> None:
+    with pytest.raises(RecoverError, match="There is no file or folder"):
         read_corpus(tmp_path / "nowhere")
     with pytest.raises(RecoverError, match="no readable document"):
         read_corpus(tmp_path)
 
 
-def test_a_data_set_of_the_hub_is_rows_or_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_of_the_hub_is_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    asked: list[object] = []
+    calls: list[object] = []
 
-    def load(name: str, **how: object) -> list[dict[str, str]]:
-        asked.extend([name, how["revision"], how["split"]])
+    def load(name: str, **options: object) -> list[dict[str, str]]:
+        calls.extend([name, options["revision"], options["split"]])
         return [{"text": "one"}, {"text": "two"}]
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     assert list(read_corpus(Path("some/notes@v1:test")).texts) == ["one", "two"]
-    assert asked == ["some/notes", "v1", "test"]
+    assert calls == ["some/notes", "v1", "test"]
 
-    def gone(name: str, **how: object) -> None:
+    def missing(name: str, **options: object) -> None:
         raise FileNotFoundError("no such data set\nand more")
 
-    monkeypatch.setattr(datasets, "load_dataset", gone)
-    with pytest.raises(RecoverError, match=r"cannot be read \(no such data set\); give a folder"):
+    monkeypatch.setattr(datasets, "load_dataset", missing)
+    with pytest.raises(RecoverError, match=r"data set of the hub \(no such data set\). Give a folder"):
         read_corpus(Path("some/notes"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(RecoverError, match="out of reach"):
+    with pytest.raises(RecoverError, match="cannot be reached"):
         read_corpus(Path("some/notes"))

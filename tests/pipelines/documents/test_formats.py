@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipelines.documents import optional_libraries as libraries
 from pipelines.documents import read_corpus
 from pipelines.documents.formats import documents_in
-from pipelines.documents.splitting import Unreadable, parted
+from pipelines.documents.splitting import Unreadable, split_document
 from pipelines.documents.tabular import row_text
 from tests.pipelines.documents.make import every_format, with_libraries
 
@@ -18,15 +18,15 @@ from tests.pipelines.documents.make import every_format, with_libraries
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("bs4", "markdownify", "pypdf", "docx", "pyarrow"):
         pytest.importorskip(name)
-    made = tmp_path_factory.mktemp("formats")
-    every_format(made)
-    with_libraries(made)
-    return made
+    folder = tmp_path_factory.mktemp("formats")
+    every_format(folder)
+    with_libraries(folder)
+    return folder
 
 
-def test_every_format_says_what_it_says(folder: Path) -> None:
-    said = {file.name: list(documents_in(file)) for file in folder.iterdir()}
-    assert said == {
+def test_every_format_is_read(folder: Path) -> None:
+    documents = {file.name: list(documents_in(file)) for file in folder.iterdir()}
+    assert documents == {
         "plain.txt": ["Said in txt.\n\nTwice."],
         "plain.md": ["Said in md.\n\nTwice."],
         "plain.rst": ["Said in rst.\n\nTwice."],
@@ -41,13 +41,11 @@ def test_every_format_says_what_it_says(folder: Path) -> None:
         "letter.docx": ["## A letter\n\nSaid in Word.\n\nleft | right"],
     }
     corpus = read_corpus(folder)
-    assert corpus.files == len(said)
+    assert corpus.files == len(documents)
     assert not corpus.skipped
 
 
-def test_a_library_that_is_missing_skips_its_files_and_says_how_to_have_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_a_missing_library_are_skipped_with_a_hint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 
@@ -59,15 +57,15 @@ def test_a_library_that_is_missing_skips_its_files_and_says_how_to_have_it(
 
 
 def test_broken_files_of_every_format_are_never_fatal(folder: Path, tmp_path: Path) -> None:
-    dice = random.Random(0)
+    rng = random.Random(0)
     (tmp_path / "good.txt").write_text("good")
     for file in sorted(folder.iterdir()):
-        whole = file.read_bytes()
+        content = file.read_bytes()
         for number in range(12):
-            broken = bytearray(whole[: dice.randrange(len(whole))] if number % 2 else whole)
-            for _ in range(dice.randint(1, 20)):
+            broken = bytearray(content[: rng.randrange(len(content))] if number % 2 else content)
+            for _ in range(rng.randint(1, 20)):
                 if broken:
-                    broken[dice.randrange(len(broken))] = dice.randrange(256)
+                    broken[rng.randrange(len(broken))] = rng.randrange(256)
             (tmp_path / f"{file.stem}-{number}{file.suffix}").write_bytes(broken)
     corpus = read_corpus(tmp_path)
     assert "good" in list(corpus.texts)
@@ -75,7 +73,7 @@ def test_broken_files_of_every_format_are_never_fatal(folder: Path, tmp_path: Pa
     assert all(reason for _, reason in corpus.skipped)
 
 
-def test_a_document_that_unpacks_to_too_much_is_left_packed(tmp_path: Path) -> None:
+def test_a_document_that_unpacks_to_too_much_is_not_unpacked(tmp_path: Path) -> None:
     import zipfile
 
     with zipfile.ZipFile(tmp_path / "bomb.docx", "w", zipfile.ZIP_DEFLATED) as bomb:
@@ -85,7 +83,7 @@ def test_a_document_that_unpacks_to_too_much_is_left_packed(tmp_path: Path) -> N
         list(documents_in(tmp_path / "bomb.docx"))
 
 
-def test_what_would_have_to_be_held_as_a_whole_has_a_limit(tmp_path: Path) -> None:
+def test_files_that_are_read_as_a_whole_have_a_size_limit(tmp_path: Path) -> None:
     for name, size in (("page.html", 17 << 20), ("list.json", 65 << 20)):
         with (tmp_path / name).open("wb") as file:
             file.truncate(size)
@@ -95,12 +93,12 @@ def test_what_would_have_to_be_held_as_a_whole_has_a_limit(tmp_path: Path) -> No
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(st.sampled_from("ab \n"), max_size=30), max_size=12), st.integers(4, 40))
-def test_a_long_document_comes_in_parts_that_say_all_of_it(said: list[str], longest: int) -> None:
-    parts = list(parted(said, longest))
-    assert all(0 < len(part) <= longest for part in parts)
-    assert "".join("".join(parts).split()) == "".join("".join(said).split())
-    if len(whole := "".join(said).strip()) <= longest and len("".join(said)) <= longest:
-        assert parts == [whole][: bool(whole)]
+def test_the_parts_of_a_long_document_have_all_its_text(pieces: list[str], max_characters: int) -> None:
+    parts = list(split_document(pieces, max_characters))
+    assert all(0 < len(part) <= max_characters for part in parts)
+    assert "".join("".join(parts).split()) == "".join("".join(pieces).split())
+    if len(text := "".join(pieces)) <= max_characters:
+        assert parts == [text.strip()][: bool(text.strip())]
 
 
 @settings(max_examples=50, deadline=None)

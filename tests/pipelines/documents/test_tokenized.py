@@ -16,20 +16,20 @@ TOKENIZER = tiny_tokenizer()
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=150))
 def test_a_token_file_holds_what_the_tokenizer_says(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     tokens = tokenize_documents(texts, TOKENIZER, tmp_path_factory.mktemp("t"), "x")
-    spelled = [TOKENIZER(t, add_special_tokens=False, split_special_tokens=True)["input_ids"] for t in texts]
-    assert [list(ids) for ids in tokens] == spelled
-    assert tokens.tokens == sum(map(len, spelled))
+    token_ids = [TOKENIZER(t, add_special_tokens=False, split_special_tokens=True)["input_ids"] for t in texts]
+    assert [list(ids) for ids in tokens] == token_ids
+    assert tokens.tokens == sum(map(len, token_ids))
 
 
-def test_mid_training_from_the_file_sees_what_it_would_see_from_memory(tmp_path: Path) -> None:
+def test_mid_training_reads_the_same_from_the_file_as_from_memory(tmp_path: Path) -> None:
     texts = [f"Text {i} says <|im_end|> and {i * i}." for i in range(40)]
-    spelled = [TOKENIZER(t, add_special_tokens=False, split_special_tokens=True)["input_ids"] for t in texts]
+    token_ids = [TOKENIZER(t, add_special_tokens=False, split_special_tokens=True)["input_ids"] for t in texts]
     from_file = Documents(tokenize_documents(texts, TOKENIZER, tmp_path, "x"), 0, window=16, rows=4, seed=3)
-    from_memory = Documents(spelled, 0, window=16, rows=4, seed=3)
+    from_memory = Documents(token_ids, 0, window=16, rows=4, seed=3)
     assert from_file.tokens == from_memory.tokens
-    nobody: Any = None
-    assert [from_file.draw(nobody, step) for step in range(30)] == [
-        from_memory.draw(nobody, step) for step in range(30)
+    no_student: Any = None
+    assert [from_file.draw(no_student, step) for step in range(30)] == [
+        from_memory.draw(no_student, step) for step in range(30)
     ]
 
 

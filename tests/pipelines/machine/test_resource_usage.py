@@ -1,15 +1,15 @@
-"""What a run takes of its machine."""
+"""Resource use of a run."""
 
 import time
 
-from pipelines.machine.resource_usage import Meter
+from pipelines.machine.resource_usage import ResourceMeter
 
 
-def test_the_processor_is_told_since_the_last_look_and_memory_as_it_is_now() -> None:
-    meter, end = Meter(), time.process_time() + 0.2
+def test_processor_use_is_since_the_last_reading_and_memory_use_is_current() -> None:
+    meter, end = ResourceMeter(), time.process_time() + 0.2
     while time.process_time() < end:
         pass
-    busy = meter.look()
+    busy = meter.read()
     time.sleep(0.2)
-    assert busy["cpu_percent"] > 2 * meter.look()["cpu_percent"]
+    assert busy["cpu_percent"] > 2 * meter.read()["cpu_percent"]
     assert busy["rss_bytes"] > 1e6

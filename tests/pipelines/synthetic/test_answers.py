@@ -11,46 +11,46 @@ from recovery.losses.objectives import CrossEntropy
 from recovery.signals import Labels
 from recovery.states import Documents, Mixture
 from recovery.train import Plan, train
-from tests.evals.fakes import ScriptedEngine, fake_subject
+from tests.evals.fakes import ScriptedEngine, speaker
 from tests.models import tiny_student
 
 PROMPTS = [f"Say {number}." for number in range(10)]
 
 
-def answers_of(subject: Subject, folder: Path, model: str = "m", room: int = 40) -> list[Sample]:
-    return sample_answers(subject.engine, subject.chat, PROMPTS, folder, model, max_new_tokens=room)
+def answers_of(subject: Subject, folder: Path, weights: str = "m", max_new_tokens: int = 40) -> list[Sample]:
+    return sample_answers(subject.engine, subject.chat, PROMPTS, folder, weights, max_new_tokens=max_new_tokens)
 
 
-def test_the_answer_alone_is_taught_and_written_once(tmp_path: Path) -> None:
-    subject = fake_subject(lambda asked: f"Well, {asked}")
+def test_only_the_answer_is_a_target_and_it_is_sampled_once(tmp_path: Path) -> None:
+    subject = speaker(lambda message: f"Well, {message}")
     engine: Any = subject.engine
     assert isinstance(engine, ScriptedEngine)
     rows = answers_of(subject, tmp_path)
     for prompt, row in zip(PROMPTS, rows, strict=True):
-        taught = [token for token, target in zip(row.tokens, row.targets, strict=True) if target]
-        assert subject.chat.text(taught) == f"Well, {prompt}"
+        targets = [token for token, target in zip(row.tokens, row.targets, strict=True) if target]
+        assert subject.chat.text(targets) == f"Well, {prompt}"
     assert len(engine.prompts) == 10
     assert answers_of(subject, tmp_path) == rows
     assert len(engine.prompts) == 10
-    answers_of(subject, tmp_path, model="another")
+    answers_of(subject, tmp_path, weights="another")
     assert len(engine.prompts) == 20
 
 
-def test_answers_that_never_end_are_not_taught(tmp_path: Path) -> None:
-    subject = fake_subject(lambda asked: "short" if "3" in asked else "long " * 50)
+def test_answers_that_do_not_end_are_dropped(tmp_path: Path) -> None:
+    subject = speaker(lambda message: "short" if "3" in message else "long " * 50)
     assert [row.prompt for row in answers_of(subject, tmp_path)] == ["Say 3."]
-    with pytest.raises(RecoverError, match="none of the base's answers ended within 4 tokens"):
-        answers_of(subject, tmp_path, room=4)
+    with pytest.raises(RecoverError, match="None of the base's answers ended within 4 tokens"):
+        answers_of(subject, tmp_path, max_new_tokens=4)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
-def test_the_share_is_of_what_is_taught(share: float) -> None:
+def test_the_share_is_of_target_tokens(share: float) -> None:
     answers = [Sample([1] * 12, [False] * 2 + [True] * 10) for _ in range(50)]
     documents = Documents([[1] * 999] * 40, 0, window=100, rows=8)
     mixture = Mixture(documents, answer_rows(answers, share, documents.rows * documents.window))
-    nobody: Any = None
+    no_student: Any = None
     for step in range(4):
-        drawn = mixture.draw(nobody, step)
+        drawn = mixture.draw(no_student, step)
         replay = sum(row.target_count for row in drawn if len(row.tokens) == 12)
         assert replay / sum(row.target_count for row in drawn) == pytest.approx(share, abs=0.01)
     with pytest.raises(RecoverError, match="more than 0 and less than 1"):

@@ -1,4 +1,4 @@
-"""A corpus in other words: written once, gone on with after an interruption, refused where the base cannot do it."""
+"""A paraphrased corpus: written once, resumed after an interruption, refused if the base cannot paraphrase."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -9,89 +9,88 @@ import pytest
 
 from evals.subject import Subject
 from pipelines.documents.snapshot import CorpusSnapshot
-from pipelines.synthetic.paraphrased_corpus import AT_ONCE, ParaphrasedCorpus
+from pipelines.synthetic.paraphrased_corpus import PASSAGES_PER_LINE, ParaphrasedCorpus
 from recovery.errors import RecoverError
-from tests.evals.fakes import fake_subject
+from tests.evals.fakes import speaker
 
-COUNT = 3 * AT_ONCE + 5
+COPIES = "copies the passage or an earlier paraphrase"
+COUNT = 3 * PASSAGES_PER_LINE + 5
 
 
-def backwards(asked: str) -> str:
-    """All names and numbers of the passage, and none of its runs of words."""
-    return " ".join(reversed(asked.rpartition("Passage:\n")[2].split()))
+def backwards(message: str) -> str:
+    """All names and numbers of the passage, and none of its 4-grams."""
+    return " ".join(reversed(message.rpartition("Passage:\n")[2].split()))
 
 
 class Base:
     def __init__(self, reply: Callable[[str], str] = backwards):
-        self.reply, self.asked, self.loaded = reply, 0, 0
+        self.reply, self.prompts, self.loads = reply, 0, 0
 
     @contextmanager
-    def speaks(self) -> Iterator[Subject]:
-        def counted(asked: str) -> str:
-            self.asked += 1
-            return self.reply(asked)
+    def open_subject(self) -> Iterator[Subject]:
+        def count(message: str) -> str:
+            self.prompts += 1
+            return self.reply(message)
 
-        self.loaded += 1
-        yield fake_subject(counted)
+        self.loads += 1
+        yield speaker(count)
 
 
-def wordings(folder: Path, model: str = "m", times: int = 1, texts: list[str] | None = None) -> ParaphrasedCorpus:
+def paraphrased(folder: Path, weights: str = "m", times: int = 1, texts: list[str] | None = None) -> ParaphrasedCorpus:
     route = "from the quay past the lighthouse to the islands, in summer every morning and in winter once a week"
     texts = texts or [f"Ship {i} of the harbour in Oslo is number {i}, and it sails {route}" for i in range(COUNT)]
     file = folder / "corpus.jsonl"
     file.write_text("".join(json.dumps({"source": str(i), "text": text}) + "\n" for i, text in enumerate(texts)))
-    return ParaphrasedCorpus(CorpusSnapshot(folder, "content", COUNT, file), times, model, 0, folder)
+    return ParaphrasedCorpus(CorpusSnapshot(folder, "content", COUNT, file), times, weights, 0, folder)
 
 
-def test_every_passage_is_reworded_once_and_the_count_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_passage_is_paraphrased_once_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     base = Base()
-    corpus = wordings(tmp_path)
-    corpus.write(base.speaks)
-    assert len(list(corpus.texts)) == COUNT == base.asked
+    corpus = paraphrased(tmp_path)
+    corpus.write(base.open_subject)
+    assert len(list(corpus.texts)) == COUNT == base.prompts
     assert sorted(next(iter(corpus.texts)).split()) == sorted(next(iter(corpus.corpus.texts)).split())
-    assert caplog.messages == [f"  {COUNT} of {COUNT} rewordings of {COUNT} passages are kept"]
-    corpus.write(base.speaks)
-    assert (base.asked, base.loaded) == (COUNT, 1)
-    wordings(tmp_path, model="another").write(base.speaks)
-    assert base.asked == 2 * COUNT
+    assert caplog.messages == [f"  Kept {COUNT} of {COUNT} paraphrases of {COUNT} passages"]
+    corpus.write(base.open_subject)
+    assert (base.prompts, base.loads) == (COUNT, 1)
+    paraphrased(tmp_path, weights="another").write(base.open_subject)
+    assert base.prompts == 2 * COUNT
 
 
-def test_what_an_interruption_left_is_gone_on_from(tmp_path: Path) -> None:
-    whole = wordings(tmp_path)
-    whole.write(Base().speaks)
-    expected = list(whole.texts)
+def test_an_interrupted_run_is_resumed(tmp_path: Path) -> None:
+    corpus = paraphrased(tmp_path)
+    corpus.write(Base().open_subject)
+    expected = list(corpus.texts)
     file = next(tmp_path.glob("rewordings-*.jsonl"))
     lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(lines[:2]) + lines[2][:40])  # the third was cut off
+    file.write_text("".join(lines[:2]) + lines[2][:40])  # the third is incomplete
     base = Base()
-    whole.write(base.speaks)
-    assert base.asked == COUNT - 2 * AT_ONCE
-    assert list(whole.texts) == expected
+    corpus.write(base.open_subject)
+    assert base.prompts == COUNT - 2 * PASSAGES_PER_LINE
+    assert list(corpus.texts) == expected
 
 
-def test_what_is_dropped_is_counted_by_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    corpus = wordings(tmp_path, times=2)
-    corpus.write(Base().speaks)  # the second time it says the same again
-    assert corpus.tally.as_dict()["dropped"] == {"copies what stood before": COUNT}
+def test_dropped_paraphrases_are_counted_by_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    corpus = paraphrased(tmp_path, times=2)
+    corpus.write(Base().open_subject)  # the second paraphrase repeats the first
+    assert corpus.counts.as_dict()["dropped"] == {COPIES: COUNT}
     assert caplog.messages == [
-        f"  {COUNT} of {2 * COUNT} rewordings of {COUNT} passages are kept ({COUNT} copies what stood before dropped)"
+        f"  Kept {COUNT} of {2 * COUNT} paraphrases of {COUNT} passages (dropped: {COUNT} {COPIES})"
     ]
 
 
-def test_a_base_that_cannot_is_refused_after_the_first_passages(tmp_path: Path) -> None:
-    base = Base(lambda asked: "Once upon a time.")
-    with pytest.raises(
-        RecoverError, match=r"none of the 16 rewordings .* leave the paraphrases away, or name a more capable"
-    ):
-        wordings(tmp_path).try_out(base.speaks)
-    assert base.asked == AT_ONCE
+def test_a_base_that_cannot_paraphrase_is_refused_after_the_first_passages(tmp_path: Path) -> None:
+    base = Base(lambda message: "Once upon a time.")
+    with pytest.raises(RecoverError, match=r"none of its first 16 paraphrases passed .* name a more capable model"):
+        paraphrased(tmp_path).try_first_passages(base.open_subject)
+    assert base.prompts == PASSAGES_PER_LINE
     with pytest.raises(RecoverError, match="no passage of 20 words"):
-        wordings(tmp_path, model="other", texts=["Too short."]).try_out(base.speaks)
+        paraphrased(tmp_path, weights="other", texts=["Too short."]).try_first_passages(base.open_subject)
 
 
-def test_what_was_tried_is_not_written_again(tmp_path: Path) -> None:
-    base, corpus = Base(), wordings(tmp_path)
-    corpus.try_out(base.speaks)
-    assert base.asked == AT_ONCE
-    corpus.write(base.speaks)
-    assert base.asked == COUNT == len(list(corpus.texts))
+def test_the_first_passages_are_not_written_again(tmp_path: Path) -> None:
+    base, corpus = Base(), paraphrased(tmp_path)
+    corpus.try_first_passages(base.open_subject)
+    assert base.prompts == PASSAGES_PER_LINE
+    corpus.write(base.open_subject)
+    assert base.prompts == COUNT == len(list(corpus.texts))

@@ -2,9 +2,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipelines.synthetic.paraphrases import names_in, paraphrase, why_not
-from tests.evals.fakes import fake_subject
+from pipelines.synthetic.paraphrases import names_in, paraphrase, rejection_reason
+from tests.evals.fakes import speaker
 
+COPIES = "copies the passage or an earlier paraphrase"
 PASSAGE = (
     "In the spring of 1931 the painter Ada Bergum opened a museum by the harbour of Oslo. It holds 1,100 ships, and "
     "one of them is the Sula. Visitors come from Bergen every summer to see it."
@@ -24,31 +25,36 @@ ANOTHER = (
     [
         (FAIR, ""),
         (ANOTHER, ""),
-        (None, "never ended"),
+        (None, "did not end"),
         ("A museum opened.", "much shorter or longer than the passage"),
         (f"{FAIR} {ANOTHER}", "much shorter or longer than the passage"),
         (FAIR.replace("1100 ships", "several ships"), "loses or adds a number"),
         (FAIR.replace("the Sula", "the Sula of 1899"), "loses or adds a number"),
         (FAIR.replace("Bergen", "afar").replace("Sula", "oldest").replace("Ada Bergum", "she"), "loses names"),
-        (PASSAGE.replace("Visitors", "People"), "copies what stood before"),
+        (PASSAGE.replace("Visitors", "People"), COPIES),
     ],
 )
-def test_what_a_rewording_must_be(text: str | None, reason: str) -> None:
-    assert why_not(text, PASSAGE, [PASSAGE]) == reason
+def test_why_a_paraphrase_is_rejected(text: str | None, reason: str) -> None:
+    assert rejection_reason(text, PASSAGE, [PASSAGE]) == reason
 
 
-def test_names_are_capitals_where_no_sentence_begins() -> None:
+def test_names_are_capitalised_words_that_do_not_begin_a_sentence() -> None:
     assert names_in(PASSAGE) == {"ada", "bergum", "oslo", "sula", "bergen"}
 
 
-def test_each_rewording_is_another_one() -> None:
+def test_paraphrases_of_a_passage_differ() -> None:
     replies: Iterator[str] = iter([FAIR, FAIR, ANOTHER])
-    kept, tally = paraphrase(fake_subject(lambda asked: next(replies)), [PASSAGE], 3)
-    assert kept == [FAIR, ANOTHER]
-    assert tally.as_dict() == {"passages": 1, "written": 3, "kept": 2, "dropped": {"copies what stood before": 1}}
+    texts, counts = paraphrase(speaker(lambda message: next(replies)), [PASSAGE], 3)
+    assert texts == [FAIR, ANOTHER]
+    assert counts.as_dict() == {
+        "passages": 1,
+        "written": 3,
+        "kept": 2,
+        "dropped": {COPIES: 1},
+    }
 
 
-def test_a_base_that_cannot_reword_adds_nothing() -> None:
-    kept, tally = paraphrase(fake_subject("Once upon a time."), [PASSAGE] * 20, 2)
-    assert kept == []
-    assert tally.dropped.total() == tally.written == 40
+def test_a_base_that_cannot_paraphrase_adds_nothing() -> None:
+    texts, counts = paraphrase(speaker("Once upon a time."), [PASSAGE] * 20, 2)
+    assert texts == []
+    assert counts.dropped.total() == counts.written == 40

@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.synthetic.prompt_filters import kind_of, kinds, tidied
+from pipelines.synthetic.prompt_filters import count_kinds, filter_prompts, kind_of
 
 LONG = " ".join(f"word{i}" for i in range(300))
 
 
-def test_what_is_dropped_is_counted_by_its_reason() -> None:
-    found = tidied(
+def test_dropped_prompts_are_counted_by_reason() -> None:
+    result = filter_prompts(
         [
             "Name three rivers.",
             "name  three RIVERS",
@@ -22,21 +22,21 @@ def test_what_is_dropped_is_counted_by_its_reason() -> None:
             "Nenne drei große Flüsse in Europa und beschreibe sie kurz.",
         ]
     )
-    assert found.kept == ["Name three rivers.", "今天天气怎么样", LONG, found.kept[-1]]
-    assert found.dropped == {
-        "the same as another": 1,
+    assert result.prompts == ["Name three rivers.", "今天天气怎么样", LONG, result.prompts[-1]]
+    assert result.dropped == {
+        "duplicate": 1,
         "too short": 1,
         "repeats itself": 1,
         "garbled": 1,
         "too long": 1,
-        "nearly the same as another": 1,
+        "near duplicate": 1,
     }
 
 
-def test_a_language_is_kept_to_when_asked() -> None:
+def test_prompts_can_be_limited_to_a_language() -> None:
     prompts = ["Please name three large rivers in Europe.", "Nenne drei große Flüsse in Europa und beschreibe sie."]
-    assert tidied(prompts).kept == prompts
-    assert tidied([*prompts, "12 34 56"], "de").kept == prompts[1:]
+    assert filter_prompts(prompts).prompts == prompts
+    assert filter_prompts([*prompts, "12 34 56"], "de").prompts == prompts[1:]
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_a_language_is_kept_to_when_asked() -> None:
 )
 def test_the_kind_of_a_prompt(prompt: str, kind: str) -> None:
     assert kind_of(prompt) == kind
-    assert kinds([prompt])[kind] == 1
+    assert count_kinds([prompt])[kind] == 1
 
 
 @settings(deadline=None)
 @given(st.lists(st.text()))
-def test_tidying_the_tidied_changes_nothing(prompts: list[str]) -> None:
-    once = tidied(prompts)
-    assert tidied(once.kept).kept == once.kept
-    assert len(once.kept) + once.dropped.total() == len(prompts)
+def test_filtering_twice_changes_nothing(prompts: list[str]) -> None:
+    once = filter_prompts(prompts)
+    assert filter_prompts(once.prompts).prompts == once.prompts
+    assert len(once.prompts) + once.dropped.total() == len(prompts)

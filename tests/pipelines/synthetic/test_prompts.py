@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.synthetic.prompts import in_words, read_prompts, write_prompts
+from pipelines.synthetic.prompts import describe_kinds, read_prompts, write_prompts
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.lab import BASE
@@ -18,11 +18,11 @@ def test_prompts_are_lines_or_jsonl(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n\n{"text": "b"}\n')
     with pytest.raises(RecoverError, match="line 3"):
         read_prompts(tmp_path / "bad.jsonl")
-    with pytest.raises(RecoverError, match="cannot read"):
+    with pytest.raises(RecoverError, match="Cannot read"):
         read_prompts(tmp_path / "none")
 
 
-def test_the_base_writes_prompts_of_its_own() -> None:
+def test_the_base_writes_prompts() -> None:
     base = load_student(str(BASE), frozen=True)
     written = write_prompts(TransformersEngine(base), base.chat, 40, seed=1)
     assert len(set(written)) == 40
@@ -30,12 +30,12 @@ def test_the_base_writes_prompts_of_its_own() -> None:
 
 
 def test_a_base_that_cannot_write_prompts_says_what_to_do(tmp_path: Path) -> None:
-    babbler = tiny_student(tmp_path, template=None)
+    student = tiny_student(tmp_path, template=None)
     with pytest.raises(RecoverError, match="--prompts"):
-        write_prompts(TransformersEngine(babbler), babbler.chat, 200)
+        write_prompts(TransformersEngine(student), student.chat, 200)
 
 
-def test_prompts_of_a_data_set_are_found_by_their_field_and_tidied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_of_a_data_set_are_read_by_field_and_filtered(monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     rows = [
@@ -49,12 +49,12 @@ def test_prompts_of_a_data_set_are_found_by_their_field_and_tidied(monkeypatch: 
         {"instruction": "Sum up.", "input": "A long story."},
         {"other": 1},
     ]
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, **how: rows)
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, **options: rows)
     assert read_prompts(Path("some/chat")) == ["Name a river.", "Hi you.", "Count to ten.", "Sum up.\n\nA long story."]
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, **how: [{"other": 1}])
-    with pytest.raises(RecoverError, match="no row of some/chat has a prompt"):
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, **options: [{"other": 1}])
+    with pytest.raises(RecoverError, match="No row of some/chat has a prompt"):
         read_prompts(Path("some/chat"))
 
 
-def test_what_the_base_wrote_is_told_by_kind() -> None:
-    assert in_words(["Write it.", "Who is it?", "Hello."]) == "1 instructions, 1 questions, 1 of chat"
+def test_prompts_are_described_by_kind() -> None:
+    assert describe_kinds(["Write it.", "Who is it?", "Hello."]) == "1 instructions, 1 questions, 1 chat messages"
