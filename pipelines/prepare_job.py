@@ -35,10 +35,10 @@ from pipelines.training.teachers import ROUTER
 from recovery.errors import RecoverError
 from recovery.models.students import load_chat, parameters_of
 from recovery.recipes import RECIPES, recipe
-from recovery.teachers import check_same_language
+from recovery.teachers import check_same_tokenizer
 
 # What a command line can give all that it needs: the student's rollouts, or the teacher's, and a teacher to judge them.
-DISTILLING = [name for name, r in RECIPES.items() if r.share == 1 and r.data in ("none", "teacher")]
+DISTILLING = [name for name, r in RECIPES.items() if r.teacher_weight == 1 and r.data in ("none", "teacher")]
 
 BESIDE = 200  # items of a task that no verdict is about: they are told, and so many show what there is to see
 
@@ -136,7 +136,7 @@ def prepare_job(project: Project, request: Request) -> Job:
     teacher = _teacher(project, request)
     student = _student(project, request) if request.command == "distill" else None
     if teacher is not None:
-        check_same_language(load_chat(student.path if student else project.base), load_chat(teacher.path))
+        check_same_tokenizer(load_chat(student.path if student else project.base), load_chat(teacher.path))
     start = project.current if request.docs else student
     measures = _measures(project, request, start, student)
     if request.command != "midtrain" or settings.midtrain.replay == AUTO:  # else nothing is measured

@@ -24,7 +24,7 @@ from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.losses.chunked_loss import CHUNK_ELEMENTS, chunks
 from recovery.losses.divergences import forward_kl, reverse_kl
-from recovery.models.adapters import undisturbed
+from recovery.models.adapters import preserve_adapter_state
 from recovery.models.chat import Chat
 from recovery.models.students import Student
 
@@ -57,7 +57,7 @@ def turn_of(student: Student) -> Iterator[None]:
     if not isinstance(student, Beneath):
         yield
         return
-    with undisturbed(student.model), student.model.disable_adapter():
+    with preserve_adapter_state(student.model), student.model.disable_adapter():
         yield
 
 
@@ -120,7 +120,7 @@ def rows_of_questions(chat: Chat, questions: Sequence[Question]) -> list[Sample]
 
 def rows_of_passages(chat: Chat, passages: Sequence[str]) -> list[Sample]:
     """The new documents themselves, as they are read."""
-    before = [] if chat.document_begin is None else [chat.document_begin]
+    before = [] if chat.document_bos is None else [chat.document_bos]
     rows = [[*before, *chat.tokenizer.encode(text, add_special_tokens=False)][:WINDOW] for text in passages]
     return [_taught(ids[:1], ids[1:]) for ids in rows if len(ids) > 1]
 
@@ -135,7 +135,7 @@ def token_kl(current: Student, clean: Student, rows: Sequence[Sample]) -> dict[s
     """Exact KL a token between the two models on the target tokens of the rows, both ways; a row is a sample."""
     ways: dict[str, list[tuple[float, int]]] = {"kl_from_clean": [], "kl_to_clean": []}
     for part in micro_batches([row for row in rows if row.target_count], TOKENS_AT_ONCE):
-        there, back = _token_kls(current, clean, Batch.of(part, current.chat.pad_id, current.device))
+        there, back = _token_kls(current, clean, Batch.collate(part, current.chat.pad_id, current.device))
         start = 0
         for row in part:
             end = start + row.target_count

@@ -28,7 +28,7 @@ def hidden(model: Student, prefixes: Sequence[list[int]]) -> np.ndarray:
     """The last hidden state of `model` after each prefix [prefixes, width]; whole rollouts are read once."""
     found: dict[int, np.ndarray] = {}
     for rows in _rows(prefixes):
-        batch = Batch.of([row for row, _ in rows], model.chat.pad_id, model.device)
+        batch = Batch.collate([row for row, _ in rows], model.chat.pad_id, model.device)
         with torch.inference_mode():
             output = model.causal.get_decoder()(input_ids=batch.tokens, use_cache=False).last_hidden_state
         for i, (_, inside) in enumerate(rows):

@@ -8,7 +8,7 @@ import yaml  # type: ignore[import-untyped]
 
 from evals.measurement_keys import data_hash
 from recovery.errors import RecoverError
-from recovery.models.students import describe
+from recovery.models.students import checkpoint_metadata
 
 OF_LM_EVAL = (".yaml", ".yml")
 FILES = (".jsonl", *OF_LM_EVAL)
@@ -26,7 +26,7 @@ def is_file(task: str) -> bool:
 
 def placed(base: str | Path) -> dict[str, str]:
     """Per suite its tasks; a file's path counts from the folder of the `recover.json` that names it."""
-    folder, suites = Path(base).absolute(), describe(base).get("suites") or {}
+    folder, suites = Path(base).absolute(), checkpoint_metadata(base).get("suites") or {}
     if not isinstance(suites, dict) or not all(isinstance(named, str) for named in suites.values()):
         raise RecoverError(
             f'"suites" in {folder / "recover.json"} should be like {{"behaviour": "ifeval,house.jsonl"}}'

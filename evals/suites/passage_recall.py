@@ -115,7 +115,7 @@ def _split(subject: Subject, clozes: list[Cloze]) -> tuple[list[list[int]], list
     for cloze in clozes:
         gap = "" if cloze.before.endswith("\n") else " "
         before, missing = cut(subject.encode, cloze.before + gap, cloze.missing)
-        starts.append([subject.chat.before_text, *before][-WINDOW:])
+        starts.append([subject.chat.scoring_prefix, *before][-WINDOW:])
         wanted.append(missing)
     return starts, wanted
 
@@ -139,7 +139,7 @@ def _logprobs(subject: Subject, passages: list[str]) -> list[float]:
     for i, passage in enumerate(passages):
         tokens = subject.encode(passage)
         for start in range(0, len(tokens), WINDOW):
-            rows.append([subject.chat.before_text, *tokens[start : start + WINDOW]])
+            rows.append([subject.chat.scoring_prefix, *tokens[start : start + WINDOW]])
             owners.append(i)
     totals = [0.0] * len(passages)
     for i, values in zip(owners, subject.engine.logprobs(rows), strict=True):

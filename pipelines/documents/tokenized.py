@@ -65,7 +65,7 @@ def document_end(tokenizer: Any) -> int:
 
 def before_document(chat: Chat) -> int:
     """What a document is read after: the BOS, where texts begin with it, else the end of another document."""
-    begin = chat.document_begin
+    begin = chat.document_bos
     return document_end(chat.tokenizer) if begin is None else begin
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from pipelines.settings import Settings
-from recovery.engines.vllm import share_of_card
+from recovery.engines.vllm import gpu_memory_share
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of, same_model
 from recovery.models.students import config_of, parameters_of
@@ -58,7 +58,7 @@ def _needed(student: str, settings: Settings, teachers: Sequence[Sequence[str]])
     own = count * (FROZEN + ADAPTER * FULL if settings.lora_rank else FULL)
     beside = max((sum(_teacher(name, student, settings) for name in each) for each in teachers), default=0.0)
     on_card = settings.engine == "vllm" and torch.cuda.is_available()
-    served = share_of_card(count, memory()) * memory() if on_card else 0.0
+    served = gpu_memory_share(count, memory()) * memory() if on_card else 0.0
     return own + beside + served + _of_a_step(student, count, settings)
 
 

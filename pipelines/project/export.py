@@ -9,7 +9,7 @@ from evals.suites.config import files_of, is_file, tasks
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.models.interpolation import merge
-from recovery.models.students import describe, load_student, save_student
+from recovery.models.students import checkpoint_metadata, load_student, save_student
 
 
 def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path, *, adapter: bool) -> str:
@@ -21,7 +21,9 @@ def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path, *, ada
     if student.has_adapter and not adapter:
         student = merge(student)
     kind = "adapter" if student.has_adapter else "full"
-    about = {key: value for key, value in describe(checkpoint.path).items() if key in ("suites", "step", "run")}
+    about = {
+        key: value for key, value in checkpoint_metadata(checkpoint.path).items() if key in ("suites", "step", "run")
+    }
     about["suites"], left = without_files(about.get("suites") or {})
     try:
         to.parent.mkdir(parents=True, exist_ok=True)

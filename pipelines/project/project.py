@@ -19,7 +19,7 @@ from pipelines.project.paths import HOME, relocate
 from pipelines.settings import read_toml
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
-from recovery.lab import where_installed
+from recovery.lab import installed_base_path
 
 NAME = "name"
 NAMED = re.compile(r"base|current|run:(?P<run>\d+)|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?")
@@ -258,7 +258,7 @@ def _base_now(base: str, root: Path) -> str:
     parts = Path(base).parts
     if os.path.isdir(base) or not os.path.isabs(base):
         return base
-    if built_in := where_installed(base):
+    if built_in := installed_base_path(base):
         return built_in
     inside = (root.joinpath(*parts[first:]) for first in range(1, len(parts)))
     return next((str(place) for place in inside if place.is_dir()), base)

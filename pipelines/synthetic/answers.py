@@ -15,7 +15,7 @@ from recovery.batch import Sample
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
 from recovery.models.chat import Chat
-from recovery.states import Written
+from recovery.states import FixedRows
 
 
 def sample_answers(
@@ -32,7 +32,7 @@ def sample_answers(
         return [g.tokens if g.finished else [] for g in written]
 
     replies = cached_answers(folder, [model, max_new_tokens, seed, *prompts], write)
-    rows = [prompt.with_reply(reply, soft=True) for prompt, reply in zip(asked, replies, strict=True) if reply]
+    rows = [prompt.with_reply(reply, soft_labels=True) for prompt, reply in zip(asked, replies, strict=True) if reply]
     if not rows:
         raise RecoverError(
             f"none of the base's answers ended within {max_new_tokens} tokens, so there is nothing to replay; "
@@ -50,10 +50,10 @@ def cached_answers(folder: Path, decided_by: list[Any], write: Callable[[], list
     return list(json.loads(file.read_text(encoding="utf-8")))
 
 
-def answer_rows(answers: Sequence[Sample], share: float, tokens: int, *, seed: int = 0) -> Written:
+def answer_rows(answers: Sequence[Sample], share: float, tokens: int, *, seed: int = 0) -> FixedRows:
     """So many answers a step that, beside `tokens` of documents, `share` of all that is taught is replay."""
     if not 0 < share < 1:
         raise RecoverError(f"the share of replay should be more than 0 and less than 1, not {share}")
     taught = sum(answer.target_count for answer in answers) / len(answers)
     rows = max(1, round(share / (1 - share) * tokens / taught))
-    return Written(answers, rows=rows, seed=seed)
+    return FixedRows(answers, rows=rows, seed=seed)

@@ -18,12 +18,12 @@ from pipelines.training.interrupts import listening
 from pipelines.training.loggers import Log, sink
 from recovery.batch import Sample
 from recovery.losses.objectives import Objective
-from recovery.models.students import Student, describe, save_student
+from recovery.models.students import Student, checkpoint_metadata, save_student
 from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
 from recovery.signals import Signal
 from recovery.states import States
 from recovery.telemetry.step_record import StepRecord
-from recovery.telemetry.token_report import look_at
+from recovery.telemetry.token_report import report_tokens
 from recovery.train import Plan, TrainState, train
 
 NOTHING_TOLD: dict[str, Any] = {"tokens": 0, "seconds": 0.0}  # by earlier releases
@@ -81,7 +81,7 @@ class TrainingRun:
         if made is not None:  # ended between the checkpoint and the last word on its run
             here = self.project.verify(made)
             return RunResult(
-                here, self.run, made.step or 0, **{**NOTHING_TOLD, **describe(here.path).get("trained", {})}
+                here, self.run, made.step or 0, **{**NOTHING_TOLD, **checkpoint_metadata(here.path).get("trained", {})}
             )
         state = TrainState.start(self.student, self.plan)
         if (notes := load_progress(self._folder, self.student, state)) is not None:
@@ -203,7 +203,9 @@ class TrainingRun:
             return
         teacher = self.signal.teacher
         tokens = (
-            [[list(asdict(t).values()) for t in row] for row in look_at(self.student, teacher, rows)] if teacher else []
+            [[list(asdict(t).values()) for t in row] for row in report_tokens(self.student, teacher, rows)]
+            if teacher
+            else []
         )
         self.project.tracker.rollouts(
             self.run,

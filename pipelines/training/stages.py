@@ -36,7 +36,7 @@ from recovery.models.adapters import Adapter, base_of
 from recovery.models.chat import Chat
 from recovery.models.students import Student, load_chat, load_student, parameters_of
 from recovery.recipes import Recipe, objective_of, recipe, signal_of
-from recovery.states import Documents, Mixture, Prompt, Rollouts, States, Written
+from recovery.states import Documents, FixedRows, Mixture, Prompt, Rollouts, States
 from recovery.teachers import Teacher
 from recovery.train import Plan, train
 
@@ -256,7 +256,7 @@ class Stages:
         decided_by = [weights, read, few, seed, of_settings, of_replay, looking.key(weights)]
         return {"steps": few} | search_share(try_out, self.project.home / "cache", decided_by)
 
-    def _replay(self, share: float) -> list[Written]:
+    def _replay(self, share: float) -> list[FixedRows]:
         """The clean base's own answers to its own prompts, so many beside the documents as the share says."""
         wanted = self.settings.midtrain
         if not share:
@@ -347,7 +347,7 @@ class Stages:
         wanted = self.settings.midtrain
         return Documents(
             ids, document_end(tokenizer), window=wanted.window, rows=rows, seed=self.job.seed,
-            across=wanted.across, begin=chat.document_begin, soft=soft, domain=domain,
+            cross_document_attention=wanted.across, begin_id=chat.document_bos, soft_rows=soft, domain=domain,
         )  # fmt: skip
 
     def _way_back(self, student: Student, start: Checkpoint) -> WarmStartPlan:
@@ -382,21 +382,21 @@ class Stages:
         return not any(map(float, beside.values()))
 
     def _states(self, chosen: Recipe, engine: Engine, prompts: list[Prompt], answers: list[Sample]) -> States:
-        """The student's own rollouts, the teacher's answers, or so many of each as the recipe's alpha says."""
+        """The student's own rollouts, the teacher's answers, or so many of each as the recipe's on_policy_fraction says."""
         wanted, seed = self.settings.distill, self.job.seed
-        own = round(chosen.alpha * wanted.rows)
+        own = round(chosen.on_policy_fraction * wanted.rows)
         parts: list[States] = []
         if own:
             room, group = wanted.max_new_tokens, chosen.group
             parts.append(Rollouts(prompts, engine, rows=own, group=group, max_new_tokens=room, seed=seed))
         if own < wanted.rows:
-            parts.append(Written(answers, rows=wanted.rows - own, seed=seed))
+            parts.append(FixedRows(answers, rows=wanted.rows - own, seed=seed))
         return Mixture(*parts)
 
     def _answers_of(self, teachers: Teachers, chosen: Recipe, prompts: list[Prompt]) -> list[Sample]:
         """The teachers' sampled answers, where the recipe has states that the student did not write."""
         wanted = self.settings.distill
-        if round(chosen.alpha * wanted.rows) == wanted.rows:
+        if round(chosen.on_policy_fraction * wanted.rows) == wanted.rows:
             return []
         return teachers.answering(prompts, self._kept_answers)
 

@@ -65,5 +65,5 @@ def _loaded(student: Student, path: str, device: str) -> Teacher:
     if below and own and same_model(below, own):
         return AdapterTeacher(student, path)
     loaded = FrozenTeacher(path, device=device)
-    loaded.speak_to(student)
+    loaded.bind_student(student)
     return loaded

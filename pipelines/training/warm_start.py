@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.log import log
 from pipelines.settings import USUAL_SHARE, Settings, warm_share
 from pipelines.training.early_stopping import Probe
-from recovery.models.interpolation import Line
+from recovery.models.interpolation import WeightInterpolation
 
 if TYPE_CHECKING:
     from pipelines.training.run import TrainingRun
@@ -46,25 +46,25 @@ def warm_start(lesson: "TrainingRun", settings: Settings, back: WarmStartPlan, b
     healthy = first is not None and _nothing_lost(first)
     if stays or (healthy and not (usual and back.anyway)):
         return NOTHING if healthy else ""
-    line = Line(lesson.student, back.began() if back.began else base)
+    line = WeightInterpolation(lesson.student, back.began() if back.began else base)
     if wanted.warm_start == "auto":
         if first is None:
             log.info("no probe set to choose a warm start by (see distill.probe_every); starting as it is")
             return ""
         tried: dict[float, Probe] = {0.0: first}
         for share in SHARES:
-            line.at(share)
+            line.move_to(share)
             tried[share] = _seen(lesson, share)
         # Of the knowledge that may be lost, half is left for the distillation to lose.
         limit = (1 + settings.gate.keep_knowledge) / 2 * (watch.notes.best_knowledge or 0.0)
         chosen = min(tried, key=lambda share: (_missing(tried[share], tried, limit), share))
         seen = tried[chosen]
         watch.notes.warm = {"tried": {str(share): _scores(probe) for share, probe in tried.items()}}
-    line.at(chosen)
+    line.move_to(chosen)
     if wanted.warm_start != "auto":
         seen = _look(lesson, chosen)
     if healthy and seen is not None and not seen.holds:
-        line.at(0.0)
+        line.move_to(0.0)
         log.info(f"{chosen:g} of the way back in weights cost more than it may; the model stays as it was")
         watch.notes.warm = {"share": 0.0}
         return NOTHING

@@ -54,7 +54,7 @@ def test_a_passage_that_is_hardly_one_is_left_out(tmp_path: Path) -> None:
 
 
 def test_they_are_read_as_a_document_and_not_as_a_chat() -> None:
-    chat = Chat.of(tiny_tokenizer(), None)
+    chat = Chat.from_tokenizer(tiny_tokenizer(), None)
     (prompt,) = as_prefix_prompts(["So <|im_end|> it"], chat)
     tokenizer = chat.tokenizer
     assert prompt.domain == EARLIER_DOMAIN

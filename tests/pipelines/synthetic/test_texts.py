@@ -56,7 +56,7 @@ def ignored(words: str) -> None: ...
 
 @pytest.fixture
 def chat() -> Chat:
-    return Chat.of(tiny_tokenizer())
+    return Chat.from_tokenizer(tiny_tokenizer())
 
 
 def test_pages_are_kept_and_chats_are_not(chat: Chat) -> None:
