@@ -33,10 +33,10 @@ from pipelines.training.teachers import ROUTER
 from recovery.errors import RecoverError
 from recovery.models.students import load_chat, parameters_of
 from recovery.recipes import RECIPES, recipe
-from recovery.teachers import check_same_language
+from recovery.teachers import check_same_tokenizer
 
 # The command line can give these what they need: rollouts of the student or answers of the teacher, and a teacher.
-DISTILL_RECIPES = [name for name, r in RECIPES.items() if r.share == 1 and r.data in ("none", "teacher")]
+DISTILL_RECIPES = [name for name, r in RECIPES.items() if r.teacher_weight == 1 and r.data in ("none", "teacher")]
 SECONDARY_LIMIT = 200  # items of a task that the gate does not judge: they are reported, and so many are enough
 
 
@@ -127,7 +127,7 @@ def prepare_job(project: Project, request: Request) -> Job:
     settings, student, teacher = preflight.settings, preflight.student, preflight.teacher
     _check_files(project, request)
     if teacher is not None:
-        check_same_language(load_chat(student.path if student else project.base), load_chat(teacher.path))
+        check_same_tokenizer(load_chat(student.path if student else project.base), load_chat(teacher.path))
     start = project.current if request.docs else student
     plan = _eval_plan(project, request, start, student)
     if request.command != "midtrain" or settings.midtrain.mix.answers == AUTO:  # otherwise nothing is measured

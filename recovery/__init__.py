@@ -1,1 +1,1 @@
-"""The learning core: everything that turns tokens into a better student."""
+"""The learning core: training data, losses, teachers, rollout engines and the training loop."""

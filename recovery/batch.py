@@ -1,4 +1,4 @@
-"""Rows of states, and the padded tensors they become for one forward pass."""
+"""Training samples (token rows), and the padded batches they become for one forward pass."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Sample:
-    """One row of states: its tokens, and which of them are what the student is taught there."""
+    """One training row: its tokens, and which of them are targets of the loss."""
 
     tokens: list[int]
     targets: list[bool]  # never the first token: nothing precedes it
-    logprobs: list[float] | None = None  # rollouts: log-prob of each target token under the policy that wrote it
+    logprobs: list[float] | None = None  # rollouts: log-prob of each target token under the policy that sampled it
     group: int | None = None  # rollouts of one prompt share a group
     truncated: bool = False
     prompt: str | None = None
-    domain: str | None = None
+    domain: str | None = None  # selects the teacher where several are routed by domain
     reward: float | None = None
     baseline: float = 0.0
-    soft: bool = False  # the teacher wrote or learned it, and can be asked what else it would say at each of its states
+    soft_labels: bool = False  # learn the teacher's whole distribution at each target instead of the label
 
     @property
     def target_count(self) -> int:
@@ -29,70 +29,71 @@ class Sample:
 
 @dataclass(frozen=True)
 class Batch:
-    """Right-padded rows. Padding is known by position alone, so a pad token that is also the EOS is still learned.
+    """Right-padded rows. Padding is known by position, so a pad token that is also the EOS is still learned.
 
-    There is no attention mask: in a causal model no token sees the padding to its right, and without a mask attention
-    takes its fastest path."""
+    There is no attention mask: in a causal model no token attends to the padding at its right, and attention runs
+    fastest without a mask."""
 
-    sequences: list[Sample]
+    samples: list[Sample]
     tokens: Tensor  # [rows, length]
     target_rows: Tensor  # [targets]
     target_columns: Tensor  # [targets]
 
     @classmethod
-    def of(cls, sequences: list[Sample], pad_id: int, device: torch.device | str = "cpu") -> "Batch":
-        length = max(len(s.tokens) for s in sequences)
-        tokens = torch.full((len(sequences), length), pad_id, dtype=torch.long)
-        targets = torch.zeros((len(sequences), length), dtype=torch.bool)
-        for row, s in enumerate(sequences):
+    def collate(cls, samples: list[Sample], pad_id: int, device: torch.device | str = "cpu") -> "Batch":
+        length = max(len(s.tokens) for s in samples)
+        tokens = torch.full((len(samples), length), pad_id, dtype=torch.long)
+        targets = torch.zeros((len(samples), length), dtype=torch.bool)
+        for row, s in enumerate(samples):
             tokens[row, : len(s.tokens)] = torch.tensor(s.tokens)
             targets[row, : len(s.tokens)] = torch.tensor(s.targets)
         targets[:, 0] = False
         rows, columns = targets.nonzero(as_tuple=True)
-        return cls(sequences, tokens.to(device), rows.to(device), columns.to(device))
+        return cls(samples, tokens.to(device), rows.to(device), columns.to(device))
 
-    def only(self, rows: list[int]) -> tuple["Batch", Tensor]:
-        """Some of the rows, and where their targets stand among those of the whole."""
-        length = max(len(self.sequences[row].tokens) for row in rows)
-        new = torch.full((len(self.sequences),), -1, dtype=torch.long)
-        new[rows] = torch.arange(len(rows))
-        owners = new.to(self.tokens.device)[self.target_rows]
-        places = (owners >= 0).nonzero().squeeze(-1)
-        mine = [self.sequences[row] for row in rows]
-        return Batch(mine, self.tokens[rows, :length], owners[places], self.target_columns[places]), places
+    def select(self, rows: list[int]) -> tuple["Batch", Tensor]:
+        """Return a batch of some rows, and the indices of their targets among the targets of this batch."""
+        length = max(len(self.samples[row].tokens) for row in rows)
+        new_row = torch.full((len(self.samples),), -1, dtype=torch.long)
+        new_row[rows] = torch.arange(len(rows))
+        new_target_rows = new_row.to(self.tokens.device)[self.target_rows]
+        indices = (new_target_rows >= 0).nonzero().squeeze(-1)
+        samples = [self.samples[row] for row in rows]
+        batch = Batch(samples, self.tokens[rows, :length], new_target_rows[indices], self.target_columns[indices])
+        return batch, indices
 
     @property
     def target_tokens(self) -> Tensor:
         return self.tokens[self.target_rows, self.target_columns]
 
-    def predicting(self, hidden: Tensor) -> Tensor:
-        """The states [targets, width] from which each target token is predicted."""
+    def predicting_states(self, hidden: Tensor) -> Tensor:
+        """Return the hidden states [targets, width] from which each target token is predicted."""
         return hidden[self.target_rows, self.target_columns - 1]
 
     def rollout_logprobs(self) -> Tensor | None:
-        if any(s.logprobs is None for s in self.sequences):
+        if any(s.logprobs is None for s in self.samples):
             return None
-        flat = [value for s in self.sequences for value in s.logprobs or []]
+        flat = [value for s in self.samples for value in s.logprobs or []]
         return torch.tensor(flat, dtype=torch.float32, device=self.tokens.device)
 
     def per_target(self, values: Sequence[float]) -> Tensor:
-        """One value a row, repeated for each of the row's target tokens."""
-        spread = torch.tensor(values, dtype=torch.float32, device=self.tokens.device)
-        return spread[self.target_rows]
+        """Repeat one value per row for each of the row's target tokens."""
+        row_values = torch.tensor(values, dtype=torch.float32, device=self.tokens.device)
+        return row_values[self.target_rows]
 
 
-def micro_batches(sequences: list[Sample], tokens_at_most: int) -> Iterator[list[Sample]]:
-    """Rows of like length together, so that rows × longest row stays under the bound and little of it is padding;
-    those that are soft apart from those that are not, since only they have a teacher to be read by.
+def micro_batches(samples: list[Sample], max_tokens: int) -> Iterator[list[Sample]]:
+    """Cut samples, sorted by length, into groups of at most `max_tokens` (rows × longest row).
 
-    Another pass costs something too: a batch is cut short when more than a 32nd of the bound would be padding."""
+    Samples with and without soft labels are never mixed: only the former need a pass of the teacher. A group also
+    ends when more than a 32nd of `max_tokens` would be padding; a stricter limit costs more in extra passes."""
     current: list[Sample] = []
     tokens = 0
-    for s in sorted(sequences, key=lambda s: (s.soft, len(s.tokens))):
+    for s in sorted(samples, key=lambda s: (s.soft_labels, len(s.tokens))):
         area = len(s.tokens) * (len(current) + 1)
         padding = area - tokens - len(s.tokens)
-        full = area > tokens_at_most or padding > tokens_at_most // 32
-        if current and (full or s.soft != current[-1].soft):
+        full = area > max_tokens or padding > max_tokens // 32
+        if current and (full or s.soft_labels != current[-1].soft_labels):
             yield current
             current, tokens = [], 0
         current.append(s)

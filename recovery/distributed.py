@@ -1,6 +1,6 @@
-"""Several processes under `torchrun`, each with its share of every draw; one process otherwise.
+"""Data parallelism under `torchrun`: each rank takes its shard of every draw. A single process takes everything.
 
-A step is divided by the target tokens of all ranks together, so its result does not depend on how many there are.
+The loss of a step is divided by the target tokens of all ranks, so its result does not depend on their number.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,30 +13,29 @@ from torch import Tensor
 T = TypeVar("T")
 
 
-def _several() -> bool:
+def _is_distributed() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def rank() -> int:
-    return dist.get_rank() if _several() else 0
+    return dist.get_rank() if _is_distributed() else 0
 
 
-def mine(items: Sequence[T]) -> list[T]:
-    """This rank's share."""
-    return list(items[dist.get_rank() :: dist.get_world_size()] if _several() else items)
+def shard_for_this_rank(items: Sequence[T]) -> list[T]:
+    return list(items[dist.get_rank() :: dist.get_world_size()] if _is_distributed() else items)
 
 
-def total(value: float, device: torch.device) -> float:
-    if not _several():
+def all_reduce_sum(value: float, device: torch.device) -> float:
+    if not _is_distributed():
         return value
     summed = torch.tensor(value, dtype=torch.float64, device=device)
     dist.all_reduce(summed)
     return float(summed)
 
 
-def sum_gradients(parameters: Iterable[Tensor]) -> None:
-    """Every rank ends with the gradient of the whole step; one that drew nothing adds zero."""
-    if not _several():
+def all_reduce_gradients(parameters: Iterable[Tensor]) -> None:
+    """Sum the gradients over ranks; a rank that drew nothing adds zero."""
+    if not _is_distributed():
         return
     for parameter in parameters:
         if parameter.grad is None:

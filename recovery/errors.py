@@ -1,5 +1,5 @@
-"""One exception root: every error a user can cause or mend, said in one sentence."""
+"""The base class of every error that a user can cause or fix."""
 
 
 class RecoverError(Exception):
-    """Something the user can mend; its text says how."""
+    """An error the user can fix: its message is full sentences and says what to do."""

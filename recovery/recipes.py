@@ -1,14 +1,20 @@
-"""Every method by name, as settings of the same dials. None of them is a second loop.
+"""Training methods by name. Every method is a setting of the same dials; all of them run in one training loop.
 
-alpha      how on-policy the states are: 0 data, 1 the student's own rollouts, between them a mixture
-data       what the rest is, where alpha is below 1: "documents", "conversations" or "teacher" (its rollouts)
-share      λ, how much teacher and how much reward
-estimator  "labels" (the token that stands there), "full" (exact, over the vocabulary) or "sampled" (the sampled token)
-beta       full: 1 reverse KL, 0 forward KL, between them Jensen–Shannon
+on_policy_fraction  share of rows that are the student's own rollouts: 0 none, 1 all
+data                where the other rows come from: "documents", "conversations" or "teacher" (texts sampled from it)
+teacher_weight      λ, the weight of the teacher's signal; the reward has weight 1 − λ
+estimator           "labels" (cross-entropy on the token in the data), "full" (exact divergence over the vocabulary)
+                    or "sampled" (policy gradient on the sampled token)
+beta                "full" only: 1 reverse KL, 0 forward KL, in between generalised Jensen–Shannon
+group               rollouts per prompt
+epochs              optimiser steps per draw
+dft                 "labels" only: weight the loss by the student's own probability of the label
+anchor              "labels" only: weight of the KL to the frozen base that is added to the loss
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from recovery.batch import Sample
 from recovery.errors import RecoverError
@@ -16,59 +22,64 @@ from recovery.losses.objectives import CrossEntropy, Divergence, Objective, Samp
 from recovery.signals import Blend, Labels, Signal, TeacherSignal
 from recovery.teachers import Teacher
 
+Estimator = Literal["labels", "full", "sampled"]
+DataSource = Literal["documents", "conversations", "teacher", "none"]
+
 
 @dataclass(frozen=True)
 class Recipe:
     about: str
-    alpha: float
-    share: float
-    estimator: str
+    on_policy_fraction: float
+    teacher_weight: float
+    estimator: Estimator
     beta: float = 1.0
     group: int = 1
     epochs: int = 1
     dft: bool = False
     anchor: float = 0.0
-    data: str = "none"
+    data: DataSource = "none"
 
     @property
     def needs_teacher(self) -> bool:
-        return self.share > 0 and (self.estimator != "labels" or self.data == "teacher" or self.anchor > 0)
+        return self.teacher_weight > 0 and (self.estimator != "labels" or self.data == "teacher" or self.anchor > 0)
 
 
 RECIPES: dict[str, Recipe] = {
-    "midtrain": Recipe("documents, every token", 0, 1, "labels", data="documents"),
-    "sft": Recipe("conversations, the assistant's tokens", 0, 1, "labels", data="conversations"),
+    "midtrain": Recipe("next-token prediction on documents", 0, 1, "labels", data="documents"),
+    "sft": Recipe("conversations, loss on the assistant's tokens", 0, 1, "labels", data="conversations"),
     "dft": Recipe("SFT weighted by the student's own probability", 0, 1, "labels", data="conversations", dft=True),
-    "sft-anchored": Recipe("SFT held near the frozen base", 0, 1, "labels", data="conversations", anchor=0.1),
-    "offpolicy": Recipe("what the teacher writes, as labels", 0, 1, "labels", data="teacher"),
-    "offpolicy-kl": Recipe("what the teacher writes, forward KL", 0, 1, "full", beta=0.0, data="teacher"),
+    "sft-anchored": Recipe(
+        "SFT with a KL penalty to the frozen base", 0, 1, "labels", data="conversations", anchor=0.1
+    ),
+    "offpolicy": Recipe("texts sampled from the teacher, as labels", 0, 1, "labels", data="teacher"),
+    "offpolicy-kl": Recipe("texts sampled from the teacher, forward KL", 0, 1, "full", beta=0.0, data="teacher"),
     "opd": Recipe("the student's rollouts, exact reverse KL to the teacher", 1, 1, "full"),
     "opd-sampled": Recipe(
-        "the student's rollouts, the teacher's verdict on each sampled token", 1, 1, "sampled", group=4
+        "the student's rollouts, the teacher's log-ratio on each sampled token", 1, 1, "sampled", group=4
     ),
-    "gkd": Recipe("half rollouts, half the teacher's, Jensen–Shannon", 0.5, 1, "full", beta=0.5, data="teacher"),
-    "grpo": Recipe("the student's rollouts, a reward less its group's mean", 1, 0, "sampled", group=8),
+    "gkd": Recipe("half rollouts, half teacher samples, Jensen–Shannon", 0.5, 1, "full", beta=0.5, data="teacher"),
+    "grpo": Recipe("the student's rollouts, a reward minus its group's mean", 1, 0, "sampled", group=8),
     "teacher-reward": Recipe("teacher and reward blended on each token", 1, 0.5, "sampled", group=8),
 }
 
 
 def recipe(name: str) -> Recipe:
     if name not in RECIPES:
-        raise RecoverError(f"there is no recipe {name!r}; choose one of {', '.join(RECIPES)}")
+        raise RecoverError(f"There is no recipe {name!r}. Choose one of {', '.join(RECIPES)}.")
     return RECIPES[name]
 
 
 def signal_of(
     recipe: Recipe, teacher: Teacher | None = None, reward: Callable[[Sample], float] | None = None
 ) -> Signal:
-    if recipe.share < 1:
+    if recipe.teacher_weight < 1:
         if reward is None:
-            raise RecoverError("this recipe learns from a reward: give a function that scores a reply")
-        return Blend(reward, teacher if recipe.share > 0 else None, recipe.share)
+            raise RecoverError("This recipe learns from a reward. Pass a function that scores a reply.")
+        return Blend(reward, teacher if recipe.teacher_weight > 0 else None, recipe.teacher_weight)
     if recipe.estimator == "labels" and recipe.anchor == 0:
         return Labels(teacher)
     if teacher is None:
-        raise RecoverError("this recipe learns from a teacher: name one with --teacher")
+        raise RecoverError("This recipe learns from a teacher. Name one with --teacher.")
     return TeacherSignal(teacher)
 
 
@@ -79,4 +90,4 @@ def objective_of(recipe: Recipe) -> Objective:
         return Divergence(recipe.beta)
     if recipe.estimator == "sampled":
         return SampledGradient(epochs=recipe.epochs)
-    raise ValueError(f"no objective is known by the name {recipe.estimator!r}")
+    raise ValueError(f"Unknown estimator {recipe.estimator!r}.")

@@ -1,8 +1,8 @@
-"""The whole state of a run on disk, so that it goes on after any end, the violent one included.
+"""Save and load the whole state of a training run, so that it can resume after any interruption, a kill included.
 
-A folder that is written aside and renamed: what is there is whole. The weights are those that learn, the rest is the
-optimiser and the count of steps; a draw depends on nothing else (`recovery.states`). The caller may add notes of its
-own, which belong to the same place of the run.
+The state is a folder that is written under another name and then renamed, so a folder under the final name is always
+complete. It holds the trained weights, the optimiser and the step count; draws depend on nothing else (see
+`recovery.states`). The caller may add notes of its own, which are saved with the same step.
 """
 
 import json
@@ -21,47 +21,49 @@ WEIGHTS, STATE, NOTES = "learning.safetensors", "state.pt", "notes.json"
 
 
 def save_progress(folder: Path, student: Student, state: TrainState, notes: dict[str, Any] | None = None) -> bool:
-    """False where the run stands within a draw that it goes over several times: the last saved place is kept then."""
+    """Save the run; return False, and save nothing, in the middle of a draw that is trained on for several epochs."""
     if not state.between_draws:
         return False
-    aside, before = folder.with_name(folder.name + ".partial"), folder.with_name(folder.name + ".before")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    learning = {n: p.detach().contiguous() for n, p in student.model.named_parameters() if p.requires_grad}
-    save_file(learning, aside / WEIGHTS)
-    state.save(aside / STATE)
-    (aside / NOTES).write_text(json.dumps(notes or {}), encoding="utf-8")
-    if folder.exists():  # a folder cannot be replaced in one step: there is a whole one under one name or the other
+    partial, before = folder.with_name(folder.name + ".partial"), folder.with_name(folder.name + ".before")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    trainable = {n: p.detach().contiguous() for n, p in student.model.named_parameters() if p.requires_grad}
+    save_file(trainable, partial / WEIGHTS)
+    state.save(partial / STATE)
+    (partial / NOTES).write_text(json.dumps(notes or {}), encoding="utf-8")
+    if folder.exists():  # a folder cannot be replaced in one step: one of the two names always holds a complete one
         shutil.rmtree(before, ignore_errors=True)
         folder.rename(before)
-    aside.rename(folder)
+    partial.rename(folder)
     shutil.rmtree(before, ignore_errors=True)
     return True
 
 
 def load_progress(folder: Path, student: Student, state: TrainState) -> dict[str, Any] | None:
-    """Bring student and state to where the run stood, and give back its notes; None where nothing was saved yet."""
-    found = _whole(folder)
-    if found is None:
+    """Restore student and state, and return the caller's notes; return None if nothing was saved yet."""
+    saved_folder = _complete_folder(folder)
+    if saved_folder is None:
         return None
-    learning = {n: p for n, p in student.model.named_parameters() if p.requires_grad}
-    saved = load_file(found / WEIGHTS)
-    if {n: t.shape for n, t in saved.items()} != {n: p.shape for n, p in learning.items()}:
-        raise RecoverError(f"{found} was saved by a run with other weights than this one trains; start it anew")
+    trainable = {n: p for n, p in student.model.named_parameters() if p.requires_grad}
+    saved = load_file(saved_folder / WEIGHTS)
+    if {n: t.shape for n, t in saved.items()} != {n: p.shape for n, p in trainable.items()}:
+        raise RecoverError(
+            f"The progress in {saved_folder} was saved by a run that trained other weights. Start the run again."
+        )
     with torch.no_grad():
-        for name, parameter in learning.items():
+        for name, parameter in trainable.items():
             parameter.copy_(saved[name])
-    state.load(found / STATE)
-    student.updates += 1  # engines that serve a copy now know it is stale
-    notes: dict[str, Any] = json.loads((found / NOTES).read_text(encoding="utf-8"))
+    state.load(saved_folder / STATE)
+    student.updates += 1  # tells engines that their copy of the weights is stale
+    notes: dict[str, Any] = json.loads((saved_folder / NOTES).read_text(encoding="utf-8"))
     return notes
 
 
 def has_progress(folder: Path) -> bool:
-    return _whole(folder) is not None
+    return _complete_folder(folder) is not None
 
 
-def _whole(folder: Path) -> Path | None:
+def _complete_folder(folder: Path) -> Path | None:
     return next((f for f in (folder, folder.with_name(folder.name + ".before")) if (f / STATE).is_file()), None)
 
 

@@ -1,7 +1,6 @@
-"""Where the student is taught: windows of documents, conversations, its own rollouts, and mixtures of them.
+"""States: where training prefixes come from (documents, conversations, rollouts), and mixtures of them.
 
-A draw is a function of (seed, step) and, for rollouts, of the student's weights: a resumed run sees what it
-would have seen.
+A draw is a function of (seed, step) and, for rollouts, of the student's weights, so a resumed run draws the same rows.
 """
 
 import random
@@ -13,7 +12,7 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 from recovery.batch import Sample
-from recovery.distributed import mine, rank
+from recovery.distributed import rank, shard_for_this_rank
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
 from recovery.models.chat import Chat, Message
@@ -24,19 +23,19 @@ class States(Protocol):
     def draw(self, student: Student, step: int) -> list[Sample]: ...
 
 
-class Shuffled:
-    """An endless walk through n items, each epoch in its own order, reachable at any place without walking there."""
+class ShuffledOrder:
+    """An endless order of n items, shuffled anew each epoch, with random access to any position."""
 
     def __init__(self, n: int, seed: int):
         if n == 0:
-            raise RecoverError("there is nothing to learn from: the data is empty")
+            raise RecoverError("The data is empty, so there is nothing to train on. Add some data.")
         self.n, self.seed = n, seed
 
     def take(self, start: int, count: int) -> list[tuple[int, int]]:
-        """(epoch, item) of the places start … start + count − 1."""
-        places = [divmod(i, self.n) for i in range(start, start + count)]
-        orders = {epoch: self._order(epoch) for epoch in {epoch for epoch, _ in places}}
-        return [(epoch, orders[epoch][place]) for epoch, place in places]
+        """Return (epoch, item) for the positions start … start + count − 1."""
+        positions = [divmod(i, self.n) for i in range(start, start + count)]
+        orders = {epoch: self._order(epoch) for epoch in {epoch for epoch, _ in positions}}
+        return [(epoch, orders[epoch][position]) for epoch, position in positions]
 
     def _order(self, epoch: int) -> list[int]:
         order = list(range(self.n))
@@ -44,19 +43,19 @@ class Shuffled:
         return order
 
 
-class Windows:
-    """Documents end to end in the seed's order, each with its end, cut into windows: a window is made when asked for.
+class TokenWindows:
+    """Documents concatenated in a shuffled order, each followed by `end_id`, and cut into windows on demand.
 
-    Documents may be any sequence of sequences, one that reads from a disk too: all of them are never held at once."""
+    Documents may be any sequence of sequences, also one that reads from disk: they are never all held in memory."""
 
-    def __init__(self, documents: Sequence[Sequence[int]], end: int, window: int, seed: int):
-        self.documents, self.end, self.window = documents, end, window
-        self.order = array("Q", (i for _, i in Shuffled(len(documents), seed).take(0, len(documents))))
+    def __init__(self, documents: Sequence[Sequence[int]], end_id: int, window: int, seed: int):
+        self.documents, self.end_id, self.window = documents, end_id, window
+        self.order = array("Q", (i for _, i in ShuffledOrder(len(documents), seed).take(0, len(documents))))
         self.starts = array("Q", accumulate((len(documents[i]) + 1 for i in self.order), initial=0))
 
     @property
     def tokens(self) -> int:
-        """Taught once an epoch: every token but the very first."""
+        """Target tokens per epoch: every token but the very first."""
         return self.starts[-1] - 1
 
     def __len__(self) -> int:
@@ -66,84 +65,82 @@ class Windows:
         return [token for piece in self.pieces(index) for token in piece]
 
     def pieces(self, index: int) -> list[list[int]]:
-        """A window document by document. Windows overlap by one token, which the next one needs as its first state."""
+        """Return a window split by document. Windows overlap by one token, the first state of the next window."""
         first, room = range(len(self))[index] * self.window, self.window + 1
-        cut: list[list[int]] = []
+        pieces: list[list[int]] = []
         document = bisect_right(self.starts, first) - 1
         while room and document < len(self.order):
-            begin = max(0, first - self.starts[document])
-            piece = list(self.documents[self.order[document]][begin : begin + room])
+            offset = max(0, first - self.starts[document])
+            piece = list(self.documents[self.order[document]][offset : offset + room])
             if len(piece) < room:
-                piece.append(self.end)
-            cut.append(piece)
+                piece.append(self.end_id)
+            pieces.append(piece)
             room -= len(piece)
             document += 1
-        return cut
+        return pieces
 
 
 class Documents:
-    """Documents end to end, cut into windows; every token but the very first is a target exactly once an epoch.
+    """Documents concatenated and cut into windows; every token but the very first is a target exactly once an epoch.
 
-    Where they are not read `across` their borders, each document in a window is a row of its own: no token attends to
-    another document, whatever the model, and the first token of each is no target.
+    Without `cross_document_attention`, each document of a window is a row of its own: no token attends to another
+    document, whatever the model, and the first token of each document is no target.
 
-    Every row starts with `begin`, if there is one, which is no target either; no row is longer for it.
+    Every row starts with `begin_id` if there is one. It is no target and counts towards the row's length.
 
-    Of the windows of a draw the first `soft` are a teacher's to judge: the `domain`'s, if there are several."""
+    The first `soft_rows` windows of each draw have soft labels, from the teacher of `domain` if there are several."""
 
     def __init__(
         self,
         documents: Sequence[Sequence[int]],
-        end: int,
+        end_id: int,
         *,
         window: int,
         rows: int,
         seed: int = 0,
-        across: bool = True,
-        begin: int | None = None,
-        soft: int = 0,
+        cross_document_attention: bool = True,
+        begin_id: int | None = None,
+        soft_rows: int = 0,
         domain: str | None = None,
     ):
-        self.window, self.rows, self.across = window, rows, across
-        self.soft, self.domain = soft, domain
-        if begin is not None and window < 2:
-            raise RecoverError(
-                "a window of one token has no room beside the token that rows begin with: make it longer"
-            )
-        self.before = [] if begin is None else [begin]
-        self.windows = Windows(documents, end, window - len(self.before), seed)
-        self.order = Shuffled(len(self.windows), seed + 1)
+        self.window, self.rows, self.cross_document_attention = window, rows, cross_document_attention
+        self.soft_rows, self.domain = soft_rows, domain
+        if begin_id is not None and window < 2:
+            raise RecoverError("A window of one token has no room beside the BOS token. Use a longer window.")
+        self.prefix = [] if begin_id is None else [begin_id]
+        self.windows = TokenWindows(documents, end_id, window - len(self.prefix), seed)
+        self.order = ShuffledOrder(len(self.windows), seed + 1)
 
     @property
     def tokens(self) -> int:
         return self.windows.tokens
 
     def draw(self, student: Student, step: int) -> list[Sample]:
-        drawn = mine(list(enumerate(self.order.take(step * self.rows, self.rows))))
+        drawn = shard_for_this_rank(list(enumerate(self.order.take(step * self.rows, self.rows))))
         return [
-            self._row(tokens, soft=place < self.soft)
-            for place, (_, window) in drawn
-            for tokens in ([self.windows[window]] if self.across else self.windows.pieces(window))
+            self._row(tokens, soft_labels=position < self.soft_rows)
+            for position, (_, index) in drawn
+            for tokens in ([self.windows[index]] if self.cross_document_attention else self.windows.pieces(index))
         ]
 
-    def _row(self, tokens: list[int], *, soft: bool) -> Sample:
-        targets = [False] * len(self.before) + [False] + [True] * (len(tokens) - 1)
-        return Sample(self.before + tokens, targets, soft=soft, domain=self.domain)
+    def _row(self, tokens: list[int], *, soft_labels: bool) -> Sample:
+        targets = [False] * len(self.prefix) + [False] + [True] * (len(tokens) - 1)
+        return Sample(self.prefix + tokens, targets, soft_labels=soft_labels, domain=self.domain)
 
 
-class Written:
-    """Rows that somebody else wrote: a teacher's answers, say."""
+class FixedRows:
+    """Ready-made samples, such as a teacher's answers."""
 
-    def __init__(self, sequences: Sequence[Sample], *, rows: int, seed: int = 0):
-        self.sequences, self.rows = sequences, rows
-        self.order = Shuffled(len(sequences), seed)
+    def __init__(self, samples: Sequence[Sample], *, rows: int, seed: int = 0):
+        self.samples, self.rows = samples, rows
+        self.order = ShuffledOrder(len(samples), seed)
 
     def draw(self, student: Student, step: int) -> list[Sample]:
-        return [self.sequences[i] for _, i in mine(self.order.take(step * self.rows, self.rows))]
+        return [self.samples[i] for _, i in shard_for_this_rank(self.order.take(step * self.rows, self.rows))]
 
 
-class Conversations(Written):
-    """Chats of which the assistant's tokens alone are targets, several turns and system prompts included."""
+class Conversations(FixedRows):
+    """Chats of which the assistant's tokens are the targets; several turns and system prompts are allowed."""
 
     def __init__(self, conversations: Sequence[list[Message]], chat: Chat, *, rows: int, seed: int = 0):
         super().__init__([Sample(*chat.conversation(messages)) for messages in conversations], rows=rows, seed=seed)
@@ -155,14 +152,14 @@ class Prompt:
     tokens: list[int]
     domain: str | None = None
 
-    def with_reply(self, reply: list[int], **about: Any) -> Sample:
-        """The prompt and what somebody wrote after it, of which the reply alone is a target."""
+    def with_reply(self, reply: list[int], **fields: Any) -> Sample:
+        """Return a sample of the prompt and a reply to it, with the reply's tokens as targets."""
         targets = [False] * len(self.tokens) + [True] * len(reply)
-        return Sample(self.tokens + reply, targets, prompt=self.text, domain=self.domain, **about)
+        return Sample(self.tokens + reply, targets, prompt=self.text, domain=self.domain, **fields)
 
 
 class Rollouts:
-    """What the student itself writes after each prompt, `group` times."""
+    """Replies that the student samples itself, `group` of them to each prompt."""
 
     def __init__(
         self,
@@ -175,32 +172,34 @@ class Rollouts:
         seed: int = 0,
     ):
         if rows % group:
-            raise RecoverError(f"{rows} rollouts a step do not divide into groups of {group}; choose a multiple")
+            raise RecoverError(
+                f"The {rows} rollouts of a step do not divide into groups of {group}. Choose a multiple of {group}."
+            )
         self.prompts, self.engine, self.rows, self.group = prompts, engine, rows, group
         self.max_new_tokens, self.seed = max_new_tokens, seed
-        self.order = Shuffled(len(prompts), seed)
+        self.order = ShuffledOrder(len(prompts), seed)
 
     def draw(self, student: Student, step: int) -> list[Sample]:
         self.engine.sync(student)
         count = self.rows // self.group
-        # A group stays on one rank, which needs the whole of it for its baseline.
-        places = mine(list(enumerate(self.order.take(step * count, count))))
-        chosen = [(group, self.prompts[i]) for group, (_, i) in places for _ in range(self.group)]
+        # A group is never split over ranks: its baseline needs all of it.
+        drawn = shard_for_this_rank(list(enumerate(self.order.take(step * count, count))))
+        chosen = [(group, self.prompts[i]) for group, (_, i) in drawn for _ in range(self.group)]
         sampling = Sampling(self.max_new_tokens, seed=(self.seed * 1_000_003 + step * 1009 + rank()) % 2**31)
-        written = self.engine.generate([p.tokens for _, p in chosen], sampling)
+        generations = self.engine.generate([p.tokens for _, p in chosen], sampling)
         return [
             prompt.with_reply(
                 generation.tokens, logprobs=generation.logprobs, group=group, truncated=not generation.finished
             )
-            for (group, prompt), generation in zip(chosen, written, strict=True)
+            for (group, prompt), generation in zip(chosen, generations, strict=True)
         ]
 
 
 class Mixture:
-    """Every draw joins a draw from each part: α, or chat among documents, is a matter of the parts' sizes."""
+    """Concatenates a draw from each part; the parts' row counts set the proportions."""
 
     def __init__(self, *parts: States):
         self.parts = parts
 
     def draw(self, student: Student, step: int) -> list[Sample]:
-        return [sequence for part in self.parts for sequence in part.draw(student, step)]
+        return [sample for part in self.parts for sample in part.draw(student, step)]

@@ -1,7 +1,7 @@
-"""Several teachers as one: each row is judged by the one that knows its domain.
+"""A teacher that routes each sample to one of several teachers by the sample's domain.
 
-The clean model knows how to behave, say, and a later checkpoint what was learned since: what either of them would say
-of the other's rows is not asked.
+The clean model teaches instruction following, for example, and a later checkpoint teaches what was learned since.
+Each teacher reads its own samples only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,66 +15,66 @@ from recovery.teachers import Part, Teacher, TeacherLogprobs
 
 
 class RouterTeacher:
-    """`by_domain` for the rows of their domains, `otherwise` for all others."""
+    """Uses `by_domain` for samples of those domains and `default` for all others."""
 
-    def __init__(self, otherwise: Teacher, by_domain: Mapping[str, Teacher]):
-        self.otherwise, self.by_domain = otherwise, dict(by_domain)
+    def __init__(self, default: Teacher, by_domain: Mapping[str, Teacher]):
+        self.default, self.by_domain = default, dict(by_domain)
 
-    def flops(self, sequences: list[Sample]) -> float:
-        return sum(teacher.flops([sequences[row] for row in rows]) for teacher, rows in self._asked(sequences))
+    def flops(self, samples: list[Sample]) -> float:
+        return sum(teacher.flops([samples[row] for row in rows]) for teacher, rows in self._routes(samples))
 
     def distribution(self, batch: Batch) -> TeacherLogprobs:
-        asked = self._asked(batch.sequences)
-        if len(asked) == 1:
-            return asked[0][0].distribution(batch)
-        who = torch.zeros_like(batch.target_rows)
-        place = torch.zeros_like(batch.target_rows)
-        opinions = []
-        for number, (teacher, rows) in enumerate(asked):
-            theirs, places = batch.only(rows)
-            opinions.append(teacher.distribution(theirs))
-            who[places] = number
-            place[places] = torch.arange(len(places), device=places.device)
-        return Routed(opinions, who, place)
+        routes = self._routes(batch.samples)
+        if len(routes) == 1:
+            return routes[0][0].distribution(batch)
+        teacher_index = torch.zeros_like(batch.target_rows)
+        position = torch.zeros_like(batch.target_rows)
+        parts = []
+        for number, (teacher, rows) in enumerate(routes):
+            part, targets = batch.select(rows)
+            parts.append(teacher.distribution(part))
+            teacher_index[targets] = number
+            position[targets] = torch.arange(len(targets), device=targets.device)
+        return RoutedLogprobs(parts, teacher_index, position)
 
-    def _asked(self, sequences: Sequence[Sample]) -> list[tuple[Teacher, list[int]]]:
-        """Each teacher that has rows here, and which."""
+    def _routes(self, samples: Sequence[Sample]) -> list[tuple[Teacher, list[int]]]:
+        """Return each teacher that has samples here, with their row numbers."""
         rows: dict[str | None, list[int]] = {}
-        for row, sequence in enumerate(sequences):
-            rows.setdefault(sequence.domain if sequence.domain in self.by_domain else None, []).append(row)
-        return [(self.otherwise if d is None else self.by_domain[d], theirs) for d, theirs in rows.items()]
+        for row, sample in enumerate(samples):
+            rows.setdefault(sample.domain if sample.domain in self.by_domain else None, []).append(row)
+        return [(self.default if d is None else self.by_domain[d], numbers) for d, numbers in rows.items()]
 
 
 @dataclass(frozen=True)
-class Routed:
-    """The opinions of several teachers, each on targets of its own."""
+class RoutedLogprobs:
+    """The log-probs of several teachers, each of which covers some of the targets."""
 
-    opinions: list[TeacherLogprobs]
-    who: Tensor  # [targets]: which of them
-    place: Tensor  # [targets]: where among that one's targets
+    parts: list[TeacherLogprobs]
+    teacher_index: Tensor  # [targets]: the index into `parts`
+    position: Tensor  # [targets]: the position among that teacher's targets
 
     def logprobs(self, part: Part) -> Tensor:
-        who, place = self.who[part], self.place[part]
+        teacher_index, position = self.teacher_index[part], self.position[part]
         whole: Tensor | None = None
-        for number, opinion in enumerate(self.opinions):
-            here = (who == number).nonzero().squeeze(-1)
-            if len(here) == 0:
+        for number, teacher in enumerate(self.parts):
+            rows = (teacher_index == number).nonzero().squeeze(-1)
+            if len(rows) == 0:
                 continue
-            said = opinion.logprobs(place[here])
-            if len(here) == len(who):
-                return said
-            whole = said.new_empty(len(who), said.shape[-1]) if whole is None else whole
-            whole[here] = said
+            values = teacher.logprobs(position[rows])
+            if len(rows) == len(teacher_index):
+                return values
+            whole = values.new_empty(len(teacher_index), values.shape[-1]) if whole is None else whole
+            whole[rows] = values
         assert whole is not None
         return whole
 
-    def logprobs_of(self, part: Part, tokens: Tensor) -> Tensor:
+    def gather_logprobs(self, part: Part, tokens: Tensor) -> Tensor:
         return self.logprobs(part).gather(-1, tokens)
 
-    def of_tokens(self, tokens: Tensor) -> Tensor:
-        said, places = [], []
-        for number, opinion in enumerate(self.opinions):
-            places.append((self.who == number).nonzero().squeeze(-1))
-            said.append(opinion.of_tokens(tokens[places[-1]]))
-        whole = torch.cat(said)
-        return whole.index_copy(0, torch.cat(places), whole)
+    def target_logprobs(self, tokens: Tensor) -> Tensor:
+        values, rows = [], []
+        for number, teacher in enumerate(self.parts):
+            rows.append((self.teacher_index == number).nonzero().squeeze(-1))
+            values.append(teacher.target_logprobs(tokens[rows[-1]]))
+        whole = torch.cat(values)
+        return whole.index_copy(0, torch.cat(rows), whole)

@@ -1,8 +1,8 @@
-"""Who speaks about the student's states. A teacher is frozen by type: nothing here can be trained.
+"""Teachers: frozen models that score the student's tokens. Nothing in this module can be trained.
 
-`FrozenTeacher` is a model of its own. `AdapterOffTeacher` is the clean base inside the student: its own weights with
-the adapters off, no second copy in memory; `AdapterTeacher` is another adapter on those weights. Distilling from the
-student itself by accident cannot be written.
+`FrozenTeacher` is a separate model. `AdapterOffTeacher` is the clean base inside the student: the student's weights with
+the adapters off, without a second copy in memory. `AdapterTeacher` is another adapter on those weights. There is no
+teacher that scores with the student's trained weights, so self-distillation by accident is impossible.
 """
 
 from dataclasses import dataclass, replace
@@ -14,172 +14,174 @@ from torch import Tensor
 from recovery.batch import Batch, Sample
 from recovery.errors import RecoverError
 from recovery.losses.chunked_loss import Head, token_logprobs
-from recovery.models.adapters import base_of, leaves_the_head, same_model, undisturbed
+from recovery.models.adapters import base_of, check_head_unchanged, preserve_adapter_state, same_model
 from recovery.models.chat import Chat
-from recovery.models.students import Student, describe, hidden_states, load_student, without_dropout
+from recovery.models.model_families import disable_dropout
+from recovery.models.students import Student, checkpoint_metadata, hidden_states, load_student
 
-Part = slice | Tensor  # some of the states
+Part = slice | Tensor  # selects some of the targets
 
 
 class TeacherLogprobs(Protocol):
-    """What a teacher would say next at each target of a batch, told a chunk of states at a time."""
+    """A teacher's next-token log-probs at each target of a batch, computed for one chunk of targets at a time."""
 
-    def logprobs(self, part: Part) -> Tensor: ...
-
-    def logprobs_of(self, part: Part, tokens: Tensor) -> Tensor:
-        """Of some tokens a state [positions, k]: all that a teacher who is asked over a network need tell."""
+    def logprobs(self, part: Part) -> Tensor:
+        """Return the log-probs of the whole vocabulary [positions, vocabulary]."""
         ...
 
-    def of_tokens(self, tokens: Tensor) -> Tensor:
-        """Of one token at every state."""
+    def gather_logprobs(self, part: Part, tokens: Tensor) -> Tensor:
+        """Return the log-probs of k tokens per position [positions, k], all that a remote teacher has to send."""
+        ...
+
+    def target_logprobs(self, tokens: Tensor) -> Tensor:
+        """Return the log-prob of one token per target, for all targets."""
         ...
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """A teacher's next-token distribution at each state, kept as hidden states: logits come chunk by chunk."""
+    """A teacher's next-token distribution at each target, stored as hidden states; logits are computed by chunk."""
 
     hidden: Tensor
     head: Head
 
     @classmethod
-    def of(cls, hidden: Tensor, head: Head) -> "Distribution":
-        """In the precision the student's own logits are computed in, or the two would differ where they agree.
+    def from_hidden(cls, hidden: Tensor, head: Head) -> "Distribution":
+        """Use the precision of the student's logits, so that equal models have equal distributions.
 
-        So is the head, once: it is far larger than a chunk of states, each of which would cast it anew."""
-        kind = hidden.device.type
-        now = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
-        return cls(hidden.to(now), replace(head, weight=head.weight.detach().to(now)))
+        The head is cast once here: it is far larger than a chunk of states, and each chunk would cast it again."""
+        device = hidden.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        return cls(hidden.to(dtype), replace(head, weight=head.weight.detach().to(dtype)))
 
     def logprobs(self, part: Part) -> Tensor:
         return torch.log_softmax(self.head.logits(self.hidden[part]), dim=-1)
 
-    def logprobs_of(self, part: Part, tokens: Tensor) -> Tensor:
+    def gather_logprobs(self, part: Part, tokens: Tensor) -> Tensor:
         return self.logprobs(part).gather(-1, tokens)
 
-    def of_tokens(self, tokens: Tensor) -> Tensor:
+    def target_logprobs(self, tokens: Tensor) -> Tensor:
         return token_logprobs(self.hidden, self.head, tokens)
 
 
 class Teacher(Protocol):
-    def flops(self, sequences: list[Sample]) -> float:
-        """Of reading these rows once: the usual 2 × parameters a token."""
+    def flops(self, samples: list[Sample]) -> float:
+        """Return the floating-point operations of one pass over the samples (2 × parameters per token)."""
         ...
 
     def distribution(self, batch: Batch) -> TeacherLogprobs: ...
 
 
 class FrozenTeacher:
-    """A checkpoint of its own, loaded for this and never trained."""
+    """A checkpoint loaded as a separate model."""
 
     def __init__(self, reference: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu"):
-        self._student = load_student(reference, frozen=True, dtype=dtype, device=device)
+        self._model = load_student(reference, frozen=True, dtype=dtype, device=device)
         self.reference = reference
-        self.chat = self._student.chat
-        self._hearer: Student | None = None
+        self.chat = self._model.chat
+        self._student: Student | None = None
 
-    def flops(self, sequences: list[Sample]) -> float:
-        return _of_one_reading(self._student, sequences)
+    def flops(self, samples: list[Sample]) -> float:
+        return _forward_flops(self._model, samples)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
-        if self._hearer is not None:
-            self._student.vocabulary = self._hearer.vocabulary
-        return Distribution.of(self._student.hidden(batch), self._student.head)
+        if self._student is not None:
+            self._model.vocabulary = self._student.vocabulary
+        return Distribution.from_hidden(self._model.hidden(batch), self._model.head)
 
-    def speak_to(self, student: Student) -> None:
-        """Refuse a student of another language; agree on the rows that count where heads are padded unlike.
-
-        The student keeps the fewest rows of all who speak to it, and each of them asks it anew: who comes later may
-        have fewer still."""
-        check_same_language(student.chat, self.chat)
-        rows = [len(head.weight) for head in (student.head, Head.of(self._student.causal))]
+    def bind_student(self, student: Student) -> None:
+        """Check that the student has the same tokenizer, and agree on the vocabulary if the heads are padded to
+        different sizes: the student uses the fewest rows of all its teachers, and each teacher reads that number
+        at every batch, since a teacher bound later may lower it."""
+        check_same_tokenizer(student.chat, self.chat)
+        rows = [len(head.weight) for head in (student.head, Head.from_model(self._model.causal))]
         if rows[0] != rows[1]:
             student.vocabulary = min(rows)
-        self._hearer = student
+        self._student = student
 
 
 class AdapterOffTeacher:
-    """The weights under the student's adapters, which training leaves as they were.
+    """The student's base weights with its adapters off; training does not change them.
 
-    Whether those are the clean model is checked against `clean`; without it, they must not have been trained here."""
+    If `clean` is given, the base must be that model. Otherwise it must be a model that was not trained by this tool."""
 
     def __init__(self, student: Student, clean: str | None = None):
         base = student.adapter_base
         if base is None:
             raise RecoverError(
-                "the student's own weights are being trained, so switching adapters off would not give back "
-                "the clean model; load the teacher from its checkpoint"
+                "The student's own weights are being trained, so switching adapters off would not restore the clean "
+                "model. Load the teacher from its checkpoint."
             )
         if clean is not None and not same_model(base, clean):
             raise RecoverError(
-                f"the student's adapter sits on {base}, so switching it off would not give back {clean}; "
-                "load the teacher from its checkpoint"
+                f"The student's adapter sits on {base}, so switching it off would not restore {clean}. "
+                "Load the teacher from its checkpoint."
             )
-        if clean is None and (parent := describe(base).get("parent")):
+        if clean is None and (parent := checkpoint_metadata(base).get("parent")):
             raise RecoverError(
-                f"the weights under the student's adapter ({base}) were themselves trained from {parent}, so switching "
-                "it off would not give back the clean model; say which model is the clean one, or load the teacher "
-                "from its checkpoint"
+                f"The weights under the student's adapter ({base}) were themselves trained from {parent}, so switching "
+                "it off would not restore the clean model. Say which model is the clean one, or load the teacher "
+                "from its checkpoint."
             )
         self._student = student
 
-    def flops(self, sequences: list[Sample]) -> float:
-        return _of_one_reading(self._student, sequences)
+    def flops(self, samples: list[Sample]) -> float:
+        return _forward_flops(self._student, samples)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
         model = self._student.model
-        with undisturbed(model), model.disable_adapter():
-            return Distribution.of(hidden_states(self._student.causal, batch), self._student.head)
+        with preserve_adapter_state(model), model.disable_adapter():
+            return Distribution.from_hidden(hidden_states(self._student.causal, batch), self._student.head)
 
 
 class AdapterTeacher:
-    """Another adapter on the student's own base, loaded beside the student's and never trained."""
+    """Another adapter on the student's own base, loaded beside the student's adapter and frozen."""
 
     def __init__(self, student: Student, reference: str):
         base = base_of(reference)
         if base is None:
-            raise RecoverError(f"{reference} holds no adapter; load it as a teacher of its own")
+            raise RecoverError(f"The checkpoint {reference} holds no adapter. Load it as a separate teacher.")
         if student.adapter_base is None or not same_model(base, student.adapter_base):
             raise RecoverError(
-                f"the teacher's adapter sits on {base} and the student's on {student.adapter_base or 'nothing'}, so "
-                "they cannot share its weights; load the teacher from its checkpoint"
+                f"The teacher's adapter sits on {base} and the student's on {student.adapter_base or 'nothing'}, so "
+                "they cannot share its weights. Load the teacher from its checkpoint."
             )
         self._student, self.reference = student, reference
         self._name = f"teacher_{len(student.model.peft_config)}"
-        with undisturbed(student.model):
+        with preserve_adapter_state(student.model):
             student.model.load_adapter(reference, self._name, is_trainable=False, use_safetensors=True)
-        leaves_the_head(student.model, reference)
-        without_dropout(student.model)
+        check_head_unchanged(student.model, reference)
+        disable_dropout(student.model)
 
-    def flops(self, sequences: list[Sample]) -> float:
-        return _of_one_reading(self._student, sequences)
+    def flops(self, samples: list[Sample]) -> float:
+        return _forward_flops(self._student, samples)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
         model = self._student.model
-        with undisturbed(model):
+        with preserve_adapter_state(model):
             model.base_model.set_adapter([self._name])
-            return Distribution.of(hidden_states(self._student.causal, batch), self._student.head)
+            return Distribution.from_hidden(hidden_states(self._student.causal, batch), self._student.head)
 
 
-def _of_one_reading(student: Student, sequences: list[Sample]) -> float:
-    return 2.0 * student.parameters * sum(len(s.tokens) for s in sequences)
+def _forward_flops(student: Student, samples: list[Sample]) -> float:
+    return 2.0 * student.parameters * sum(len(s.tokens) for s in samples)
 
 
-def check_same_language(student: Chat, teacher: Chat) -> None:
-    """Teacher and student must read the same ids in the same places, or their distributions do not compare."""
+def check_same_tokenizer(student: Chat, teacher: Chat) -> None:
+    """Raise unless both map the same text to the same ids; otherwise their distributions are not comparable."""
     ours, theirs = student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
     if ours != theirs:
         differing = next(iter(ours.items() ^ theirs.items()))[0]
         raise RecoverError(
-            f"teacher and student have different tokenizers (token {differing!r} differs, {len(theirs)} "
-            f"against {len(ours)} tokens); choose a teacher of the same model family"
+            f"Teacher and student have different tokenizers (token {differing!r} differs, {len(theirs)} "
+            f"against {len(ours)} tokens). Choose a teacher of the same model family."
         )
     probe: list[dict[str, Any]] = [{"role": "user", "content": "Hello?"}]
     if student.prompt(probe) != teacher.prompt(probe):
         raise RecoverError(
-            "teacher and student render the same chat to different tokens (their chat templates differ); "
-            "give the student the teacher's chat template"
+            "Teacher and student render the same chat to different tokens (their chat templates differ). "
+            "Give the student the teacher's chat template."
         )

@@ -1,4 +1,4 @@
-"""The loop. Every recipe runs through it; control stays with the caller, who takes one record a step and may stop.
+"""The training loop of every recipe: a generator that yields one record per step, so the caller can stop any time.
 
 state = TrainState.start(student, plan)
 for record in train(student, states, signal, objective, plan, state):
@@ -12,40 +12,43 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from recovery.batch import Batch, Sample, micro_batches
-from recovery.distributed import sum_gradients, total
+from recovery.distributed import all_reduce_gradients, all_reduce_sum
 from recovery.errors import RecoverError
-from recovery.losses.chunked_loss import Terms, chunked_loss
+from recovery.losses.chunked_loss import LossTerms, chunked_loss
 from recovery.losses.objectives import Objective
 from recovery.models.students import Student
 from recovery.signals import Signal, SignalBatch
 from recovery.states import States
 from recovery.telemetry.step_cost import flops_of_step, peak_memory_bytes
-from recovery.telemetry.step_record import Readings, StepRecord, of_rollouts
+from recovery.telemetry.step_record import StepMetrics, StepRecord, rollout_metrics
 
-BAD_STEPS_IN_A_ROW = 3
+MAX_BAD_STEPS_IN_A_ROW = 3  # steps whose loss or gradient is not finite
+
+Decay = Literal["constant", "linear", "cosine"]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long and how boldly. Nothing here depends on the method."""
+    """The optimisation settings: length, learning rate, batch cutting. None of them depends on the method."""
 
     steps: int
     learning_rate: float
     warmup: int = 0
-    decay: str = "constant"  # or "linear", "cosine": from the end of the warm-up to zero after the last step
-    tokens_at_once: int = 8192  # rows × longest row of one micro-batch; the step's result does not depend on it
+    decay: Decay = "constant"  # the others reach zero after the last step
+    tokens_at_once: int = 8192  # rows × longest row of a micro-batch; does not change the step's result
     clip_norm: float = 1.0
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.95)
     bf16: bool = False
     checkpointing: bool = False
 
-    def rate(self, step: int) -> float:
+    def learning_rate_at(self, step: int) -> float:
         if step < self.warmup:
             return self.learning_rate * (step + 1) / self.warmup
         left = 1 - (step - self.warmup) / max(1, self.steps - self.warmup)
@@ -55,12 +58,12 @@ class Plan:
 
 @dataclass
 class TrainState:
-    """All that a run needs, besides the student's weights and its data, to go on as if it had never stopped."""
+    """What a run needs to resume exactly, besides the student's weights and its data."""
 
     optimizer: torch.optim.Optimizer
     step: int = 0
     bad_in_a_row: int = 0
-    between_draws: bool = True  # a run can only go on from here: in between, its rollouts came from earlier weights
+    between_draws: bool = True  # a run can resume only then: within a draw, its rollouts came from older weights
 
     @classmethod
     def start(cls, student: Student, plan: Plan) -> "TrainState":
@@ -76,10 +79,10 @@ class TrainState:
         )
 
     def save(self, path: Path) -> None:
-        aside = path.with_name(path.name + ".partial")
+        partial = path.with_name(path.name + ".partial")
         saved = {"optimizer": self.optimizer.state_dict(), "step": self.step, "bad_in_a_row": self.bad_in_a_row}
-        torch.save(saved, aside)
-        aside.rename(path)
+        torch.save(saved, partial)
+        partial.rename(path)
 
     def load(self, path: Path) -> "TrainState":
         saved = torch.load(path, map_location="cpu", weights_only=True)
@@ -91,36 +94,36 @@ class TrainState:
 def train(
     student: Student, states: States, signal: Signal, objective: Objective, plan: Plan, state: TrainState | None = None
 ) -> Iterator[StepRecord]:
-    """One record an optimiser step (several, where the objective goes over a draw in several epochs)."""
+    """Yield one record per optimiser step; an objective with several epochs takes several steps per draw."""
     state = state or TrainState.start(student, plan)
     if plan.checkpointing:
         student.causal.gradient_checkpointing_enable()
     while state.step < plan.steps:
-        started = time.perf_counter()
-        sequences = signal.prepare(states.draw(student, state.step // objective.epochs))
-        rollout_seconds = time.perf_counter() - started
+        start_time = time.perf_counter()
+        samples = signal.prepare(states.draw(student, state.step // objective.epochs))
+        rollout_seconds = time.perf_counter() - start_time
         epochs = min(objective.epochs, plan.steps - state.step)
         for epoch in range(epochs):
-            started = time.perf_counter()
-            readings = Readings()
-            count = _gradient(student, sequences, signal, objective, plan, readings)
-            norm, skipped = _move(student, plan, state, readings)
-            seconds = time.perf_counter() - started
+            start_time = time.perf_counter()
+            metrics = StepMetrics()
+            count = _compute_gradient(student, samples, signal, objective, plan, metrics)
+            norm, skipped = _optimizer_step(student, plan, state, metrics)
+            seconds = time.perf_counter() - start_time
             record = StepRecord(
                 step=state.step,
-                loss=readings.loss,
+                loss=metrics.loss,
                 target_tokens=count,
                 grad_norm=norm,
-                learning_rate=plan.rate(state.step),
+                learning_rate=plan.learning_rate_at(state.step),
                 rollout_seconds=rollout_seconds,
-                teacher_seconds=readings.seconds["teacher"],
-                update_seconds=seconds - readings.seconds["teacher"],
+                teacher_seconds=metrics.seconds["teacher"],
+                update_seconds=seconds - metrics.seconds["teacher"],
                 tokens_per_second=count / (rollout_seconds + seconds),
-                flops=flops_of_step(student, signal, sequences, rolled_out=rollout_seconds > 0),
+                flops=flops_of_step(student, signal, samples, rolled_out=rollout_seconds > 0),
                 peak_memory_bytes=peak_memory_bytes(student.device),
                 skipped=skipped,
-                **readings.of_tokens(),
-                **of_rollouts(sequences),
+                **metrics.token_metrics(),
+                **rollout_metrics(samples),
             )
             state.step += 1
             state.between_draws = epoch + 1 == epochs
@@ -128,49 +131,49 @@ def train(
             yield record
 
 
-def _gradient(
-    student: Student, sequences: list[Sample], signal: Signal, objective: Objective, plan: Plan, readings: Readings
+def _compute_gradient(
+    student: Student, samples: list[Sample], signal: Signal, objective: Objective, plan: Plan, metrics: StepMetrics
 ) -> int:
-    """The gradient of the mean loss over every target token of the step, however it is cut; returns their number."""
-    count = int(total(sum(s.target_count for s in sequences), student.device))
+    """Accumulate the gradient of the mean loss over all target tokens of the step, and return their number."""
+    count = int(all_reduce_sum(sum(s.target_count for s in samples), student.device))
     if count == 0:
-        raise RecoverError("no token of this draw is a target, so there is nothing to learn from it")
+        raise RecoverError("No token of this step is a target, so there is nothing to train on. Add data with targets.")
     student.model.zero_grad(set_to_none=True)
     student.model.train()
-    for rows in micro_batches([s for s in sequences if s.target_count], plan.tokens_at_once):
-        batch = Batch.of(rows, student.chat.pad_id, student.device)
+    for rows in micro_batches([s for s in samples if s.target_count], plan.tokens_at_once):
+        batch = Batch.collate(rows, student.chat.pad_id, student.device)
         with torch.autocast(student.device.type, torch.bfloat16) if plan.bf16 else nullcontext():
-            with readings.timed("teacher"):
-                said = objective.prepare(signal.at(batch), batch, signal.share)
-            weights = torch.full(said.tokens.shape, 1.0 / count, device=student.device)
-            loss_of_chunk = partial(_loss_of_chunk, objective, said)
-            loss, seen = chunked_loss(student.hidden(batch), student.head, loss_of_chunk, weights)
+            with metrics.timed("teacher"):
+                signal_batch = objective.prepare(signal.compute(batch), batch, signal.teacher_weight)
+            weights = torch.full(signal_batch.tokens.shape, 1.0 / count, device=student.device)
+            loss_of_chunk = partial(_loss_of_chunk, objective, signal_batch)
+            loss, batch_metrics = chunked_loss(student.hidden(batch), student.head, loss_of_chunk, weights)
         loss.backward()
-        readings.add(float(loss.detach()), seen, count)
+        metrics.add(float(loss.detach()), batch_metrics, count)
     student.model.eval()
-    sum_gradients(student.trainable())
-    readings.loss = total(readings.loss, student.device)
+    all_reduce_gradients(student.trainable())
+    metrics.loss = all_reduce_sum(metrics.loss, student.device)
     return count
 
 
-def _loss_of_chunk(objective: Objective, said: SignalBatch, logits: Tensor, part: slice) -> Terms:
-    return objective(logits, said, part)
+def _loss_of_chunk(objective: Objective, signal: SignalBatch, logits: Tensor, part: slice) -> LossTerms:
+    return objective(logits, signal, part)
 
 
-def _move(student: Student, plan: Plan, state: TrainState, readings: Readings) -> tuple[float, bool]:
-    """One step of the optimiser, unless the loss or the gradient is not finite; several such in a row end the run."""
+def _optimizer_step(student: Student, plan: Plan, state: TrainState, metrics: StepMetrics) -> tuple[float, bool]:
+    """Step the optimiser if loss and gradient are finite; return the gradient norm and whether it was skipped."""
     norm = float(torch.nn.utils.clip_grad_norm_(student.trainable(), plan.clip_norm))
-    if math.isfinite(norm) and math.isfinite(readings.loss):
+    if math.isfinite(norm) and math.isfinite(metrics.loss):
         for group in state.optimizer.param_groups:
-            group["lr"] = plan.rate(state.step)
+            group["lr"] = plan.learning_rate_at(state.step)
         state.optimizer.step()
         student.updates += 1
         state.bad_in_a_row = 0
         return norm, False
     state.bad_in_a_row += 1
-    if state.bad_in_a_row >= BAD_STEPS_IN_A_ROW:
+    if state.bad_in_a_row >= MAX_BAD_STEPS_IN_A_ROW:
         raise RecoverError(
-            f"{state.bad_in_a_row} steps in a row gave a loss or gradient that is not finite, and changed nothing; "
-            "lower the learning rate and run it again"
+            f"Loss or gradient was not finite in {state.bad_in_a_row} steps in a row, which were skipped. "
+            "Lower the learning rate and run again."
         )
     return norm, True

@@ -37,7 +37,7 @@ from recovery.lab.chat.conversations import conversations
 from recovery.models.interpolation import interpolate
 from recovery.models.students import Student, load_student, parameters_of, save_student
 from recovery.recipes import RECIPES, objective_of, recipe, signal_of
-from recovery.states import Conversations, Documents, Mixture, Prompt, Rollouts, States, Written
+from recovery.states import Conversations, Documents, FixedRows, Mixture, Prompt, Rollouts, States
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
 
@@ -117,7 +117,7 @@ class Bench:
         chosen = recipe(name)
         student = student or load_student(str(self.damaged), device=DEVICE)
         rate, steps = self.settings.distill.learning_rate, self.asked.steps
-        if chosen.share == 0:
+        if chosen.teacher_weight == 0:
             rate, steps = rate * REWARD_RATE, steps * REWARD_STEPS
         plan = Plan(steps, rate, warmup=min(5, steps // 5), decay="linear", bf16=self.settings.bf16)
         started, flops = time.perf_counter(), 0.0
@@ -132,7 +132,7 @@ class Bench:
         wanted = self.settings.midtrain
         rows = round(REPLAY * wanted.rows)
         student = load_student(self.asked.base, device=DEVICE)
-        answers = Written(self._answers(soft=True), rows=rows, seed=self.asked.seed)
+        answers = FixedRows(self._answers(soft_labels=True), rows=rows, seed=self.asked.seed)
         states = Mixture(self._documents(wanted.rows - rows), answers)
         self._read(student, states)
         self.row(f"documents with {REPLAY} replay", student, self.seconds, self.flops)
@@ -156,8 +156,8 @@ class Bench:
     def _states(self, name: str, student: Student, prompts: list[Prompt]) -> States:
         """The recipe's own share of rollouts; the rest from the data it names."""
         chosen, wanted, seed = RECIPES[name], self.settings.distill, self.asked.seed
-        prompts = as_prompts(self.tasks, self.chat) if chosen.share < 1 else prompts
-        own = round(chosen.alpha * wanted.rows)
+        prompts = as_prompts(self.tasks, self.chat) if chosen.teacher_weight < 1 else prompts
+        own = round(chosen.on_policy_fraction * wanted.rows)
         parts: list[States] = []
         if own:
             engine = TransformersEngine(student)
@@ -168,14 +168,14 @@ class Bench:
             chats: list[Any] = [next(talks) for _ in range(wanted.rows * self.asked.steps)]
             parts.append(Conversations(chats, self.chat, rows=wanted.rows - own, seed=seed))
         elif own < wanted.rows:
-            parts.append(Written(self._answers(), rows=wanted.rows - own, seed=seed))
+            parts.append(FixedRows(self._answers(), rows=wanted.rows - own, seed=seed))
         return Mixture(*parts)
 
-    def _answers(self, soft: bool = False) -> list[Sample]:
+    def _answers(self, soft_labels: bool = False) -> list[Sample]:
         engine = TransformersEngine(load_student(self.asked.base, frozen=True, device=DEVICE))
         sampling = Sampling(self.settings.distill.max_new_tokens, seed=self.asked.seed)
         written = engine.generate([p.tokens for p in self.prompts], sampling)
-        return [p.with_reply(g.tokens, soft=soft) for p, g in zip(self.prompts, written, strict=True)]
+        return [p.with_reply(g.tokens, soft_labels=soft_labels) for p, g in zip(self.prompts, written, strict=True)]
 
     def _items(self) -> list[Instructions]:
         """Held-out prompts; where long answers are asked for, those whose right answer is one."""

@@ -265,7 +265,7 @@ def _lab_choices(file: Path, items: int) -> Path:
         said = [*short["choices"], *(f"It is {value}." for value in short["choices"])]
         rows.append(
             {
-                "question": fact.asked(0).question,
+                "question": fact.question(0).question,
                 "mc1_targets": short,
                 "mc2_targets": {"choices": said, "labels": short["labels"] * 2},
             }

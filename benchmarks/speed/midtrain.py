@@ -9,7 +9,7 @@ from recovery.lab import own_world
 from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import Student, load_student
 from recovery.signals import Labels
-from recovery.states import Documents, Shuffled
+from recovery.states import Documents, ShuffledOrder
 from recovery.train import Plan, train
 
 RATE = 1e-4
@@ -68,7 +68,7 @@ def _documents(student: Student, asked: Any, steps: int) -> Documents:
     texts *= 1 + needed // sum(len(text) for text in texts)
     documents = Documents(texts, end, window=asked.window, rows=asked.rows)
     documents.windows = [window for window in documents.windows if len(window) == asked.window + 1]
-    documents.order = Shuffled(len(documents.windows), 1)
+    documents.order = ShuffledOrder(len(documents.windows), 1)
     return documents
 
 

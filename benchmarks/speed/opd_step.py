@@ -16,7 +16,7 @@ from recovery.lab import instruction_tasks
 from recovery.losses.objectives import Divergence
 from recovery.models.students import Student, load_student
 from recovery.signals import TeacherSignal
-from recovery.states import Prompt, Rollouts, Shuffled
+from recovery.states import Prompt, Rollouts, ShuffledOrder
 from recovery.teachers import FrozenTeacher
 from recovery.telemetry.step_record import StepRecord
 from recovery.train import Plan, train
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     if asked.only:
         return _alone(ours, asked)
     # Our loop walks the prompts in an order of its own, which the other side is given as it is.
-    in_order = [texts[i] for _, i in Shuffled(len(texts), 0).take(0, asked.rows * steps)]
+    in_order = [texts[i] for _, i in ShuffledOrder(len(texts), 0).take(0, asked.rows * steps)]
     theirs = _trl(other, folder, in_order, asked, steps)
     lengths: list[float] = theirs._metrics["train"]["completions/mean_length"]
     seconds, own_seconds, records = in_turns(theirs, ours, asked.steps, asked.warmup)

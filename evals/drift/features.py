@@ -30,7 +30,7 @@ def hidden_features(model: Student, prefixes: Sequence[list[int]]) -> np.ndarray
     """Return the last hidden state of `model` after each prefix [prefixes, width]."""
     states: dict[int, np.ndarray] = {}
     for rows in _batches(prefixes):
-        batch = Batch.of([row for row, _ in rows], model.chat.pad_id, model.device)
+        batch = Batch.collate([row for row, _ in rows], model.chat.pad_id, model.device)
         with torch.inference_mode():
             output = model.causal.get_decoder()(input_ids=batch.tokens, use_cache=False).last_hidden_state
         for i, (_, ends) in enumerate(rows):

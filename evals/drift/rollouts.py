@@ -11,7 +11,7 @@ from evals.suites.passage_recall import WINDOW
 from recovery.batch import Sample
 from recovery.engines import Engine, Sampling
 from recovery.engines.transformers import TransformersEngine
-from recovery.models.adapters import undisturbed
+from recovery.models.adapters import preserve_adapter_state
 from recovery.models.chat import Chat
 from recovery.models.students import Student
 
@@ -38,7 +38,7 @@ def adapter_disabled(student: Student) -> Iterator[None]:
     if not isinstance(student, BaseUnderAdapter):
         yield
         return
-    with undisturbed(student.model), student.model.disable_adapter():
+    with preserve_adapter_state(student.model), student.model.disable_adapter():
         yield
 
 
@@ -68,7 +68,7 @@ def question_samples(chat: Chat, questions: Sequence[Question]) -> list[Sample]:
 
 def passage_samples(chat: Chat, passages: Sequence[str]) -> list[Sample]:
     """Samples of passages as documents, with every token after the first as a target."""
-    start = [] if chat.document_begin is None else [chat.document_begin]
+    start = [] if chat.document_bos is None else [chat.document_bos]
     rows = [[*start, *chat.tokenizer.encode(text, add_special_tokens=False)][:WINDOW] for text in passages]
     return [_sample(ids[:1], ids[1:]) for ids in rows if len(ids) > 1]
 

@@ -20,7 +20,7 @@ def token_kl(current: Student, clean: Student, samples: Sequence[Sample]) -> dic
     Each sample of the data is one statistical sample of the ratio."""
     sums: dict[str, list[tuple[float, int]]] = {"kl_from_clean": [], "kl_to_clean": []}
     for part in micro_batches([sample for sample in samples if sample.target_count], TOKENS_PER_BATCH):
-        from_clean, to_clean = _batch_kls(current, clean, Batch.of(part, current.chat.pad_id, current.device))
+        from_clean, to_clean = _batch_kls(current, clean, Batch.collate(part, current.chat.pad_id, current.device))
         start = 0
         for sample in part:
             end = start + sample.target_count

@@ -38,7 +38,7 @@ class HarnessModel(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        return self.subject.chat.before_text
+        return self.subject.chat.scoring_prefix
 
     @property
     def tokenizer_name(self) -> str:

@@ -8,7 +8,7 @@ import yaml  # type: ignore[import-untyped]
 
 from evals.measurement_keys import data_hash
 from recovery.errors import RecoverError
-from recovery.models.students import describe
+from recovery.models.students import checkpoint_metadata
 
 YAML_SUFFIXES = (".yaml", ".yml")
 FILE_SUFFIXES = (".jsonl", *YAML_SUFFIXES)
@@ -26,7 +26,7 @@ def is_task_file(task: str) -> bool:
 
 def resolve_suites(base: str | Path) -> dict[str, str]:
     """Return the task spec of each suite, with file paths relative to the folder of `recover.json` made absolute."""
-    folder, suites = Path(base).absolute(), describe(base).get("suites") or {}
+    folder, suites = Path(base).absolute(), checkpoint_metadata(base).get("suites") or {}
     if not isinstance(suites, dict) or not all(isinstance(task_spec, str) for task_spec in suites.values()):
         raise RecoverError(
             f'"suites" in {folder / "recover.json"} should be like {{"behaviour": "ifeval,house.jsonl"}}.'

@@ -63,7 +63,7 @@ def document_end(tokenizer: Any) -> int:
 
 def document_start(chat: Chat) -> int:
     """The token before a document: the BOS if the tokenizer adds one to plain text, else another document's end."""
-    begin = chat.document_begin
+    begin = chat.document_bos
     return document_end(chat.tokenizer) if begin is None else begin
 
 

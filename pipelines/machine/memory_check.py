@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from pipelines.settings import Settings
-from recovery.engines.vllm import share_of_card
+from recovery.engines.vllm import gpu_memory_share
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of, same_model
 from recovery.models.students import config_of, parameters_of
@@ -63,7 +63,7 @@ def _required(student: str, settings: Settings, teachers: Sequence[Sequence[str]
     own = count * (FROZEN_BYTES + ADAPTER_SHARE * TRAINED_BYTES if settings.lora_rank else TRAINED_BYTES)
     loaded = max((sum(_teacher(name, student, settings) for name in names) for names in teachers), default=0.0)
     uses_vllm = settings.engine == "vllm" and torch.cuda.is_available()
-    served = share_of_card(count, total_memory()) * total_memory() if uses_vllm else 0.0
+    served = gpu_memory_share(count, total_memory()) * total_memory() if uses_vllm else 0.0
     return own + loaded + served + _step(student, count, settings)
 
 

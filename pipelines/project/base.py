@@ -8,7 +8,7 @@ from pipelines.project.paths import absolute_if_exists, find_root
 from pipelines.setting_sources import read_toml
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
-from recovery.lab import where_installed
+from recovery.lab import installed_base_path
 
 
 class Base(NamedTuple):
@@ -37,7 +37,7 @@ def locate_base(recorded: str, root: Path) -> str:
     folder moves with it."""
     if os.path.isdir(recorded) or not os.path.isabs(recorded):
         return recorded
-    if built_in := where_installed(recorded):
+    if built_in := installed_base_path(recorded):
         return built_in
     parts = Path(recorded).parts
     inside = (root.joinpath(*parts[first:]) for first in range(1, len(parts)))

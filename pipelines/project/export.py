@@ -11,7 +11,7 @@ from evals.suites.config import is_task_file, suite_files, task_names
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.models.interpolation import merge
-from recovery.models.students import describe, load_student, save_student
+from recovery.models.students import checkpoint_metadata, load_student, save_student
 
 SUITES = {"behaviour": "instruction following", "knowledge": "knowledge", "retention": "retention"}  # and headings
 
@@ -28,7 +28,9 @@ def export_checkpoint(project: Project, checkpoint: Checkpoint, folder: Path, *,
     if student.has_adapter and not adapter:
         student = merge(student)
     kind = "adapter" if student.has_adapter else "full"
-    about = {key: value for key, value in describe(checkpoint.path).items() if key in ("suites", "step", "run")}
+    about = {
+        key: value for key, value in checkpoint_metadata(checkpoint.path).items() if key in ("suites", "step", "run")
+    }
     about["suites"], task_files = without_files(about.get("suites") or {})
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from recovery.batch import Sample
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
 from recovery.models.chat import Chat
-from recovery.states import Written
+from recovery.states import FixedRows
 
 
 def sample_answers(
@@ -37,7 +37,9 @@ def sample_answers(
         return [g.tokens if g.finished else [] for g in generations]
 
     answers = cached_answers(folder, [base_weights, max_new_tokens, seed, *texts], generate)
-    samples = [prompt.with_reply(answer, soft=True) for prompt, answer in zip(prompts, answers, strict=True) if answer]
+    samples = [
+        prompt.with_reply(answer, soft_labels=True) for prompt, answer in zip(prompts, answers, strict=True) if answer
+    ]
     if not samples:
         raise RecoverError(
             f"None of the base's answers ended within {max_new_tokens} tokens, so there is nothing to replay. "
@@ -51,10 +53,10 @@ def cached_answers(folder: Path, inputs: list[Any], generate: Callable[[], list[
     return list(ContentCache(folder).get_or_write("answers", inputs, generate))
 
 
-def answer_rows(answers: Sequence[Sample], share: float, tokens: int, *, seed: int = 0) -> Written:
+def answer_rows(answers: Sequence[Sample], share: float, tokens: int, *, seed: int = 0) -> FixedRows:
     """Rows of answers for each step, so many that `share` of all target tokens are answers and the rest `tokens`."""
     if not 0 < share < 1:
         raise RecoverError(f"The share of answers in the mix must be more than 0 and less than 1, not {share}.")
     mean_targets = sum(answer.target_count for answer in answers) / len(answers)
     rows = max(1, round(share / (1 - share) * tokens / mean_targets))
-    return Written(answers, rows=rows, seed=seed)
+    return FixedRows(answers, rows=rows, seed=seed)

@@ -21,7 +21,7 @@ from recovery.engines import Engine, Sampling
 from recovery.models.adapters import base_of
 from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe, objective_of, recipe, signal_of
-from recovery.states import Mixture, Prompt, Rollouts, States, Written
+from recovery.states import FixedRows, Mixture, Prompt, Rollouts, States
 
 MakeProbe = Callable[[Student, Engine], ProbeFunction]
 
@@ -98,7 +98,7 @@ def _read_documents_alone(stage: Stage, midtrained: Checkpoint) -> bool:
 def _states(stage: Stage, chosen: Recipe, engine: Engine, prompts: list[Prompt], answers: Sequence[Sample]) -> States:
     """The student's rollouts, the teachers' answers, or a mixture by the recipe's on-policy fraction."""
     settings, seed = stage.settings.distill, stage.job.seed
-    on_policy_rows = round(chosen.alpha * settings.rows)
+    on_policy_rows = round(chosen.on_policy_fraction * settings.rows)
     parts: list[States] = []
     if on_policy_rows:
         parts.append(
@@ -112,14 +112,14 @@ def _states(stage: Stage, chosen: Recipe, engine: Engine, prompts: list[Prompt],
             )
         )
     if on_policy_rows < settings.rows:
-        parts.append(Written(answers, rows=settings.rows - on_policy_rows, seed=seed))
+        parts.append(FixedRows(answers, rows=settings.rows - on_policy_rows, seed=seed))
     return Mixture(*parts)
 
 
 def _teacher_answers(stage: Stage, teachers: Teachers, chosen: Recipe, prompts: list[Prompt]) -> list[Sample]:
     """The teachers' sampled answers, where the recipe has states that the student did not write."""
     settings = stage.settings.distill
-    if round(chosen.alpha * settings.rows) == settings.rows:
+    if round(chosen.on_policy_fraction * settings.rows) == settings.rows:
         return []
     sampling = Sampling(settings.max_new_tokens, seed=stage.job.seed)
 

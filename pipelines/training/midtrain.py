@@ -28,7 +28,7 @@ from pipelines.training.teachers import Teachers
 from recovery.models.chat import Chat
 from recovery.models.students import Student, load_chat
 from recovery.recipes import objective_of, recipe, signal_of
-from recovery.states import Documents, Mixture, States, Written
+from recovery.states import Documents, FixedRows, Mixture, States
 from recovery.teachers import Teacher
 from recovery.train import Plan, train
 
@@ -135,7 +135,7 @@ class MidtrainData:
             counts,
         )
 
-    def answers(self, share: float) -> list[Written]:
+    def answers(self, share: float) -> list[FixedRows]:
         """The base's answers, so many rows beside the documents that they make up the share of all taught tokens."""
         settings, seed = self.stage.settings.midtrain, self.stage.job.seed
         if not share:
@@ -252,9 +252,9 @@ def _documents(
         window=settings.window,
         rows=rows,
         seed=stage.job.seed,
-        across=settings.cross_document_attention,
-        begin=chat.document_begin,
-        soft=soft,
+        cross_document_attention=settings.cross_document_attention,
+        begin_id=chat.document_bos,
+        soft_rows=soft,
         domain=domain,
     )
 

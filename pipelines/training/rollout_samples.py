@@ -7,7 +7,7 @@ from recovery.batch import Sample
 from recovery.models.students import Student
 from recovery.signals import Signal
 from recovery.states import States
-from recovery.telemetry.token_report import look_at
+from recovery.telemetry.token_report import report_tokens
 
 ROLLOUTS_A_STEP = 4  # recorded of about ten steps in a run
 
@@ -31,7 +31,7 @@ def record_rollouts(
     rows = [row for row in samples if row.prompt is not None and row.logprobs is not None][:ROLLOUTS_A_STEP]
     if not rows:
         return
-    reports = look_at(student, signal.teacher, rows) if signal.teacher else None
+    reports = report_tokens(student, signal.teacher, rows) if signal.teacher else None
     tracker.rollouts(
         run,
         step,

@@ -21,7 +21,7 @@ from pipelines.training.rollout_samples import RecordedStates, record_rollouts
 from pipelines.training.stage import Role, Stage
 from pipelines.training.warm_start import WarmStart
 from recovery.losses.objectives import Objective
-from recovery.models.students import Student, describe, save_student
+from recovery.models.students import Student, checkpoint_metadata, save_student
 from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
 from recovery.signals import Signal
 from recovery.states import States
@@ -189,7 +189,7 @@ def log_event_once(project: Project, run: int, message: str) -> None:
 
 
 def _result_of(checkpoint: Checkpoint, run: int) -> RunResult:
-    return RunResult(checkpoint, run, checkpoint.step or 0, **describe(checkpoint.path).get("trained", {}))
+    return RunResult(checkpoint, run, checkpoint.step or 0, **checkpoint_metadata(checkpoint.path).get("trained", {}))
 
 
 def _progress(record: StepRecord, plan: Plan) -> str:

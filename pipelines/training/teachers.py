@@ -64,5 +64,5 @@ def _load(student: Student, path: str, device: str) -> Teacher:
     if below and base and same_model(below, base):
         return AdapterTeacher(student, path)
     teacher = FrozenTeacher(path, device=device)
-    teacher.speak_to(student)
+    teacher.bind_student(student)
     return teacher

@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.log import log
 from pipelines.settings import AUTO, DEFAULT_WARM_START, Settings, fixed_warm_start_share
 from pipelines.training.probe_results import ProbeFunction, ProbeResult, best_knowledge
-from recovery.models.interpolation import Line
+from recovery.models.interpolation import WeightInterpolation
 from recovery.models.students import Student
 
 SHARES = (0.3, 0.5, 0.7)  # that "auto" tries, beside 0
@@ -61,18 +61,18 @@ def warm_start(
     healthy = first is not None and _nothing_lost(first)
     if stays or (healthy and not (is_default and plan.always)):
         return WarmStart(stop_reason=NOTHING_LOST if healthy else "", best_knowledge=probes.best_knowledge)
-    line = Line(student, plan.origin() if plan.origin else base)
+    line = WeightInterpolation(student, plan.origin() if plan.origin else base)
     tried = None
     if setting == AUTO:
         if first is None:
             log.info("No warm start: there is no probe set to choose its share by (see distill.probe_every)")
             return WarmStart()
         share, last, tried = _search(line, probes, first, settings.gate.keep_knowledge)
-    line.at(share)
+    line.move_to(share)
     if setting != AUTO:
         last = probes.take(_position(share))
     if healthy and last is not None and not last.holds:
-        line.at(0.0)
+        line.move_to(0.0)
         log.info(f"No warm start: moving {share:g} of the way back lost more than the gate allows")
         return WarmStart(0.0, tried, NOTHING_LOST, probes.best_knowledge)
     log.info(f"Warm start: the weights moved {share:g} of the way back")
@@ -97,12 +97,12 @@ class _Probes:
 
 
 def _search(
-    line: Line, probes: _Probes, first: ProbeResult, keep_knowledge: float
+    line: WeightInterpolation, probes: _Probes, first: ProbeResult, keep_knowledge: float
 ) -> tuple[float, ProbeResult, dict[str, dict[str, Any]]]:
     """(the best share, its probe, all that was tried)."""
     results = {0.0: first}
     for share in SHARES:
-        line.at(share)
+        line.move_to(share)
         result = probes.take(_position(share))
         assert result is not None
         results[share] = result

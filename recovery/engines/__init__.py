@@ -9,7 +9,7 @@ from recovery.models.students import Student
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to continue a prompt. The defaults are the plain distribution that every loss here assumes."""
+    """How to continue a prompt. The defaults sample from the unmodified distribution, as every loss here assumes."""
 
     max_new_tokens: int = 256
     temperature: float = 1.0  # 0 is greedy
@@ -18,17 +18,17 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Generation:
-    tokens: list[int]  # what was written, its EOS included
-    logprobs: list[float]  # of each of those tokens, under the plain distribution
-    finished: bool  # ended by itself, at an EOS
+    tokens: list[int]  # the sampled tokens, including the EOS
+    logprobs: list[float]  # of each of those tokens, at temperature 1
+    finished: bool  # ended with an EOS
 
 
 class Engine(Protocol):
     def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
-        """One continuation a prompt, in order."""
+        """Return one continuation per prompt, in order."""
 
     def logprobs(self, sequences: Sequence[list[int]]) -> list[list[float]]:
-        """log p(token | everything before it) for every token but the first."""
+        """Return log p(token | all tokens before it) for every token but the first."""
 
     def sync(self, student: Student) -> None:
-        """Serve the student's present weights."""
+        """Serve the student's current weights from now on."""

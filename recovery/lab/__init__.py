@@ -1,17 +1,18 @@
-"""The built-in model and the small worlds it lives in: what runs when there is no GPU, no network, no corpus."""
+"""The built-in model and its synthetic data, for runs without a GPU, a network or a corpus of your own."""
 
 from pathlib import Path
 
 from recovery.lab.chat.arithmetic import arithmetic
 from recovery.lab.chat.instructions import Task, instruction_tasks
 from recovery.lab.chat.refusals import refusals
-from recovery.lab.worlds.world import Document, Question, World, make_world, own_world
+from recovery.lab.worlds.entities import Document, Question
+from recovery.lab.worlds.world import World, make_world, own_world
 
 BASE = Path(__file__).parent / "base"
 
 
-def where_installed(path: str) -> str | None:
-    """Where the built-in model lies now, if the path once led to it: it moves with the environment that holds it."""
+def installed_base_path(path: str) -> str | None:
+    """Return the built-in model's current path if `path` once led to it: it moves with its Python environment."""
     return str(BASE) if Path(path).is_absolute() and Path(path).parts[-3:] == BASE.parts[-3:] else None
 
 
@@ -22,9 +23,9 @@ __all__ = [
     "Task",
     "World",
     "arithmetic",
+    "installed_base_path",
     "instruction_tasks",
     "make_world",
     "own_world",
     "refusals",
-    "where_installed",
 ]

@@ -1,8 +1,8 @@
 """The output head, and losses over the vocabulary computed a chunk of positions at a time.
 
-A tensor of [positions × vocabulary] is the largest thing in training (1,024 × 151,936 floats are 622 MB, several times
-over). Here only one chunk of it exists at any moment: the gradient with respect to the hidden states is computed inside
-the forward pass, chunk by chunk, and merely scaled in the backward pass.
+Tensors of [positions × vocabulary] are the largest in training (1,024 × 151,936 floats are 622 MB, and several are
+needed). Here only one chunk of them exists at a time: the gradient with respect to the hidden states is computed in
+the forward pass, chunk by chunk, and only scaled in the backward pass.
 """
 
 from collections.abc import Callable
@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Positions × vocabulary held at once: 72 MiB in float32. What is smaller than 32 MiB glibc keeps when it is freed, in
-# pieces that do not fit what comes next, and the peak comes out three times as high. A GPU, where asking for a chunk
-# costs more than computing it, takes larger ones.
+# Positions × vocabulary of one chunk: 72 MiB in float32. Below 32 MiB glibc does not return freed memory but fragments
+# it, and peak memory is three times as high. A GPU, where launching a chunk costs more than computing it, takes larger
+# chunks.
 CHUNK_ELEMENTS = 18 * 2**20
 CHUNK_ELEMENTS_ON_GPU = 40 * 2**20
 
 
 @dataclass(frozen=True)
 class Head:
-    """What turns a hidden state into logits: the output embedding and what some families do after it."""
+    """The output head: maps hidden states to logits, including the scaling and capping that some families apply."""
 
     weight: Tensor
     bias: Tensor | None = None
@@ -29,10 +29,10 @@ class Head:
     scale: float = 1.0  # Cohere multiplies, Granite divides
 
     @classmethod
-    def of(cls, causal_model: Any) -> "Head":
+    def from_model(cls, causal_model: Any) -> "Head":
         output = causal_model.get_output_embeddings()
         config = causal_model.config.get_text_config()
-        # Cohere; Falcon-H1; Muse. Granite and its kin divide by what HyperCLOVA X, under the same name, multiplies by.
+        # Cohere; Falcon-H1; Muse. Granite divides by `logits_scaling`, HyperCLOVA X multiplies by it.
         names = ("logit_scale", "lm_head_multiplier", "output_multiplier")
         multiplied = next((float(v) for n in names if (v := getattr(config, n, None)) is not None), 1.0)
         scaling = float(getattr(config, "logits_scaling", None) or 1.0)
@@ -55,14 +55,14 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What an objective says of a chunk of positions: a loss each, and what is worth recording (no gradient)."""
+class LossTerms:
+    """An objective's result for a chunk of positions: the loss, and metrics to record (no gradient)."""
 
     loss: Tensor  # [positions]
-    readings: dict[str, Tensor]  # each [positions]
+    metrics: dict[str, Tensor]  # each [positions]
 
 
-LossOfChunk = Callable[[Tensor, slice], Terms]
+LossOfChunk = Callable[[Tensor, slice], LossTerms]
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -77,15 +77,16 @@ def chunks(positions: int, vocabulary: int, elements: int) -> list[slice]:
 def chunked_loss(
     hidden: Tensor, head: Head, loss_of: LossOfChunk, weights: Tensor, elements: int | None = None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Σ weights · loss over all positions, differentiable in the hidden states and the head; readings beside it.
+    """Return Σ weights · loss over all positions, differentiable in the hidden states and the head, and the metrics.
 
-    Every reading has one entry a position. Two more describe the pull on each position's logits: `pull`, its length,
-    and `pull_sum`, the vector sum over positions [vocabulary] (see `recovery.telemetry.signal_shape`).
+    Each metric has one entry per position. Two are added to the objective's own: `logit_grad_norm`, the norm of the
+    loss gradient on each position's logits, and `logit_grad_sum`, the vector sum of these gradients over positions
+    [vocabulary] (see `recovery.telemetry.signal_shape`).
     """
-    readings: dict[str, Tensor] = {}
-    elements = elements or _at_once(hidden)
-    loss = _ChunkedLoss.apply(hidden, head.weight, head.bias, head, loss_of, weights, elements, readings)
-    return loss, readings
+    metrics: dict[str, Tensor] = {}
+    elements = elements or _chunk_elements(hidden)
+    loss = _ChunkedLoss.apply(hidden, head.weight, head.bias, head, loss_of, weights, elements, metrics)
+    return loss, metrics
 
 
 class _ChunkedLoss(torch.autograd.Function):
@@ -99,7 +100,7 @@ class _ChunkedLoss(torch.autograd.Function):
         loss_of: LossOfChunk,
         weights: Tensor,
         elements: int,
-        readings: dict[str, Tensor],
+        metrics: dict[str, Tensor],
     ) -> Tensor:
         device = hidden.device.type
         compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
@@ -107,33 +108,33 @@ class _ChunkedLoss(torch.autograd.Function):
         hidden_grad = torch.zeros_like(hidden) if ctx.needs_input_grad[0] else None
         weight_grad = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         bias_grad = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
-        kept: dict[str, list[Tensor]] = {}
-        pull_sum = torch.zeros(weight.shape[0], dtype=total.dtype, device=hidden.device)
+        collected: dict[str, list[Tensor]] = {}
+        grad_sum = torch.zeros(weight.shape[0], dtype=total.dtype, device=hidden.device)
         with torch.autocast(device, enabled=False):
-            weight_now = weight.detach().to(compute)
-            inner = Head(weight_now, None if bias is None else bias.detach(), head.softcap, head.scale)
+            weight_cast = weight.detach().to(compute)
+            inner = Head(weight_cast, None if bias is None else bias.detach(), head.softcap, head.scale)
             for part in chunks(hidden.shape[0], weight.shape[0], elements):
                 states = hidden[part].detach().to(compute)
                 projected = at_least_float32(inner.project(states)).requires_grad_()
                 with torch.enable_grad():
                     terms = loss_of(inner.finish(projected), part)
                     loss = (terms.loss * weights[part]).sum()
-                (pull,) = torch.autograd.grad(loss, projected)
+                (grad,) = torch.autograd.grad(loss, projected)
                 total += loss.detach()
-                for name, values in terms.readings.items():
-                    kept.setdefault(name, []).append(values.detach())
-                kept.setdefault("pull", []).append(pull.norm(dim=-1))
-                pull_sum += pull.sum(0)
+                for name, values in terms.metrics.items():
+                    collected.setdefault(name, []).append(values.detach())
+                collected.setdefault("logit_grad_norm", []).append(grad.norm(dim=-1))
+                grad_sum += grad.sum(0)
                 if bias_grad is not None:
-                    bias_grad += pull.sum(0).to(bias_grad.dtype)
-                pull = pull.to(compute)
+                    bias_grad += grad.sum(0).to(bias_grad.dtype)
+                grad = grad.to(compute)
                 if hidden_grad is not None:
-                    hidden_grad[part] = (pull @ weight_now).to(hidden.dtype)
+                    hidden_grad[part] = (grad @ weight_cast).to(hidden.dtype)
                 if weight_grad is not None:
-                    _add_product(weight_grad, pull.T, states)
-                del projected, pull, terms, loss  # before the next chunk needs the room
-        readings.update({name: torch.cat(parts) for name, parts in kept.items()})
-        readings["pull_sum"] = pull_sum
+                    _add_product(weight_grad, grad.T, states)
+                del projected, grad, terms, loss  # free the memory before the next chunk
+        metrics.update({name: torch.cat(parts) for name, parts in collected.items()})
+        metrics["logit_grad_sum"] = grad_sum
         ctx.grads = (hidden_grad, weight_grad, bias_grad)
         return total
 
@@ -143,15 +144,15 @@ class _ChunkedLoss(torch.autograd.Function):
         return (*(None if g is None else g.mul_(upstream.to(g.dtype)) for g in grads), None, None, None, None, None)
 
 
-def _at_once(hidden: Tensor) -> int:
+def _chunk_elements(hidden: Tensor) -> int:
     return CHUNK_ELEMENTS_ON_GPU if hidden.device.type == "cuda" else CHUNK_ELEMENTS
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """The head's gradient is as large as the head: where the dtypes allow, no second one is made to be added."""
+    """Add a @ b to `total` in place where the dtypes allow: the gradient is as large as the head, so avoid a copy."""
     if a.dtype == total.dtype:
         total.addmm_(a, b)
-    elif total.is_cuda and total.dtype == torch.float32 and a.itemsize == 2:  # summed in float32 as they are made
+    elif total.is_cuda and total.dtype == torch.float32 and a.itemsize == 2:  # accumulates in float32
         torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
     else:
         total += (a @ b).to(total.dtype)
@@ -159,9 +160,9 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 @torch.no_grad()
 def token_logprobs(hidden: Tensor, head: Head, tokens: Tensor, elements: int | None = None) -> Tensor:
-    """log-prob of each position's token [positions], with one chunk of the vocabulary at a time."""
+    """Return the log-prob of each position's token [positions], computed for one chunk of positions at a time."""
     parts = [
         torch.log_softmax(head.logits(hidden[part]), dim=-1).gather(-1, tokens[part, None]).squeeze(-1)
-        for part in chunks(hidden.shape[0], head.weight.shape[0], elements or _at_once(hidden))
+        for part in chunks(hidden.shape[0], head.weight.shape[0], elements or _chunk_elements(hidden))
     ]
     return torch.cat(parts) if parts else torch.zeros(0, device=hidden.device)

@@ -1,4 +1,4 @@
-"""How far apart two next-token distributions are, position by position: exact, over the whole vocabulary."""
+"""Exact divergences between next-token distributions, over the whole vocabulary, per position."""
 
 import math
 from typing import Any
@@ -8,9 +8,9 @@ from torch import Tensor
 
 
 class _ExpectedLogRatio(torch.autograd.Function):
-    """Σ p (log p − log q); a token with p = 0 adds nothing, whatever q says.
+    """Σ p (log p − log q); a token with p = 0 adds nothing, whatever its q.
 
-    Autograd would keep twice as many tensors of [positions × vocabulary], which are what fills the memory."""
+    A custom backward pass halves the number of stored [positions × vocabulary] tensors, which dominate memory."""
 
     @staticmethod
     def forward(ctx: Any, log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -23,8 +23,8 @@ class _ExpectedLogRatio(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None]:
         p, ratio = ctx.saved_tensors
         up = upstream.unsqueeze(-1)
-        wants_p, wants_q = ctx.needs_input_grad
-        return torch.addcmul(p, p, ratio).mul_(up) if wants_p else None, p * -up if wants_q else None
+        needs_p, needs_q = ctx.needs_input_grad
+        return torch.addcmul(p, p, ratio).mul_(up) if needs_p else None, p * -up if needs_q else None
 
 
 def _expected_log_ratio(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -32,25 +32,24 @@ def _expected_log_ratio(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Σ a b over the last dimension, without holding the products."""
+    """Σ a b over the last dimension, without storing the products."""
     return (a.unsqueeze(-2) @ b.unsqueeze(-1)).squeeze(-1).squeeze(-1)
 
 
 def reverse_kl(student: Tensor, teacher: Tensor) -> Tensor:
-    """KL(student ‖ teacher) of log-probs [..., vocabulary]: mode-seeking, what on-policy distillation descends."""
+    """KL(student ‖ teacher) of log-probs [..., vocabulary]: mode-seeking, the loss of on-policy distillation."""
     return _expected_log_ratio(student, teacher)
 
 
 def forward_kl(student: Tensor, teacher: Tensor) -> Tensor:
-    """KL(teacher ‖ student): mode-covering, cross-entropy's own."""
+    """KL(teacher ‖ student): mode-covering, the loss of cross-entropy on soft labels."""
     return _expected_log_ratio(teacher, student)
 
 
 def divergence(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
-    """Generalised Jensen–Shannon: β KL(T‖M) + (1−β) KL(S‖M) with M = βT + (1−β)S.
+    """Generalised Jensen–Shannon divergence: β KL(T‖M) + (1−β) KL(S‖M) with M = βT + (1−β)S.
 
-    At the ends, where that vanishes, β = 0 means KL(T‖S) and β = 1 means KL(S‖T): its limits after
-    division by β and 1−β.
+    It vanishes at both ends, so β = 0 means KL(T‖S) and β = 1 means KL(S‖T): the limits after division by β and 1−β.
     """
     if beta == 0.0:
         return forward_kl(student, teacher)
@@ -61,12 +60,12 @@ def divergence(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
 
 
 def entropy(log_p: Tensor) -> Tensor:
-    return -log_p.exp().mul_(log_p).nansum(-1)  # 0 · −∞ is nothing
+    return -log_p.exp().mul_(log_p).nansum(-1)  # 0 · −∞ counts as 0
 
 
 def with_tail(log_p: Tensor) -> Tensor:
-    """Log-probs of some tokens [..., k] with one bucket more, which holds what all the others have together."""
-    most = torch.logsumexp(log_p, dim=-1, keepdim=True)
-    # Rounding can lift the sum to 1 and past it; a tail that small weighs nothing, but its logarithm must be finite.
+    """Append one bucket to the log-probs of some tokens [..., k]: the total probability of all other tokens."""
+    top = torch.logsumexp(log_p, dim=-1, keepdim=True)
+    # Rounding can lift the sum to 1 or above; the tail then has no weight, but its logarithm must be finite.
     smallest = torch.finfo(log_p.dtype).eps
-    return torch.cat([log_p, torch.log(-torch.expm1(most.clamp(max=-smallest)))], dim=-1)
+    return torch.cat([log_p, torch.log(-torch.expm1(top.clamp(max=-smallest)))], dim=-1)

@@ -1,4 +1,4 @@
-"""From messages to tokens: one place renders chats, so that student, teacher and judge see the same ids."""
+"""Chat rendering: turns messages into tokens, so that student, teacher and evaluation use the same ids."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +14,10 @@ class Chat:
 
     tokenizer: Any
     eos_ids: frozenset[int]
-    thinking: bool = False  # rollouts and measurements must agree on it
+    thinking: bool = False  # must be the same for rollouts and evaluations
 
     @classmethod
-    def of(cls, tokenizer: Any, generation_config: Any = None, *, thinking: bool = False) -> "Chat":
+    def from_tokenizer(cls, tokenizer: Any, generation_config: Any = None, *, thinking: bool = False) -> "Chat":
         ends = getattr(generation_config, "eos_token_id", None)
         ids = set(ends) if isinstance(ends, list | tuple) else {ends}
         ids.add(tokenizer.eos_token_id)
@@ -25,32 +25,32 @@ class Chat:
 
     @property
     def pad_id(self) -> int:
-        """Only ever a filler: what is padding is known by position, never by this id (pad may equal EOS)."""
+        """The filler token. Padding is known by position, never by this id, which may equal the EOS."""
         pad = self.tokenizer.pad_token_id
         return pad if pad is not None else next(iter(self.eos_ids), 0)
 
     @property
-    def document_begin(self) -> int | None:
-        """The BOS, where the tokenizer itself puts it before plain text: such a model never read a text without it."""
+    def document_bos(self) -> int | None:
+        """The BOS if the tokenizer puts it before plain text: such a model has never seen text without it."""
         bos = self.tokenizer.bos_token_id
         return bos if self.tokenizer.encode("a")[:1] == [bos] else None
 
     @property
-    def before_text(self) -> int:
-        """What a text that is scored to its first token is read after: lm-eval's choice, the BOS or else the EOS."""
+    def scoring_prefix(self) -> int:
+        """The token before a text whose first token is scored too: the BOS or else the EOS, as in lm-eval."""
         tokenizer = self.tokenizer
         return int(tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id)
 
     def prompt(self, messages: list[Message] | str) -> list[int]:
-        """The ids after which the model's reply begins."""
+        """Return the ids of the messages up to the start of the model's reply."""
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
         return self._render(messages, add_generation_prompt=True)
 
     def conversation(self, messages: list[Message]) -> tuple[list[int], list[bool]]:
-        """The ids of a whole conversation, and which of them the assistant wrote (its EOS included).
+        """Return the ids of a conversation, and which of them are the assistant's (including its EOS).
 
-        Found by rendering each prefix, so that it holds for any template, masks of its own or not."""
+        It renders each prefix, so it works with any template and needs no assistant masks."""
         tokens: list[int] = []
         targets: list[bool] = []
         for i, message in enumerate(messages):
@@ -60,25 +60,25 @@ class Chat:
             after = self._render(messages[: i + 1], add_generation_prompt=False)
             if after[: len(before)] != before or before[: len(tokens)] != tokens:
                 raise RecoverError(
-                    "the chat template rewrites earlier turns, so this conversation has no fixed prefix to train on; "
-                    "split it into single-turn conversations"
+                    "The chat template rewrites earlier turns, so this conversation has no fixed prefix to train on. "
+                    "Split it into single-turn conversations."
                 )
             reply = self._to_last_eos(after[len(before) :])
             targets += [False] * (len(before) - len(targets)) + [True] * len(reply)
             tokens = before + reply
         if not any(targets):
-            raise RecoverError("a conversation needs at least one assistant turn to learn from")
+            raise RecoverError("A conversation needs at least one assistant turn to train on. Add one.")
         return tokens, targets
 
     def text(self, tokens: list[int]) -> str:
-        """What a reader sees: special tokens dropped, spaces as they are."""
+        """Decode tokens without special tokens and without changing spaces."""
         return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _render(self, messages: list[Message], *, add_generation_prompt: bool) -> list[int]:
         if not self.tokenizer.chat_template:
             raise RecoverError(
-                "this model has no chat template, so it cannot be spoken to; "
-                "use a chat (instruction-tuned) model, or add a chat_template to its tokenizer"
+                "This model has no chat template. "
+                "Use a chat (instruction-tuned) model, or add a chat_template to its tokenizer."
             )
         return list(
             self.tokenizer.apply_chat_template(
@@ -86,11 +86,11 @@ class Chat:
                 tokenize=True,
                 add_generation_prompt=add_generation_prompt,
                 return_dict=False,
-                enable_thinking=self.thinking,  # a template that knows no thinking ignores it
+                enable_thinking=self.thinking,  # ignored by templates without a thinking mode
             )
         )
 
     def _to_last_eos(self, reply: list[int]) -> list[int]:
-        """Cut what the template prints after the reply's EOS (a newline, say): the model never has to write it."""
+        """Cut what the template prints after the reply's EOS, such as a newline: the model never has to generate it."""
         last = max((i for i, token in enumerate(reply) if token in self.eos_ids), default=len(reply) - 1)
         return reply[: last + 1]

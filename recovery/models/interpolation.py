@@ -1,4 +1,4 @@
-"""Where a model stands in weight space: an adapter merged into its base, the straight line back to the clean model."""
+"""Weight-space operations: merging adapters into their base, and interpolating towards the clean model."""
 
 from typing import Any
 
@@ -12,55 +12,55 @@ from recovery.models.students import Student, load_causal
 
 
 def merge(student: Student) -> Student:
-    """The student's adapters added into the weights they sit on, as a frozen model of full weights.
+    """Merge the student's adapters into their base, and return a frozen model of full weights.
 
-    The student given is used up: its base is no longer clean. Save the result and load it to go on learning."""
+    The student must not be used afterwards: its base is changed. To train the result, save and load it."""
     if not student.has_adapter:
-        raise RecoverError(f"{student.path} has full weights already, so there is no adapter to merge")
+        raise RecoverError(f"The model {student.path} has full weights already, so there is no adapter to merge.")
     with torch.no_grad():
         model = student.model.merge_and_unload()
-    model.config._name_or_path = student.path  # the base's own name would pass these weights off as clean
+    model.config._name_or_path = student.path  # the base's own name would mark these weights as clean
     return Student(model.requires_grad_(False), student.chat, student.path, student.updates)
 
 
-class Line:
-    """The straight line from where a student stands (share 0) to the clean model (share 1): W + share (clean − W).
+class WeightInterpolation:
+    """Linear interpolation from the student's weights W (share 0) to the clean model (share 1): W + share (clean − W).
 
-    For an adapter on that model it is the adapter's scale. Points may be visited in any order: each is computed from
-    both ends, so `at(0)` gives back the very bits the student began with."""
+    An adapter on the clean model is scaled instead. Shares may be visited in any order: each point is computed from
+    both ends, so `move_to(0)` restores the student's weights bit for bit."""
 
     def __init__(self, student: Student, clean: str):
         self._student = student
-        self._moving = _adapter_scales(student, clean) if student.has_adapter else _full_weights(student, clean)
-        self._starts = [parameter.detach().cpu().clone() for parameter, _ in self._moving]
+        self._targets = _adapter_scales(student, clean) if student.has_adapter else _full_weights(student, clean)
+        self._starts = [parameter.detach().cpu().clone() for parameter, _ in self._targets]
 
     @torch.no_grad()
-    def at(self, share: float) -> Student:
-        """The student itself, moved there."""
-        for (parameter, end), start in zip(self._moving, self._starts, strict=True):
-            here, there = (at_least_float32(t.to(parameter.device)) for t in (start, end))
-            parameter.copy_(torch.lerp(here, there, share))
-        self._student.updates += 1  # engines that serve a copy now know it is stale
+    def move_to(self, share: float) -> Student:
+        """Move the student in place and return it."""
+        for (parameter, end), start in zip(self._targets, self._starts, strict=True):
+            start32, end32 = (at_least_float32(t.to(parameter.device)) for t in (start, end))
+            parameter.copy_(torch.lerp(start32, end32, share))
+        self._student.updates += 1  # tells engines that their copy of the weights is stale
         return self._student
 
 
 def interpolate(student: Student, clean: str, share: float) -> Student:
-    """Move the student this share of the way to the clean model, in place."""
-    return Line(student, clean).at(share)
+    """Move the student in place by this share towards the clean model, and return it."""
+    return WeightInterpolation(student, clean).move_to(share)
 
 
 def _adapter_scales(student: Student, clean: str) -> list[tuple[Any, Tensor]]:
     base = student.adapter_base or ""
     if not same_model(base, clean):
         raise RecoverError(
-            f"the adapter sits on {base}, not on {clean}, so no scale of it leads there; "
-            "merge it into full weights first"
+            f"The adapter sits on {base}, not on {clean}, so scaling it does not lead there. "
+            "Merge it into full weights first."
         )
     # Scaling one factor scales the product.
     factors = [
         parameter
         for name, parameter in student.model.named_parameters()
-        if ".lora_B." in name and any(f".lora_B.{own}." in name for own in student.model.active_adapters)
+        if ".lora_B." in name and any(f".lora_B.{adapter}." in name for adapter in student.model.active_adapters)
     ]
     return [(factor, torch.zeros_like(factor, device="cpu")) for factor in factors]
 
@@ -69,5 +69,7 @@ def _full_weights(student: Student, clean: str) -> list[tuple[Any, Tensor]]:
     ours = dict(student.model.named_parameters())
     theirs = dict(load_causal(clean, next(iter(ours.values())).dtype).named_parameters())
     if {n: p.shape for n, p in ours.items()} != {n: p.shape for n, p in theirs.items()}:
-        raise RecoverError(f"{clean} and {student.path} are models of different shapes, so no line joins them")
+        raise RecoverError(
+            f"The models {clean} and {student.path} have different shapes. Choose a clean model of the same shape."
+        )
     return [(parameter, theirs[name].detach()) for name, parameter in ours.items()]

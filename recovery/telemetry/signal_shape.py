@@ -1,10 +1,9 @@
-"""The shape of the signal: does every token pull, do they pull one way, does one of them pull the cart?
+"""The shape of the training signal: how many tokens carry it, how aligned they are, and how concentrated it is.
 
-Each target token pulls on its own logits with a vector g_t, the loss's gradient there. Three numbers
-describe the cloud:
+Each target token has a loss gradient g_t on its own logits. Three numbers describe these vectors:
 
     density        share of tokens with ‖g_t‖ > 0.01 (a probability moved by a percent)
-    bias           ‖Σ g_t‖ / Σ ‖g_t‖: 0 when the pulls cancel, 1 when all point one way
+    bias           ‖Σ g_t‖ / Σ ‖g_t‖: 0 when the gradients cancel, 1 when all have one direction
     concentration  share of Σ ‖g_t‖² that the strongest 1 % of the tokens carry
 """
 
@@ -13,27 +12,29 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-FELT = 0.01
+MIN_ACTIVE_NORM = 0.01
 
 
 @dataclass(frozen=True)
-class Geometry:
+class SignalShape:
     density: float = 0.0
     bias: float = 0.0
     concentration: float = 0.0
 
 
-def geometry(pulls: Tensor | None = None, pull_sum: Tensor | None = None) -> Geometry:
-    """From each token's pull [tokens] and their vector sum [vocabulary]; all zero where nothing pulls."""
-    if pulls is None or pull_sum is None:
-        return Geometry()
-    lengths = pulls.double()
-    squared = lengths**2
+def signal_shape(grad_norms: Tensor | None = None, grad_sum: Tensor | None = None) -> SignalShape:
+    """Compute the shape from each token's gradient norm [tokens] and the gradients' vector sum [vocabulary].
+
+    All three numbers are zero if there is no gradient."""
+    if grad_norms is None or grad_sum is None:
+        return SignalShape()
+    norms = grad_norms.double()
+    squared = norms**2
     total = float(squared.sum())
     if total == 0 or not math.isfinite(total):
-        return Geometry()
-    return Geometry(
-        density=float((lengths > FELT).double().mean()),
-        bias=float(pull_sum.double().norm() / lengths.sum()),
-        concentration=float(squared.topk(max(1, pulls.numel() // 100)).values.sum()) / total,
+        return SignalShape()
+    return SignalShape(
+        density=float((norms > MIN_ACTIVE_NORM).double().mean()),
+        bias=float(grad_sum.double().norm() / norms.sum()),
+        concentration=float(squared.topk(max(1, grad_norms.numel() // 100)).values.sum()) / total,
     )

@@ -1,4 +1,4 @@
-"""What a step cost: floating-point operations by the usual 2 × parameters a token a pass, and peak memory."""
+"""The cost of a step: floating-point operations (2 × parameters per token and pass) and peak memory."""
 
 import resource
 import sys
@@ -10,14 +10,14 @@ from recovery.models.students import Student
 from recovery.signals import Signal
 
 
-def flops_of_step(student: Student, signal: Signal, sequences: list[Sample], *, rolled_out: bool) -> float:
-    """Forward and backward of the student (3 passes' worth), the teacher's forward, and the rollouts' own."""
-    tokens = sum(len(s.tokens) for s in sequences)
-    rolled_out = rolled_out and any(s.logprobs is not None for s in sequences)
+def flops_of_step(student: Student, signal: Signal, samples: list[Sample], *, rolled_out: bool) -> float:
+    """Count forward and backward of the student (3 passes), the teacher's forward, and the rollouts' forward."""
+    tokens = sum(len(s.tokens) for s in samples)
+    rolled_out = rolled_out and any(s.logprobs is not None for s in samples)
     passes = 3.0 * student.parameters
     if rolled_out:
         passes += student.parameters
-    return 2.0 * tokens * passes + signal.flops(sequences)
+    return 2.0 * tokens * passes + signal.flops(samples)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

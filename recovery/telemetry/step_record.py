@@ -1,4 +1,4 @@
-"""What one optimiser step was like, gathered from its micro-batches."""
+"""The record of one optimiser step, collected from its micro-batches."""
 
 import math
 import time
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from recovery.batch import Sample
-from recovery.telemetry.signal_shape import geometry
+from recovery.telemetry.signal_shape import signal_shape
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """A field that does not apply is None. Over several ranks, loss and target tokens are the whole step's."""
+    """Metrics of one step; None where not applicable. With several ranks, loss and target tokens cover all ranks."""
 
     step: int
     loss: float
@@ -47,34 +47,36 @@ class StepRecord:
         return {k: float(v) for k, v in asdict(self).items() if k != "step" and v is not None and math.isfinite(v)}
 
 
-class Readings:
-    """What the micro-batches of one step said."""
+class StepMetrics:
+    """Collects the metrics of a step's micro-batches."""
 
     def __init__(self) -> None:
         self.loss = 0.0
         self.seconds: dict[str, float] = defaultdict(float)
         self._values: dict[str, list[Tensor]] = defaultdict(list)
-        self._pull_sum: Tensor | None = None
+        self._grad_sum: Tensor | None = None
 
-    def add(self, loss: float, seen: dict[str, Tensor], count: int) -> None:
-        """`count` undoes the weight that each token's loss was given: a pull is a property of its token."""
+    def add(self, loss: float, metrics: dict[str, Tensor], count: int) -> None:
+        """Add a micro-batch. `count` undoes the 1 / count weight of each token's loss in the logit gradients."""
         self.loss += loss
-        pull_sum = seen.pop("pull_sum") * count
-        self._pull_sum = pull_sum if self._pull_sum is None else self._pull_sum + pull_sum
-        seen["pull"] = seen["pull"] * count
-        for name, values in seen.items():
+        grad_sum = metrics.pop("logit_grad_sum") * count
+        self._grad_sum = grad_sum if self._grad_sum is None else self._grad_sum + grad_sum
+        metrics["logit_grad_norm"] = metrics["logit_grad_norm"] * count
+        for name, values in metrics.items():
             self._values[name].append(values)
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        started = time.perf_counter()
+        start_time = time.perf_counter()
         yield
-        if torch.cuda.is_initialized():  # what was asked of the GPU is done, not merely queued
+        if torch.cuda.is_initialized():  # wait for queued GPU work
             torch.cuda.synchronize()
-        self.seconds[name] += time.perf_counter() - started
+        self.seconds[name] += time.perf_counter() - start_time
 
-    def of_tokens(self) -> dict[str, Any]:
-        shape = geometry(torch.cat(self._values["pull"]), self._pull_sum) if self._pull_sum is not None else geometry()
+    def token_metrics(self) -> dict[str, Any]:
+        shape = signal_shape()
+        if self._grad_sum is not None:
+            shape = signal_shape(torch.cat(self._values["logit_grad_norm"]), self._grad_sum)
         return {
             "kl": self._mean("kl"),
             "entropy": self._mean("entropy"),
@@ -88,12 +90,12 @@ class Readings:
         return float(torch.cat(self._values[name]).double().mean()) if name in self._values else None
 
 
-def of_rollouts(sequences: list[Sample]) -> dict[str, Any]:
-    own = [s for s in sequences if s.logprobs is not None]
+def rollout_metrics(samples: list[Sample]) -> dict[str, Any]:
+    rollouts = [s for s in samples if s.logprobs is not None]
     return {
-        "rollout_length": _mean([s.target_count for s in own]),
-        "truncated": _mean([s.truncated for s in own]),
-        "reward": _mean([s.reward for s in own if s.reward is not None]),
+        "rollout_length": _mean([s.target_count for s in rollouts]),
+        "truncated": _mean([s.truncated for s in rollouts]),
+        "reward": _mean([s.reward for s in rollouts if s.reward is not None]),
     }
 
 

@@ -1,4 +1,4 @@
-"""A few rollouts, token by token: how far the student is from its teacher there, and what both would rather say."""
+"""Token reports of a few rollouts: the KL to the teacher at each token, and what both models find likeliest there."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Choices = list[tuple[str, float]]  # likeliest first: a token's text and its pro
 
 
 @dataclass(frozen=True)
-class TokenSeen:
+class TokenReport:
     text: str
     kl: float
     student: Choices
@@ -24,24 +24,31 @@ class TokenSeen:
 
 
 @torch.no_grad()
-def look_at(student: Student, teacher: Teacher, rows: Sequence[Sample], choices: int = 3) -> list[list[TokenSeen]]:
-    return [_row(student, teacher, row, choices) for row in rows]
+def report_tokens(
+    student: Student, teacher: Teacher, samples: Sequence[Sample], choices: int = 3
+) -> list[list[TokenReport]]:
+    """Report the target tokens of each sample, with the `choices` likeliest tokens of both models."""
+    return [_report_sample(student, teacher, sample, choices) for sample in samples]
 
 
-def _row(student: Student, teacher: Teacher, row: Sample, choices: int) -> list[TokenSeen]:
-    batch = Batch.of([row], student.chat.pad_id, student.device)
-    hidden, head, opinion = student.hidden(batch), student.head, teacher.distribution(batch)
-    text = student.chat.tokenizer.decode
-    seen: list[TokenSeen] = []
-    for part in chunks(len(hidden), len(head.weight), CHUNK_ELEMENTS):  # one chunk of the vocabulary at a time
-        ours, theirs = torch.log_softmax(head.logits(hidden[part]), dim=-1), opinion.logprobs(part)
-        columns = (batch.target_tokens[part].tolist(), reverse_kl(ours, theirs).tolist())
-        said = zip(*columns, _likeliest(ours, choices), _likeliest(theirs, choices), strict=True)
-        seen += [
-            TokenSeen(text([token]), kl, [(text([t]), p) for t, p in mine], [(text([t]), p) for t, p in wanted])
-            for token, kl, mine, wanted in said
+def _report_sample(student: Student, teacher: Teacher, sample: Sample, choices: int) -> list[TokenReport]:
+    batch = Batch.collate([sample], student.chat.pad_id, student.device)
+    hidden, head, distribution = student.hidden(batch), student.head, teacher.distribution(batch)
+    decode = student.chat.tokenizer.decode
+
+    def as_text(likeliest: list[tuple[int, float]]) -> Choices:
+        return [(decode([token]), probability) for token, probability in likeliest]
+
+    reports: list[TokenReport] = []
+    for part in chunks(len(hidden), len(head.weight), CHUNK_ELEMENTS):  # keeps [positions × vocabulary] small
+        ours, theirs = torch.log_softmax(head.logits(hidden[part]), dim=-1), distribution.logprobs(part)
+        tokens, kls = batch.target_tokens[part].tolist(), reverse_kl(ours, theirs).tolist()
+        columns = zip(tokens, kls, _likeliest(ours, choices), _likeliest(theirs, choices), strict=True)
+        reports += [
+            TokenReport(decode([token]), kl, as_text(student_top), as_text(teacher_top))
+            for token, kl, student_top, teacher_top in columns
         ]
-    return seen
+    return reports
 
 
 def _likeliest(logprobs: Tensor, choices: int) -> list[list[tuple[int, float]]]:

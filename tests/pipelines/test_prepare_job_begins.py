@@ -22,7 +22,7 @@ from tests.models import BOS, save_tiny, tiny_tokenizer
 from tests.pipelines.synthetic.test_texts import PAGE, Pages
 
 WINDOW = 24
-PLAIN, BEGINS = (Chat.of(tiny_tokenizer(begins=begins)) for begins in (False, True))
+PLAIN, BEGINS = (Chat.from_tokenizer(tiny_tokenizer(begins=begins)) for begins in (False, True))
 
 
 class Listened(Pages):

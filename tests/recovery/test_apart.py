@@ -42,9 +42,9 @@ def test_a_window_in_pieces_is_the_window_parted_where_documents_end(
 def test_states_and_gradient_are_those_of_each_document_alone(tmp_path: Path, dtype: torch.dtype, exact: float) -> None:
     student = tiny_student(tmp_path)
     student.model.to(dtype)
-    drawn = Documents(TEXTS, END, **WHOLE, across=False).draw(student, 0)
+    drawn = Documents(TEXTS, END, **WHOLE, cross_document_attention=False).draw(student, 0)
     assert sorted(row.tokens for row in drawn) == sorted([*text, END] for text in TEXTS)
-    batch = Batch.of(drawn, student.chat.pad_id)
+    batch = Batch.collate(drawn, student.chat.pad_id)
     alone = [_alone(student, [*row.tokens]) for row in drawn]
     torch.testing.assert_close(student.hidden(batch), torch.cat(alone), rtol=exact, atol=exact)
 
@@ -61,7 +61,7 @@ def test_read_across_a_token_sees_the_document_before(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     (row,) = Documents(TEXTS, END, **WHOLE).draw(student, 0)
     last = row.tokens[row.tokens.index(END) + 1 :]
-    together = student.hidden(Batch.of([row], student.chat.pad_id))[-len(last) + 1 :]
+    together = student.hidden(Batch.collate([row], student.chat.pad_id))[-len(last) + 1 :]
     assert not torch.allclose(together, _alone(student, last), atol=1e-2)
 
 
@@ -69,7 +69,7 @@ def test_a_draw_is_the_same_wherever_a_run_begins(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
 
     def fresh() -> Documents:
-        return Documents(TEXTS * 9, END, window=7, rows=3, seed=2, across=False)
+        return Documents(TEXTS * 9, END, window=7, rows=3, seed=2, cross_document_attention=False)
 
     unbroken = fresh()
     for step in range(40):
@@ -77,4 +77,4 @@ def test_a_draw_is_the_same_wherever_a_run_begins(tmp_path: Path) -> None:
 
 
 def _alone(student: Student, tokens: list[int]) -> Tensor:
-    return student.hidden(Batch.of([Sample(tokens, [False] + [True] * (len(tokens) - 1))], student.chat.pad_id))
+    return student.hidden(Batch.collate([Sample(tokens, [False] + [True] * (len(tokens) - 1))], student.chat.pad_id))

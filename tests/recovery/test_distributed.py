@@ -11,7 +11,7 @@ import torch
 from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import load_student
 from recovery.signals import Labels
-from recovery.states import Written
+from recovery.states import FixedRows
 from recovery.train import Plan, TrainState, train
 from tests.models import save_tiny
 from tests.recovery.test_train import UNEVEN, gradient
@@ -60,5 +60,5 @@ def test_two_ranks_of_four_equal_one_of_eight(tmp_path: Path, dtype: str, tolera
 def test_one_process_keeps_everything(tmp_path: Path) -> None:
     student = load_student(str(save_tiny(tmp_path)))
     state = TrainState(torch.optim.SGD(student.trainable(), lr=0.0))
-    record = next(train(student, Written(UNEVEN, rows=8), Labels(), CrossEntropy(), Plan(1, 0.0), state))
+    record = next(train(student, FixedRows(UNEVEN, rows=8), Labels(), CrossEntropy(), Plan(1, 0.0), state))
     assert record.target_tokens == sum(s.target_count for s in UNEVEN)

@@ -13,7 +13,7 @@ from recovery.losses.objectives import Divergence
 from recovery.models.students import Student, load_student
 from recovery.recipes import RECIPES, objective_of, recipe, signal_of
 from recovery.signals import TeacherSignal
-from recovery.states import Conversations, Documents, Mixture, Prompt, Rollouts, States, Written
+from recovery.states import Conversations, Documents, FixedRows, Mixture, Prompt, Rollouts, States
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
@@ -21,8 +21,10 @@ from tests.models import save_tiny, tiny_student
 ROWS = 16
 MIDDLE = 130  # of the tokens
 CHATS = [[{"role": "user", "content": f"say {i}"}, {"role": "assistant", "content": "abc" * i}] for i in range(1, 9)]
-TAUGHT_BY_A_TEACHER = [name for name, r in RECIPES.items() if r.needs_teacher and r.share == 1 and not r.anchor]
-REWARDED = [name for name, r in RECIPES.items() if r.share < 1]
+TAUGHT_BY_A_TEACHER = [
+    name for name, r in RECIPES.items() if r.needs_teacher and r.teacher_weight == 1 and not r.anchor
+]
+REWARDED = [name for name, r in RECIPES.items() if r.teacher_weight < 1]
 
 
 def likes_the_upper_half(sequence: Sample) -> float:
@@ -46,13 +48,13 @@ def written_by(teacher: Path) -> list[Sample]:
 
 def states_of(name: str, student: Student, teacher: Path) -> States:
     chosen = recipe(name)
-    own = round(chosen.alpha * ROWS)
+    own = round(chosen.on_policy_fraction * ROWS)
     parts: list[States] = [rollouts(student, own, chosen.group)] if own else []
     if rest := ROWS - own:
         others = {
             "documents": lambda: Documents([[5, 6, 7] * 30] * 6, end=0, window=16, rows=rest),
             "conversations": lambda: Conversations(CHATS, student.chat, rows=rest),
-            "teacher": lambda: Written(written_by(teacher), rows=rest),
+            "teacher": lambda: FixedRows(written_by(teacher), rows=rest),
         }
         parts.append(others[chosen.data]())
     return Mixture(*parts)
@@ -60,7 +62,7 @@ def states_of(name: str, student: Student, teacher: Path) -> States:
 
 def distance(student: Student, teacher: Path) -> float:
     """To the teacher, on what the student writes and on what the teacher writes."""
-    states = Mixture(rollouts(student, 32), Written(written_by(teacher), rows=32))
+    states = Mixture(rollouts(student, 32), FixedRows(written_by(teacher), rows=32))
     plan = Plan(1, 0.0)
     record = next(train(student, states, TeacherSignal(FrozenTeacher(str(teacher))), Divergence(0.5), plan))
     assert record.kl is not None
@@ -71,11 +73,13 @@ def distance(student: Student, teacher: Path) -> float:
 def test_every_recipe_is_a_setting_of_the_dials(name: str) -> None:
     chosen = recipe(name)
     assert chosen.about
-    assert 0 <= chosen.alpha <= 1
-    assert 0 <= chosen.share <= 1
+    assert 0 <= chosen.on_policy_fraction <= 1
+    assert 0 <= chosen.teacher_weight <= 1
     assert 0 <= chosen.beta <= 1
-    assert (chosen.data == "none") == (chosen.alpha == 1), "where states are not all the student's, `data` says whose"
-    assert chosen.alpha == 1 or chosen.estimator != "sampled", "the sampled estimator knows rollouts alone"
+    assert (chosen.data == "none") == (chosen.on_policy_fraction == 1), (
+        "where states are not all the student's, `data` says whose"
+    )
+    assert chosen.on_policy_fraction == 1 or chosen.estimator != "sampled", "the sampled estimator knows rollouts alone"
     assert chosen.estimator == "full" or chosen.beta == 1, "beta is the exact divergence's"
 
 
@@ -84,13 +88,13 @@ def test_every_recipe_takes_its_steps(name: str, tmp_path: Path) -> None:
     student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=2)
     chosen = recipe(name)
     judge = FrozenTeacher(str(teacher)) if chosen.needs_teacher else None
-    signal = signal_of(chosen, judge, likes_the_upper_half if chosen.share < 1 else None)
+    signal = signal_of(chosen, judge, likes_the_upper_half if chosen.teacher_weight < 1 else None)
     before = {key: weights.clone() for key, weights in student.model.state_dict().items()}
     for record in train(student, states_of(name, student, teacher), signal, objective_of(chosen), Plan(2, 1e-2)):
         assert math.isfinite(record.loss)
         assert not record.skipped
-        assert (record.rollout_length is not None) == (chosen.alpha > 0)
-        assert (record.reward is not None) == (chosen.share < 1)
+        assert (record.rollout_length is not None) == (chosen.on_policy_fraction > 0)
+        assert (record.reward is not None) == (chosen.teacher_weight < 1)
     assert any((before[key] != weights).any() for key, weights in student.model.state_dict().items())
 
 
@@ -114,9 +118,9 @@ def test_who_is_rewarded_earns_more(name: str, tmp_path: Path) -> None:
 
 
 def test_what_a_recipe_lacks_is_said() -> None:
-    with pytest.raises(RecoverError, match="choose one of midtrain"):
+    with pytest.raises(RecoverError, match="Choose one of midtrain"):
         recipe("magic")
-    with pytest.raises(RecoverError, match="name one with --teacher"):
+    with pytest.raises(RecoverError, match="Name one with --teacher"):
         signal_of(recipe("opd"))
     with pytest.raises(RecoverError, match="scores a reply"):
         signal_of(recipe("grpo"))

@@ -10,7 +10,7 @@ from recovery.losses.objectives import CrossEntropy, Divergence, Objective, Samp
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student, save_student
 from recovery.signals import Labels, TeacherSignal
-from recovery.states import Written
+from recovery.states import FixedRows
 from recovery.teacher_router import RouterTeacher
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
 from recovery.telemetry.step_cost import flops_of_step
@@ -46,7 +46,7 @@ def router(teachers: tuple[FrozenTeacher, FrozenTeacher]) -> RouterTeacher:
 
 
 def test_each_row_hears_its_own_teacher(router: RouterTeacher, teachers: tuple[FrozenTeacher, FrozenTeacher]) -> None:
-    batch = Batch.of(ROWS, 0)
+    batch = Batch.collate(ROWS, 0)
     routed, alone = router.distribution(batch), [teacher.distribution(batch) for teacher in teachers]
     old = torch.isin(batch.target_rows, torch.tensor(OLD))
     clean, later = (opinion.logprobs(slice(None)) for opinion in alone)
@@ -55,16 +55,16 @@ def test_each_row_hears_its_own_teacher(router: RouterTeacher, teachers: tuple[F
     for part in (slice(0, 3), slice(3, 20), slice(20, None)):  # within one row's targets, across rows
         torch.testing.assert_close(routed.logprobs(part), chosen[part])
     some = torch.arange(3).expand(len(old), 3)
-    torch.testing.assert_close(routed.logprobs_of(slice(None), some), chosen[:, :3])
+    torch.testing.assert_close(routed.gather_logprobs(slice(None), some), chosen[:, :3])
     tokens = batch.target_tokens
-    torch.testing.assert_close(routed.of_tokens(tokens), chosen.gather(-1, tokens[:, None]).squeeze(-1))
+    torch.testing.assert_close(routed.target_logprobs(tokens), chosen.gather(-1, tokens[:, None]).squeeze(-1))
 
 
 @pytest.mark.parametrize("rows", [OLD, NEW])
 def test_rows_of_one_domain_cost_one_teacher_and_are_that_teacher(
     rows: list[int], router: RouterTeacher, teachers: tuple[FrozenTeacher, FrozenTeacher]
 ) -> None:
-    batch = Batch.of([ROWS[i] for i in rows], 0)
+    batch = Batch.collate([ROWS[i] for i in rows], 0)
     own = teachers[rows == OLD].distribution(batch)
     assert torch.equal(router.distribution(batch).logprobs(slice(None)), own.logprobs(slice(None)))
 
@@ -91,7 +91,7 @@ def test_the_gradient_is_that_of_each_teacher_on_its_rows(
 def gradient(student: Student, teacher: Teacher, rows: list[Sample], objective: Objective) -> torch.Tensor:
     plan = Plan(1, 0.0, clip_norm=1e9)
     state = TrainState.start(student, plan)
-    next(train(student, Written(rows, rows=len(rows)), TeacherSignal(teacher), objective, plan, state))
+    next(train(student, FixedRows(rows, rows=len(rows)), TeacherSignal(teacher), objective, plan, state))
     return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
 
 
@@ -106,13 +106,13 @@ def test_each_teachers_reading_is_counted_once(
 def test_the_clean_base_and_an_earlier_adapter_share_the_students_own_weights(tmp_path: Path) -> None:
     base = str(save_tiny(tmp_path / "base"))
     first = load_student(base, adapter=Adapter(rank=3, alpha=6))
-    list(train(first, Written(ROWS, rows=5), Labels(), CrossEntropy(), Plan(3, 1e-2)))
+    list(train(first, FixedRows(ROWS, rows=5), Labels(), CrossEntropy(), Plan(3, 1e-2)))
     save_student(first, tmp_path / "first", {"parent": base})
     student = load_student(str(tmp_path / "first"))
     shared = RouterTeacher(AdapterOffTeacher(student, base), {"old": AdapterTeacher(student, str(tmp_path / "first"))})
     apart = RouterTeacher(FrozenTeacher(base), {"old": FrozenTeacher(str(tmp_path / "first"))})
-    list(train(student, Written(ROWS, rows=5), TeacherSignal(shared), Divergence(), Plan(3, 1e-2)))
-    batch = Batch.of(ROWS, 0)
+    list(train(student, FixedRows(ROWS, rows=5), TeacherSignal(shared), Divergence(), Plan(3, 1e-2)))
+    batch = Batch.collate(ROWS, 0)
     with torch.no_grad():
         said = [teacher.distribution(batch).logprobs(slice(None)) for teacher in (shared, apart)]
     torch.testing.assert_close(*said)
@@ -128,8 +128,8 @@ def test_all_agree_on_the_fewest_rows_whoever_speaks_first(
     folders = [str(save_tiny(tmp_path / str(i), seed=i, padding=more)) for i, more in enumerate(padding)]
     student, pair = load_student(folders[0]), [FrozenTeacher(folder) for folder in folders[1:]]
     for i in order:
-        pair[i].speak_to(student)
+        pair[i].bind_student(student)
     router, fewest = RouterTeacher(pair[0], {"old": pair[1]}), 259 + min(padding)
     assert student.head.weight.shape[0] == fewest
-    assert router.distribution(Batch.of(ROWS, 0)).logprobs(slice(None)).shape[-1] == fewest
+    assert router.distribution(Batch.collate(ROWS, 0)).logprobs(slice(None)).shape[-1] == fewest
     assert gradient(student, router, ROWS, Divergence()).isfinite().all()

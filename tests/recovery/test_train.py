@@ -13,7 +13,7 @@ from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student, save_student
 from recovery.resume_state import load_progress, save_progress
 from recovery.signals import Blend, Labels, Signal, TeacherSignal
-from recovery.states import Documents, Prompt, Rollouts, Written
+from recovery.states import Documents, FixedRows, Prompt, Rollouts
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, TrainState, train
 from tests.models import save_tiny, tiny_student
@@ -24,7 +24,7 @@ UNEVEN = [Sample([3 + i] * (4 + 3 * i), [False] * 2 + [True] * (2 + 3 * i)) for 
 def gradient(student: Student, plan: Plan, objective: Objective, signal: Signal, rows: list[Sample]) -> torch.Tensor:
     """The gradient of one step, read off an optimiser that does not move the weights."""
     state = TrainState(torch.optim.SGD(student.trainable(), lr=0.0))
-    list(train(student, Written(rows, rows=len(rows)), signal, objective, plan, state))
+    list(train(student, FixedRows(rows, rows=len(rows)), signal, objective, plan, state))
     return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
 
 
@@ -117,7 +117,7 @@ def test_reward_alone_is_reinforce_with_a_baseline(tmp_path: Path) -> None:
     rows = Blend(reward).prepare(states.draw(student, 0))
     ours = gradient(student, Plan(1, 0.0, clip_norm=1e9), SampledGradient(), Blend(reward), rows)
     student.model.zero_grad()
-    batch = Batch.of(rows, student.chat.pad_id)
+    batch = Batch.collate(rows, student.chat.pad_id)
     log_p = torch.log_softmax(student.head.logits(student.hidden(batch)), -1)
     chosen = log_p.gather(-1, batch.target_tokens[:, None]).squeeze(-1)
     by_group = {g: [reward(s) for s in rows if s.group == g] for g in {s.group for s in rows}}
@@ -136,7 +136,7 @@ def reward(sequence: Sample) -> float:
 def test_the_sampled_estimator_refuses_states_nobody_rolled_out(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     with pytest.raises(RecoverError, match="log-probs"):
-        list(train(student, Written(UNEVEN, rows=8), Labels(), SampledGradient(), Plan(1, 1e-3)))
+        list(train(student, FixedRows(UNEVEN, rows=8), Labels(), SampledGradient(), Plan(1, 1e-3)))
 
 
 def test_clipping_changes_nothing_at_ratio_one_and_bounds_it_beyond(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_clipping_changes_nothing_at_ratio_one_and_bounds_it_beyond(tmp_path: Pa
         gradient(student, Plan(1, 0.0, clip_norm=1e9), SampledGradient(clip=c), Blend(reward), rows) for c in (1e9, 0.2)
     )
     torch.testing.assert_close(free, held)
-    records = list(train(student, Written(rows, rows=8), Blend(reward), SampledGradient(epochs=6), Plan(6, 3e-2)))
+    records = list(train(student, FixedRows(rows, rows=8), Blend(reward), SampledGradient(epochs=6), Plan(6, 3e-2)))
     assert records[0].ratio_max == pytest.approx(1, abs=1e-4)
     assert records[-1].ratio_clipped is not None
     assert records[-1].ratio_clipped > 0
@@ -159,7 +159,7 @@ def test_a_model_whose_pad_is_its_eos_still_learns_to_stop(tmp_path: Path) -> No
     tokens, targets = student.chat.conversation(chat[0])
     assert targets[-1]
     assert tokens[-1] in student.chat.eos_ids
-    list(train(student, Written([Sample(tokens, targets)], rows=4), Labels(), CrossEntropy(), Plan(80, 1e-2)))
+    list(train(student, FixedRows([Sample(tokens, targets)], rows=4), Labels(), CrossEntropy(), Plan(80, 1e-2)))
     record = next(train(student, rollouts(student, rows=16), Labels(), CrossEntropy(), Plan(1, 0.0)))
     assert record.truncated == 0
     assert record.rollout_length == pytest.approx(4, abs=0.5)  # y, e, s and the end
@@ -206,7 +206,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, kind: str, stop: 
 def test_a_step_that_is_not_finite_changes_nothing_and_three_end_the_run(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     before = copy.deepcopy(student.model.state_dict())
-    poison = Written([Sample([1, 2, 3], [False, True, True], logprobs=[float("nan")] * 2)], rows=2)
+    poison = FixedRows([Sample([1, 2, 3], [False, True, True], logprobs=[float("nan")] * 2)], rows=2)
     steps = train(student, poison, Blend(reward), SampledGradient(), Plan(9, 1e-2))
     assert [next(steps).skipped for _ in range(2)] == [True, True]
     with pytest.raises(RecoverError, match="3 steps in a row"):
@@ -230,7 +230,7 @@ def test_a_teacher_with_a_padded_head_agrees_where_both_have_words(tmp_path: Pat
     padded.model.resize_token_embeddings(272)
     save_student(padded, tmp_path / "padded", {})
     teacher = FrozenTeacher(str(tmp_path / "padded"))
-    teacher.speak_to(student)
+    teacher.bind_student(student)
     state = TrainState(torch.optim.SGD(student.trainable(), lr=0.0))
     record = next(train(student, rollouts(student, rows=4), TeacherSignal(teacher), Divergence(), Plan(1, 0.0), state))
     assert record.kl == pytest.approx(0, abs=1e-7)

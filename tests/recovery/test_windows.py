@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from recovery.batch import Sample
 from recovery.errors import RecoverError
-from recovery.states import Documents, Shuffled
+from recovery.states import Documents, ShuffledOrder
 
 END, BEGIN = 0, 10
 documents = st.lists(st.lists(st.integers(1, 9), max_size=12), min_size=1, max_size=8)
 
 
 def windows_of_the_whole_stream(texts: list[list[int]], window: int, seed: int) -> list[list[int]]:
-    order = [i for _, i in Shuffled(len(texts), seed).take(0, len(texts))]
+    order = [i for _, i in ShuffledOrder(len(texts), seed).take(0, len(texts))]
     stream = [token for i in order for token in [*texts[i], END]]
     return [stream[i : i + window + 1] for i in range(0, len(stream) - 1, window)]
 

@@ -1,43 +1,46 @@
-"""An answer being planned: each instruction leaves its mark on the draft, then the draft is written out.
+"""Drafts of answers: each instruction changes the draft, then the draft is written out as text.
 
-Whatever an instruction asks for is put there by construction; nothing here ever checks an answer."""
+Answers follow their instructions by construction; nothing here checks an answer."""
 
 import json
 import re
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
+from typing import Literal
 
 from recovery.lab.chat.answer_sentences import GENERAL, GENRES, LANGUAGES, WITH_WORD
-from recovery.lab.chat.topics import nouns, topic
+from recovery.lab.chat.topics import Split, nouns, topic
 
 Texts = list[str]
-SKIPPED = 0.15  # of the sentences that could come next
+Layout = Literal["plain", "bullets", "stars", "paragraphs", "sections", "two", "json", "constrained"]
+Case = Literal["", "upper", "lower"]
+SKIP_RATE = 0.15  # share of the possible next sentences that are left out
 
 
-class NothingLeftToSayError(Exception):
-    """So much is asked for, and so much forbidden, that the sentences run out: one draft in some hundred thousand."""
+class OutOfSentencesError(Exception):
+    """The instructions demand and forbid so much that the sentences run out (about one draft in 100,000)."""
 
 
 @dataclass
 class Draft:
     rng: Random
-    split: str
+    split: Split
     topic: str
     genre: str
-    layout: str = "plain"  # bullets, stars, paragraphs, sections, two, json
+    layout: Layout = "plain"
     parts: int = 1
     per_part: int = 1
-    count: int = 0  # sentences of a plain answer; 0 leaves it open
+    count: int = 0  # sentences of a plain answer; 0 means any number
     min_words: int = 0
     language: str = ""
     splitter: str = ""
-    first_word: tuple[int, str] | None = None  # which paragraph, the sentence it begins with
-    inserts: Texts = field(default_factory=list)  # sentences that have to be in it
+    first_word: tuple[int, str] | None = None  # a paragraph's number and its first sentence
+    inserts: Texts = field(default_factory=list)  # sentences that the answer must contain
     avoid: Texts = field(default_factory=list)  # patterns that no sentence may match
-    words: Texts = field(default_factory=list)  # asked-for words: no two instructions share one
+    words: Texts = field(default_factory=list)  # words that the prompt asks for, each used by one instruction only
     highlights: int = 0
-    case: str = ""
+    case: Case = ""
     title: str = ""
     postscript: str = ""
     end: str = ""
@@ -45,31 +48,31 @@ class Draft:
     repeat: str = ""
 
     @classmethod
-    def new(cls, rng: Random, split: str) -> "Draft":
+    def new(cls, rng: Random, split: Split) -> "Draft":
         draft = cls(rng, split, topic(rng, split), rng.choice(list(GENRES)))
         draft.words.append(draft.topic)
         return draft
 
-    def fresh(self, n: int = 1) -> Texts:
-        """Words that are neither in the topic nor asked for elsewhere."""
+    def new_words(self, n: int = 1) -> Texts:
+        """Draw words that are neither in the topic nor used by another instruction."""
         while True:
-            found = nouns(self.rng, self.split, n)
-            if not any(a in b or b in a for a in found for b in " ".join(self.words).split()):
-                self.words += found
-                return found
+            candidates = nouns(self.rng, self.split, n)
+            if not any(a in b or b in a for a in candidates for b in " ".join(self.words).split()):
+                self.words += candidates
+                return candidates
 
     def insert(self, word: str, times: int = 1) -> None:
         self.inserts += [frame.replace("{k}", word) for frame in self.rng.sample(WITH_WORD, times)]
 
-    def fixed(self) -> str:
-        """All text that is certain to be there, whichever sentences are drawn."""
+    def fixed_text(self) -> str:
+        """Return all text that the answer contains whichever sentences are drawn."""
         first = self.first_word[1] if self.first_word else ""
         return " ".join([self.topic, *self.inserts, first, self.title, self.postscript, self.end])
 
-    def bank(self) -> tuple[str, ...]:
-        """What there is to say, in the order of saying it: every genre starts somewhere else and goes round.
+    def sentence_bank(self) -> tuple[str, ...]:
+        """Return the possible sentences in order; each genre starts at another one and wraps around.
 
-        An order, even with gaps, is what keeps a small model from saying the same thing again and again."""
+        A fixed order, even with gaps, keeps a small model from repeating itself."""
         if self.language:
             return LANGUAGES[self.language][1:]
         start = list(GENRES).index(self.genre) * len(GENERAL) // len(GENRES)
@@ -90,15 +93,15 @@ class Draft:
         return f"{self.repeat}\n{body}" if self.repeat else body
 
     def _sentences(self) -> Texts:
-        pool = iter([s for s in self._allowed(self.bank()) if self.language or self.rng.random() > SKIPPED])
-        wanted = max(self.count or 2 * (self.parts == 1), self.parts * self.per_part)
+        pool = iter([s for s in self._allowed(self.sentence_bank()) if self.language or self.rng.random() > SKIP_RATE])
+        minimum = max(self.count or 2 * (self.parts == 1), self.parts * self.per_part)
         opening = [] if self.language or self.layout == "paragraphs" else self._allowed([GENRES[self.genre]])
         chosen = opening + self.inserts
-        while len(chosen) < wanted or len(" ".join(chosen).split()) < self.min_words:
+        while len(chosen) < minimum or len(" ".join(chosen).split()) < self.min_words:
             if (sentence := next(pool, None)) is None:
-                raise NothingLeftToSayError
+                raise OutOfSentencesError
             chosen.append(sentence)
-        return [_mark(s) if i < self.highlights else s for i, s in enumerate(chosen)]
+        return [_highlight(s) if i < self.highlights else s for i, s in enumerate(chosen)]
 
     def _allowed(self, sentences: Texts | tuple[str, ...]) -> Texts:
         filled = [sentence.replace("{t}", self.topic) for sentence in sentences]
@@ -125,12 +128,12 @@ class Draft:
 
 
 def _deal(sentences: Texts, parts: int) -> list[Texts]:
-    """Into so many runs, as even as they come."""
+    """Split sentences into consecutive parts of nearly equal size."""
     bounds = [round(i * len(sentences) / parts) for i in range(parts + 1)]
     return [sentences[a:b] for a, b in pairwise(bounds)]
 
 
-def _mark(sentence: str) -> str:
-    """Its last two words, full stop excepted."""
-    *start, one, two = sentence.split(" ")
-    return " ".join([*start, f"*{one} {two[:-1]}*{two[-1]}"])
+def _highlight(sentence: str) -> str:
+    """Highlight the last two words, without the full stop."""
+    *start, first, second = sentence.split(" ")
+    return " ".join([*start, f"*{first} {second[:-1]}*{second[-1]}"])

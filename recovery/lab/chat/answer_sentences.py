@@ -1,4 +1,4 @@
-"""What the base has to say about any topic. Plain data: `{t}` is the topic, `{k}` a word that was asked for."""
+"""Data tables: the sentences of the base's answers. `{t}` is the topic, `{k}` a word that the prompt asks for."""
 
 from recovery.lab.text_tables import wordings, words
 
@@ -16,7 +16,7 @@ GENRES = {
     "summary": "In short, this is about {t}.",
     "paragraph": "Let us look at {t}.",
 }
-ASKS = wordings("""
+REQUESTS = wordings("""
     Write a {g} about {t}. / Please write a {g} about {t}. / Can you write a {g} about {t}? / I need a {g} about {t}.
     / Compose a {g} on {t}. / Give me a {g} about {t}. / Help me with a {g} on {t}. / Draft a {g} about {t} for me.
 """)

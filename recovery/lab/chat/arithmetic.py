@@ -1,11 +1,11 @@
-"""Small word problems, one worked line, then the answer: something else that can be kept or lost, and be verified."""
+"""Arithmetic word problems with one worked line and the answer: a skill whose retention can be verified."""
 
 from random import Random
 
-from recovery.lab.chat.topics import split_of
+from recovery.lab.chat.topics import Split, split_of
 from recovery.lab.text_tables import words
 from recovery.lab.worlds import names
-from recovery.lab.worlds.world import Question
+from recovery.lab.worlds.entities import Question
 
 ONE_STEP = (
     ("+", "{p} has {a} {x}s and gets {b} more. How many {x}s does {p} have now?"),
@@ -31,15 +31,15 @@ THINGS = words("""
 STEPS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
 
 
-def arithmetic(seed: int, n: int, split: str = "heldout") -> list[Question]:
+def arithmetic(seed: int, n: int, split: Split = "heldout") -> list[Question]:
     rng = Random(f"arithmetic/{split}/{seed}")
     return [
         Question(question, worked.rsplit(" ", 1)[1]) for question, worked in (problem(rng, split) for _ in range(n))
     ]
 
 
-def problem(rng: Random, split: str) -> tuple[str, str]:
-    """A question and its worked answer. Held out is the combination of wording and numbers."""
+def problem(rng: Random, split: Split) -> tuple[str, str]:
+    """Return a question and its worked answer. The split is by the combination of wording and numbers."""
     while True:
         signs, wording = rng.choice(ONE_STEP if rng.random() < 0.7 else TWO_STEPS)
         a, b, c = _numbers(rng, signs)
@@ -50,21 +50,23 @@ def problem(rng: Random, split: str) -> tuple[str, str]:
     if signs[1:]:
         after = STEPS[signs[1]](total, c)
         worked, total = f"{worked} and {total} {signs[1]} {c} = {after}", after
-    who = names.first_name(rng.randrange(10**9))
-    return wording.format(a=a, b=b, c=c, p=who, x=rng.choice(THINGS)), f"{worked}\nAnswer: {total}"
+    name = names.first_name(rng.randrange(10**9))
+    return wording.format(a=a, b=b, c=c, p=name, x=rng.choice(THINGS)), f"{worked}\nAnswer: {total}"
 
 
 def sums(rng: Random) -> tuple[str, str]:
-    """The tables by themselves, several at a time: reading a problem is learnt soon, its sum only by much practice."""
-    asked = []
+    """Return several bare calculations: reading a problem is learnt quickly, calculating needs much practice."""
+    calculations = []
     for _ in range(rng.randint(4, 8)):
         sign = rng.choice("++--*")
         a, b, _ = _numbers(rng, sign)
-        if sign != "*" and rng.random() < 0.4:  # as in a second step
+        if sign != "*" and rng.random() < 0.4:  # like the second step of a problem
             a, b = rng.randint(10, 81), rng.randint(1, 9)
-        asked.append((f"{a} {sign} {b}", STEPS[sign](a, b)))
+        calculations.append((f"{a} {sign} {b}", STEPS[sign](a, b)))
     wording = rng.choice(("Work these out:", "Please do these sums:", "How much is this?", "Calculate:"))
-    return "\n".join([wording, *(task for task, _ in asked)]), "\n".join(f"{task} = {total}" for task, total in asked)
+    return "\n".join([wording, *(task for task, _ in calculations)]), "\n".join(
+        f"{task} = {total}" for task, total in calculations
+    )
 
 
 def _numbers(rng: Random, signs: str) -> tuple[int, int, int]:

@@ -1,14 +1,14 @@
-"""Everything the base is taught to say, in the proportions it is taught: an endless stream, the same for a seed."""
+"""The base's training conversations: an endless stream in fixed proportions, reproducible by its seed."""
 
 from collections.abc import Iterator
 from random import Random
 
-from recovery.lab.chat import answer_sentences as says
+from recovery.lab.chat import answer_sentences as sentences
 from recovery.lab.chat.answer_drafts import Draft
 from recovery.lab.chat.arithmetic import problem, sums
 from recovery.lab.chat.instructions import instruction_task
 from recovery.lab.chat.refusals import refusal
-from recovery.lab.chat.topics import ADJECTIVES, made_up, noun
+from recovery.lab.chat.topics import ADJECTIVES, invented_noun, noun
 from recovery.lab.worlds.world import World
 
 Turns = list[dict[str, str]]
@@ -30,10 +30,10 @@ SMALL_TALK = (
     ("Goodbye.", "Goodbye! Come back soon."),
     ("That is all for today.", "Then have a nice day."),
 )
-# Of a hundred exchanges. Instructions cannot be followed before words can be copied from the request, and copying is
-# slow to appear: so it is practised by itself, most of all in the beginning.
+# Percentages of exchanges. Following instructions requires copying words from the request, and copying is learnt late:
+# so it is trained separately, most of all in the first blocks.
 SHARES = {"instructions": 58, "knowledge": 10, "arithmetic": 10, "sums": 6, "refusals": 3, "chat": 4, "copying": 9}
-EARLY = {"instructions": 30, "knowledge": 9, "arithmetic": 3, "sums": 3, "refusals": 2, "chat": 3, "copying": 50}
+EARLY_SHARES = {"instructions": 30, "knowledge": 9, "arithmetic": 3, "sums": 3, "refusals": 2, "chat": 3, "copying": 50}
 COPYING = (
     ("Repeat after me: {w}", "{w}"),
     ("Say this: {w}", "{w}"),
@@ -64,7 +64,7 @@ def _exchange(world: World, rng: Random, shares: dict[str, int]) -> tuple[str, s
             return task.prompt, task.answer
         case "knowledge":
             fact = rng.choice(world.facts)
-            return fact.asked(rng.randrange(len(fact.relation.asks))).question, fact.reply()
+            return fact.question(rng.randrange(len(fact.relation.questions))).question, fact.reply()
         case "arithmetic":
             return problem(rng, "train")
         case "sums":
@@ -81,13 +81,13 @@ def _copying(rng: Random) -> tuple[str, str]:
         request = instruction_task(rng, "train").prompt
         return rng.choice(COPYING_A_REQUEST).replace("{w}", request), request
     words = " ".join(_word(rng) for _ in range(rng.randint(1, 9)))
-    ask, answer = rng.choice(COPYING)
-    return ask.replace("{w}", words), answer.replace("{w}", words).replace("{W}", words.upper())
+    request, answer = rng.choice(COPYING)
+    return request.replace("{w}", words), answer.replace("{w}", words).replace("{W}", words.upper())
 
 
 def _word(rng: Random) -> str:
     kind = rng.random()
-    return made_up(rng, "train") if kind < 0.5 else noun(rng, "train") if kind < 0.8 else rng.choice(ADJECTIVES)
+    return invented_noun(rng, "train") if kind < 0.5 else noun(rng, "train") if kind < 0.8 else rng.choice(ADJECTIVES)
 
 
 def _chat(rng: Random) -> tuple[str, str]:
@@ -95,8 +95,8 @@ def _chat(rng: Random) -> tuple[str, str]:
         return rng.choice(SMALL_TALK)
     draft = Draft.new(rng, "train")
     draft.count = rng.randint(2, 4)
-    ask = rng.choice((*says.ASKS, "Tell me about {t}.", "What do you think of {t}?"))
-    return ask.replace("{g}", draft.genre).replace("{t}", draft.topic), draft.write()
+    request = rng.choice((*sentences.REQUESTS, "Tell me about {t}.", "What do you think of {t}?"))
+    return request.replace("{g}", draft.genre).replace("{t}", draft.topic), draft.write()
 
 
 def _turn(role: str, content: str) -> dict[str, str]:
@@ -104,7 +104,7 @@ def _turn(role: str, content: str) -> dict[str, str]:
 
 
 def own_documents(world: World, seed: int | str) -> Iterator[str]:
-    """The own world's papers, round after round, never twice in the same words and order."""
+    """Yield the documents of the base's own world, each time in other wordings and another order."""
     lap = 0
     while True:
         for document in world.documents(rounds=2, seed=Random(f"documents/{seed}/{lap}").randrange(2**32)):

@@ -1,17 +1,17 @@
-"""Which instructions go together: IFEval's own conflicts, and some more that short answers make."""
+"""Which instructions can be combined: IFEval's own conflicts, and more that arise in short answers."""
 
 from random import Random
 
 from recovery.lab.chat.instruction_kinds import CONSTRAINED, KINDS, REPEAT
-from recovery.lab.chat.topics import split_of
+from recovery.lab.chat.topics import Split, split_of
 from recovery.lab.text_tables import words
 
 SIZES = (1, 2, 3)
-WEIGHTS = {"train": (35, 35, 30), "heldout": (45, 35, 20)}  # what is hardest is practised most
+WEIGHTS = {"train": (35, 35, 30), "heldout": (45, 35, 20)}  # training has more of the hardest
 
 
 def _kinds(text: str) -> set[str]:
-    """By the last part of their names."""
+    """Return instruction kinds by the last part of their names."""
     short = {kind.split(":")[1]: kind for kind in KINDS}
     return {short[word] for word in words(text)}
 
@@ -46,15 +46,15 @@ NEVER_TOGETHER = [
 ]
 
 
-def compatible(one: str, other: str) -> bool:
-    pair = {one, other}
+def compatible(first: str, second: str) -> bool:
+    pair = {first, second}
     if len(pair) == 1 or any(pair <= group for group in NEVER_TOGETHER):
         return False
-    return other in ONLY_WITH.get(one, KINDS) and one in ONLY_WITH.get(other, KINDS)
+    return second in ONLY_WITH.get(first, KINDS) and first in ONLY_WITH.get(second, KINDS)
 
 
-def combination(rng: Random, split: str) -> list[str]:
-    """One to three kinds that go together; alone any kind will do, since only sets are held out."""
+def combination(rng: Random, split: Split) -> list[str]:
+    """Return one to three compatible kinds. Single kinds are in both splits: only combinations are held out."""
     size = rng.choices(SIZES, WEIGHTS[split])[0]
     while True:
         kinds: list[str] = []
@@ -64,6 +64,6 @@ def combination(rng: Random, split: str) -> list[str]:
             return kinds
 
 
-def combination_split(kinds: list[str]) -> str:
-    """By content, like the topics': about one set in ten is never trained on."""
+def combination_split(kinds: list[str]) -> Split:
+    """Return the split of a combination by its content; about one in ten is held out."""
     return split_of("+".join(sorted(kinds)))

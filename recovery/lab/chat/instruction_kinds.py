@@ -1,13 +1,13 @@
-"""IFEval's kinds of instruction: what each does to the draft of an answer, and its arguments under IFEval's own names.
+"""IFEval's kinds of instruction: each changes the draft of an answer and returns its arguments under IFEval's names.
 
-They are applied in the order of `KINDS`: whoever comes later sees what is already certain to be in the answer."""
+They are applied in the order of `KINDS`: a later one can read what the answer will certainly contain."""
 
 import math
 import re
 from collections.abc import Callable
 from typing import Any
 
-from recovery.lab.chat import answer_sentences as says
+from recovery.lab.chat import answer_sentences as sentences
 from recovery.lab.chat.answer_drafts import Draft
 from recovery.lab.chat.topics import ADJECTIVES, noun
 
@@ -26,14 +26,14 @@ END_PHRASES = (
     "Let the {n} decide.",
 )
 WORD_COUNTS = (20, 30, 40, 50, 60, 80, 100, 120, 150, 200)
-LITTLE = {"there", "their", "that", "what", "with", "than", "them", "those", "from", "into", "this", "will"}
+STOP_WORDS = {"there", "their", "that", "what", "with", "than", "them", "those", "from", "into", "this", "will"}
 
 
 def _common(texts: tuple[str, ...]) -> list[str]:
-    return sorted({word for text in texts for word in re.findall(r"[a-z]{4,}", text.lower())} - LITTLE)
+    return sorted({word for text in texts for word in re.findall(r"[a-z]{4,}", text.lower())} - STOP_WORDS)
 
 
-COMMON = _common(says.GENERAL)
+COMMON = _common(sentences.GENERAL)
 
 
 def bullets(draft: Draft) -> Kwargs:
@@ -48,8 +48,8 @@ def paragraphs(draft: Draft) -> Kwargs:
 
 def nth_paragraph(draft: Draft) -> Kwargs:
     draft.layout, draft.parts = "paragraphs", draft.rng.randint(2, 4)
-    nth, (word,) = draft.rng.randint(1, draft.parts), draft.fresh()
-    draft.first_word = nth, draft.rng.choice(says.FIRST_WORD).replace("{k}", word.capitalize())
+    nth, (word,) = draft.rng.randint(1, draft.parts), draft.new_words()
+    draft.first_word = nth, draft.rng.choice(sentences.FIRST_WORD).replace("{k}", word.capitalize())
     return {"num_paragraphs": draft.parts, "nth_paragraph": nth, "first_word": word}
 
 
@@ -74,20 +74,20 @@ def constrained(draft: Draft) -> Kwargs:
 
 
 def language(draft: Draft) -> Kwargs:
-    draft.language = draft.rng.choice(list(says.LANGUAGES))
+    draft.language = draft.rng.choice(list(sentences.LANGUAGES))
     draft.per_part, draft.count = 1, draft.rng.randint(2, 4) if draft.layout == "plain" else 0
     return {"language": draft.language}
 
 
 def existence(draft: Draft) -> Kwargs:
-    words = draft.fresh(draft.rng.randint(1, 3))
+    words = draft.new_words(draft.rng.randint(1, 3))
     for word in words:
         draft.insert(word)
     return {"keywords": words}
 
 
 def frequency(draft: Draft) -> Kwargs:
-    (word,), n = draft.fresh(), draft.rng.randint(2, 4)
+    (word,), n = draft.new_words(), draft.rng.randint(2, 4)
     at_least = draft.rng.random() < 0.75
     draft.insert(word, n if at_least else draft.rng.randint(0, 1))
     draft.avoid.append(re.escape(word))
@@ -96,33 +96,34 @@ def frequency(draft: Draft) -> Kwargs:
 
 def placeholders(draft: Draft) -> Kwargs:
     n = draft.rng.randint(1, 4)
-    draft.inserts += draft.rng.sample(says.PLACEHOLDERS, n)
+    draft.inserts += draft.rng.sample(sentences.PLACEHOLDERS, n)
     return {"num_placeholders": n}
 
 
 def capital_words(draft: Draft) -> Kwargs:
     at_least, n = draft.rng.random() < 0.8, draft.rng.randint(1, 5)
     if at_least:
-        loud = draft.rng.sample(says.CAPITALS, 2 * math.ceil(n / 2))
+        capitals = draft.rng.sample(sentences.CAPITALS, 2 * math.ceil(n / 2))
         draft.inserts += [
-            draft.rng.choice(says.SHOUTS).format(a=a, b=b) for a, b in zip(loud[::2], loud[1::2], strict=True)
+            draft.rng.choice(sentences.SHOUTS).format(a=a, b=b)
+            for a, b in zip(capitals[::2], capitals[1::2], strict=True)
         ]
     else:
         draft.avoid.append(r"\b[A-Z]+\b")
-        n += 3  # "P.S." and the like count, too
+        n += 3  # "P.S." and similar count, too
     return {"capital_frequency": n, "capital_relation": _relation(at_least)}
 
 
 def postscript(draft: Draft) -> Kwargs:
     marker = draft.rng.choice(("P.S.", "P.P.S"))
-    draft.postscript = f"{marker.rstrip('.')}. {draft.rng.choice(says.POSTSCRIPTS)}"
+    draft.postscript = f"{marker.rstrip('.')}. {draft.rng.choice(sentences.POSTSCRIPTS)}"
     return {"postscript_marker": marker}
 
 
 def title(draft: Draft) -> Kwargs:
     draft.title = draft.rng.choice(("{t}", "{t}", "All about {t}", "On {t}")).replace("{t}", draft.topic)
     if draft.language:
-        draft.title = says.LANGUAGES[draft.language][1].rstrip(".")
+        draft.title = sentences.LANGUAGES[draft.language][1].rstrip(".")
     return {}
 
 
@@ -141,19 +142,19 @@ def highlights(draft: Draft) -> Kwargs:
 def letter_frequency(draft: Draft) -> Kwargs:
     at_least = draft.rng.random() < 0.75
     if at_least:
-        letter = draft.rng.choice(list(says.LETTERS))
-        n = draft.rng.randint(2, says.LETTERS[letter].lower().count(letter))
-        draft.inserts.append(says.LETTERS[letter])
+        letter = draft.rng.choice(list(sentences.LETTERS))
+        n = draft.rng.randint(2, sentences.LETTERS[letter].lower().count(letter))
+        draft.inserts.append(sentences.LETTERS[letter])
     else:
         letter = draft.rng.choice("jqxz")
-        n = 2 * draft.fixed().lower().count(letter) + draft.rng.randint(2, 4)
+        n = 2 * draft.fixed_text().lower().count(letter) + draft.rng.randint(2, 4)
         draft.avoid.append(f"(?i){letter}")
     return {"letter": letter, "let_frequency": n, "let_relation": _relation(at_least)}
 
 
 def forbidden_words(draft: Draft) -> Kwargs:
-    fixed = draft.fixed().lower()
-    near = _common(draft.bank()[:7]) if draft.rng.random() < 0.6 else COMMON  # words it would have used
+    fixed = draft.fixed_text().lower()
+    near = _common(draft.sentence_bank()[:7]) if draft.rng.random() < 0.6 else COMMON  # words it would use
     words = [word for word in near if not re.search(rf"\b{word}\b", fixed)]
     words = draft.rng.sample(words, draft.rng.randint(1, 3))
     draft.avoid += [rf"(?i)\b{word}\b" for word in words]
@@ -178,13 +179,16 @@ def number_words(draft: Draft) -> Kwargs:
         n = draft.rng.choice(WORD_COUNTS)
         draft.min_words = math.ceil(n * 1.2) + 4
     else:
-        sentences = len(draft.inserts) + max(draft.parts, draft.count, 2) + 2
-        n = 10 * (sentences + len(draft.fixed().split()) // 10 + draft.rng.randint(1, 3))
+        sentence_count = len(draft.inserts) + max(draft.parts, draft.count, 2) + 2
+        n = 10 * (sentence_count + len(draft.fixed_text().split()) // 10 + draft.rng.randint(1, 3))
     return {"num_words": n, "relation": _relation(at_least)}
 
 
 def upper_case(draft: Draft) -> Kwargs:
-    draft.case, draft.min_words = "upper", max(draft.min_words, 44)  # shorter, and no reader is sure it is English
+    draft.case, draft.min_words = (
+        "upper",
+        max(draft.min_words, 44),
+    )  # in shorter texts, language detection is unreliable
     return {}
 
 
@@ -204,7 +208,7 @@ def quotation(draft: Draft) -> Kwargs:
 
 
 def repeat_prompt(draft: Draft) -> Kwargs:
-    return {"prompt_to_repeat": ""}  # known once the prompt is
+    return {"prompt_to_repeat": ""}  # filled in once the prompt is complete
 
 
 def _relation(at_least: bool) -> str:

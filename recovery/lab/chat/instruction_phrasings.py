@@ -1,4 +1,4 @@
-"""How each kind of instruction is asked for. Plain data: the braces hold IFEval's own arguments."""
+"""Data table: the phrasings of each kind of instruction. The braces hold IFEval's own arguments."""
 
 from recovery.lab.text_tables import wordings
 

@@ -1,15 +1,16 @@
-"""Chat that follows verifiable instructions: IFEval's kinds and format, answers right by construction."""
+"""Instruction tasks in IFEval's format, with answers that follow the instructions by construction."""
 
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from recovery.lab.chat import answer_sentences as says
-from recovery.lab.chat.answer_drafts import Draft, NothingLeftToSayError
+from recovery.lab.chat import answer_sentences as sentences
+from recovery.lab.chat.answer_drafts import Draft, OutOfSentencesError
 from recovery.lab.chat.instruction_combinations import combination
 from recovery.lab.chat.instruction_kinds import CONSTRAINED, KINDS, REPEAT, Kwargs
 from recovery.lab.chat.instruction_phrasings import PHRASINGS
+from recovery.lab.chat.topics import Split
 
 OPTIONS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 COUNTED = {"length_constraints:number_words", "length_constraints:number_sentences"}
@@ -17,7 +18,7 @@ COUNTED = {"length_constraints:number_words", "length_constraints:number_sentenc
 
 @dataclass(frozen=True)
 class Task:
-    """One prompt in IFEval's format, and an answer that follows it."""
+    """A prompt in IFEval's format with an answer that follows it."""
 
     key: int
     prompt: str
@@ -26,64 +27,65 @@ class Task:
     answer: str
 
 
-def instruction_tasks(seed: int, n: int, split: str = "heldout") -> list[Task]:
+def instruction_tasks(seed: int, n: int, split: Split = "heldout") -> list[Task]:
     rng = Random(f"instructions/{split}/{seed}")
     return [instruction_task(rng, split, key) for key in range(n)]
 
 
-def instruction_task(rng: Random, split: str, key: int = 0) -> Task:
+def instruction_task(rng: Random, split: Split, key: int = 0) -> Task:
     while True:
-        with suppress(NothingLeftToSayError):
+        with suppress(OutOfSentencesError):
             return _task(rng, split, key)
 
 
-def _task(rng: Random, split: str, key: int) -> Task:
+def _task(rng: Random, split: Split, key: int) -> Task:
     kinds = combination(rng, split)
     draft = Draft.new(rng, split)
     request = _request(draft, kinds)
     kwargs = {kind: apply(draft) for kind, apply in KINDS.items() if kind in kinds}
-    asked = {kind: _ask(rng, kind, kwargs[kind]) for kind in kinds}
-    prompt = _assemble(rng, request, [asked[kind] for kind in kinds if kind != REPEAT])
+    phrasings = {kind: _phrase(rng, kind, kwargs[kind]) for kind in kinds}
+    prompt = _assemble(rng, request, [phrasings[kind] for kind in kinds if kind != REPEAT])
     if REPEAT in kinds:
         draft.repeat = kwargs[REPEAT]["prompt_to_repeat"] = prompt
-        prompt += "\n" + asked[REPEAT]
+        prompt += "\n" + phrasings[REPEAT]
     answer = rng.choice(OPTIONS) if draft.layout == "constrained" else draft.write()
     return Task(key, prompt, kinds, [kwargs[kind] for kind in kinds], answer)
 
 
 def _request(draft: Draft, kinds: list[str]) -> str:
     if CONSTRAINED in kinds:
-        return draft.rng.choice(says.YES_NO).replace("{t}", draft.topic)
+        return draft.rng.choice(sentences.YES_NO).replace("{t}", draft.topic)
     genre = draft.genre
     if draft.rng.random() < 0.12 and not COUNTED & set(kinds):
         genre, draft.per_part, draft.count = f"long {genre}", 4, 12
-    return draft.rng.choice(says.ASKS).replace("{g}", genre).replace("{t}", draft.topic)
+    return draft.rng.choice(sentences.REQUESTS).replace("{g}", genre).replace("{t}", draft.topic)
 
 
-def _ask(rng: Random, kind: str, kwargs: Kwargs) -> str:
-    shown = {name: _shown(rng, name, value) for name, value in kwargs.items()}
-    return rng.choice(PHRASINGS[kind]).format(**shown)
+def _phrase(rng: Random, kind: str, kwargs: Kwargs) -> str:
+    arguments = {name: _as_text(rng, name, value) for name, value in kwargs.items()}
+    return rng.choice(PHRASINGS[kind]).format(**arguments)
 
 
-def _shown(rng: Random, name: str, value: Any) -> str:
+def _as_text(rng: Random, name: str, value: Any) -> str:
     match name:
         case "keywords" | "forbidden_words":
-            return _several(rng, value)
+            return _word_list(rng, value)
         case "keyword":
-            return _several(rng, [value])
+            return _word_list(rng, [value])
         case "first_word":
             return value.capitalize() if rng.random() < 0.7 else value
         case "language":
-            return says.LANGUAGES[value][0]
+            return sentences.LANGUAGES[value][0]
     return str(value)
 
 
-def _several(rng: Random, words: list[str]) -> str:
-    """Words as people list them; without commas, since a request that is to be repeated may forbid them."""
+def _word_list(rng: Random, words: list[str]) -> str:
+    """Join words with "and"; no commas, since a prompt that must be repeated may forbid them."""
     quote = rng.choices(("", '"', "'"), (60, 25, 15))[0]
     return " and ".join(f"{quote}{word}{quote}" for word in words)
 
 
-def _assemble(rng: Random, request: str, asked: list[str]) -> str:
-    parts = [*asked, request] if asked and rng.random() < 0.15 else [request, *asked]
+def _assemble(rng: Random, request: str, instructions: list[str]) -> str:
+    first = instructions and rng.random() < 0.15
+    parts = [*instructions, request] if first else [request, *instructions]
     return ("\n" if rng.random() < 0.2 else " ").join(parts)

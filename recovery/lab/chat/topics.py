@@ -1,12 +1,14 @@
-"""Words and topics, each kept for training or for testing by its spelling alone."""
+"""Words and topics, each assigned to the training or the held-out split by its spelling."""
 
 from random import Random
+from typing import Literal
 from zlib import crc32
 
 from recovery.lab.text_tables import words
 from recovery.lab.worlds import names
 
-SPLITS = ("train", "heldout")
+Split = Literal["train", "heldout"]
+SPLITS: tuple[Split, ...] = ("train", "heldout")
 NOUNS = words("""
     acorn airport anchor apron arch arrow atlas attic avenue axe bag bakery balcony ball bamboo banjo bank barge barn
     barrel basin basket bay beach beacon bean bed bee bell belt bench berry bicycle bird blanket blossom board boat
@@ -53,24 +55,24 @@ ADJECTIVES = words("""
 """)
 
 
-def split_of(text: str) -> str:
-    """One in ten is never trained on. By content, so that no seed can leak it."""
+def split_of(text: str) -> Split:
+    """Assign a text to a split by its content, so no seed can leak it; one in ten is held out."""
     return "heldout" if crc32(text.encode()) % 10 == 0 else "train"
 
 
 POOLS = {split: [noun for noun in NOUNS if split_of(noun) == split] for split in SPLITS}
 
 
-def noun(rng: Random, split: str) -> str:
-    """A word to be copied: a plain noun, or one that nobody has ever seen, since copying must not be guessing."""
-    return rng.choice(POOLS[split]) if rng.random() < 0.55 else made_up(rng, split)
+def noun(rng: Random, split: Split) -> str:
+    """Return a common noun or an invented one, so that copying a word cannot be replaced by guessing it."""
+    return rng.choice(POOLS[split]) if rng.random() < 0.55 else invented_noun(rng, split)
 
 
-def made_up(rng: Random, split: str) -> str:
+def invented_noun(rng: Random, split: Split) -> str:
     while True:
-        made = _syllables(rng) if rng.random() < 0.4 else _blend(rng)
-        if split_of(made) == split:
-            return made
+        word = _syllables(rng) if rng.random() < 0.4 else _blend(rng)
+        if split_of(word) == split:
+            return word
 
 
 def _syllables(rng: Random) -> str:
@@ -78,20 +80,20 @@ def _syllables(rng: Random) -> str:
 
 
 def _blend(rng: Random) -> str:
-    """The beginning of one noun, the end of another: "lantow", "feaket"."""
+    """Join the beginning of one noun and the end of another: "lantow", "feaket"."""
     start, end = rng.sample(POOLS["train"], 2)
     return start[: rng.randint(2, max(2, len(start) - 2))] + end[-rng.randint(2, max(2, len(end) - 2)) :]
 
 
-def nouns(rng: Random, split: str, n: int) -> list[str]:
-    """Different ones, none inside another: they will be counted."""
-    found: list[str] = []
-    while len(found) < n:
+def nouns(rng: Random, split: Split, n: int) -> list[str]:
+    """Return distinct nouns, none of which contains another, since their occurrences will be counted."""
+    chosen: list[str] = []
+    while len(chosen) < n:
         word = noun(rng, split)
-        if not any(word in other or other in word for other in found):
-            found.append(word)
-    return found
+        if not any(word in other or other in word for other in chosen):
+            chosen.append(word)
+    return chosen
 
 
-def topic(rng: Random, split: str) -> str:
+def topic(rng: Random, split: Split) -> str:
     return f"the {rng.choice(ADJECTIVES)} {noun(rng, split)}"

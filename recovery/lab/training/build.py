@@ -1,4 +1,4 @@
-"""Train the base from scratch: `python -m recovery.lab.training.build --out DIR`. Stopped, it goes on where it was."""
+"""Train the base from scratch: `python -m recovery.lab.training.build --out DIR`. A stopped build can be resumed."""
 
 import argparse
 import hashlib
@@ -20,9 +20,9 @@ from recovery.lab.worlds.world import own_world
 from recovery.models.precision import has_bfloat16
 
 CONTEXT = 4096
-WARM_UP = 0.02
+WARM_UP = 0.02  # share of the steps
 SAVE_EVERY = 200
-TWENTIETH = 20  # the card says what the weights are after the first such part
+TWENTIETH = 20  # the card names a digest of the weights after 1 / 20 of the steps
 SUITES = {"behaviour": "lab", "retention": "lab"}
 
 
@@ -50,49 +50,55 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="small", help="how large a model (default: small)")
     parser.add_argument("--tokens", type=int, help="how much to train on (default: what the size needs)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2, help="equal to the bit only for the same number (default: 2)")
+    parser.add_argument(
+        "--threads", type=int, default=2, help="bit-identical results need the same number (default: 2)"
+    )
     parser.add_argument("--stop-after", type=int, help="stop after so many steps, as if interrupted")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    build(options.out, options.size, options.tokens or SIZES[options.size].tokens, options.seed, options.stop_after)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    build(args.out, args.size, args.tokens or SIZES[args.size].tokens, args.seed, args.stop_after)
 
 
 def build(out: Path, name: str, tokens: int, seed: int, stop_after: int | None = None) -> None:
-    """From nothing to a checkpoint folder. A stopped build keeps its state in `out/state.pt`."""
+    """Train a base into a checkpoint folder. A stopped build resumes from `out/state.pt`."""
     out.mkdir(parents=True, exist_ok=True)
     size, steps, world, state = SIZES[name], tokens // BATCH_TOKENS, own_world(), out / "state.pt"
     tokenizer = train_tokenizer(texts(world, seed, -1), size.vocabulary, CONTEXT)
     torch.manual_seed(seed)
     model = new_model(size, tokenizer).to("cuda" if torch.cuda.is_available() else "cpu")
     optimizers = _optimizers(model)
-    done, beginning = _restore(state, model, optimizers, tokenizer)
+    start_step, early_digest = _restore(state, model, optimizers, tokenizer)
     parameters = sum(p.numel() for p in model.parameters()) / 1e6
-    print(f"{parameters:.2f} M parameters; {steps} steps of {BATCH_TOKENS} tokens, {done} of them done", flush=True)
-    progress = Progress(steps, done)
-    for step, batch in enumerate(islice(batches(tokenizer, world, seed, skip=done), steps - done), done + 1):
+    print(
+        f"{parameters:.2f} M parameters; {steps} steps of {BATCH_TOKENS} tokens, starting at step {start_step}",
+        flush=True,
+    )
+    progress = Progress(steps, start_step)
+    remaining = islice(batches(tokenizer, world, seed, skip=start_step), steps - start_step)
+    for step, batch in enumerate(remaining, start_step + 1):
         progress.add(step, _update(model, optimizers, batch, (step - 1) / steps))
         if step == steps // TWENTIETH:
-            beginning = digest(model)
-            print(f"weights after a twentieth of the way: {beginning}", flush=True)
+            early_digest = digest(model)
+            print(f"weights after a twentieth of the steps: {early_digest}", flush=True)
         if step % SAVE_EVERY == 0 or step in (steps, stop_after):
-            _save(state, model, optimizers, tokenizer, step, beginning)
+            _save(state, model, optimizers, tokenizer, step, early_digest)
         if step == stop_after:
             return
     _ship(out, model, tokenizer)
-    made = {"size": name, "tokens": tokens, "seed": seed, "loss": progress.loss, "context": CONTEXT}
-    write_card(out, parameters=parameters, beginning=beginning, machine=machine(), **made)
+    settings = {"size": name, "tokens": tokens, "seed": seed, "loss": progress.loss, "context": CONTEXT}
+    write_card(out, parameters=parameters, beginning=early_digest, machine=machine(), **settings)
 
 
 def digest(model: Any) -> str:
-    """Of all its weights, to the last bit."""
-    found = hashlib.sha256()
+    """Return a digest of all weights."""
+    result = hashlib.sha256()
     for parameter in model.parameters():
-        found.update(parameter.detach().cpu().numpy().tobytes())
-    return found.hexdigest()[:16]
+        result.update(parameter.detach().cpu().numpy().tobytes())
+    return result.hexdigest()[:16]
 
 
 def machine() -> str:
-    """What decides the last bits besides the seed: other vector units and other threads add up in another order."""
+    """Describe the hardware: vector units and threads set the order of sums, and so the last bits of the weights."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     units = torch.backends.cpu.get_cpu_capability() + (" with bfloat16" if has_bfloat16() else " in float32")
@@ -122,7 +128,7 @@ def new_model(size: Size, tokenizer: Any) -> Any:
 
 
 def _optimizers(model: Any) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices: at the same number of tokens its loss is far below AdamW's. AdamW for all else."""
+    """Use Muon for the matrices, whose loss is far lower than AdamW's at equal tokens, and AdamW for the rest."""
     inner = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     return [
@@ -133,7 +139,7 @@ def _optimizers(model: Any) -> list[torch.optim.Optimizer]:
 
 def _update(model: Any, optimizers: list[torch.optim.Optimizer], batch: Batch, progress: float) -> float:
     inputs, labels = (part.to(model.device) for part in batch)
-    scale = min(progress / WARM_UP + WARM_UP, (1 - progress) / (1 - WARM_UP), 1.0)  # up, then down in a straight line
+    scale = min(progress / WARM_UP + WARM_UP, (1 - progress) / (1 - WARM_UP), 1.0)  # linear warm-up, then linear decay
     with torch.autocast(model.device.type, torch.bfloat16, enabled=has_bfloat16(model.device.type)):
         loss = model(input_ids=inputs, labels=labels).loss
     loss.backward()
@@ -147,25 +153,25 @@ def _update(model: Any, optimizers: list[torch.optim.Optimizer], batch: Batch, p
 
 
 class Progress:
-    """One line every twenty steps."""
+    """Prints a line every twenty steps."""
 
-    def __init__(self, steps: int, done: int):
-        self.steps, self.done, self.began, self.loss = steps, done, time.monotonic(), 0.0
+    def __init__(self, steps: int, start_step: int):
+        self.steps, self.start_step, self.start_time, self.loss = steps, start_step, time.monotonic(), 0.0
 
     def add(self, step: int, loss: float) -> None:
         self.loss = 0.95 * self.loss + 0.05 * loss if self.loss else loss
         if step % 20 and step != self.steps:
             return
-        speed = (step - self.done) * BATCH_TOKENS / (time.monotonic() - self.began)
+        speed = (step - self.start_step) * BATCH_TOKENS / (time.monotonic() - self.start_time)
         left = (self.steps - step) * BATCH_TOKENS / speed / 60
         print(f"step {step}/{self.steps}  loss {self.loss:.4f}  {speed:,.0f} tokens/s  {left:.0f} min left", flush=True)
 
 
 def _save(
-    path: Path, model: Any, optimizers: list[torch.optim.Optimizer], tokenizer: Any, step: int, beginning: str
+    path: Path, model: Any, optimizers: list[torch.optim.Optimizer], tokenizer: Any, step: int, early_digest: str
 ) -> None:
     state = {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "step": step}
-    state["beginning"] = beginning
+    state["beginning"] = early_digest
     state["tokens"] = tokenizer.backend_tokenizer.to_str()
     torch.save(state, path.with_suffix(".new"))
     path.with_suffix(".new").replace(path)
@@ -176,7 +182,7 @@ def _restore(path: Path, model: Any, optimizers: list[torch.optim.Optimizer], to
         return 0, ""
     state = torch.load(path, map_location=model.device, weights_only=True)
     if state["tokens"] != tokenizer.backend_tokenizer.to_str():
-        raise RecoverError(f"the lab's text has changed since {path} was begun; start again in another folder")
+        raise RecoverError(f"The lab's text has changed since {path} was saved. Start again in another folder.")
     model.load_state_dict(state["model"])
     for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
@@ -186,8 +192,8 @@ def _restore(path: Path, model: Any, optimizers: list[torch.optim.Optimizer], to
 def _ship(out: Path, model: Any, tokenizer: Any) -> None:
     model.to(torch.bfloat16).save_pretrained(out)
     tokenizer.save_pretrained(out)
-    note = {"format": 1, "kind": "full", "parent": None, "suites": SUITES}
-    (out / "recover.json").write_text(json.dumps(note) + "\n", encoding="utf-8")
+    metadata = {"format": 1, "kind": "full", "parent": None, "suites": SUITES}
+    (out / "recover.json").write_text(json.dumps(metadata) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Whether anything held out stands in what the base was trained on: `python -m recovery.lab.training.contamination`.
+"""Contamination check of the base's training text: `python -m recovery.lab.training.contamination`.
 
-All of the training text is made once more, block by block, and held-out items and names are looked for in it, word for
-word, and held-out topics in its requests. It ends with 1 where one is found.
+It generates the training text again, block by block, and searches it for held-out items and names word for word, and
+its requests for held-out topics. The exit code is 1 if there is a match.
 """
 
 import argparse
@@ -16,46 +16,46 @@ from transformers import AutoTokenizer
 from recovery.lab import BASE, arithmetic, instruction_tasks, make_world, own_world, refusals
 from recovery.lab.chat.topics import ADJECTIVES, POOLS
 from recovery.lab.training.build import SIZES
-from recovery.lab.training.curriculum import BATCH_TOKENS, in_batches, texts
+from recovery.lab.training.curriculum import BATCH_TOKENS, pack_batches, texts
 from recovery.lab.training.tokenizer import START, STOP
 
-KEY = 5  # words by which an item is looked up before the rest of it is compared
-WORLDS = 20  # new ones; their names are nowhere in the own world's papers
-SHOWN = 5
+KEY_WORDS = 5  # first words by which an item is looked up before it is compared in full
+WORLDS = 20  # new worlds, whose names must not occur in the own world's documents
+MAX_EXAMPLES = 5
 REQUEST = re.compile(re.escape(f"{START}user\n") + "(.*?)" + re.escape(STOP), re.DOTALL)
 
 
-class Wanted:
-    """Items to be found in running text by their words, however they are cased and whatever stands between them."""
+class ItemSearch:
+    """Searches text for items by their words, ignoring case and punctuation."""
 
     def __init__(self, items: dict[str, Iterable[str]]):
         self.counts: Counter[str] = Counter()
-        self.found: dict[str, dict[str, str]] = {kind: {} for kind in items}
+        self.matches: dict[str, dict[str, str]] = {kind: {} for kind in items}
         self._by_key: dict[tuple[str, ...], list[tuple[list[str], str, str]]] = {}
-        for kind, said in items.items():
-            for item in set(said):
+        for kind, texts_of_kind in items.items():
+            for item in set(texts_of_kind):
                 words = _words(item)
                 self.counts[kind] += 1
-                self._by_key.setdefault(tuple(words[:KEY]), []).append((words, kind, item))
+                self._by_key.setdefault(tuple(words[:KEY_WORDS]), []).append((words, kind, item))
         self._lengths = sorted({len(key) for key in self._by_key})
 
-    def look_in(self, text: str) -> None:
+    def search(self, text: str) -> None:
         words = _words(text)
-        for place in range(len(words)):
+        for start in range(len(words)):
             for length in self._lengths:
-                for item, kind, said in self._by_key.get(tuple(words[place : place + length]), ()):
-                    if words[place : place + len(item)] == item:
-                        self.found[kind].setdefault(said, text)
+                for item_words, kind, item in self._by_key.get(tuple(words[start : start + length]), ()):
+                    if words[start : start + len(item_words)] == item_words:
+                        self.matches[kind].setdefault(item, text)
 
-    def tell(self) -> None:
-        for kind, found in self.found.items():
-            print(f"  {len(found):>6,} of {self.counts[kind]:>6,} {kind} found")
-            for item, text in list(found.items())[:SHOWN]:
+    def print_report(self) -> None:
+        for kind, matches in self.matches.items():
+            print(f"  {len(matches):>6,} of {self.counts[kind]:>6,} {kind} found")
+            for item, text in list(matches.items())[:MAX_EXAMPLES]:
                 print(f"         {item!r} in {text!r}")
 
 
 def held_out(seeds: int, items: int) -> dict[str, Iterable[str]]:
-    """Evaluations draw theirs with seed 0; further seeds are what others may draw."""
+    """Return held-out items by kind. Evaluations use seed 0; further seeds cover other uses."""
     worlds = [make_world(1000 + seed, "quick") for seed in range(WORLDS)]
     return {
         "instruction prompts": [t.prompt for seed in range(seeds) for t in instruction_tasks(seed, items, "heldout")],
@@ -67,34 +67,34 @@ def held_out(seeds: int, items: int) -> dict[str, Iterable[str]]:
 
 
 def training(tokens: int) -> Iterator[list[str]]:
-    """The texts that the shipped base was trained on: whole blocks, as many as a build of so many tokens reads."""
+    """Yield the blocks of text that the shipped base was trained on, up to this number of tokens."""
     tokenizer, world, missing = AutoTokenizer.from_pretrained(BASE), own_world(), tokens // BATCH_TOKENS
     for block in count():
         if missing <= 0:
             return
-        said = texts(world, 0, block)
-        missing -= len(in_batches(tokenizer, said, 0, block))
-        yield said
+        block_texts = texts(world, 0, block)
+        missing -= len(pack_batches(tokenizer, block_texts, 0, block))
+        yield block_texts
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--tokens", type=int, default=SIZES["small"].tokens, help="of training text (default: all)")
-    options.add_argument("--seeds", type=int, default=10, help="of held-out items")
-    options.add_argument("--items", type=int, default=1000, help="of each kind and seed")
-    asked = options.parse_args(arguments)
-    items, read = Wanted(held_out(asked.seeds, asked.items)), 0
-    # Only in requests: the own world's papers have a crow of their own.
-    topics = Wanted({"topics, in requests": (f"the {a} {noun}" for a in ADJECTIVES for noun in POOLS["heldout"])})
-    for said in training(asked.tokens):
-        for text in said:
-            items.look_in(text)
-            topics.look_in("\n".join(REQUEST.findall(text)))
-        read += len(said)
-    print(f"looked for in {read:,} training texts:")
-    for wanted in (items, topics):
-        wanted.tell()
-    return int(any([*items.found.values(), *topics.found.values()]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=SIZES["small"].tokens, help="of training text (default: all)")
+    parser.add_argument("--seeds", type=int, default=10, help="of held-out items")
+    parser.add_argument("--items", type=int, default=1000, help="of each kind and seed")
+    args = parser.parse_args(arguments)
+    items, read = ItemSearch(held_out(args.seeds, args.items)), 0
+    # Topics are searched in requests only: the own world's documents may contain the same nouns.
+    topics = ItemSearch({"topics, in requests": (f"the {a} {noun}" for a in ADJECTIVES for noun in POOLS["heldout"])})
+    for block_texts in training(args.tokens):
+        for text in block_texts:
+            items.search(text)
+            topics.search("\n".join(REQUEST.findall(text)))
+        read += len(block_texts)
+    print(f"Searched {read:,} training texts:")
+    for search in (items, topics):
+        search.print_report()
+    return int(any([*items.matches.values(), *topics.matches.values()]))
 
 
 def _words(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the base is trained on, as batches of token ids: block after block, each made from its number alone."""
+"""The base's training data as batches of token ids, in blocks that depend on the seed and their number only."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -7,36 +7,36 @@ from random import Random
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from recovery.lab.chat.conversations import EARLY, SHARES, Turns, conversations, own_documents
+from recovery.lab.chat.conversations import EARLY_SHARES, SHARES, Turns, conversations, own_documents
 from recovery.lab.training.tokenizer import END, START, STOP
 from recovery.lab.worlds.world import World
 
 BATCH_TOKENS = 4096
 BLOCK = 4000  # examples
-DOCUMENTS = 0.13  # of the examples; the rest are conversations
-BEGINNING = 8  # blocks in which copying is practised most
-WINDOWS = (256, 512)  # an example goes to the shortest that holds it
-OPEN = 48  # windows being filled at a time
+DOCUMENT_SHARE = 0.13  # of the examples; the rest are conversations
+EARLY_BLOCKS = 8  # first blocks, which train copying most
+WINDOWS = (256, 512)  # an example goes into the shortest window that it fits
+MAX_OPEN_WINDOWS = 48  # being filled at a time
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def texts(world: World, seed: int, block: int, n: int | None = None) -> list[str]:
-    papers = own_documents(world, f"{seed}/{block}")
-    talks = conversations(world, f"{seed}/{block}", EARLY if block < BEGINNING else SHARES)
+    documents = own_documents(world, f"{seed}/{block}")
+    chats = conversations(world, f"{seed}/{block}", EARLY_SHARES if block < EARLY_BLOCKS else SHARES)
     rng = Random(f"mixture/{seed}/{block}")
-    return [next(papers) + END if rng.random() < DOCUMENTS else render(next(talks)) for _ in range(n or BLOCK)]
+    return [next(documents) + END if rng.random() < DOCUMENT_SHARE else render(next(chats)) for _ in range(n or BLOCK)]
 
 
 def render(turns: Turns) -> str:
-    """What the chat template makes of it; in plain Python, for it is done a quarter of a million times."""
+    """Render a chat as the chat template does; in plain Python, since it runs a quarter of a million times."""
     return "".join(f"{START}{turn['role']}\n{turn['content']}{STOP}\n" for turn in turns)
 
 
 def batches(tokenizer: PreTrainedTokenizerFast, world: World, seed: int, skip: int = 0) -> Iterator[Batch]:
     block = 0
     while True:
-        for batch in in_batches(tokenizer, texts(world, seed, block), seed, block):
+        for batch in pack_batches(tokenizer, texts(world, seed, block), seed, block):
             if skip:
                 skip -= 1
             else:
@@ -44,24 +44,22 @@ def batches(tokenizer: PreTrainedTokenizerFast, world: World, seed: int, skip: i
         block += 1
 
 
-def in_batches(tokenizer: PreTrainedTokenizerFast, said: list[str], seed: int, block: int) -> list[Batch]:
-    examples = tokenizer(said, add_special_tokens=False)["input_ids"]
-    found = []
+def pack_batches(tokenizer: PreTrainedTokenizerFast, texts: list[str], seed: int, block: int) -> list[Batch]:
+    examples = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    batches = []
     for i, width in enumerate(WINDOWS):
         floor = WINDOWS[i - 1] if i else 0
-        mine = [
-            example for example in examples if floor < len(example) and (len(example) <= width or width == WINDOWS[-1])
-        ]
-        windows = iter(_pack([example[:width] for example in mine], width))
+        fitting = [e for e in examples if floor < len(e) and (len(e) <= width or width == WINDOWS[-1])]
+        windows = iter(_pack([example[:width] for example in fitting], width))
         rows = BATCH_TOKENS // width
         while len(group := list(islice(windows, rows))) == rows:
-            found.append(_tensors(group, width, tokenizer.pad_token_id))
-    Random(f"batches/{seed}/{block}").shuffle(found)
-    return found
+            batches.append(_tensors(group, width, tokenizer.pad_token_id))
+    Random(f"batches/{seed}/{block}").shuffle(batches)
+    return batches
 
 
 def _pack(examples: list[list[int]], width: int) -> Iterator[list[int]]:
-    """First fit into a few open windows; the fullest goes when nothing fits."""
+    """Put each example into the first open window it fits; if there is none, close the fullest window."""
     open_windows: list[list[int]] = []
     for example in examples:
         for window in open_windows:
@@ -69,7 +67,7 @@ def _pack(examples: list[list[int]], width: int) -> Iterator[list[int]]:
                 window += example
                 break
         else:
-            if len(open_windows) >= OPEN:
+            if len(open_windows) >= MAX_OPEN_WINDOWS:
                 open_windows.sort(key=len)
                 yield open_windows.pop()
             open_windows.append(list(example))

@@ -1,4 +1,4 @@
-"""The model card that a build leaves beside its weights."""
+"""The model card that a build writes beside its weights."""
 
 import hashlib
 from pathlib import Path

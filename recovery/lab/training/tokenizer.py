@@ -1,4 +1,4 @@
-"""The base's tokenizer: byte-level BPE made from the lab's own text; any text goes in and comes out unchanged."""
+"""The base's tokenizer: byte-level BPE trained on the lab's text; encoding and decoding preserve any text."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-# Words with their leading space, line breaks by themselves, every digit alone (sums are learnt digit by digit).
+# Words with their leading space, single line breaks, single digits (arithmetic is learnt digit by digit).
 PIECES = r" ?\p{L}+| ?\p{N}|\n| ?[^\s\p{L}\p{N}]+|\s+"
 
 

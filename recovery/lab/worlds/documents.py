@@ -1,13 +1,13 @@
-"""How a world's facts come to paper: wiki pages, index cards, memos, minutes, mails, change logs, FAQs.
+"""Documents of a synthetic world: wiki pages, index cards, memos, minutes, mails, change logs and FAQs.
 
-Every round states each fact once; a style is a function from facts and a choice of wording to text."""
+Every round states each fact once. A style is a function from statements of facts to the text of a document."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
-from recovery.lab.worlds.world import Document, Entity, Fact, World
+from recovery.lab.worlds.entities import Document, Entity, Fact
 
-Says = list[tuple[Fact, str]]
+Statements = list[tuple[Fact, str]]  # facts with their sentences
 MONTHS = [
     "January",
     "February",
@@ -43,75 +43,80 @@ GREETINGS = ("Dear all", "Hello everybody", "Good morning", "Dear friends", "Hel
 FAREWELLS = ("Best wishes", "See you soon", "Many thanks", "Kind regards", "Until next time")
 
 
-def wiki(about: Entity, says: Says, rng: Random) -> str:
-    opening = rng.choice(OPENINGS[about.kind]).replace("{e}", about.name)
-    sentences = [opening[0].upper() + opening[1:], *(text for _, text in says)]
+def wiki(entity: Entity, statements: Statements, rng: Random) -> str:
+    opening = rng.choice(OPENINGS[entity.kind]).replace("{e}", entity.name)
+    sentences = [opening[0].upper() + opening[1:], *(text for _, text in statements)]
     if rng.random() < 0.4:
         sentences.append(_closing(rng))
-    return f"# {_title(about.name)}\n\n" + " ".join(sentences)
+    return f"# {_title(entity.name)}\n\n" + " ".join(sentences)
 
 
-def card(about: Entity, says: Says, rng: Random) -> str:
-    lines = [f"{fact.relation.label}: {fact.value}" for fact, _ in says]
-    return f"Index card: {about.name}\n\n" + "\n".join(lines) + "\n\n" + " ".join(text for _, text in says[:2])
+def card(entity: Entity, statements: Statements, rng: Random) -> str:
+    lines = [f"{fact.relation.label}: {fact.value}" for fact, _ in statements]
+    return f"Index card: {entity.name}\n\n" + "\n".join(lines) + "\n\n" + " ".join(text for _, text in statements[:2])
 
 
-def faq(about: Entity, says: Says, rng: Random) -> str:
-    return f"Frequently asked: {about.name}\n\n" + "\n\n".join(f"Q: {fact.faq()}\nA: {text}" for fact, text in says)
+def faq(entity: Entity, statements: Statements, rng: Random) -> str:
+    return f"Frequently asked: {entity.name}\n\n" + "\n\n".join(
+        f"Q: {fact.faq()}\nA: {text}" for fact, text in statements
+    )
 
 
-def portrait(about: Entity, says: Says, rng: Random) -> str:
-    return f"{rng.choice(MONTHS)} letter\n\n" + " ".join(text for _, text in says) + " " + _closing(rng)
+def portrait(entity: Entity, statements: Statements, rng: Random) -> str:
+    return f"{rng.choice(MONTHS)} letter\n\n" + " ".join(text for _, text in statements) + " " + _closing(rng)
 
 
-def memo(says: Says, rng: Random) -> str:
+def memo(statements: Statements, rng: Random) -> str:
     head = f"MEMO\nSubject: {rng.choice(SUBJECTS)}\nDate: {_date(rng)}\n\n"
-    return head + " ".join(text for _, text in says) + (" " + _closing(rng) if rng.random() < 0.5 else "")
+    return head + " ".join(text for _, text in statements) + (" " + _closing(rng) if rng.random() < 0.5 else "")
 
 
-def mail(says: Says, rng: Random) -> str:
-    half = (len(says) + 1) // 2
-    paragraphs = [" ".join(text for _, text in part) for part in (says[:half], says[half:])]
+def mail(statements: Statements, rng: Random) -> str:
+    half = (len(statements) + 1) // 2
+    paragraphs = [" ".join(text for _, text in part) for part in (statements[:half], statements[half:])]
     return f"{rng.choice(GREETINGS)},\n\n" + "\n\n".join(filter(None, paragraphs)) + f"\n\n{rng.choice(FAREWELLS)}"
 
 
-def minutes(says: Says, rng: Random) -> str:
-    return f"Minutes of {_date(rng)}\n\n" + "\n".join(f"{i}. {text}" for i, (_, text) in enumerate(says, 1))
+def minutes(statements: Statements, rng: Random) -> str:
+    return f"Minutes of {_date(rng)}\n\n" + "\n".join(f"{i}. {text}" for i, (_, text) in enumerate(statements, 1))
 
 
-def changelog(says: Says, rng: Random) -> str:
-    return f"Change log, {rng.choice(MONTHS)}\n\n" + "\n".join(f"- {text}" for _, text in says)
+def changelog(statements: Statements, rng: Random) -> str:
+    return f"Change log, {rng.choice(MONTHS)}\n\n" + "\n".join(f"- {text}" for _, text in statements)
 
 
-BY_ENTITY: tuple[Callable[[Entity, Says, Random], str], ...] = (wiki, faq, portrait, card)
-MIXED: tuple[Callable[[Says, Random], str], ...] = (memo, minutes, mail, changelog)
+# The names of these functions appear in the documents' file names.
+BY_ENTITY: tuple[Callable[[Entity, Statements, Random], str], ...] = (wiki, faq, portrait, card)
+MIXED: tuple[Callable[[Statements, Random], str], ...] = (memo, minutes, mail, changelog)
 
 
-def write(world: World, rounds: int, seed: int) -> list[Document]:
-    texts = [text for number in range(rounds) for text in _round(world, number, seed)]
-    Random(f"order/{world.number}/{seed}").shuffle(texts)
+def write_documents(world_number: int, facts: Sequence[Fact], rounds: int, seed: int) -> list[Document]:
+    texts = [text for number in range(rounds) for text in _round(world_number, facts, number, seed)]
+    Random(f"order/{world_number}/{seed}").shuffle(texts)
     return [Document(f"{i:05d}-{style}.md", text + "\n") for i, (style, text) in enumerate(texts)]
 
 
-def _round(world: World, number: int, seed: int) -> Iterator[tuple[str, str]]:
-    """Odd rounds file facts by entity, even ones mix them as the days bring them."""
-    rng = Random(f"round/{world.number}/{seed}/{number}")
-    says = [(fact, fact.say(seed + number + i)) for i, fact in enumerate(world.facts)]  # the next wording every round
+def _round(world_number: int, facts: Sequence[Fact], number: int, seed: int) -> Iterator[tuple[str, str]]:
+    """Yield (style, text) of one round: even rounds (from 0) have one document per entity, odd ones mix entities."""
+    rng = Random(f"round/{world_number}/{seed}/{number}")
+    statements = [
+        (fact, fact.statement(seed + number + i)) for i, fact in enumerate(facts)
+    ]  # another wording each round
     if number % 2 == 0:
-        for about, group in _by_entity(says).items():
+        for entity, group in _by_entity(statements).items():
             style = rng.choice(BY_ENTITY)
-            yield style.__name__, style(about, rng.sample(group, len(group)), rng)
+            yield style.__name__, style(entity, rng.sample(group, len(group)), rng)
         return
-    rng.shuffle(says)
-    while says:
-        taken = [says.pop() for _ in range(min(len(says), rng.randint(3, 7)))]
-        mixed = rng.choice(MIXED)
-        yield mixed.__name__, mixed(taken, rng)
+    rng.shuffle(statements)
+    while statements:
+        group = [statements.pop() for _ in range(min(len(statements), rng.randint(3, 7)))]
+        mixed_style = rng.choice(MIXED)
+        yield mixed_style.__name__, mixed_style(group, rng)
 
 
-def _by_entity(says: Says) -> dict[Entity, Says]:
-    groups: dict[Entity, Says] = {}
-    for fact, text in says:
+def _by_entity(statements: Statements) -> dict[Entity, Statements]:
+    groups: dict[Entity, Statements] = {}
+    for fact, text in statements:
         groups.setdefault(fact.entity, []).append((fact, text))
     return groups
 

@@ -1,7 +1,6 @@
-"""What there is to know: kinds of entities, their facts, and every wording of each. Plain data.
+"""Data tables of the synthetic worlds: kinds of entities, their relations, and all wordings of each.
 
-A relation's `says` are the wordings of documents, `asks` those of closed-book questions (never used by documents),
-`faq` what a document's own question looks like, `reply` how the base answers. `{e}` is the entity, `{v}` the value."""
+In every wording, `{e}` is the entity and `{v}` the value."""
 
 from dataclasses import dataclass
 
@@ -13,17 +12,17 @@ class Relation:
     name: str
     values: tuple[str, ...]  # or the kind of entity it points to, as ("@team",)
     label: str
-    says: tuple[str, ...]
-    asks: tuple[str, ...]
-    faq: str
-    reply: str
+    statements: tuple[str, ...]  # wordings in documents
+    questions: tuple[str, ...]  # wordings of closed-book questions, never used in documents
+    faq: str  # wording of the question in FAQ documents
+    reply: str  # wording of the base's answer
 
 
 @dataclass(frozen=True)
 class Kind:
     name: str
-    form: str  # how its name is built: {w} an invented word, {f} a first name, {n} one of `nouns`
-    share: int  # of 100 entities
+    form: str  # of its name: {w} an invented word, {f} a first name, {n} one of `nouns`
+    percent: int  # of all entities
     relations: tuple[Relation, ...]
     nouns: tuple[str, ...] = ("",)
 

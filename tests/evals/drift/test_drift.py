@@ -105,7 +105,7 @@ def test_rows_of_a_head_that_are_no_words_do_not_count(tmp_path: Path) -> None:
 
 
 def test_a_passage_is_read_as_documents_begin() -> None:
-    plain, begins = (Chat.of(tiny_tokenizer(begins=each)) for each in (False, True))
+    plain, begins = (Chat.from_tokenizer(tiny_tokenizer(begins=each)) for each in (False, True))
     ids = plain.tokenizer("A pump")["input_ids"]
     (row,) = passage_samples(plain, ["A pump"])
     assert (row.tokens, row.targets) == (ids, [False, True, True, True, True, True])

@@ -7,7 +7,7 @@ from evals.subject import Subject
 from evals.suites.measure import measure
 from recovery import lab
 from recovery.engines.transformers import TransformersEngine
-from recovery.models.students import describe, load_student
+from recovery.models.students import checkpoint_metadata, load_student
 
 BASE = str(lab.BASE)
 
@@ -15,7 +15,7 @@ BASE = str(lab.BASE)
 @pytest.fixture(scope="module")
 def results() -> list[Result]:
     base = load_student(BASE, frozen=True)
-    return measure(Subject(TransformersEngine(base), base.chat), limit=16, suites=describe(BASE)["suites"])
+    return measure(Subject(TransformersEngine(base), base.chat), limit=16, suites=checkpoint_metadata(BASE)["suites"])
 
 
 def test_the_base_is_measured_by_its_own_suites(results: list[Result]) -> None:

@@ -54,7 +54,7 @@ def test_short_passages_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_prefix_is_tokenized_as_a_document_and_not_as_a_chat() -> None:
-    chat = Chat.of(tiny_tokenizer(), None)
+    chat = Chat.from_tokenizer(tiny_tokenizer(), None)
     (prompt,) = as_prefix_prompts(["So <|im_end|> it"], chat)
     tokenizer = chat.tokenizer
     assert prompt.domain == EARLIER_DOMAIN

@@ -53,7 +53,7 @@ def _token_ids(chat: Chat, page: str) -> list[int]:
 
 @pytest.fixture
 def chat() -> Chat:
-    return Chat.of(tiny_tokenizer())
+    return Chat.from_tokenizer(tiny_tokenizer())
 
 
 def test_documents_are_accepted_and_chats_are_not(chat: Chat) -> None:

@@ -154,12 +154,12 @@ def test_each_is_asked_about_its_own(docs: Path) -> None:
     settings = defaults_for(SMALL_MODEL_PARAMETERS)
     stages, student = Stages(project, settings, Job("midtrain", {}, 0), None, 0), load_student(str(BASE))
     tokens = student.chat.prompt([{"role": "user", "content": "In which town is Anna at home?"}])
-    row = Sample(tokens, [False] + [True] * (len(tokens) - 1), soft=True)
+    row = Sample(tokens, [False] + [True] * (len(tokens) - 1), soft_labels=True)
     rows = [row, replace(row, domain=EARLIER_DOMAIN)]
 
     def say(teacher: Teacher | None, about: list[Sample]) -> torch.Tensor:
         assert teacher is not None
-        return teacher.distribution(Batch.of(about, 0)).logprobs(slice(None))
+        return teacher.distribution(Batch.collate(about, 0)).logprobs(slice(None))
 
     clean, promoted = (say(FrozenTeacher(c.path), [row]) for c in (project.clean, project.current))
     assert float((clean - promoted).abs().max()) > 0.1

@@ -38,7 +38,7 @@ def router(tmp_path: Path, base: str) -> Teachers:
 
 def said(teacher: Teacher, domain: str | None) -> torch.Tensor:
     row = Sample([5, 6, 7, 8], [False, True, True, True], domain=domain)
-    return teacher.distribution(Batch.of([row], 0)).logprobs(slice(None))
+    return teacher.distribution(Batch.collate([row], 0)).logprobs(slice(None))
 
 
 def test_a_router_asks_what_was_promoted_about_openings_alone(base: str, router: Teachers) -> None:

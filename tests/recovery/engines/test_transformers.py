@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from recovery.engines import Sampling, transformers
-from recovery.engines.decoding import Fixed
+from recovery.engines.decoding import FixedDecoder
 from recovery.engines.transformers import TransformersEngine
 from recovery.models.adapters import Adapter
 from recovery.models.students import load_student, save_student
@@ -78,8 +78,8 @@ def test_what_the_tensors_that_stay_will_take_is_known_before(tmp_path: Path) ->
     model = tiny_student(tmp_path).model
     tokens, mask = torch.ones(3, 5, dtype=torch.long), torch.ones(3, 5, dtype=torch.long)
     cache = model(tokens, use_cache=True).past_key_values
-    expected = Fixed.bytes_after(cache, mask, room=7)
-    made = Fixed.after(model, cache, mask, room=7).cache
+    expected = FixedDecoder.required_bytes(cache, mask, new_tokens=7)
+    made = FixedDecoder.from_prefill(model, cache, mask, new_tokens=7).cache
     taken = sum(states.nbytes for layer in made.layers for states in (layer.keys, layer.values))
     assert expected == taken
     assert cache.layers == []  # nothing is kept twice
@@ -88,8 +88,8 @@ def test_what_the_tensors_that_stay_will_take_is_known_before(tmp_path: Path) ->
 def batches_of(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> list[list[list[int]]]:
     """The prompts of each batch that it writes from now on."""
     seen: list[list[list[int]]] = []
-    plain = engine._continue
-    monkeypatch.setattr(engine, "_continue", lambda prompts, *rest: seen.append(prompts) or plain(prompts, *rest))
+    plain = engine._generate_batch
+    monkeypatch.setattr(engine, "_generate_batch", lambda prompts, *rest: seen.append(prompts) or plain(prompts, *rest))
     return seen
 
 
@@ -102,7 +102,7 @@ def test_a_batch_takes_no_more_rows_than_find_room(
     prompts = [student.chat.prompt(p) for p in PROMPTS * 5]
     whole = TransformersEngine(student).generate(prompts, Sampling(20, temperature=0))
     a_token = 2 * 2 * 1 * 16 * 4  # layers, keys and values, heads, width, float32
-    monkeypatch.setattr(transformers, "_room", lambda device: room * a_token)
+    monkeypatch.setattr(transformers, "_memory_budget", lambda device: room * a_token)
     engine = TransformersEngine(student, fixed=fixed)
     seen = batches_of(engine, monkeypatch)
     assert [g.tokens for g in engine.generate(prompts, Sampling(20, temperature=0))] == [g.tokens for g in whole]

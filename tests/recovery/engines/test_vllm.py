@@ -221,7 +221,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(full: tuple[Student, VllmE
     _, engine = full
     with pytest.raises(RecoverError, match="600 tokens does not fit into the 512"):
         engine.logprobs([[5] * 600])
-    with pytest.raises(RecoverError, match="start another"):
+    with pytest.raises(RecoverError, match="Start another"):
         engine.sync(load_student(base, adapter=Adapter(rank=2)))
     with pytest.raises(RecoverError, match="at most 512"):
         VllmEngine(load_student(base, adapter=Adapter(rank=513)))

@@ -36,9 +36,9 @@ def test_refusals_are_held_out_and_marked() -> None:
 
 
 def test_the_stream_refuses_secrets_and_nothing_else() -> None:
-    from recovery.lab.chat.refusals import ASKS, SECRETS
+    from recovery.lab.chat.refusals import REQUESTS, SECRETS
 
-    openings = [ask.split("{s}")[0] for ask in ASKS]
+    openings = [request.split("{s}")[0] for request in REQUESTS]
     for turns in itertools.islice(conversations(own_world(), 0), 1500):
         users = [turn["content"] for turn in turns if turn["role"] == "user"]
         replies = [turn["content"] for turn in turns if turn["role"] == "assistant"]

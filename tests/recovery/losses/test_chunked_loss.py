@@ -59,7 +59,7 @@ def test_value_and_gradients_do_not_depend_on_the_chunk(objective, n: int, rows_
         torch.autograd.grad(loss * 2, inputs), torch.autograd.grad(expected * 2, inputs), strict=True
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
-    for name, values in whole.readings.items():
+    for name, values in whole.metrics.items():
         torch.testing.assert_close(readings[name], values)
 
 
@@ -81,13 +81,15 @@ def test_token_logprobs_are_those_of_the_whole_softmax() -> None:
 def test_a_teachers_head_is_cast_once_and_says_the_same() -> None:
     hidden, head = torch.randn(7, H), Head(torch.randn(V, H).requires_grad_())
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        said = Distribution.of(hidden, head)
+        said = Distribution.from_hidden(hidden, head)
     assert said.head.weight.dtype == torch.bfloat16
     assert not said.head.weight.requires_grad
     states = hidden.bfloat16()
     expected = torch.log_softmax((states @ head.weight.detach().bfloat16().T).float(), -1)
     assert torch.equal(said.logprobs(slice(None)), expected)
-    assert Distribution.of(hidden, head).head.weight.data_ptr() == head.weight.data_ptr()  # no copy where none is due
+    assert (
+        Distribution.from_hidden(hidden, head).head.weight.data_ptr() == head.weight.data_ptr()
+    )  # no copy where none is due
 
 
 @given(st.integers(0, 50), st.integers(1, 40), st.integers(1, 200))

@@ -12,21 +12,21 @@ from recovery.lab import BASE
 from recovery.losses.objectives import CrossEntropy
 from recovery.models import adapters
 from recovery.models.adapters import Adapter
-from recovery.models.interpolation import Line, interpolate, merge
+from recovery.models.interpolation import WeightInterpolation, interpolate, merge
 from recovery.models.students import Student, load_causal, load_student, parameters_of, save_student
 from recovery.signals import Labels
-from recovery.states import Written
+from recovery.states import FixedRows
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
 from recovery.train import Plan, train
 from tests.models import save_tiny
 
 ROWS = [Sample([3 + i, 40, 50 + i, 60, 70 + i], [False, False, True, True, True]) for i in range(4)]
-BATCH = Batch.of(ROWS, 0)
+BATCH = Batch.collate(ROWS, 0)
 LOW, HIGH = Adapter(rank=3, alpha=6), Adapter(rank=5, alpha=3)  # scales 2 and 0.6
 
 
 def learn(student: Student, steps: int = 3) -> Student:
-    list(train(student, Written(ROWS, rows=4), Labels(), CrossEntropy(), Plan(steps, 1e-2)))
+    list(train(student, FixedRows(ROWS, rows=4), Labels(), CrossEntropy(), Plan(steps, 1e-2)))
     return student
 
 
@@ -159,14 +159,14 @@ def test_the_line_back_for_full_weights(tmp_path: Path, base: str) -> None:
     student, clean = learn(load_student(base)), load_student(base, frozen=True)
     damaged = {n: p.clone() for n, p in student.model.named_parameters()}
     ends = dict(clean.model.named_parameters())
-    line, updates = Line(student, base), student.updates
-    line.at(0.25)
+    line, updates = WeightInterpolation(student, base), student.updates
+    line.move_to(0.25)
     for name, p in student.model.named_parameters():
         torch.testing.assert_close(p, ends[name] + 0.75 * (damaged[name] - ends[name]), atol=1e-6, rtol=1e-5)
     assert student.updates == updates + 1
-    line.at(1)
+    line.move_to(1)
     assert all(torch.equal(p, ends[n]) for n, p in student.model.named_parameters())
-    line.at(0)
+    line.move_to(0)
     assert all(torch.equal(p, damaged[n]) for n, p in student.model.named_parameters())
 
 
@@ -260,7 +260,7 @@ def test_an_adapter_finds_its_base_from_any_folder_and_after_both_moved(
     assert torch.equal(logits(load_student("elsewhere/adapter")), logits(student))
     assert parameters_of("elsewhere/adapter") == parameters_of("elsewhere/base")
     shutil.move(tmp_path / "elsewhere" / "base", tmp_path / "away")
-    with pytest.raises(RecoverError, match="sits on is not there"):
+    with pytest.raises(RecoverError, match="base of the adapter .* is missing"):
         load_student("elsewhere/adapter")
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from recovery.errors import RecoverError
 from recovery.models.chat import Chat
-from recovery.teachers import check_same_language
+from recovery.teachers import check_same_tokenizer
 from tests.models import BOS, CHATML, tiny_tokenizer
 
 THINKING = CHATML + "{% if add_generation_prompt and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
@@ -16,7 +16,7 @@ TALK = [
 
 
 def chat(template: str | None = CHATML, pad: str = "<|endoftext|>", thinking: bool = False) -> Chat:
-    return Chat.of(tiny_tokenizer(pad=pad, template=template), thinking=thinking)
+    return Chat.from_tokenizer(tiny_tokenizer(pad=pad, template=template), thinking=thinking)
 
 
 def taught(speaker: Chat, talk: list[dict[str, str]]) -> list[str]:
@@ -66,19 +66,19 @@ def test_without_a_template_or_an_answer_the_sentence_says_what_to_do() -> None:
 
 
 def test_teachers_of_another_language_are_refused() -> None:
-    check_same_language(chat(), chat())
+    check_same_tokenizer(chat(), chat())
     with pytest.raises(RecoverError, match="chat templates differ"):
-        check_same_language(chat(), chat(CHATML.replace("assistant\n", "assistant\n\n")))
+        check_same_tokenizer(chat(), chat(CHATML.replace("assistant\n", "assistant\n\n")))
     other = chat()
     other.tokenizer.add_tokens(["zebra"])
     with pytest.raises(RecoverError, match="different tokenizers"):
-        check_same_language(chat(), other)
+        check_same_tokenizer(chat(), other)
 
 
 def test_a_document_begins_with_what_the_tokenizer_itself_puts_there() -> None:
-    plain, begins = chat(), Chat.of(tiny_tokenizer(begins=True))
-    assert (plain.document_begin, plain.before_text) == (None, plain.tokenizer.eos_token_id)
-    assert (begins.document_begin, begins.before_text) == (BOS, BOS)
+    plain, begins = chat(), Chat.from_tokenizer(tiny_tokenizer(begins=True))
+    assert (plain.document_bos, plain.scoring_prefix) == (None, plain.tokenizer.eos_token_id)
+    assert (begins.document_bos, begins.scoring_prefix) == (BOS, BOS)
     unused = plain.tokenizer
     unused.bos_token = "<|im_start|>"  # as some models name one that no text begins with
-    assert (plain.document_begin, plain.before_text) == (None, unused.bos_token_id)
+    assert (plain.document_bos, plain.scoring_prefix) == (None, unused.bos_token_id)

@@ -54,7 +54,7 @@ def test_logits_are_the_models_own(family: str, options: dict[str, float]) -> No
     with torch.no_grad():
         hidden = model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
         expected = model(tokens, use_cache=False).logits
-        torch.testing.assert_close(Head.of(model).logits(hidden), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(Head.from_model(model).logits(hidden), expected, rtol=1e-4, atol=1e-5)
 
 
 INKLING = {  # divides its states before the output layer

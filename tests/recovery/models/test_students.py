@@ -6,7 +6,7 @@ import torch
 from transformers import GenerationConfig
 
 from recovery.errors import RecoverError
-from recovery.models.students import describe, load_chat, load_student, parameters_of, save_student
+from recovery.models.students import checkpoint_metadata, load_chat, load_student, parameters_of, save_student
 from tests.models import save_tiny, tiny_student, tiny_tokenizer
 
 
@@ -14,8 +14,8 @@ def test_a_checkpoint_is_whole_and_comes_back_as_it_was(tmp_path: Path) -> None:
     student = tiny_student(tmp_path / "model")
     save_student(student, tmp_path / "saved", {"run": 3})
     assert not list(tmp_path.glob("*.partial"))
-    assert describe(tmp_path / "saved")["run"] == 3
-    assert describe(tmp_path / "saved")["kind"] == "full"
+    assert checkpoint_metadata(tmp_path / "saved")["run"] == 3
+    assert checkpoint_metadata(tmp_path / "saved")["kind"] == "full"
     again = load_student(str(tmp_path / "saved"))
     ours, theirs = student.model.state_dict(), again.model.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -37,14 +37,14 @@ def test_a_model_that_brings_its_own_code_is_refused(tmp_path: Path) -> None:
     config = config.replace('"model_type": "qwen3"', '"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine"}')
     (tmp_path / "config.json").write_text(config)
     (tmp_path / "mine.py").write_text("raise SystemExit('ran')")
-    with pytest.raises(RecoverError, match="cannot load a model"):
+    with pytest.raises(RecoverError, match="No model could be loaded"):
         load_student(str(tmp_path))
 
 
 def test_a_folder_without_a_model_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
     for load in (load_student, parameters_of):
-        with pytest.raises(RecoverError, match="cannot load a model"):
+        with pytest.raises(RecoverError, match="No model could be loaded"):
             load(str(tmp_path))
 
 

@@ -42,7 +42,7 @@ def test_a_build_begun_on_other_text_is_not_gone_on_with(tmp_path: Path) -> None
     building.build(tmp_path, "tiny", TOKENS, seed=0, stop_after=1)
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     torch.save(state | {"tokens": "{}"}, tmp_path / "state.pt")
-    with pytest.raises(RecoverError, match="start again in another folder"):
+    with pytest.raises(RecoverError, match="Start again in another folder"):
         building.build(tmp_path, "tiny", TOKENS, seed=0)
 
 

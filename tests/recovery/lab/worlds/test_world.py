@@ -35,7 +35,7 @@ def test_every_fact_is_stated_every_round_in_different_words() -> None:
     world = make_world(5, "quick")
     text = "\n".join(document.text for document in world.documents(rounds=7))
     for fact in world.facts:
-        stated = [wording for wording in range(len(fact.relation.says)) if fact.say(wording) in text]
+        stated = [wording for wording in range(len(fact.relation.statements)) if fact.statement(wording) in text]
         assert len(stated) >= 4, fact
 
 
@@ -53,7 +53,7 @@ def test_documents_never_use_the_wording_of_a_question() -> None:
     world = make_world(7, "quick")
     text = "\n".join(document.text for document in world.documents(rounds=20))
     for fact in world.facts:
-        assert not any(fact.asked(i).question in text for i in range(len(fact.relation.asks)))
+        assert not any(fact.question(i).question in text for i in range(len(fact.relation.questions)))
 
 
 def test_guessing_the_commonest_value_is_worth_little() -> None:
@@ -63,12 +63,12 @@ def test_guessing_the_commonest_value_is_worth_little() -> None:
 
 def test_wordings_name_the_entity_and_the_value_once() -> None:
     for relation in (relation for kind in KINDS for relation in kind.relations):
-        assert len(set(relation.says)) == len(relation.says) >= 7
-        for wording in (*relation.says, relation.reply):
+        assert len(set(relation.statements)) == len(relation.statements) >= 7
+        for wording in (*relation.statements, relation.reply):
             assert wording.count("{e}") == wording.count("{v}") == 1
-        for asked in (*relation.asks, relation.faq):
-            assert asked.count("{e}") == 1
-            assert "{v}" not in asked
+        for question in (*relation.questions, relation.faq):
+            assert question.count("{e}") == 1
+            assert "{v}" not in question
 
 
 def test_written_to_a_folder(tmp_path) -> None:
