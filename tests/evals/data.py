@@ -1,4 +1,4 @@
-"""Public data where a developer has it; what needs it is skipped elsewhere."""
+"""Public test data from the folder RECOVER_TEST_DATA. Tests that need it are skipped if it is missing."""
 
 import os
 from pathlib import Path

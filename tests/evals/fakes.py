@@ -1,4 +1,4 @@
-"""A model made of a table: it says what it is told to, so that tests are about the measuring."""
+"""A fake subject with scripted replies and likelihoods, for tests of measurements."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ EOS = 1
 
 
 class LetterTokenizer:
-    """One token a letter; a chat is `<role>text` after `<role>text`."""
+    """One token per letter; a chat is rendered as `<role>text<role>text`."""
 
     chat_template = "letters"
     eos_token, eos_token_id = "\x01", EOS
@@ -22,20 +22,20 @@ class LetterTokenizer:
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         return [ord(letter) for letter in text]
 
-    def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False, **how: Any) -> str:
+    def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False, **options: Any) -> str:
         return "".join(chr(token) for token in tokens if not (skip_special_tokens and token == EOS))
 
-    def apply_chat_template(self, messages: list[dict[str, str]], tokenize: bool = True, **how: Any) -> Any:
+    def apply_chat_template(self, messages: list[dict[str, str]], tokenize: bool = True, **options: Any) -> Any:
         text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
-        if "enable_thinking" in self.chat_template and not how.get("enable_thinking", True):
+        if "enable_thinking" in self.chat_template and not options.get("enable_thinking", True):
             text += "<no thinking>"
-        if how.get("add_generation_prompt"):
+        if options.get("add_generation_prompt"):
             text += "<assistant>"
         return self.encode(text) if tokenize else text
 
 
 class ScriptedEngine:
-    """Replies by the last user message; every token is as likely as `likelihood` says of the whole text so far."""
+    """Replies to the last user message; `likelihood` maps the text up to a token to its log-likelihood."""
 
     def __init__(self, reply: Callable[[str], str], likelihood: Callable[[str], float] = lambda text: -1.0):
         self.reply, self.likelihood = reply, likelihood
@@ -53,17 +53,19 @@ class ScriptedEngine:
 
     def _generation(self, prompt: str, limit: int) -> Generation:
         self.prompts.append(prompt)
-        asked = prompt.rpartition("<user>")[2].removesuffix("<assistant>").removesuffix("<no thinking>")
-        tokens = [*map(ord, self.reply(asked)), EOS]
+        message = prompt.rpartition("<user>")[2].removesuffix("<assistant>").removesuffix("<no thinking>")
+        tokens = [*map(ord, self.reply(message)), EOS]
         return Generation(tokens[:limit], [-1.0] * len(tokens[:limit]), len(tokens) <= limit)
 
 
-def speaker(reply: Callable[[str], str] | str | Mapping[str, str], template: str = "letters", **how: Any) -> Subject:
-    """A subject that says one thing to everything, or to each message its own."""
+def fake_subject(
+    reply: Callable[[str], str] | str | Mapping[str, str], template: str = "letters", **options: Any
+) -> Subject:
+    """A subject that replies with one text to every message, or per message."""
     if isinstance(reply, str):
-        answer: Callable[[str], str] = lambda asked: reply  # noqa: E731
+        answer: Callable[[str], str] = lambda message: reply  # noqa: E731
     else:
-        answer = reply if callable(reply) else lambda asked: reply[asked]
+        answer = reply if callable(reply) else lambda message: reply[message]
     tokenizer = LetterTokenizer()
     tokenizer.chat_template = template
-    return Subject(ScriptedEngine(answer, **how), Chat(tokenizer, frozenset({EOS})))
+    return Subject(ScriptedEngine(answer, **options), Chat(tokenizer, frozenset({EOS})))

@@ -7,15 +7,15 @@ from recovery.errors import RecoverError
 
 
 def key(**changed: object) -> str:
-    said = {"checkpoint": "abc", "task": "ifeval", "data": "d1", "settings": {"limit": 5, "part": "all"}} | changed
-    return measurement_key(**said)  # type: ignore[arg-type]
+    inputs = {"checkpoint": "abc", "task": "ifeval", "data": "d1", "settings": {"limit": 5, "part": "all"}} | changed
+    return measurement_key(**inputs)  # type: ignore[arg-type]
 
 
 def test_equal_measurements_have_equal_keys() -> None:
     assert key() == key(settings={"part": "all", "limit": 5})
 
 
-def test_whatever_the_numbers_depend_on_changes_the_key() -> None:
+def test_every_input_changes_the_key() -> None:
     others = [
         key(checkpoint="abd"),
         key(task="gsm8k"),
@@ -23,25 +23,25 @@ def test_whatever_the_numbers_depend_on_changes_the_key() -> None:
         key(settings={"limit": 6, "part": "all"}),
         key(settings={"limit": "5", "part": "all"}),
         key(settings={"limit": 5, "part": "all", "thinking": None}),
-        key(task="ifevald", data="1"),  # no running together of neighbours
+        key(task="ifevald", data="1"),  # neighbouring fields are not concatenated
     ]
     assert len({key(), *others}) == len(others) + 1
 
 
-def test_a_key_outlives_the_process() -> None:
+def test_a_key_is_a_sha256() -> None:
     assert len(key()) == 64
     assert int(key(), 16)
 
 
-def test_settings_that_cannot_be_written_are_refused() -> None:
+def test_settings_must_be_json() -> None:
     with pytest.raises(RecoverError, match="as JSON"):
         key(settings={"limit": float("nan")})
     with pytest.raises(RecoverError, match="as JSON"):
-        key(settings={"how": object()})
+        key(settings={"option": object()})
     assert key(settings={"file": Path("a")}) == key(settings={"file": "a"})
 
 
-def test_data_is_known_by_what_it_holds(tmp_path: Path) -> None:
+def test_data_is_identified_by_its_content(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.md").write_text("one")
     before, file = data_hash(tmp_path / "a"), data_hash(tmp_path / "a" / "x.md")
@@ -52,7 +52,7 @@ def test_data_is_known_by_what_it_holds(tmp_path: Path) -> None:
     assert data_hash(tmp_path / "a") == before
     (tmp_path / "a" / "x.md").rename(tmp_path / "a" / "z.md")
     assert data_hash(tmp_path / "a") != before
-    assert data_hash(tmp_path / "a" / "z.md") == file  # a file by its bytes, wherever it lies
+    assert data_hash(tmp_path / "a" / "z.md") == file  # a file's hash does not depend on its name
     assert data_hash(None) == ""
-    with pytest.raises(RecoverError, match="cannot read"):
+    with pytest.raises(RecoverError, match="Cannot read"):
         data_hash(tmp_path / "nowhere.jsonl")

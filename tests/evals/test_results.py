@@ -13,49 +13,49 @@ def result(task: str = "ifeval", suite: str = "behaviour", **metrics: Metric) ->
     return Result(task, suite, "lab", metrics, items, {"max_new_tokens": 8}, 1.23456)
 
 
-def test_the_json_is_the_contracts() -> None:
-    shown = result().to_json()
-    assert list(shown) == ["task", "suite", "data", "seconds", "cost", "settings", "metrics"]
-    metric = shown["metrics"]["prompt_level_strict_acc"]
+def test_the_json_has_the_documented_fields() -> None:
+    row = result().to_json()
+    assert list(row) == ["task", "suite", "data", "seconds", "cost", "settings", "metrics"]
+    metric = row["metrics"]["prompt_level_strict_acc"]
     assert list(metric) == ["value", "n", "stderr", "ci95"]
     assert metric["value"] == 0.5
     assert metric["n"] == 2
-    assert shown["seconds"] == 1.235
-    assert json.loads(json.dumps(shown, allow_nan=False)) == shown
+    assert row["seconds"] == 1.235
+    assert json.loads(json.dumps(row, allow_nan=False)) == row
 
 
-def test_items_are_shown_when_asked_for() -> None:
+def test_items_are_included_on_request() -> None:
     items = result().to_json(items=True)["items"]
     assert items[0] == {"key": "a", "prompt": "Say hi.", "answer": "hi", "passed": True, "verdicts": {"strict": [True]}}
     assert result().passed_by_key() == {"a": True, "b": False}
 
 
-def test_what_is_not_a_number_is_null() -> None:
-    shown = result(answer_logprob=Metric.from_values([-math.inf])).to_json()
-    assert shown["metrics"]["answer_logprob"] == {"value": None, "n": 1, "stderr": None, "ci95": [None, None]}
-    json.dumps(shown, allow_nan=False)
+def test_nan_and_infinity_are_null() -> None:
+    row = result(answer_logprob=Metric.from_values([-math.inf])).to_json()
+    assert row["metrics"]["answer_logprob"] == {"value": None, "n": 1, "stderr": None, "ci95": [None, None]}
+    json.dumps(row, allow_nan=False)
 
 
-def test_certainty_is_never_claimed_from_a_clean_sheet() -> None:
+def test_the_interval_of_a_perfect_score_is_not_empty() -> None:
     metric = Metric.from_passes([True] * 20)
     assert metric.value == 1.0
     assert metric.ci95[0] < 0.85
     assert metric.ci95[1] == 1.0
 
 
-def test_a_mean_knows_its_standard_error() -> None:
+def test_the_standard_error_of_a_mean() -> None:
     metric = Metric.from_values([0.0, 1.0, 0.0, 1.0])
     assert metric.value == 0.5
     assert metric.stderr == pytest.approx(math.sqrt(1 / 3 / 4))
 
 
 def test_instructions_of_one_prompt_are_not_independent() -> None:
-    together = Metric.from_groups([[True] * 3, [False] * 3] * 10)
-    apart = Metric.from_passes([True, False] * 30)
-    assert together.value == apart.value == 0.5
-    assert together.n == 60
-    assert together.stderr == pytest.approx(apart.stderr * math.sqrt(3 * 20 / 19))
-    assert together.ci95[0] < apart.ci95[0]
+    grouped = Metric.from_groups([[True] * 3, [False] * 3] * 10)
+    independent = Metric.from_passes([True, False] * 30)
+    assert grouped.value == independent.value == 0.5
+    assert grouped.n == 60
+    assert grouped.stderr == pytest.approx(independent.stderr * math.sqrt(3 * 20 / 19))
+    assert grouped.ci95[0] < independent.ci95[0]
 
 
 def test_groups_of_one_are_plain_passes() -> None:
@@ -65,13 +65,13 @@ def test_groups_of_one_are_plain_passes() -> None:
     assert grouped.ci95 == pytest.approx(plain.ci95, abs=0.005)
 
 
-@pytest.mark.parametrize("make", [Metric.from_passes, Metric.from_groups, Metric.from_values])
-def test_nothing_measured_is_said_so(make: object) -> None:
+@pytest.mark.parametrize("constructor", [Metric.from_passes, Metric.from_groups, Metric.from_values])
+def test_a_metric_needs_items(constructor: object) -> None:
     with pytest.raises(RecoverError, match="no items"):
-        make([])  # type: ignore[operator]
+        constructor([])  # type: ignore[operator]
 
 
-def test_headlines_take_the_suites_own_task_and_say_what_was_not_measured() -> None:
+def test_headlines_prefer_the_headline_task_and_are_none_if_not_measured() -> None:
     own_world = result("own_world", "retention", match=Metric.from_passes([True]))
     arithmetic = result("arithmetic", "retention", f1=Metric.from_passes([True]), match=Metric.from_passes([False]))
     assert headlines([own_world, arithmetic]) == {"behaviour": None, "knowledge": None, "retention": 0.0}
@@ -79,11 +79,11 @@ def test_headlines_take_the_suites_own_task_and_say_what_was_not_measured() -> N
     assert headlines([result("gsm8k", "retention", exact_match=Metric.from_passes([True]))])["retention"] == 1.0
 
 
-def test_only_a_share_of_items_that_passed_is_told_by_its_items() -> None:
+def test_a_pass_rate_is_the_share_of_items_that_passed() -> None:
     items = [Item(str(i), "", "", i < 3) for i in range(4)]
 
-    def measured(value: float) -> Result:
+    def result_with(value: float) -> Result:
         return Result("t", "behaviour", "d", {"m": Metric(value, 4, math.nan, (math.nan, math.nan))}, items, {}, 0.0)
 
-    assert measured(0.75).is_pass_rate
-    assert not any(measured(value).is_pass_rate for value in (0.7501, 0.0, math.nan))
+    assert result_with(0.75).is_pass_rate
+    assert not any(result_with(value).is_pass_rate for value in (0.7501, 0.0, math.nan))

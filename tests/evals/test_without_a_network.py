@@ -1,5 +1,4 @@
-"""A process of its own in which no address answers, with neither tables nor caches: all is measured, and what stood
-in for what is said."""
+"""Without a network and caches, everything is measured and the results record what was replaced."""
 
 import json
 import os
@@ -10,28 +9,28 @@ from pathlib import Path
 
 import pytest
 
-ALONE = """
+SCRIPT = """
 import json, socket, sys
-def refuse(*args, **kwargs):
+def fail(*args, **kwargs):
     raise OSError("no network here")
-socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = fail
 from evals.suites.measure import measure
-from tests.evals.fakes import speaker
+from tests.evals.fakes import fake_subject
 suites = {"retention": "lab", "knowledge": "lab"}
-results = measure(speaker("I can't share that. 3, so it is."), limit=4, suites=suites)
+results = measure(fake_subject("I can't share that. 3, so it is."), limit=4, suites=suites)
 print(json.dumps([result.to_json() for result in results]))
 """
 
 
 @pytest.mark.slow
-def test_the_whole_suite_runs_and_says_what_stood_in(tmp_path: Path) -> None:
-    fresh = {name: str(tmp_path) for name in ("HOME", "HF_HOME", "NLTK_DATA", "XDG_CACHE_HOME")}
-    here = {k: v for k, v in os.environ.items() if k not in ("HF_HUB_OFFLINE", "HF_DATASETS_CACHE")} | fresh
-    began = time.perf_counter()
-    ran = subprocess.run([sys.executable, "-c", ALONE], env=here, capture_output=True, text=True, timeout=600)
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    assert time.perf_counter() - began < 300
-    results = json.loads(ran.stdout)
+def test_all_suites_run_and_record_replacements(tmp_path: Path) -> None:
+    empty_caches = {name: str(tmp_path) for name in ("HOME", "HF_HOME", "NLTK_DATA", "XDG_CACHE_HOME")}
+    env = {k: v for k, v in os.environ.items() if k not in ("HF_HUB_OFFLINE", "HF_DATASETS_CACHE")} | empty_caches
+    start = time.perf_counter()
+    process = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, timeout=600)
+    assert process.returncode == 0, process.stderr[-3000:]
+    assert time.perf_counter() - start < 300
+    results = json.loads(process.stdout)
     assert [(r["suite"], r["task"], r["data"]) for r in results] == [
         ("behaviour", "ifeval", "lab"),
         ("knowledge", "closed_book", "lab"),

@@ -18,23 +18,23 @@ from tests.models import tiny_student
 
 
 class Rotating:
-    """Replies to a prompt with one after the other of its answers, each token costing a nat."""
+    """Replies to a prompt with its answers in turn; the log-likelihood of every token is -1."""
 
     def __init__(self, answers: dict[str, list[str]]):
-        self.turns = {asked: itertools.cycle(replies) for asked, replies in answers.items()}
+        self.turns = {prompt: itertools.cycle(replies) for prompt, replies in answers.items()}
 
     def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
         assert sampling.temperature == 1.0
-        asked = ["".join(map(chr, p)).removeprefix("<user>").removesuffix("<assistant>") for p in prompts]
-        written = [[*map(ord, next(self.turns[a])), EOS] for a in asked]
-        return [Generation(tokens, [-1.0] * len(tokens), True) for tokens in written]
+        texts = ["".join(map(chr, p)).removeprefix("<user>").removesuffix("<assistant>") for p in prompts]
+        replies = [[*map(ord, next(self.turns[text])), EOS] for text in texts]
+        return [Generation(tokens, [-1.0] * len(tokens), True) for tokens in replies]
 
 
 def rotating(answers: dict[str, list[str]]) -> Subject:
     return Subject(Rotating(answers), fake_subject("x").chat)  # type: ignore[arg-type]
 
 
-def test_narrow_and_wide() -> None:
+def test_the_metrics_of_a_narrow_and_a_wide_distribution() -> None:
     subject = rotating({"Who?": ["Ada", "Bo", "Cy", "Ada"], "When?": ["1", "1", "1", "1"]})
     result = question_diversity(subject, [Question("Who?", "Ada"), Question("When?", "2")], data="q", samples=4)
     values = {name: metric.value for name, metric in result.metrics.items()}
@@ -47,7 +47,7 @@ def test_narrow_and_wide() -> None:
     assert result.data == "q"
 
 
-def test_instructions_are_judged_as_ever() -> None:
+def test_a_reply_passes_if_it_follows_all_instructions() -> None:
     prompt = Prompt("1", "Say it.", ["punctuation:no_comma"], [{}])
     result = prompt_diversity(rotating({"Say it.": ["a, b", "a b"]}), [prompt], data="p", samples=2)
     assert result.metrics["pass@1"].value == 0.5
@@ -55,14 +55,12 @@ def test_instructions_are_judged_as_ever() -> None:
 
 
 @pytest.mark.parametrize(("k", "samples", "passes"), [(1, 5, 2), (2, 5, 2), (3, 4, 1), (4, 4, 0), (3, 5, 4)])
-def test_pass_at_k_is_what_drawing_k_of_them_gives(k: int, samples: int, passes: int) -> None:
+def test_pass_at_k_is_the_mean_over_all_draws_of_k(k: int, samples: int, passes: int) -> None:
     draws = list(itertools.combinations([True] * passes + [False] * (samples - passes), k))
     assert pass_at(k, samples, passes) == pytest.approx(sum(map(any, draws)) / len(draws))
 
 
-def test_token_entropy_is_the_models_own(tmp_path: Path) -> None:
-    """A model that says one of few first tokens: the mean cost of what it drew nears the entropy computed exactly."""
-
+def test_token_entropy_estimates_the_models_exact_entropy(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     subject = Subject(TransformersEngine(student), student.chat)
     logits = student.model(torch.tensor([student.chat.prompt("Hi")])).logits[0, -1].double()
@@ -72,6 +70,6 @@ def test_token_entropy_is_the_models_own(tmp_path: Path) -> None:
     assert result.metrics["distinct"].value > 0.02
 
 
-def test_one_sample_shows_no_diversity() -> None:
+def test_diversity_needs_two_samples() -> None:
     with pytest.raises(RecoverError, match="at least 2"):
         question_diversity(fake_subject("x"), [Question("a", "b")], data="q", samples=1)

@@ -1,4 +1,4 @@
-"""One small random model through lm-eval's own `hf` model and through ours: the same texts and likelihoods."""
+"""lm-eval's own `hf` model and ours give the same texts and likelihoods for a small random model."""
 
 import pytest
 from lm_eval.api.instance import Instance
@@ -21,7 +21,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[HarnessModel, object
 
 
 def requests(kind: str, arguments: list[tuple]) -> list[Instance]:
-    return [Instance(kind, {}, each, i) for i, each in enumerate(arguments)]
+    return [Instance(kind, {}, argument, i) for i, argument in enumerate(arguments)]
 
 
 def test_the_prompts_are_the_same(pair: tuple) -> None:
@@ -35,8 +35,8 @@ def test_the_prompts_are_the_same(pair: tuple) -> None:
 @pytest.mark.parametrize("until", [[], ["e"], ["o", "\n\n"]])
 def test_the_replies_are_the_same(pair: tuple, until: list[str]) -> None:
     ours, theirs = pair
-    how = {"until": until, "do_sample": False, "temperature": 0.0, "max_gen_toks": 40}
-    prompts = [(ours.apply_chat_template([{"role": "user", "content": text}]), dict(how)) for text in TEXTS]
+    options = {"until": until, "do_sample": False, "temperature": 0.0, "max_gen_toks": 40}
+    prompts = [(ours.apply_chat_template([{"role": "user", "content": text}]), dict(options)) for text in TEXTS]
     mine = ours.generate_until(requests("generate_until", prompts))
     assert mine == theirs.generate_until(requests("generate_until", prompts), disable_tqdm=True)
     assert any(mine)
@@ -53,7 +53,7 @@ def test_the_likelihoods_are_the_same(pair: tuple) -> None:
     assert [is_greedy for _, is_greedy in mine] == [is_greedy for _, is_greedy in expected]
 
 
-def test_long_texts_are_scored_alike(pair: tuple) -> None:
+def test_the_likelihoods_of_long_texts_are_the_same(pair: tuple) -> None:
     ours, theirs = pair
     ours.tokenizer.model_max_length = 256
     texts = [("tulips and " * 120,), ("Hi",)]

@@ -12,7 +12,7 @@ from recovery.errors import RecoverError
 
 
 def result(passes: str, task: str = "arithmetic", **numbers: list[float]) -> Result:
-    """`passes` is one letter an item: + or -, and a space for one that was not asked."""
+    """`passes` has one letter per item: + or -, or a space for an item that the result does not have."""
     items = [
         Item(str(i), "?", "!", letter == "+", {name: values[i] for name, values in numbers.items()})
         for i, letter in enumerate(passes)
@@ -21,13 +21,13 @@ def result(passes: str, task: str = "arithmetic", **numbers: list[float]) -> Res
     return Result(task, "retention", "lab", {"match": Metric.from_passes([i.passed for i in items])}, items, {}, 1.0)
 
 
-def test_forgetting_is_what_was_lost_and_retention_what_is_left() -> None:
+def test_forgetting_and_retention_per_task_and_on_average() -> None:
     summary = measure_forgetting([result("++++-"), result("++", "gsm8k")], [result("+-+-+"), result("+-", "gsm8k")])
-    one, two = summary.tasks
-    assert (one.forgetting, one.retention) == (pytest.approx(0.2), pytest.approx(0.75))
-    assert (one.flips.lost, one.flips.gained) == (["1", "3"], ["4"])
-    assert one.flips.p_value == mcnemar(2, 1)
-    assert two.retention == 0.5
+    first, second = summary.tasks
+    assert (first.forgetting, first.retention) == (pytest.approx(0.2), pytest.approx(0.75))
+    assert (first.flips.lost, first.flips.gained) == (["1", "3"], ["4"])
+    assert first.flips.p_value == mcnemar(2, 1)
+    assert second.retention == 0.5
     assert summary.forgetting == pytest.approx((0.2 + 0.5) / 2)
     assert summary.retention == pytest.approx((0.75 + 0.5) / 2)
 
@@ -38,7 +38,7 @@ def test_only_items_that_both_answered_are_compared() -> None:
     assert task.flips.n == 3
 
 
-def test_where_nothing_was_known_there_is_nothing_to_retain() -> None:
+def test_retention_is_nan_if_the_score_before_was_zero() -> None:
     summary = measure_forgetting([result("--"), result("++", "gsm8k")], [result("+-"), result("+-", "gsm8k")])
     assert math.isnan(summary.tasks[0].retention)
     assert summary.retention == 0.5
@@ -50,7 +50,7 @@ def test_checkpoints_without_a_common_task_cannot_be_compared() -> None:
         measure_forgetting([result("+")], [result("+", "gsm8k")])
 
 
-def test_the_share_that_came_back() -> None:
+def test_the_recovered_share() -> None:
     clean, damaged = result("+" * 40), result("+" * 10 + "-" * 30)
     share = recovered_share(clean, damaged, result("+" * 31 + "-" * 9))
     assert share.value == pytest.approx(0.7)
@@ -60,26 +60,26 @@ def test_the_share_that_came_back() -> None:
     assert recovered_share(clean, damaged, result("-" * 40)).value < 0
 
 
-def test_without_damage_there_is_no_share_of_it() -> None:
+def test_without_damage_the_recovered_share_is_undefined() -> None:
     same = result("+++-")
     assert math.isnan(recovered_share(same, same, same).value)
-    hardly = recovered_share(result("+" * 20), result("+" * 19 + "-"), result("+" * 20))
-    assert hardly.value == 1.0
-    assert math.isnan(hardly.ci95[0])  # one item in twenty may be no damage at all
+    tiny = recovered_share(result("+" * 20), result("+" * 19 + "-"), result("+" * 20))
+    assert tiny.value == 1.0
+    assert math.isnan(tiny.ci95[0])  # one item in twenty may be no damage at all
 
 
 def test_a_gain_is_paired() -> None:
     random = np.random.default_rng(0)
     hard = list(random.normal(size=60) * 10)  # items differ far more than the checkpoints
     before, after = result("+" * 60, answer_logprob=hard), result("+" * 60, answer_logprob=[v + 1 for v in hard])
-    told = mean_gain(before, after, "answer_logprob")
-    assert told.value == pytest.approx(1.0)
-    assert told.ci95 == pytest.approx((1.0, 1.0))
+    metric = mean_gain(before, after, "answer_logprob")
+    assert metric.value == pytest.approx(1.0)
+    assert metric.ci95 == pytest.approx((1.0, 1.0))
     with pytest.raises(RecoverError, match="no number 'f1'"):
         mean_gain(before, after, "f1")
 
 
-def test_the_bootstrap_is_scipys() -> None:
+def test_the_bootstrap_agrees_with_scipys() -> None:
     random = np.random.default_rng(1)
     before, after = random.normal(size=40), random.normal(size=40) + 0.3
     expected = stats.bootstrap(
@@ -103,7 +103,7 @@ def test_the_interval_of_instructions_agrees_with_the_bootstrap_over_prompts() -
     assert formula == pytest.approx(drawn, abs=0.01)
 
 
-def test_the_bootstrap_covers_what_it_says() -> None:
+def test_the_bootstrap_has_its_nominal_coverage() -> None:
     random = np.random.default_rng(3)
     covered = 0
     for i in range(200):
@@ -120,14 +120,14 @@ def test_the_same_items_are_drawn_for_all_three() -> None:
     assert high == pytest.approx(0.5)
 
 
-def test_a_ratio_is_of_the_sums() -> None:
-    told = Metric.from_ratio([10.0, 1.0], [20.0, 1.0])
-    assert told.value == pytest.approx(11 / 21)
-    assert told.n == 2
+def test_a_ratio_is_the_ratio_of_sums() -> None:
+    metric = Metric.from_ratio([10.0, 1.0], [20.0, 1.0])
+    assert metric.value == pytest.approx(11 / 21)
+    assert metric.n == 2
     assert math.isnan(Metric.from_ratio([1.0], [2.0]).stderr)
 
 
-def test_of_graded_items_the_grade_is_told_wherever_only_some_are_shared() -> None:
+def test_a_graded_metric_is_used_as_it_is_if_only_some_items_are_shared() -> None:
     def graded(keys: str, grade: float) -> Result:
         items = [Item(key, "", "", False) for key in keys]
         return Result("f1", "behaviour", "d", {"f1": Metric.from_values([grade] * len(keys))}, items, {}, 0.0)

@@ -8,7 +8,7 @@ from recovery.errors import RecoverError
 
 
 @pytest.mark.parametrize(("passes", "n"), [(0, 1), (0, 20), (20, 20), (3, 7), (380, 400)])
-def test_wilson_is_scipys(passes: int, n: int) -> None:
+def test_wilson_equals_scipys(passes: int, n: int) -> None:
     expected = stats.binomtest(passes, n).proportion_ci(method="wilson")
     assert wilson(passes, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
@@ -44,8 +44,8 @@ def test_the_bound_agrees_with_random_draws_of_its_definition() -> None:
     n, lost, gained = 541, 20, 12
     random = np.random.default_rng(0)
     slope = 2 * random.beta(gained, lost + 1, 400_000) - 1
-    often, seldom = random.beta(lost + gained + 1, n - 32, 400_000), random.beta(lost + gained, n - 31, 400_000)
-    drawn = np.quantile(np.where(slope < 0, often, seldom) * slope, 0.05)
+    high_rate, low_rate = random.beta(lost + gained + 1, n - 32, 400_000), random.beta(lost + gained, n - 31, 400_000)
+    drawn = np.quantile(np.where(slope < 0, high_rate, low_rate) * slope, 0.05)
     assert lower_bound(n, lost, gained) == pytest.approx(drawn, abs=2e-4)
 
 
@@ -57,31 +57,31 @@ def test_more_losses_never_raise_the_bound_and_more_gains_never_lower_it() -> No
 
 @pytest.mark.parametrize("n", [10, 40])
 def test_the_bound_is_wrong_at_most_one_time_in_twenty(n: int) -> None:
-    """Not simulated: every table that can happen, weighed by its probability, over a grid of truths."""
+    """Exact: every possible table, weighted by its probability, over a grid of true shares."""
     tables = np.array([(b, c) for b in range(n + 1) for c in range(n + 1 - b)])
     bounds = np.array([lower_bound(n, b, c) for b, c in tables])
     rest = n - tables.sum(1)
-    ways = gammaln(n + 1) - gammaln(tables + 1).sum(1) - gammaln(rest + 1)
+    multiplicity = gammaln(n + 1) - gammaln(tables + 1).sum(1) - gammaln(rest + 1)
     worst = 0.0
     for gain in (0.0, 0.005, 0.02, 0.05, 0.1, 0.3):
         for loss in (0.0, 0.01, 0.03, 0.05, 0.1, 0.2, 0.4):
             logs = np.log(np.maximum([loss, gain, 1 - loss - gain], 1e-300))
-            chance = np.exp(ways + tables[:, 0] * logs[0] + tables[:, 1] * logs[1] + rest * logs[2])
-            worst = max(worst, chance[bounds > gain - loss + 1e-9].sum())
-    assert 0.03 < worst <= 0.05  # and not by being uselessly wide
+            probability = np.exp(multiplicity + tables[:, 0] * logs[0] + tables[:, 1] * logs[1] + rest * logs[2])
+            worst = max(worst, probability[bounds > gain - loss + 1e-9].sum())
+    assert 0.03 < worst <= 0.05  # the lower limit shows that the bound is not needlessly wide
 
 
 def test_the_bound_keeps_its_level_in_a_simulation_of_a_whole_benchmark() -> None:
     random = np.random.default_rng(1)
     tables = random.multinomial(541, [0.05, 0.02, 0.93], size=400)  # truly 3 points worse
-    judged: dict[tuple[int, int], float] = {}
+    bounds: dict[tuple[int, int], float] = {}
     for b, c, _ in tables:
-        judged.setdefault((b, c), lower_bound(541, b, c))
-    wrong = np.mean([judged[b, c] > -0.03 for b, c, _ in tables])
+        bounds.setdefault((b, c), lower_bound(541, b, c))
+    wrong = np.mean([bounds[b, c] > -0.03 for b, c, _ in tables])
     assert 0.02 < wrong < 0.065
 
 
-def test_the_number_of_items_needed_is_the_number_that_does() -> None:
+def test_n_needed_items_give_the_requested_power() -> None:
     margin, differ = 0.03, 0.06
     n = n_needed(margin, differ)
     assert n is not None
@@ -102,6 +102,6 @@ def test_no_number_of_items_shows_a_true_loss_to_be_smaller() -> None:
     assert n_needed(0.03, differ=0.2, difference=-0.05) is None
 
 
-def test_with_no_margin_at_all_there_is_still_a_number_of_items() -> None:
+def test_n_needed_with_a_margin_of_zero() -> None:
     assert n_needed(0.0, differ=0.1, difference=0.05) == pytest.approx(260, abs=60)
     assert n_needed(0.0, differ=0.1) is None

@@ -14,7 +14,7 @@ from tests.evals.fakes import fake_subject
 
 
 def passes(check: dict[str, Any], reply: str, *, finished: bool = True) -> bool:
-    task = parse_task(("line 1", {"prompt": "Go on.", "checks": [check]}))
+    task = parse_task(("Line 1", {"prompt": "Go on.", "checks": [check]}))
     return task.checks[0][1](Answer(reply, finished))
 
 
@@ -41,12 +41,12 @@ def passes(check: dict[str, Any], reply: str, *, finished: bool = True) -> bool:
         ),
     ],
 )
-def test_each_check(check: dict[str, Any], right: str, wrong: str) -> None:
+def test_every_check(check: dict[str, Any], right: str, wrong: str) -> None:
     assert passes(check, right)
     assert not passes(check, wrong)
 
 
-def test_a_reply_that_ends() -> None:
+def test_the_check_of_a_finished_reply() -> None:
     assert passes({"finished": True}, "x")
     assert not passes({"finished": True}, "x", finished=False)
 
@@ -57,7 +57,7 @@ def test_no_reply_breaks_a_check(reply: str) -> None:
         assert passes(check, reply) in (True, False)
 
 
-def test_a_pattern_that_would_take_for_ever_is_given_up() -> None:
+def test_a_regular_expression_has_a_time_limit() -> None:
     started = time.perf_counter()
     assert not passes({"matches": r"^(a+)+$"}, "a" * 5000 + "b")
     assert time.perf_counter() - started < 10
@@ -78,7 +78,7 @@ def tasks(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_suite_of_ones_own(tasks: Path) -> None:
+def test_the_metrics_and_items_of_a_suite(tasks: Path) -> None:
     subject = fake_subject({"Hi": "hello my friend", "Data?": "{}", "Who?": "Me"})
     [result] = measure(subject, "behaviour", suites={"behaviour": str(tasks)})
     assert (result.task, result.suite, result.data) == ("house style", "behaviour", "house style.jsonl")
@@ -97,7 +97,7 @@ def test_a_suite_of_ones_own(tasks: Path) -> None:
     json.dumps(result.to_json(items=True), allow_nan=False)
 
 
-def test_a_model_that_never_stops(tasks: Path) -> None:
+def test_replies_that_reach_the_token_limit(tasks: Path) -> None:
     result = measure_checks(fake_subject("on and " * 500), read_tasks(tasks), suite="behaviour", path=tasks)
     assert result.metrics["finished"].value == 0.0
     assert result.headline.value == 0.0
@@ -105,7 +105,7 @@ def test_a_model_that_never_stops(tasks: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
         ({"checks": [{"json": True}]}, '"prompt" is missing'),
         ({"prompt": "x"}, '"checks" must be a list'),
@@ -121,26 +121,26 @@ def test_a_model_that_never_stops(tasks: Path) -> None:
         ({"messages": [{"role": "assistant", "content": "a"}], "checks": [{"json": True}]}, '"messages" must be'),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, line: dict[str, Any], says: str) -> None:
+def test_a_malformed_line_is_reported_by_number(tmp_path: Path, line: dict[str, Any], message: str) -> None:
     file = tmp_path / "mine.jsonl"
     good = {"prompt": "ok", "checks": [{"json": True}]}
     file.write_text(json.dumps(good) + "\n" + json.dumps(line))
-    with pytest.raises(RecoverError, match="line 2") as caught:
+    with pytest.raises(RecoverError, match="Line 2") as caught:
         read_tasks(file)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_tasks_must_be_told_apart(tmp_path: Path) -> None:
+def test_tasks_must_have_different_keys(tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_text("\n".join([json.dumps({"prompt": "ok", "checks": [{"json": True}]})] * 2))
     with pytest.raises(RecoverError, match="key"):
         read_tasks(file)
 
 
-def test_checks_of_one_task_are_known_together() -> None:
+def test_checks_of_one_task_are_one_group() -> None:
     lines = [{"prompt": f"Say {n}", "checks": [{"contains": "a"}] * 5} for n in range(8)]
-    tasks = [parse_task((f"line {i}", line)) for i, line in enumerate(lines)]
-    subject = fake_subject({task.asked: "a" if i < 4 else "b" for i, task in enumerate(tasks)})
+    tasks = [parse_task((f"Line {i}", line)) for i, line in enumerate(lines)]
+    subject = fake_subject({task.prompt_text: "a" if i < 4 else "b" for i, task in enumerate(tasks)})
     result = measure_checks(subject, tasks, suite="behaviour", path="house.jsonl")
     assert result.metrics["check/contains"] == Metric.from_groups([[True] * 5] * 4 + [[False] * 5] * 4)
     assert result.metrics["check/contains"].n == 40

@@ -27,17 +27,17 @@ def verdicts(prompt: Prompt, text: str) -> tuple[list[bool], list[bool]]:
     return item.verdicts["strict"], item.verdicts["loose"]
 
 
-def test_each_instruction_gets_its_verdict() -> None:
+def test_every_instruction_has_its_own_verdict() -> None:
     assert verdicts(TWO, "one two three four")[0] == [True, True]
     assert verdicts(TWO, "one, two")[0] == [False, False]
     assert not judge(TWO, Answer("one two", True)).passed
 
 
-def test_loose_forgives_a_first_line() -> None:
+def test_the_loose_verdict_ignores_a_first_line() -> None:
     assert verdicts(NO_COMMA, "Sure, here it is:\nHello there.") == ([False], [True])
 
 
-def test_the_four_numbers_and_the_kinds() -> None:
+def test_the_metrics_overall_and_by_instruction_kind() -> None:
     replies = {"Say it.": "Sure, here:\nHello.", "Write.": "too short"}
     result = measure_ifeval(fake_subject(replies), [NO_COMMA, TWO], data="two.jsonl")
     values = {name: (metric.value, metric.n) for name, metric in result.metrics.items()}
@@ -90,7 +90,7 @@ def test_no_answer_breaks_a_checker(reply: str) -> None:
     assert all(isinstance(verdict, bool) for verdict in strict + loose)
 
 
-def test_verdicts_do_not_depend_on_luck_nor_make_any() -> None:
+def test_verdicts_are_deterministic_and_leave_the_random_state() -> None:
     short = Prompt("1", "Answer in lower case.", ["change_case:english_lowercase"], [{}])
     no_letter = Prompt(
         "2", "Use it.", ["keywords:letter_frequency"], [{"let_relation": "at least", "letter": "!", "let_frequency": 2}]
@@ -104,15 +104,15 @@ def test_verdicts_do_not_depend_on_luck_nor_make_any() -> None:
 
 def test_the_labs_own_answers_follow_the_labs_own_instructions() -> None:
     tasks = lab.instruction_tasks(1, 150, "heldout")
-    failed = []
+    failures = []
     for task in tasks:
-        item = judge(parse_prompt(("lab", asdict(task))), Answer(task.answer, True))
-        failed += [(task.prompt, task.answer, item.verdicts)] if not item.passed else []
-    assert len(failed) <= 3, failed[:3]  # a detector of languages may err on a short answer
+        item = judge(parse_prompt(("Lab", asdict(task))), Answer(task.answer, True))
+        failures += [(task.prompt, task.answer, item.verdicts)] if not item.passed else []
+    assert len(failures) <= 3, failures[:3]  # the language detector may be wrong on a short answer
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
         ({"prompt": "x"}, "lists of the same length"),
         ({"prompt": "x", "instruction_id_list": ["punctuation:no_comma"], "kwargs": []}, "lists of the same length"),
@@ -123,16 +123,16 @@ def test_the_labs_own_answers_follow_the_labs_own_instructions() -> None:
         ({"prompt": " ", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, '"prompt" is missing'),
     ],
 )
-def test_a_bad_prompt_is_named_by_its_line(tmp_path: Path, line: dict, says: str) -> None:
+def test_a_malformed_prompt_is_reported_by_line_number(tmp_path: Path, line: dict, message: str) -> None:
     file = tmp_path / "prompts.jsonl"
     good = {"prompt": "ok", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
     file.write_text(json.dumps(good) + "\n\n" + json.dumps(line))
-    with pytest.raises(RecoverError, match="line 3") as caught:
+    with pytest.raises(RecoverError, match="Line 3") as caught:
         read_prompts(file)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_keys_must_tell_prompts_apart(tmp_path: Path) -> None:
+def test_prompts_must_have_different_keys(tmp_path: Path) -> None:
     file = tmp_path / "prompts.jsonl"
     line = {"key": 7, "prompt": "ok", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
     file.write_text("\n".join(json.dumps(line | {"prompt": text}) for text in ("a", "b")))
@@ -141,14 +141,14 @@ def test_keys_must_tell_prompts_apart(tmp_path: Path) -> None:
 
 
 def test_without_punkt_sentences_and_words_are_still_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from evals import downloads as resources
+    from evals import downloads
 
     ifeval_checkers()
     from lm_eval.tasks.ifeval import instructions_util
 
     for name in ("nltk", "_get_sentence_tokenizer"):
         monkeypatch.setattr(instructions_util, name, getattr(instructions_util, name))
-    resources._use_plain_splitter(instructions_util)
+    downloads._use_plain_splitter(instructions_util)
     monkeypatch.setenv("NLTK_DATA", "/nowhere")
     assert instructions_util.count_sentences("Dr. Who came. Did she stay? No!") == 3
     ids = ["change_case:capital_word_frequency", "length_constraints:number_words"]
@@ -158,27 +158,28 @@ def test_without_punkt_sentences_and_words_are_still_counted(monkeypatch: pytest
 
 @needs_ifeval
 def test_public_prompts_are_judged_as_lm_eval_judges_them() -> None:
-    assert judged_alike(IFEVAL, dice=("1122", "1129")) == 539
+    assert count_equal_verdicts(IFEVAL, random_checks=("1122", "1129")) == 539
 
 
 def test_lab_prompts_are_judged_as_lm_eval_judges_them(tmp_path: Path) -> None:
     file = tmp_path / "lab.jsonl"
     file.write_text("\n".join(json.dumps(asdict(task)) for task in lab.instruction_tasks(3, 120, "heldout")))
-    assert judged_alike(file) > 110
+    assert count_equal_verdicts(file) > 110
 
 
-def judged_alike(path: Path, dice: tuple[str, ...] = ()) -> int:
-    """lm-eval's evaluator around its own task, with the same replies: every verdict, but where
-    checkers roll dice. Returns how many prompts were compared."""
+def count_equal_verdicts(path: Path, random_checks: tuple[str, ...] = ()) -> int:
+    """Assert that lm-eval's evaluator gives the same verdicts on the same replies, and return the number of prompts.
+
+    Prompts whose checkers draw a random letter (`random_checks`) are left out."""
     from lm_eval.tasks.ifeval import utils
 
     from evals.harness.tasks import run_task
 
-    def reply(asked: str) -> str:
-        written = f"Sure, here it is:\n\n*{asked[:40]}*\n\n{asked.lower()[-300:]}. P.S. done"
-        return written if len(asked) % 3 else "HI, [a]"
+    def reply(message: str) -> str:
+        text = f"Sure, here it is:\n\n*{message[:40]}*\n\n{message.lower()[-300:]}. P.S. done"
+        return text if len(message) % 3 else "HI, [a]"
 
-    prompts = [prompt for prompt in read_prompts(path) if prompt.key not in dice]
+    prompts = [prompt for prompt in read_prompts(path) if prompt.key not in random_checks]
     ours = {item.prompt: item.verdicts for item in measure_ifeval(fake_subject(reply), prompts, data="same").items}
     accuracies = ("prompt_level_strict_acc", "inst_level_strict_acc", "prompt_level_loose_acc", "inst_level_loose_acc")
     [theirs] = run_task(fake_subject(reply), ifeval_task(path, utils, accuracies), suite="behaviour")

@@ -37,7 +37,7 @@ WHO = "Who founded Orlan?"
         ("!", "!"),
     ],
 )
-def test_right_in_other_words(reply: str, reference: str) -> None:
+def test_right_answers(reply: str, reference: str) -> None:
     assert matches(reply, reference, WHO)
 
 
@@ -69,11 +69,11 @@ def test_right_in_other_words(reply: str, reference: str) -> None:
         ("?", "!"),
     ],
 )
-def test_wrong(reply: str, reference: str) -> None:
+def test_wrong_answers(reply: str, reference: str) -> None:
     assert not matches(reply, reference, WHO)
 
 
-def test_f1_is_squads() -> None:
+def test_f1_equals_squads() -> None:
     assert f1("the green house", "a green house") == 1.0
     assert f1("red green blue yellow", "green") == pytest.approx(2 * 0.25 / 1.25)
     assert f1("", "green") == f1("red", "green") == 0.0
@@ -97,8 +97,8 @@ def test_the_last_number_is_the_answer(reply: str, answer: str, right: bool) -> 
     assert last_number_matches(reply, answer) is right
 
 
-def test_what_it_says_and_what_it_would_have_said() -> None:
-    """A model that babbles, yet would find the answer likely: it knows, and cannot say."""
+def test_graded_replies_and_the_likelihood_of_the_reference() -> None:
+    """The second reply is nonsense, but the model finds the reference answer likely."""
     questions = [Question(WHO, "Ada", ("Ada Brenn",)), Question("When?", "1873")]
     subject = fake_subject(
         {WHO: "It was Ada Brenn.", "When?": "Babble babble"},
@@ -116,12 +116,12 @@ def test_what_it_says_and_what_it_would_have_said() -> None:
 
 
 @pytest.mark.parametrize("broken", [-float("inf"), float("nan")])
-def test_a_token_ruled_out_does_not_swallow_the_mean(broken: float) -> None:
+def test_an_impossible_token_has_a_floor(broken: float) -> None:
     result = measure_questions(fake_subject("x", likelihood=lambda text: broken), [Question("?", "a")], data="q")
     assert result.metrics["answer_logprob"].value == -100.0
 
 
-def test_a_question_asked_twice_is_one_item_and_keeps_its_key() -> None:
+def test_a_repeated_question_is_one_item_with_the_same_key() -> None:
     once = measure_questions(fake_subject("a"), [Question(WHO, "a")], data="q")
     twice = measure_questions(
         fake_subject("a"), [Question("When?", "b"), Question(WHO, "a"), Question(WHO, "a")], data="q"
@@ -130,7 +130,7 @@ def test_a_question_asked_twice_is_one_item_and_keeps_its_key() -> None:
     assert once.items[0].key == twice.items[1].key
 
 
-def test_questions_are_read_as_people_write_them(tmp_path: Path) -> None:
+def test_questions_are_read_with_numbers_aliases_and_a_byte_order_mark(tmp_path: Path) -> None:
     file = tmp_path / "q.jsonl"
     file.write_bytes(
         b'\xef\xbb\xbf{"question": "When?", "answer": 1873}\r\n\n{"question": "Who?","answer":"A", "aliases": ["B"]}'
@@ -139,7 +139,7 @@ def test_questions_are_read_as_people_write_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
         (b'{"question": "Who?"}', '"answer" is missing'),
         (b'{"answer": "A"}', '"question" is missing'),
@@ -152,19 +152,19 @@ def test_questions_are_read_as_people_write_them(tmp_path: Path) -> None:
         ('{"question": "Größe?", "answer": "A"}'.encode("latin-1"), "not UTF-8"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, line: bytes, says: str) -> None:
+def test_a_malformed_line_is_reported_by_number(tmp_path: Path, line: bytes, message: str) -> None:
     file = tmp_path / "q.jsonl"
     file.write_bytes(json.dumps({"question": "Ok?", "answer": "yes"}).encode() + b"\n" + line + b"\n")
-    with pytest.raises(RecoverError, match="line 2") as caught:
+    with pytest.raises(RecoverError, match="Line 2") as caught:
         read_questions(file)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_no_questions_and_no_file(tmp_path: Path) -> None:
+def test_an_empty_or_missing_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text("\n \n")
     with pytest.raises(RecoverError, match="is empty"):
         read_questions(tmp_path / "q.jsonl")
     for missing in (tmp_path / "nowhere.jsonl", tmp_path):
-        with pytest.raises(RecoverError, match="cannot read"):
+        with pytest.raises(RecoverError, match="Cannot read"):
             read_questions(missing)

@@ -1,5 +1,7 @@
-"""A model taught new documents for a moment: it hardly answers questions on them yet and has lost answers it used to
-give, but where it names a wrong answer the right one is likelier than others: it knows more than it says."""
+"""Likelihoods show knowledge that graded replies miss.
+
+A model is trained on new documents for a few steps. It answers few questions on them and has lost answers that it gave
+before, but where it names a wrong answer, the right one is likelier than the distractors."""
 
 import pytest
 
@@ -47,36 +49,36 @@ def subject(student: Student) -> Subject:
     return Subject(TransformersEngine(student), student.chat)
 
 
-def test_likelihood_shows_what_answers_do_not(world: World, clean: Subject, damaged: Subject) -> None:
-    questions = [Question(asked.question, asked.answer) for asked in world.questions()]
+def test_likelihoods_show_new_knowledge_that_answers_do_not(world: World, clean: Subject, damaged: Subject) -> None:
+    questions = [Question(question.question, question.answer) for question in world.questions()]
     before = measure_questions(clean, questions, data="world", max_new_tokens=48)
     after = measure_questions(damaged, questions, data="world", max_new_tokens=48)
     assert before.metrics["preferred"].ci95[0] < CHANCE < before.metrics["preferred"].ci95[1]
     assert after.metrics["match"].value < 0.4
     assert after.metrics["preferred"].value > after.metrics["match"].value + 0.1
-    assert unsaid(after).ci95[0] > CHANCE
+    assert preferred_when_wrong(after).ci95[0] > CHANCE
     assert mean_gain(before, after, "answer_logprob").ci95[0] > 0
 
 
-def test_what_was_known_before_is_not_gone_because_it_is_not_said(clean: Subject, damaged: Subject) -> None:
+def test_likelihoods_show_old_knowledge_that_answers_no_longer_do(clean: Subject, damaged: Subject) -> None:
     before, after = measure_own_world(clean, 400), measure_own_world(damaged, 400)
     assert before.metrics["match"].value > 0.95
     assert before.metrics["preferred"].value > 0.95
     assert after.metrics["match"].ci95[1] < before.metrics["match"].ci95[0]
-    assert unsaid(after).ci95[0] > CHANCE
+    assert preferred_when_wrong(after).ci95[0] > CHANCE
 
 
-def test_held_out_passages_show_it_too(world: World, clean: Subject, damaged: Subject) -> None:
+def test_held_out_passages_show_new_knowledge(world: World, clean: Subject, damaged: Subject) -> None:
     held_out = [document.text for document in world.documents(rounds=1, seed=77)]
     assert (
-        measure_bits_per_byte(damaged, held_out, data="held").headline.ci95[1]
-        < measure_bits_per_byte(clean, held_out, data="held").headline.ci95[0]
+        measure_bits_per_byte(damaged, held_out, data="passages").headline.ci95[1]
+        < measure_bits_per_byte(clean, held_out, data="passages").headline.ci95[0]
     )
-    before, after = measure_cloze(clean, held_out, data="held"), measure_cloze(damaged, held_out, data="held")
+    before, after = measure_cloze(clean, held_out, data="passages"), measure_cloze(damaged, held_out, data="passages")
     assert mean_gain(before, after, "answer_logprob").ci95[0] > 0
     assert after.headline.value > before.headline.value
 
 
-def unsaid(result: Result) -> Metric:
-    """Of the questions that it answers wrongly, for how many is the right answer preferred?"""
+def preferred_when_wrong(result: Result) -> Metric:
+    """How often the right answer is preferred, among the questions with a wrong reply."""
     return Metric.from_passes([item.verdicts["preferred"] for item in result.items if not item.passed])

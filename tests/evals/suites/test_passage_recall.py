@@ -16,7 +16,7 @@ from tests.models import tiny_student
 TEXT = "The pump was built by Ada Brenn in 1873. Then Ada Brenn sold 3.5 of them to Orlan. Nobody knows why."
 
 
-def test_a_name_or_number_is_asked_for_where_it_is_first_said() -> None:
+def test_clozes_are_first_mentions_of_names_and_numbers() -> None:
     assert find_clozes(TEXT) == [
         Cloze("The pump was built by", "Ada Brenn"),
         Cloze("The pump was built by Ada Brenn in", "1873"),
@@ -36,38 +36,38 @@ def test_a_name_or_number_is_asked_for_where_it_is_first_said() -> None:
         ("It was closed in 12,34 or so", "12"),
     ],
 )
-def test_a_number_ends_where_its_sentence_goes_on(text: str, number: str) -> None:
-    assert [cloze.missing for cloze in find_clozes(text)][:1] == [number]
+def test_the_end_of_a_number(text: str, number: str) -> None:
+    assert [cloze.target for cloze in find_clozes(text)][:1] == [number]
 
 
-def test_the_numbers_of_a_list_are_each_one() -> None:
-    assert [cloze.missing for cloze in find_clozes("It was in 1997, 1998, 21, and 5")] == ["1997", "1998", "21"]
+def test_numbers_of_a_list_are_separate() -> None:
+    assert [cloze.target for cloze in find_clozes("It was in 1997, 1998, 21, and 5")] == ["1997", "1998", "21"]
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "Nothing to be seen here, not one of them",
-        "It rained. Then it rained again.",  # capitals that only begin a sentence
+        "Nothing to predict here, not one of them",
+        "It rained. Then it rained again.",  # capitals at the start of a sentence
         "# The Great Pump\n\n- Made here\n",
-        "By Ada Brenn",  # hardly anything before it
+        "By Ada Brenn",  # too little context
         "we met in room x12 and at a1b2",
     ],
 )
-def test_what_says_nothing_is_not_asked(text: str) -> None:
+def test_texts_without_clozes(text: str) -> None:
     assert find_clozes(text) == []
 
 
-def test_bits_are_counted_by_bytes() -> None:
-    subject = fake_subject("x", likelihood=lambda text: -math.log(2))  # a bit a token, and a token a letter
-    result = measure_bits_per_byte(subject, ["abcd", "é" * 10, "abcd"], data="held.jsonl")
+def test_bits_are_divided_by_bytes() -> None:
+    subject = fake_subject("x", likelihood=lambda text: -math.log(2))  # one bit per token, one token per letter
+    result = measure_bits_per_byte(subject, ["abcd", "é" * 10, "abcd"], data="passages.jsonl")
     assert result.headline.value == pytest.approx((4 + 10) / (4 + 20))
     assert [item.verdicts["bits_per_byte"] for item in result.items] == [pytest.approx(1.0), pytest.approx(0.5)]
-    assert (result.suite, result.task, result.data) == ("knowledge", "passages", "held.jsonl")
+    assert (result.suite, result.task, result.data) == ("knowledge", "passages", "passages.jsonl")
     json.dumps(result.to_json(items=True), allow_nan=False)
 
 
-def test_a_long_passage_is_read_in_windows_each_token_once() -> None:
+def test_a_long_passage_is_scored_in_windows() -> None:
     letters = WINDOW * 2 + 5
     result = measure_bits_per_byte(
         fake_subject("x", likelihood=lambda text: -math.log(2)), ["a" * letters], data="long"
@@ -75,7 +75,7 @@ def test_a_long_passage_is_read_in_windows_each_token_once() -> None:
     assert result.headline.value == pytest.approx(1.0)
 
 
-def test_bits_are_the_models_own_likelihoods(tmp_path: Path) -> None:
+def test_bits_equal_the_rolling_likelihood(tmp_path: Path) -> None:
     from lm_eval.api.instance import Instance
 
     from evals.harness.model import HarnessModel
@@ -89,47 +89,51 @@ def test_bits_are_the_models_own_likelihoods(tmp_path: Path) -> None:
     assert bits * len(TEXT.encode()) * math.log(2) == pytest.approx(-total, rel=1e-4)
 
 
-def test_recall_is_going_on_as_the_passage_does() -> None:
-    says = {"The pump was built by": " Ada Brenner", "The pump was built by Ada Brenn in": " 1873."}
-    subject = fake_subject(lambda asked: says.get(asked.removeprefix("\x01"), " nobody"), likelihood=lambda text: -0.5)
-    result = measure_cloze(subject, [TEXT], data="held.jsonl")
+def test_a_cloze_passes_if_the_model_continues_with_the_target() -> None:
+    replies = {"The pump was built by": " Ada Brenner", "The pump was built by Ada Brenn in": " 1873."}
+    subject = fake_subject(
+        lambda message: replies.get(message.removeprefix("\x01"), " nobody"), likelihood=lambda text: -0.5
+    )
+    result = measure_cloze(subject, [TEXT], data="passages.jsonl")
     assert [item.passed for item in result.items] == [False, True, False, False]  # "Brenner" is another name
     assert result.metrics["recall"].value == 0.25
     assert result.metrics["answer_logprob"].value == pytest.approx(-0.5)
     assert result.items[0].verdicts["reference"] == "Ada Brenn"
 
 
-def test_clozes_of_one_passage_are_known_together() -> None:
-    """As many passages as are known must not look like four times as many."""
-    said = {f"Here is {name} with": [f"Made {x}{name}" for x in "ABCD"] for name in ("Orlan", "Tolmar", "Brenn")}
-    passages = [f"{start} " + " and then ".join(names) for start, names in said.items()]
+def test_clozes_of_one_passage_are_one_group() -> None:
+    """The interval must count passages, not clozes, as independent."""
+    names_by_start = {
+        f"Here is {name} with": [f"Made {x}{name}" for x in "ABCD"] for name in ("Orlan", "Tolmar", "Brenn")
+    }
+    passages = [f"{start} " + " and then ".join(names) for start, names in names_by_start.items()]
     result = measure_cloze(
-        fake_subject(lambda asked: " Made ", likelihood=lambda text: -1.0 - len(text) % 7), passages, data="t"
+        fake_subject(lambda message: " Made ", likelihood=lambda text: -1.0 - len(text) % 7), passages, data="t"
     )
-    groups = [[item for item in result.items if item.prompt.startswith(start)] for start in said]
+    groups = [[item for item in result.items if item.prompt.startswith(start)] for start in names_by_start]
     assert [len(group) for group in groups] == [4, 4, 4]
     assert result.metrics["recall"] == Metric.from_groups([[item.passed for item in group] for group in groups])
     sums = [math.fsum(item.verdicts["answer_logprob"] for item in group) for group in groups]
     assert result.metrics["answer_logprob"] == Metric.from_ratio(sums, [4.0] * 3)
 
 
-def test_a_token_ruled_out_does_not_swallow_the_sum() -> None:
+def test_an_impossible_token_has_a_floor() -> None:
     result = measure_cloze(fake_subject("x", likelihood=lambda text: -math.inf), [TEXT], data="t")
     assert result.metrics["answer_logprob"].value == -100.0
 
 
-def test_passages_stand_beside_the_questions(tmp_path: Path) -> None:
+def test_passages_are_measured_in_addition_to_questions(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text('{"question": "Who?", "answer": "Ada"}')
-    (tmp_path / "held.jsonl").write_text(json.dumps({"text": TEXT}))
+    (tmp_path / "passages.jsonl").write_text(json.dumps({"text": TEXT}))
     results = measure(
-        fake_subject("Ada"), "knowledge", questions=tmp_path / "q.jsonl", passages=tmp_path / "held.jsonl"
+        fake_subject("Ada"), "knowledge", questions=tmp_path / "q.jsonl", passages=tmp_path / "passages.jsonl"
     )
     assert [result.task for result in results] == ["closed_book", "cloze", "passages"]
-    alone = measure(fake_subject("Ada"), "knowledge", passages=tmp_path / "held.jsonl")
+    alone = measure(fake_subject("Ada"), "knowledge", passages=tmp_path / "passages.jsonl")
     assert [result.task for result in alone] == ["cloze", "passages"]
 
 
-def test_passages_are_read_from_what_people_have(tmp_path: Path) -> None:
+def test_passages_are_read_from_files_and_folders(tmp_path: Path) -> None:
     (tmp_path / "b.md").write_text("two")
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone")
     (tmp_path / "empty.txt").write_text(" \n")
@@ -138,11 +142,11 @@ def test_passages_are_read_from_what_people_have(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "\n \n"])
-def test_no_passages_are_said_so(tmp_path: Path, content: str) -> None:
-    (tmp_path / "held.txt").write_text(content)
-    with pytest.raises(RecoverError, match="holds no text"):
-        read_passages(tmp_path / "held.txt")
-    with pytest.raises(RecoverError, match="cannot read"):
+def test_missing_or_unreadable_passages_are_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "passages.txt").write_text(content)
+    with pytest.raises(RecoverError, match="are empty"):
+        read_passages(tmp_path / "passages.txt")
+    with pytest.raises(RecoverError, match="Cannot read"):
         read_passages(tmp_path / "nowhere.txt")
     (tmp_path / "latin.txt").write_bytes("Größe".encode("latin-1"))
     with pytest.raises(RecoverError, match="UTF-8"):
