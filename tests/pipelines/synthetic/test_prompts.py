@@ -16,7 +16,7 @@ def test_prompts_are_lines_or_jsonl(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_bytes(b'\xef\xbb\xbf{"prompt": "Say hi."}\n')
     assert read_prompts(tmp_path / "rows.jsonl") == ["Say hi."]
     (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n\n{"text": "b"}\n')
-    with pytest.raises(RecoverError, match="line 3"):
+    with pytest.raises(RecoverError, match="Line 3"):
         read_prompts(tmp_path / "bad.jsonl")
     with pytest.raises(RecoverError, match="Cannot read"):
         read_prompts(tmp_path / "none")
