@@ -1,16 +1,16 @@
-# Two commands: `make demo` and `make test`. Both make their own virtual environment in .venv.
+# `make demo`, `make test` and `make check`; each installs the project into .venv first.
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 TORCH := torch>=2.13,<2.14
-# Without an NVIDIA card the CPU build of torch spares gigabytes of CUDA. `make TORCH_CPU= …` takes the ordinary build.
+# Without an NVIDIA card the CPU build of torch saves gigabytes of CUDA. `make TORCH_CPU= …` takes the default build.
 TORCH_CPU := $(shell command -v nvidia-smi >/dev/null 2>&1 || echo https://download.pytorch.org/whl/cpu)
 
 .PHONY: demo test check format docs clean
 demo: $(VENV)/.installed
 	$(BIN)/recover demo
 
-# Two processes side by side: a second thread of each would only wait for the other process.
+# Two processes in parallel, each with one thread: more threads would compete for the same cores.
 test: export OMP_NUM_THREADS := 1
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not browser and not postgres and not vllm"
@@ -20,6 +20,8 @@ check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/deptry recovery evals db pipelines dashboard
+	$(BIN)/deptry tests benchmarks --exclude '\.venv' --ignore DEP002,DEP004
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml
 
@@ -35,7 +37,7 @@ $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'recover needs Python 3.11 or newer: make PYTHON=python3.12 …')"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(if $(TORCH_CPU),$(BIN)/python -m pip install --quiet --retries 0 --timeout 15 --index-url $(TORCH_CPU) "$(TORCH)" 2>/dev/null || echo "(no CPU-only build to be had from $(TORCH_CPU); taking the ordinary one)")
+	$(if $(TORCH_CPU),$(BIN)/python -m pip install --quiet --retries 0 --timeout 15 --index-url $(TORCH_CPU) "$(TORCH)" 2>/dev/null || echo "(no CPU-only build at $(TORCH_CPU); taking the default one)")
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	@touch $@
