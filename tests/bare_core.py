@@ -1,4 +1,4 @@
-"""Run where nothing but torch, transformers and peft is installed: every module of the core, and one step of OPD.
+"""Import every module of the core and take one step of OPD, with only torch, transformers and peft installed.
 
 python -m tests.bare_core
 """
@@ -34,13 +34,13 @@ def main() -> None:
         record = next(train(student, states, signal_of(chosen, teacher), objective_of(chosen), Plan(1, 1e-3)))
         assert record.kl is not None
         assert record.kl > 0
-        says = ""
+        message = ""
         try:
             VllmEngine(student)
-        except RecoverError as missing:
-            says = str(missing)
-        assert "pip install" in says, says
-    print(f"{len(names)} modules imported, one step of OPD done, KL {record.kl:.3f}")
+        except RecoverError as error:
+            message = str(error)
+        assert "pip install" in message, message
+    print(f"{len(names)} modules imported, one step of OPD, KL {record.kl:.3f}")
 
 
 if __name__ == "__main__":

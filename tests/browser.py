@@ -1,7 +1,7 @@
 """A real browser for tests: the system's chromium, driven by playwright.
 
-Without one, tests that ask for it are skipped and say so; with RECOVER_REQUIRE_BROWSER=1 they fail instead, so that
-a CI which ought to have a browser notices when it has none. RECOVER_CHROMIUM names another executable.
+Without chromium these tests are skipped; with RECOVER_REQUIRE_BROWSER=1, as in CI, they fail instead. RECOVER_CHROMIUM
+names another executable.
 """
 
 import os
@@ -13,9 +13,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 WIDTHS = {"desktop": (1440, 900), "phone": (390, 844)}
-PATIENCE = 30_000
-"""Milliseconds: a machine that also does other work takes its time to draw a page."""
-expect.set_options(timeout=PATIENCE)
+TIMEOUT = 30_000  # milliseconds; a busy machine draws pages slowly
+expect.set_options(timeout=TIMEOUT)
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
@@ -34,12 +33,12 @@ def started() -> Iterator[Browser]:
 
 
 class Visit:
-    """A page in a fresh session that remembers what went wrong in it and whom it tried to reach."""
+    """A page in a new session; it records console errors and the hosts of all requests."""
 
     def __init__(self, browser: Browser, width: str = "desktop", dark: bool = False) -> None:
-        across, down = WIDTHS[width]
+        size = WIDTHS[width]
         context = browser.new_context(
-            viewport={"width": across, "height": down},
+            viewport={"width": size[0], "height": size[1]},
             color_scheme="dark" if dark else "light",
             has_touch=width == "phone",
             device_scale_factor=2 if width == "phone" else 1,
@@ -47,7 +46,7 @@ class Visit:
         self.page: Page = context.new_page()
         self.problems: list[str] = []
         self.hosts: set[str] = set()
-        self.page.on("console", lambda said: said.type == "error" and self.problems.append(said.text))
+        self.page.on("console", lambda message: message.type == "error" and self.problems.append(message.text))
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
 
@@ -66,15 +65,15 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
-    """`visit(url, width="phone", dark=True)`: the page opened; anything on its console fails the test."""
+    """`visit(url, width="phone", dark=True)` opens a page; errors on its console fail the test."""
     visits: list[Visit] = []
 
-    def go(url: str, width: str = "desktop", dark: bool = False) -> Visit:
+    def open_page(url: str, width: str = "desktop", dark: bool = False) -> Visit:
         visits.append(Visit(browser, width, dark))
         visits[-1].page.goto(url)
         return visits[-1]
 
-    yield go
-    for each in visits:
-        each.close()
-    assert [problem for each in visits for problem in each.problems] == []
+    yield open_page
+    for visit in visits:
+        visit.close()
+    assert [problem for visit in visits for problem in visit.problems] == []

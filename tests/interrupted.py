@@ -1,10 +1,10 @@
-"""`recover cycle` killed at random moments and resumed, held against one that was left alone.
+"""Kill `recover cycle` at random times, resume it, and compare the result with an uninterrupted run.
 
     python -m tests.interrupted [--kills 20] [--seed 0] [--jobs 1]
 
-Each time: a copy of a project that was through one cycle, the same small second one on the built-in model, SIGKILL
-after a random share of the time that the unbroken one took, `recover resume`. Then the weights must be the same bits,
-and the record the same rows but for times.
+Each trial copies a project with one finished cycle, starts a small second cycle on the built-in model, sends SIGKILL
+after a random share of the uninterrupted run's duration, and runs `recover resume`. The weights must be the same bits,
+and the record must have the same rows except for times.
 """
 
 import argparse
@@ -41,13 +41,13 @@ SMALL = {
     "save_minutes": 0,
 }
 FIRST = {"midtrain.max_steps": 2, "distill.steps": 1, "gate.behaviour_margin": 0.99, "gate.keep_knowledge": 0.01}
-SOONER = 0.8  # times the moment that came too late
-OF_THE_MOMENT = ("seconds", "per_second", "memory", "_bytes")  # in the name of a number that no two runs share
+EARLIER = 0.8  # when a trial ends before its kill, the next try kills after this share of the time
+NOT_REPRODUCIBLE = ("seconds", "per_second", "memory", "_bytes")  # parts of names of metrics that differ between runs
 
 
 @dataclass
-class Left:
-    """What a cycle left behind that two runs of it must share."""
+class Results:
+    """The weights and rows of a project, which must be equal after the same cycles."""
 
     weights: dict[str, str]
     rows: dict[str, list[Any]] = field(default_factory=dict)
@@ -56,65 +56,67 @@ class Left:
     def promoted(self) -> list[Any]:
         return [row for row in self.rows["promotions"] if "promoted" in row]
 
-    def differences(self, other: "Left") -> list[str]:
-        found = [] if self.weights == other.weights else [f"weights differ: {self.weights} {other.weights}"]
+    def differences(self, other: "Results") -> list[str]:
+        lines = [] if self.weights == other.weights else [f"weights differ: {self.weights} {other.weights}"]
         for table, rows in self.rows.items():
-            theirs = other.rows[table]
-            if rows != theirs:
-                odd = [row for row in rows if row not in theirs][:2] + [row for row in theirs if row not in rows][:2]
-                found.append(f"{table}: {len(rows)} rows and {len(theirs)}, such as {odd}")
-        return found
+            others = other.rows[table]
+            if rows != others:
+                examples = [row for row in rows if row not in others][:2] + [row for row in others if row not in rows][
+                    :2
+                ]
+                lines.append(f"{table}: {len(rows)} rows and {len(others)}, such as {examples}")
+        return lines
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--kills", type=int, default=20)
-    options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--jobs", type=int, default=1, help="so many at a time")
-    asked = options.parse_args()
-    failed = interrupt(asked.kills, asked.seed, asked.jobs)
-    print(f"{asked.kills} kills, {asked.kills - len(failed)} of them without a trace")
-    sys.exit(bool(failed))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="trials in parallel")
+    args = parser.parse_args()
+    failures = interrupt(args.kills, args.seed, args.jobs)
+    print(f"{args.kills} kills, {args.kills - len(failures)} of them without a difference")
+    sys.exit(bool(failures))
 
 
 def interrupt(kills: int, seed: int = 0, jobs: int = 1) -> list[str]:
-    """One sentence for each kill that left a trace."""
+    """Kill and resume that many cycles; one line for each that ended differently from the uninterrupted one."""
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(jobs) as pool:
         root = Path(scratch)
         for number in (1, 2):
             make_world(4240 + number, size="quick").write(root / f"world-{number}")
-        recover(root, root / "begun", *_cycle(root / "world-1", SMALL | FIRST))
-        assert len(left_by(root / "begun").promoted) == 1, "the first cycle was not promoted"
-        shutil.copytree(root / "begun", root / "whole")
-        started = time.perf_counter()
-        recover(root, root / "whole", *_second(root))
-        lasted = time.perf_counter() - started
-        whole = left_by(root / "whole")
+        recover(root, root / "first-cycle", *_cycle(root / "world-1", SMALL | FIRST))
+        assert len(read_results(root / "first-cycle").promoted) == 1, "the first cycle was not promoted"
+        shutil.copytree(root / "first-cycle", root / "uninterrupted")
+        start_time = time.perf_counter()
+        recover(root, root / "uninterrupted", *_second(root))
+        duration = time.perf_counter() - start_time
+        expected = read_results(root / "uninterrupted")
         rng = random.Random(seed)
-        moments = [rng.uniform(0.02, 0.98) * lasted for _ in range(kills)]
-        trials = [pool.submit(_trial, root, root / f"killed-{i}", at, whole) for i, at in enumerate(moments)]
-        return [said for trial in trials if (said := trial.result())]
+        times = [rng.uniform(0.02, 0.98) * duration for _ in range(kills)]
+        trials = [pool.submit(_trial, root, root / f"killed-{i}", after, expected) for i, after in enumerate(times)]
+        return [failure for trial in trials if (failure := trial.result())]
 
 
-def _trial(root: Path, folder: Path, at: float, whole: Left) -> str:
-    shutil.copytree(root / "begun", folder)
+def _trial(root: Path, folder: Path, after: float, expected: Results) -> str:
+    shutil.copytree(root / "first-cycle", folder)
     process = subprocess.Popen(_command(folder, *_second(root)), stderr=subprocess.PIPE, text=True, cwd=root)
     try:
-        process.communicate(timeout=at)
+        process.communicate(timeout=after)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
-        _, words = process.communicate()
-    else:  # it was quicker than the unbroken one: nothing was killed
+        _, output = process.communicate()
+    else:  # it finished before the kill
         shutil.rmtree(folder)
-        return _trial(root, folder, SOONER * at, whole)
-    where = (words.strip().splitlines() or ["before the first word"])[-1].strip()
+        return _trial(root, folder, EARLIER * after, expected)
+    last_line = (output.strip().splitlines() or ["before any output"])[-1].strip()
     if any((folder / ".recover" / "jobs").glob("*.json")):
         recover(root, folder, "resume")
-    elif len(left_by(folder).rows["cycles"]) == 1:
-        recover(root, folder, *_second(root))  # killed before it had begun
-    found = whole.differences(left_by(folder))
-    print(f"killed after {at:5.1f} s ({where}): {'; '.join(found) or 'the same'}", flush=True)
-    return f"killed after {at:.1f} s: {'; '.join(found)}" if found else ""
+    elif len(read_results(folder).rows["cycles"]) == 1:
+        recover(root, folder, *_second(root))  # killed before the cycle was recorded
+    differences = "; ".join(expected.differences(read_results(folder)))
+    print(f"killed after {after:5.1f} s ({last_line}): {differences or 'the same'}", flush=True)
+    return f"killed after {after:.1f} s: {differences}" if differences else ""
 
 
 def _second(root: Path) -> list[str]:
@@ -122,25 +124,25 @@ def _second(root: Path) -> list[str]:
 
 
 def _cycle(world: Path, settings: dict[str, Any]) -> list[str]:
-    said = [f"--set={name}={value}" for name, value in settings.items()]
-    return ["cycle", f"--docs={world / 'docs'}", f"--questions={world / 'questions.jsonl'}", "--limit=40", *said]
+    flags = [f"--set={name}={value}" for name, value in settings.items()]
+    return ["cycle", f"--docs={world / 'docs'}", f"--questions={world / 'questions.jsonl'}", "--limit=40", *flags]
 
 
-def _command(folder: Path, *words: str) -> list[str]:
-    return [sys.executable, "-m", "pipelines.cli", *words, "--project", str(folder)]
+def _command(folder: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "pipelines.cli", *arguments, "--project", str(folder)]
 
 
-def recover(root: Path, folder: Path, *words: str) -> None:
+def recover(root: Path, folder: Path, *arguments: str) -> None:
     folder.mkdir(exist_ok=True)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        _command(folder, *words), cwd=root, capture_output=True, text=True, env=environment, check=False
+    result = subprocess.run(
+        _command(folder, *arguments), cwd=root, capture_output=True, text=True, env=environment, check=False
     )
-    if done.returncode not in (0, 3):
-        raise RuntimeError(f"recover {words[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
+    if result.returncode not in (0, 3):
+        raise RuntimeError(f"recover {arguments[0]} ended with {result.returncode}: {result.stderr[-2000:]}")
 
 
-def left_by(folder: Path) -> Left:
+def read_results(folder: Path) -> Results:
     home = folder / ".recover"
     weights = {
         path.parent.name: hashlib.sha256(path.read_bytes()).hexdigest()[:12]
@@ -158,7 +160,7 @@ def left_by(folder: Path) -> Left:
             "points": [
                 row
                 for row in _rows(record, "SELECT run_id, step, name, value FROM points ORDER BY run_id, step, name")
-                if not any(word in row[2] for word in OF_THE_MOMENT)
+                if not any(part in row[2] for part in NOT_REPRODUCIBLE)
             ],
             "rollouts": _rows(record, "SELECT * FROM rollouts ORDER BY run_id, step, position"),
             "evaluations": _rows(
@@ -168,7 +170,7 @@ def left_by(folder: Path) -> Left:
             "items": _rows(record, "SELECT * FROM items ORDER BY evaluation_id, position"),
             "events": sorted(_rows(record, "SELECT DISTINCT run_id, message FROM events")),
         }
-    return Left(weights, rows)
+    return Results(weights, rows)
 
 
 def _rows(record: sqlite3.Connection, query: str) -> list[Any]:
@@ -176,12 +178,11 @@ def _rows(record: sqlite3.Connection, query: str) -> list[Any]:
 
 
 def _runs(record: sqlite3.Connection) -> list[Any]:
-    """Without the job, whose name is drawn anew, and the project's own folder."""
-    found = _rows(record, "SELECT id, cycle_id, kind, status, seed, steps, settings FROM runs ORDER BY id")
+    """The runs without the job's random name and the paths in the project's folder."""
+    rows = _rows(record, "SELECT id, cycle_id, kind, status, seed, steps, settings FROM runs ORDER BY id")
     dropped = {"job", "questions", "earlier"}
     return [
-        (*row[:-1], {name: value for name, value in json.loads(row[-1]).items() if name not in dropped})
-        for row in found
+        (*row[:-1], {name: value for name, value in json.loads(row[-1]).items() if name not in dropped}) for row in rows
     ]
 
 

@@ -1,4 +1,4 @@
-"""Tiny models with random weights and real tokenizers, made in milliseconds."""
+"""Tiny models with random weights and real tokenizers, built in milliseconds."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ BOS = 259
 def tiny_tokenizer(
     *, pad: str = "<|endoftext|>", template: str | None = CHATML, begins: bool = False
 ) -> PreTrainedTokenizerFast:
-    """One token a byte; one that `begins` knows a BOS and puts it before every text, as Gemma's and Llama's do."""
+    """A tokenizer with one token per byte; with `begins` it puts a BOS before every text, as Llama's does."""
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: i for i, token in enumerate([*special, *letters, *(["<bos>"] if begins else [])])}
@@ -51,7 +51,7 @@ def save_tiny(
     head_dim: int = 16,
     tied: bool = True,
     begins: bool = False,
-    padding: int = 0,  # rows of the embedding that are no tokens
+    padding: int = 0,  # rows of the embedding without a token
 ) -> Path:
     torch.manual_seed(seed)
     config = Qwen3Config(
@@ -64,7 +64,7 @@ def save_tiny(
         intermediate_size=64,
         max_position_embeddings=512,
         tie_word_embeddings=tied,
-        initializer_range=0.2,  # far from uniform, so that distributions differ where they should
+        initializer_range=0.2,  # large, so that the distributions are far from uniform
     )
     model = Qwen3ForCausalLM(config)
     model.generation_config.eos_token_id = eos or [2]

@@ -1,8 +1,10 @@
-"""`python -m tests.screenshots [URL_OR_RECORD] FOLDER`: every page at both widths, light and dark, to look at.
+"""Save a screenshot of every dashboard page, at both widths, light and dark.
 
-Without a record a seeded one is shown, with a run that goes on. The README's picture, docs/images/overview.png, is
-overview-desktop-light.png of five cycles (`python -m benchmarks.quality.many_cycles --items 2000 --folder five`, then
-`five/.recover/recover.db`).
+    python -m tests.screenshots [URL_OR_RECORD] FOLDER
+
+Without a record it shows a seeded one with a live run. The README's picture, docs/images/overview.png, is
+overview-desktop-light.png after five cycles: `python -m benchmarks.quality.many_cycles --items 2000 --folder five`,
+then `python -m tests.screenshots five/.recover/recover.db FOLDER`.
 """
 
 import sys
@@ -30,8 +32,8 @@ ACTIONS = Actions(
 
 
 def main(folder: str, source: str = "") -> None:
-    out = Path(folder)
-    out.mkdir(parents=True, exist_ok=True)
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
     with _served(source) as url, started() as browser:
         for title, path, _ in [*PAGES, TRYING]:
             for width in WIDTHS:
@@ -42,7 +44,7 @@ def main(folder: str, source: str = "") -> None:
                     visit.page.wait_for_timeout(1500)
                     for chart in visit.page.locator(".chart").all():
                         chart.locator(".js-plotly-plot .main-svg").first.wait_for()
-                    file = out / f"{title.lower().replace(' ', '-')}-{width}-{theme}.png"
+                    file = target / f"{title.lower().replace(' ', '-')}-{width}-{theme}.png"
                     visit.page.screenshot(path=file, full_page=True)
                     print(file, *visit.problems, sep="\n  ")
                     visit.close()
