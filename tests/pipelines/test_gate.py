@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from db.run_inputs import RunInputs
 from evals.results import Item, Metric, Result
 from pipelines.cycle import Cycle
 from pipelines.gate import judge, require_pass_fail
@@ -115,10 +116,10 @@ def test_a_graded_task_is_rejected_for_behaviour() -> None:
 def test_a_graded_task_is_rejected_as_soon_as_the_clean_model_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stages: list[str] = []
+    stages: list[str | None] = []
 
-    def measure(*_: object, stage: str, **options: object) -> list[Result]:
-        stages.append(stage)
+    def measure(*_: object, inputs: RunInputs, **options: object) -> list[Result]:
+        stages.append(inputs.stage)
         return [graded([0.8] * 4)]
 
     monkeypatch.setattr("pipelines.cycle.measure_checkpoint", measure)

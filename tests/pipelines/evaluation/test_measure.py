@@ -93,7 +93,7 @@ def test_a_changed_task_file_is_measured_again(base_with_task_file: Path) -> Non
     for command in (["eval", "base"], ["distill", "--student", "base"]):
         ran = recover(*command)
         assert ran.exit_code == 1
-        assert f"{base / 'house.jsonl'} is not there, which {base / 'recover.json'} names" in ran.stderr
+        assert f"The file {base / 'house.jsonl'}, listed under suites in {base / 'recover.json'}" in ran.stderr
 
 
 def test_an_unknown_checkpoint_is_reported_before_anything_is_measured(base_with_task_file: Path) -> None:
@@ -126,7 +126,7 @@ def test_few_items_are_not_split(tmp_path: Path) -> None:
 
 def test_whether_the_public_prompts_are_reachable_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     reachable = iter([False, True])
-    monkeypatch.setattr("pipelines.evaluation.measure.is_public_in_reach", lambda named: next(reachable))
+    monkeypatch.setattr("pipelines.evaluation.plan.is_public_ifeval_available", lambda named: next(reachable))
     without, with_public = (EvalPlan().with_public_ifeval_checked({}) for _ in range(2))
     assert (without.public_ifeval, with_public.public_ifeval) == (False, True)
     assert without.key("weights", "behaviour", {}) != with_public.key("weights", "behaviour", {})
