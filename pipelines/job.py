@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.plan import EvalPlan
 from pipelines.files import write_atomic
+from pipelines.job_files import job_file, job_files
 from pipelines.project.paths import relocate
 from pipelines.settings import Settings
 from recovery.errors import RecoverError
@@ -42,11 +43,11 @@ class Job:
         return {id for id in (self.start, self.student, self.teacher) if id is not None}
 
     def save(self, home: Path) -> Self:
-        write_atomic(_file(home, self.id), [json.dumps(self.as_json(), indent=1)])
+        write_atomic(job_file(home, self.id), [json.dumps(self.as_json(), indent=1)])
         return self
 
     def delete(self, home: Path) -> None:
-        _file(home, self.id).unlink(missing_ok=True)
+        job_file(home, self.id).unlink(missing_ok=True)
 
     def as_json(self) -> dict[str, Any]:
         corpus = self.corpus
@@ -80,12 +81,7 @@ class Job:
 
 def unfinished_jobs(home: Path) -> list[Job]:
     """The oldest first."""
-    files = sorted((home / "jobs").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-    return [_read(file, home) for file in files]
-
-
-def _file(home: Path, id: str) -> Path:
-    return home / "jobs" / f"{id}.json"
+    return [_read(file, home) for file in job_files(home)]
 
 
 def _read(file: Path, home: Path) -> Job:

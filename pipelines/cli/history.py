@@ -17,7 +17,7 @@ def status(project: Path | None) -> Answer:
     \b
     Example: recover status
     """
-    from pipelines.job import unfinished_jobs
+    from pipelines.job_files import unfinished_commands
     from pipelines.project.project import Project
 
     if not Project.exists(project):
@@ -27,7 +27,7 @@ def status(project: Path | None) -> Answer:
         return Answer(nothing, [f"no project here yet; next: {following}"])
     opened = Project.open(project)
     cycles = opened.reader.cycles(opened.id)
-    waiting = unfinished_jobs(opened.home)
+    waiting = unfinished_commands(opened.home)
     following = "recover resume" if waiting else _following(opened.last_cycle)
     listed = [
         {
@@ -47,12 +47,12 @@ def status(project: Path | None) -> Answer:
         "base": opened.base,
         "current": opened.current.reference,
         "cycles": listed,
-        "interrupted": [job.command for job in waiting],
+        "interrupted": waiting,
         "next": following,
     }
     words = [f"base     {opened.base}", f"current  {found['current']}"]
     words += [f"cycle {c.number}  {c.outcome}  {c.documents or ''}" for c in cycles]
-    words += [f"interrupted: recover {job.command}" for job in waiting]
+    words += [f"interrupted: recover {command}" for command in waiting]
     return Answer(found, [*words, f"next: {following}"])
 
 
