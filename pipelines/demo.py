@@ -15,7 +15,7 @@ from recovery.lab import BASE, make_world
 EXAMPLES = 3  # prompts in the output
 ITEMS, QUICK_ITEMS = 600, 400  # per task
 DOCUMENTS_ONLY = "midtrain.mix=documents"  # the demo shows what this costs
-BRIEF = ("midtrain.epochs=5", "distill.steps=10", "distill.prompts=640", "distill.probe_items=200")  # somebody waits
+BRIEF = ("midtrain.epochs=5", "distill.steps=10", "distill.prompts=640", "distill.probe_items=200")  # takes minutes
 
 
 def run_demo(folder: Path, *, quick: bool, seed: int) -> tuple[dict[str, Any], list[str]]:
