@@ -1,8 +1,8 @@
 """Teachers: frozen models that score the student's tokens. Nothing in this module can be trained.
 
-`FrozenTeacher` is a separate model. `AdapterOffTeacher` is the clean base inside the student: the student's weights with
-the adapters off, without a second copy in memory. `AdapterTeacher` is another adapter on those weights. There is no
-teacher that scores with the student's trained weights, so self-distillation by accident is impossible.
+`FrozenTeacher` is a separate model. `AdapterOffTeacher` is the clean base inside the student: its weights with the
+adapters off, without a second copy in memory. `AdapterTeacher` is another adapter on those weights. No teacher scores
+with the student's trained weights, so a student cannot be distilled from itself by accident.
 """
 
 from dataclasses import dataclass, replace

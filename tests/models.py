@@ -18,17 +18,17 @@ BOS = 259
 
 
 def tiny_tokenizer(
-    *, pad: str = "<|endoftext|>", template: str | None = CHATML, begins: bool = False
+    *, pad: str = "<|endoftext|>", template: str | None = CHATML, adds_bos: bool = False
 ) -> PreTrainedTokenizerFast:
-    """A tokenizer with one token per byte; with `begins` it puts a BOS before every text, as Llama's does."""
+    """A tokenizer with one token per byte; with `adds_bos` it puts a BOS before every text, as Llama's does."""
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: i for i, token in enumerate([*special, *letters, *(["<bos>"] if begins else [])])}
+    vocabulary = {token: i for i, token in enumerate([*special, *letters, *(["<bos>"] if adds_bos else [])])}
     bytewise = Tokenizer(models.BPE(vocabulary, []))
     bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bytewise.decoder = decoders.ByteLevel()
-    bos = {"bos_token": "<bos>"} if begins else {}
-    if begins:
+    bos = {"bos_token": "<bos>"} if adds_bos else {}
+    if adds_bos:
         bytewise.post_processor = processors.TemplateProcessing("<bos> $A", special_tokens=[("<bos>", BOS)])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=bytewise,
@@ -50,12 +50,12 @@ def save_tiny(
     template: str | None = CHATML,
     head_dim: int = 16,
     tied: bool = True,
-    begins: bool = False,
+    adds_bos: bool = False,
     padding: int = 0,  # rows of the embedding without a token
 ) -> Path:
     torch.manual_seed(seed)
     config = Qwen3Config(
-        vocab_size=259 + begins + padding,
+        vocab_size=259 + adds_bos + padding,
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=2,
@@ -69,7 +69,7 @@ def save_tiny(
     model = Qwen3ForCausalLM(config)
     model.generation_config.eos_token_id = eos or [2]
     model.save_pretrained(folder)
-    tiny_tokenizer(pad=pad, template=template, begins=begins).save_pretrained(folder)
+    tiny_tokenizer(pad=pad, template=template, adds_bos=adds_bos).save_pretrained(folder)
     return folder
 
 

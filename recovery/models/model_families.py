@@ -22,7 +22,7 @@ def disable_dropout(model: Any) -> None:
 
 
 def _zero_dropout_attributes(holder: Any) -> None:
-    """Zero all float attributes named after dropout; families name them differently (attn_dropout_p, resid_pdrop, …)."""
+    """Zero all float attributes named after dropout; their names differ by family (attn_dropout_p, resid_pdrop, …)."""
     names = [name for name, value in getattr(holder, "__dict__", {}).items() if isinstance(value, float)]
     for name in names:
         if "dropout" in name or "pdrop" in name:

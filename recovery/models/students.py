@@ -154,7 +154,7 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
     name, revision = _name_and_revision(reference)
     if local.is_dir() and not any(local.glob("*.safetensors")):
         raise RecoverError(
-            f"The folder {reference} holds no safetensors, and pickled weights are not loaded because they can run code. "
+            f"The folder {reference} holds no safetensors. Pickled weights are not loaded because they can run code. "
             "Convert the model with transformers' save_pretrained first."
         )
     try:

@@ -22,7 +22,7 @@ from tests.models import BOS, save_tiny, tiny_tokenizer
 from tests.pipelines.synthetic.test_texts import PAGE, Pages
 
 WINDOW = 24
-PLAIN, BEGINS = (Chat.from_tokenizer(tiny_tokenizer(begins=begins)) for begins in (False, True))
+PLAIN, BEGINS = (Chat.from_tokenizer(tiny_tokenizer(adds_bos=adds_bos)) for adds_bos in (False, True))
 
 
 class Listened(Pages):
@@ -57,7 +57,7 @@ def rows_of(folder: Path, corpus: CorpusSnapshot, *, across: bool, **model: bool
 
 @pytest.mark.parametrize("across", [True, False])
 def test_mid_training_reads_rows_that_begin_with_it(tmp_path: Path, corpus: CorpusSnapshot, across: bool) -> None:
-    rows = rows_of(tmp_path, corpus, across=across, begins=True)
+    rows = rows_of(tmp_path, corpus, across=across, adds_bos=True)
     assert all(row.tokens[0] == BOS and BOS not in row.tokens[1:] and not any(row.targets[:2]) for row in rows)
     assert max(len(row.tokens) for row in rows) == WINDOW + 1
     if across:

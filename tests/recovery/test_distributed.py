@@ -1,4 +1,4 @@
-"""Two real processes over gloo, four rows each, against one process with all eight."""
+"""Two processes over gloo with four rows each give the gradient of one process with all eight."""
 
 import os
 import subprocess
@@ -28,9 +28,9 @@ from tests.recovery.test_train import UNEVEN, gradient
 
 dist.init_process_group("gloo")
 student = load_student(sys.argv[1], dtype=getattr(torch, sys.argv[2]))
-found = gradient(student, Plan(1, 0.0, clip_norm=1e9), CrossEntropy(), Labels(), UNEVEN)
+result = gradient(student, Plan(1, 0.0, clip_norm=1e9), CrossEntropy(), Labels(), UNEVEN)
 if dist.get_rank() == 0:
-    torch.save(found, sys.argv[3])
+    torch.save(result, sys.argv[3])
 dist.destroy_process_group()
 """
 
@@ -45,19 +45,19 @@ def test_two_ranks_of_four_equal_one_of_eight(tmp_path: Path, dtype: str, tolera
         Labels(),
         UNEVEN,
     )
-    script, found = tmp_path / "worker.py", tmp_path / "gradient.pt"
+    script, output = tmp_path / "worker.py", tmp_path / "gradient.pt"
     script.write_text(WORKER)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
     subprocess.run(
-        [*torchrun, str(model), dtype, str(found)],
+        [*torchrun, str(model), dtype, str(output)],
         check=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
-    together = torch.load(found)
+    together = torch.load(output)
     assert float((together - alone).norm() / alone.norm()) < tolerance
 
 
-def test_one_process_keeps_everything(tmp_path: Path) -> None:
+def test_a_single_process_takes_all_rows(tmp_path: Path) -> None:
     student = load_student(str(save_tiny(tmp_path)))
     state = TrainState(torch.optim.SGD(student.trainable(), lr=0.0))
     record = next(train(student, FixedRows(UNEVEN, rows=8), Labels(), CrossEntropy(), Plan(1, 0.0), state))

@@ -1,4 +1,4 @@
-"""Every recipe in the table, made into states, signal and objective as its dials say, and followed."""
+"""Every recipe in the table trains with the states, signal and objective that its settings describe."""
 
 import math
 from pathlib import Path
@@ -19,16 +19,14 @@ from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
 
 ROWS = 16
-MIDDLE = 130  # of the tokens
+MIDDLE = 130  # of the vocabulary
 CHATS = [[{"role": "user", "content": f"say {i}"}, {"role": "assistant", "content": "abc" * i}] for i in range(1, 9)]
-TAUGHT_BY_A_TEACHER = [
-    name for name, r in RECIPES.items() if r.needs_teacher and r.teacher_weight == 1 and not r.anchor
-]
-REWARDED = [name for name, r in RECIPES.items() if r.teacher_weight < 1]
+WITH_TEACHER = [name for name, r in RECIPES.items() if r.needs_teacher and r.teacher_weight == 1 and not r.anchor]
+WITH_REWARD = [name for name, r in RECIPES.items() if r.teacher_weight < 1]
 
 
-def likes_the_upper_half(sequence: Sample) -> float:
-    return 10.0 * sum(token > MIDDLE for token in sequence.tokens)  # by far more than what a teacher holds against it
+def reward_upper_half(sample: Sample) -> float:
+    return 10.0 * sum(token > MIDDLE for token in sample.tokens)  # outweighs any teacher
 
 
 def prompts(student: Student) -> list[Prompt]:
@@ -39,11 +37,11 @@ def rollouts(student: Student, rows: int, group: int = 1) -> Rollouts:
     return Rollouts(prompts(student), TransformersEngine(student), rows=rows, group=group, max_new_tokens=8)
 
 
-def written_by(teacher: Path) -> list[Sample]:
-    author = load_student(str(teacher), frozen=True)
-    asked = prompts(author) * 32
-    replies = TransformersEngine(author).generate([p.tokens for p in asked], Sampling(8, seed=0))
-    return [prompt.with_reply(reply.tokens) for prompt, reply in zip(asked, replies, strict=True)]
+def sampled_from(teacher: Path) -> list[Sample]:
+    model = load_student(str(teacher), frozen=True)
+    model_prompts = prompts(model) * 32
+    replies = TransformersEngine(model).generate([p.tokens for p in model_prompts], Sampling(8, seed=0))
+    return [prompt.with_reply(reply.tokens) for prompt, reply in zip(model_prompts, replies, strict=True)]
 
 
 def states_of(name: str, student: Student, teacher: Path) -> States:
@@ -52,17 +50,17 @@ def states_of(name: str, student: Student, teacher: Path) -> States:
     parts: list[States] = [rollouts(student, own, chosen.group)] if own else []
     if rest := ROWS - own:
         others = {
-            "documents": lambda: Documents([[5, 6, 7] * 30] * 6, end=0, window=16, rows=rest),
+            "documents": lambda: Documents([[5, 6, 7] * 30] * 6, end_id=0, window=16, rows=rest),
             "conversations": lambda: Conversations(CHATS, student.chat, rows=rest),
-            "teacher": lambda: FixedRows(written_by(teacher), rows=rest),
+            "teacher": lambda: FixedRows(sampled_from(teacher), rows=rest),
         }
         parts.append(others[chosen.data]())
     return Mixture(*parts)
 
 
 def distance(student: Student, teacher: Path) -> float:
-    """To the teacher, on what the student writes and on what the teacher writes."""
-    states = Mixture(rollouts(student, 32), FixedRows(written_by(teacher), rows=32))
+    """Return the divergence from the teacher, on the student's rollouts and on the teacher's samples."""
+    states = Mixture(rollouts(student, 32), FixedRows(sampled_from(teacher), rows=32))
     plan = Plan(1, 0.0)
     record = next(train(student, states, TeacherSignal(FrozenTeacher(str(teacher))), Divergence(0.5), plan))
     assert record.kl is not None
@@ -70,25 +68,25 @@ def distance(student: Student, teacher: Path) -> float:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_is_a_setting_of_the_dials(name: str) -> None:
+def test_every_recipe_has_consistent_settings(name: str) -> None:
     chosen = recipe(name)
     assert chosen.about
     assert 0 <= chosen.on_policy_fraction <= 1
     assert 0 <= chosen.teacher_weight <= 1
     assert 0 <= chosen.beta <= 1
     assert (chosen.data == "none") == (chosen.on_policy_fraction == 1), (
-        "where states are not all the student's, `data` says whose"
+        "`data` names the source of the rows that are not rollouts"
     )
-    assert chosen.on_policy_fraction == 1 or chosen.estimator != "sampled", "the sampled estimator knows rollouts alone"
-    assert chosen.estimator == "full" or chosen.beta == 1, "beta is the exact divergence's"
+    assert chosen.on_policy_fraction == 1 or chosen.estimator != "sampled", "the sampled estimator needs rollouts"
+    assert chosen.estimator == "full" or chosen.beta == 1, "beta applies to the exact divergence only"
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_takes_its_steps(name: str, tmp_path: Path) -> None:
+def test_every_recipe_trains(name: str, tmp_path: Path) -> None:
     student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=2)
     chosen = recipe(name)
-    judge = FrozenTeacher(str(teacher)) if chosen.needs_teacher else None
-    signal = signal_of(chosen, judge, likes_the_upper_half if chosen.teacher_weight < 1 else None)
+    frozen = FrozenTeacher(str(teacher)) if chosen.needs_teacher else None
+    signal = signal_of(chosen, frozen, reward_upper_half if chosen.teacher_weight < 1 else None)
     before = {key: weights.clone() for key, weights in student.model.state_dict().items()}
     for record in train(student, states_of(name, student, teacher), signal, objective_of(chosen), Plan(2, 1e-2)):
         assert math.isfinite(record.loss)
@@ -98,26 +96,26 @@ def test_every_recipe_takes_its_steps(name: str, tmp_path: Path) -> None:
     assert any((before[key] != weights).any() for key, weights in student.model.state_dict().items())
 
 
-@pytest.mark.parametrize("name", TAUGHT_BY_A_TEACHER)
-def test_who_is_taught_by_a_teacher_comes_nearer_to_it(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", WITH_TEACHER)
+def test_a_recipe_with_a_teacher_approaches_it(name: str, tmp_path: Path) -> None:
     student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=2)
-    far, chosen = distance(student, teacher), recipe(name)
+    before, chosen = distance(student, teacher), recipe(name)
     signal = signal_of(chosen, FrozenTeacher(str(teacher)))
     list(train(student, states_of(name, student, teacher), signal, objective_of(chosen), Plan(20, 5e-3)))
-    assert distance(student, teacher) < 0.8 * far
+    assert distance(student, teacher) < 0.8 * before
 
 
-@pytest.mark.parametrize("name", REWARDED)
-def test_who_is_rewarded_earns_more(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", WITH_REWARD)
+def test_a_recipe_with_a_reward_increases_it(name: str, tmp_path: Path) -> None:
     student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=1)
     chosen = recipe(name)
-    signal = signal_of(chosen, FrozenTeacher(str(teacher)) if chosen.needs_teacher else None, likes_the_upper_half)
+    signal = signal_of(chosen, FrozenTeacher(str(teacher)) if chosen.needs_teacher else None, reward_upper_half)
     steps = train(student, states_of(name, student, teacher), signal, objective_of(chosen), Plan(40, 1e-2))
-    earned = [record.reward for record in steps if record.reward is not None]
-    assert sum(earned[-5:]) / 5 > sum(earned[:5]) / 5 + 10
+    rewards = [record.reward for record in steps if record.reward is not None]
+    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 10
 
 
-def test_what_a_recipe_lacks_is_said() -> None:
+def test_errors_name_what_a_recipe_needs() -> None:
     with pytest.raises(RecoverError, match="Choose one of midtrain"):
         recipe("magic")
     with pytest.raises(RecoverError, match="Name one with --teacher"):

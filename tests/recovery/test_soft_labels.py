@@ -1,4 +1,4 @@
-"""What a teacher wrote or learned is taught by all that it would say there; all else by the token that stands there."""
+"""Samples with soft labels learn the teacher's distribution; all others learn the token in the data."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,19 +34,19 @@ def teacher(tmp_path: Path) -> FrozenTeacher:
     return FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=1)), dtype=torch.float64)
 
 
-def test_it_is_what_the_teachers_draws_come_to_on_average() -> None:
+def test_soft_labels_equal_the_average_over_sampled_labels() -> None:
     torch.manual_seed(0)
-    said, logits = torch.randn(1, 7).log_softmax(-1), torch.randn(1, 7, requires_grad=True)
-    opinion: Any = _Says(said)
-    soft = CrossEntropy()(logits, SignalBatch(torch.tensor([0]), opinion, soft_labels=True), slice(None)).loss
+    teacher_logprobs, logits = torch.randn(1, 7).log_softmax(-1), torch.randn(1, 7, requires_grad=True)
+    teacher: Any = _FixedLogprobs(teacher_logprobs)
+    soft = CrossEntropy()(logits, SignalBatch(torch.tensor([0]), teacher, soft_labels=True), slice(None)).loss
     drawn = CrossEntropy()(logits.expand(7, 7), SignalBatch(torch.arange(7)), slice(None)).loss
-    averaged = (said[0].exp() * drawn).sum()
-    torch.testing.assert_close(soft.squeeze(), averaged - entropy(said).squeeze())
-    (of_soft,), (of_draws,) = torch.autograd.grad(soft.sum(), logits), torch.autograd.grad(averaged, logits)
-    torch.testing.assert_close(of_soft, of_draws)
+    averaged = (teacher_logprobs[0].exp() * drawn).sum()
+    torch.testing.assert_close(soft.squeeze(), averaged - entropy(teacher_logprobs).squeeze())
+    (soft_grad,), (average_grad,) = torch.autograd.grad(soft.sum(), logits), torch.autograd.grad(averaged, logits)
+    torch.testing.assert_close(soft_grad, average_grad)
 
 
-def test_each_row_is_taught_in_its_own_way(student: Student, teacher: FrozenTeacher) -> None:
+def test_a_mixed_batch_combines_both_gradients(student: Student, teacher: FrozenTeacher) -> None:
     mixed = gradient(student, Labels(teacher), ROWS)
     total = sum(row.target_count for row in ROWS)
     by_labels = gradient(student, Labels(), HARD) * sum(row.target_count for row in HARD) / total
@@ -56,26 +56,26 @@ def test_each_row_is_taught_in_its_own_way(student: Student, teacher: FrozenTeac
     torch.testing.assert_close(mixed, by_labels + by_teacher)
 
 
-def test_without_a_teacher_the_labels_are_all_there_is(student: Student) -> None:
+def test_without_a_teacher_soft_labels_fall_back_to_labels(student: Student) -> None:
     hard = [replace(row, soft_labels=False) for row in ROWS]
     torch.testing.assert_close(gradient(student, Labels(), ROWS), gradient(student, Labels(), hard))
 
 
-def test_rows_to_be_read_by_a_teacher_are_cut_apart_from_the_others(teacher: FrozenTeacher) -> None:
+def test_samples_with_soft_labels_get_batches_of_their_own(teacher: FrozenTeacher) -> None:
     for size in (1, 20, 40, 10_000):
-        cut = list(micro_batches(ROWS, size))
-        assert sorted(row.tokens for rows in cut for row in rows) == sorted(row.tokens for row in ROWS)
-        assert all(len({row.soft_labels for row in rows}) == 1 for rows in cut)
+        groups = list(micro_batches(ROWS, size))
+        assert sorted(row.tokens for rows in groups for row in rows) == sorted(row.tokens for row in ROWS)
+        assert all(len({row.soft_labels for row in rows}) == 1 for rows in groups)
     with pytest.raises(ValueError, match="separate batches"):
         Labels(teacher).compute(Batch.collate(ROWS, 0))
 
 
-def test_the_teacher_is_paid_for_what_it_reads(student: Student, teacher: FrozenTeacher) -> None:
+def test_the_teachers_flops_are_counted_for_soft_labels_only(student: Student, teacher: FrozenTeacher) -> None:
     mixed, alone = (flops_of_step(student, signal, ROWS, rolled_out=False) for signal in (Labels(teacher), Labels()))
     assert mixed - alone == pytest.approx(teacher.flops(SOFT))
 
 
-def test_windows_that_a_model_is_asked_about_say_so_and_which(student: Student) -> None:
+def test_the_first_windows_of_a_draw_have_soft_labels_and_a_domain(student: Student) -> None:
     drawn = Documents([[1] * 40] * 4, 0, window=16, rows=3, soft_rows=2, domain="earlier").draw(student, 0)
     assert [(row.soft_labels, row.domain) for row in drawn] == [
         (True, "earlier"),
@@ -92,7 +92,7 @@ def gradient(
     return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
 
 
-class _Says:
+class _FixedLogprobs:
     def __init__(self, logprobs: torch.Tensor):
         self._logprobs = logprobs
 

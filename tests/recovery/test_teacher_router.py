@@ -1,4 +1,4 @@
-"""A teacher that asks one of several: each row hears what its own teacher says, and nothing of the others."""
+"""The router scores each sample with the teacher of its domain only."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from recovery.telemetry.step_cost import flops_of_step
 from recovery.train import Plan, TrainState, train
 from tests.models import save_tiny
 
-DOMAINS = ["old", None, "old", "unheard of", None]
+DOMAINS = ["old", None, "old", "unknown", None]
 ROWS = [
     Sample(
         list(range(5 + i, 12 + i + i % 3)),
@@ -45,11 +45,13 @@ def router(teachers: tuple[FrozenTeacher, FrozenTeacher]) -> RouterTeacher:
     return RouterTeacher(teachers[0], {"old": teachers[1]})
 
 
-def test_each_row_hears_its_own_teacher(router: RouterTeacher, teachers: tuple[FrozenTeacher, FrozenTeacher]) -> None:
+def test_each_row_is_scored_by_its_own_teacher(
+    router: RouterTeacher, teachers: tuple[FrozenTeacher, FrozenTeacher]
+) -> None:
     batch = Batch.collate(ROWS, 0)
     routed, alone = router.distribution(batch), [teacher.distribution(batch) for teacher in teachers]
     old = torch.isin(batch.target_rows, torch.tensor(OLD))
-    clean, later = (opinion.logprobs(slice(None)) for opinion in alone)
+    clean, later = (distribution.logprobs(slice(None)) for distribution in alone)
     chosen = torch.where(old[:, None], later, clean)
     torch.testing.assert_close(routed.logprobs(slice(None)), chosen)
     for part in (slice(0, 3), slice(3, 20), slice(20, None)):  # within one row's targets, across rows
@@ -61,7 +63,7 @@ def test_each_row_hears_its_own_teacher(router: RouterTeacher, teachers: tuple[F
 
 
 @pytest.mark.parametrize("rows", [OLD, NEW])
-def test_rows_of_one_domain_cost_one_teacher_and_are_that_teacher(
+def test_rows_of_one_domain_use_one_teacher_only(
     rows: list[int], router: RouterTeacher, teachers: tuple[FrozenTeacher, FrozenTeacher]
 ) -> None:
     batch = Batch.collate([ROWS[i] for i in rows], 0)
@@ -70,7 +72,7 @@ def test_rows_of_one_domain_cost_one_teacher_and_are_that_teacher(
 
 
 @pytest.mark.parametrize("objective", [Divergence(), Divergence(beta=0.5), Divergence(top_k=4), SampledGradient(1e9)])
-def test_the_gradient_is_that_of_each_teacher_on_its_rows(
+def test_the_gradient_combines_each_teacher_on_its_rows(
     objective: Objective, student: Student, router: RouterTeacher, teachers: tuple[FrozenTeacher, FrozenTeacher]
 ) -> None:
     mixed = gradient(student, router, ROWS, objective)
@@ -83,7 +85,7 @@ def test_the_gradient_is_that_of_each_teacher_on_its_rows(
         )
         for teacher, rows in parts
     ]
-    summed = sum(share * each for share, each in apart)
+    summed = sum(share * part for share, part in apart)
     assert mixed.norm() > 1e-4
     torch.testing.assert_close(mixed, summed, atol=1e-6, rtol=1e-4)
 
@@ -95,15 +97,15 @@ def gradient(student: Student, teacher: Teacher, rows: list[Sample], objective: 
     return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
 
 
-def test_each_teachers_reading_is_counted_once(
+def test_each_teachers_pass_is_counted_once(
     student: Student, router: RouterTeacher, teachers: tuple[FrozenTeacher, FrozenTeacher]
 ) -> None:
     costs = [flops_of_step(student, TeacherSignal(t), ROWS, rolled_out=False) for t in (router, teachers[0])]
-    assert costs[0] == costs[1]  # of one size
+    assert costs[0] == costs[1]  # both teachers have one size
     assert costs[0] > flops_of_step(student, Labels(), ROWS, rolled_out=False)
 
 
-def test_the_clean_base_and_an_earlier_adapter_share_the_students_own_weights(tmp_path: Path) -> None:
+def test_the_clean_base_and_an_earlier_adapter_share_the_students_weights(tmp_path: Path) -> None:
     base = str(save_tiny(tmp_path / "base"))
     first = load_student(base, adapter=Adapter(rank=3, alpha=6))
     list(train(first, FixedRows(ROWS, rows=5), Labels(), CrossEntropy(), Plan(3, 1e-2)))
@@ -114,18 +116,18 @@ def test_the_clean_base_and_an_earlier_adapter_share_the_students_own_weights(tm
     list(train(student, FixedRows(ROWS, rows=5), TeacherSignal(shared), Divergence(), Plan(3, 1e-2)))
     batch = Batch.collate(ROWS, 0)
     with torch.no_grad():
-        said = [teacher.distribution(batch).logprobs(slice(None)) for teacher in (shared, apart)]
-    torch.testing.assert_close(*said)
+        logprobs = [teacher.distribution(batch).logprobs(slice(None)) for teacher in (shared, apart)]
+    torch.testing.assert_close(*logprobs)
     save_student(student, tmp_path / "second", {"parent": base})
-    assert not list((tmp_path / "second").glob("teacher*"))  # what taught is not saved with what learned
+    assert not list((tmp_path / "second").glob("teacher*"))  # the teacher's adapter is not saved
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
 @pytest.mark.parametrize("padding", [(20, 0, 10), (0, 20, 10), (20, 10, 0), (10, 10, 20), (20, 10, 10)])
-def test_all_agree_on_the_fewest_rows_whoever_speaks_first(
+def test_all_models_use_the_fewest_vocabulary_rows_in_any_order(
     tmp_path: Path, order: list[int], padding: tuple[int, int, int]
 ) -> None:
-    folders = [str(save_tiny(tmp_path / str(i), seed=i, padding=more)) for i, more in enumerate(padding)]
+    folders = [str(save_tiny(tmp_path / str(i), seed=i, padding=rows)) for i, rows in enumerate(padding)]
     student, pair = load_student(folders[0]), [FrozenTeacher(folder) for folder in folders[1:]]
     for i in order:
         pair[i].bind_student(student)

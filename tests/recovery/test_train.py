@@ -22,7 +22,7 @@ UNEVEN = [Sample([3 + i] * (4 + 3 * i), [False] * 2 + [True] * (2 + 3 * i)) for 
 
 
 def gradient(student: Student, plan: Plan, objective: Objective, signal: Signal, rows: list[Sample]) -> torch.Tensor:
-    """The gradient of one step, read off an optimiser that does not move the weights."""
+    """Return the gradient of one step, with an optimiser that does not change the weights."""
     state = TrainState(torch.optim.SGD(student.trainable(), lr=0.0))
     list(train(student, FixedRows(rows, rows=len(rows)), signal, objective, plan, state))
     return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
@@ -39,20 +39,20 @@ def test_one_batch_of_eight_equals_eight_of_one(tmp_path: Path, dtype: torch.dty
 
 
 @pytest.mark.parametrize("adapter", [None, Adapter(rank=3)])
-def test_layers_computed_a_second_time_give_the_same_gradient(tmp_path: Path, adapter: Adapter | None) -> None:
+def test_gradient_checkpointing_gives_the_same_gradient(tmp_path: Path, adapter: Adapter | None) -> None:
     folder, rows = str(save_tiny(tmp_path)), UNEVEN[:4]
-    found = [
+    gradients = [
         gradient(
-            load_student(folder, adapter=adapter), Plan(1, 0.0, checkpointing=again), CrossEntropy(), Labels(), rows
+            load_student(folder, adapter=adapter), Plan(1, 0.0, checkpointing=enabled), CrossEntropy(), Labels(), rows
         )
-        for again in (False, True)
+        for enabled in (False, True)
     ]
-    assert float(found[0].norm()) > 0
-    assert torch.equal(*found)
+    assert float(gradients[0].norm()) > 0
+    assert torch.equal(*gradients)
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-def test_the_teacher_that_is_the_student_says_nothing(tmp_path: Path, bf16: bool) -> None:
+def test_a_teacher_equal_to_the_student_gives_no_gradient(tmp_path: Path, bf16: bool) -> None:
     student = tiny_student(tmp_path)
     states = rollouts(student, rows=8)
     before = copy.deepcopy(student.model.state_dict())
@@ -67,7 +67,7 @@ def test_the_teacher_that_is_the_student_says_nothing(tmp_path: Path, bf16: bool
     assert all(torch.equal(before[k], v) for k, v in student.model.state_dict().items())
 
 
-def test_a_step_towards_a_teacher_lessens_the_divergence(tmp_path: Path) -> None:
+def test_training_reduces_the_divergence_from_the_teacher(tmp_path: Path) -> None:
     student = tiny_student(tmp_path / "s", seed=1)
     teacher = FrozenTeacher(str(save_tiny(tmp_path / "t", seed=2)))
     records = list(train(student, rollouts(student, rows=16), TeacherSignal(teacher), Divergence(), Plan(15, 3e-3)))
@@ -76,13 +76,13 @@ def test_a_step_towards_a_teacher_lessens_the_divergence(tmp_path: Path) -> None
     assert records[-1].kl < 0.7 * records[0].kl
 
 
-def rollouts(student: Student, rows: int, group: int = 1, longest: int = 12) -> Rollouts:
+def rollouts(student: Student, rows: int, group: int = 1, max_new_tokens: int = 12) -> Rollouts:
     prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(16)]
-    return Rollouts(prompts, TransformersEngine(student), rows=rows, group=group, max_new_tokens=longest)
+    return Rollouts(prompts, TransformersEngine(student), rows=rows, group=group, max_new_tokens=max_new_tokens)
 
 
 def test_the_sampled_estimator_agrees_with_the_exact_gradient(tmp_path: Path) -> None:
-    """Over many rollouts of the same states the policy gradient averages to the divergence's."""
+    """Over many rollouts of the same states, the policy gradient averages to the gradient of the divergence."""
     student = tiny_student(tmp_path / "s", seed=1)
     teacher = TeacherSignal(FrozenTeacher(str(save_tiny(tmp_path / "t", seed=2))))
     plan = Plan(1, 0.0, clip_norm=1e9)
@@ -92,7 +92,7 @@ def test_the_sampled_estimator_agrees_with_the_exact_gradient(tmp_path: Path) ->
     exact, sampled = [], []
     for seed in range(draws):
         generations = engine.generate([prompt] * 1280, Sampling(1, seed=seed))
-        # One new token, so that both estimators speak about the very same state.
+        # One new token, so that both estimators see the same state.
         rows = [Sample(prompt + g.tokens, [False] * len(prompt) + [True], logprobs=g.logprobs) for g in generations]
         sampled.append(gradient(student, plan, SampledGradient(), teacher, rows))
         if not exact:
@@ -100,18 +100,18 @@ def test_the_sampled_estimator_agrees_with_the_exact_gradient(tmp_path: Path) ->
     estimates = torch.stack(sampled).double()
     mean, error = estimates.mean(0), estimates.std(0) / draws**0.5
     assert float(error.norm() / exact[0].norm()) < 0.05
-    # Along a few directions chosen beforehand no |z| may pass 4. Coordinate by coordinate one would: of the 20,000
-    # here, 1.3 are expected to by chance alone; so those are held to the spread that chance gives them together.
+    # Along a few fixed directions no |z| may exceed 4. Single coordinates may: of the 20,000 here, 1.3 are expected to
+    # do so by chance; so only their overall spread is checked.
     directions = torch.randn(16, mean.numel(), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     along = estimates @ directions.T
     z = (along.mean(0) - directions @ exact[0].double()) / (along.std(0) / draws**0.5)
     assert float(z.abs().max()) < 4
-    each = ((mean - exact[0]) / error)[error > 1e-9]
-    # All coordinates follow from one state's few likely tokens: over many seeds this lies between 0.7 and 1.3.
-    assert float(each.square().mean()) == pytest.approx(1, abs=0.5)
+    z_scores = ((mean - exact[0]) / error)[error > 1e-9]
+    # All coordinates depend on the few likely tokens of one state: over many seeds this is between 0.7 and 1.3.
+    assert float(z_scores.square().mean()) == pytest.approx(1, abs=0.5)
 
 
-def test_reward_alone_is_reinforce_with_a_baseline(tmp_path: Path) -> None:
+def test_a_reward_without_teacher_is_reinforce_with_a_baseline(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     states = rollouts(student, rows=8, group=4)
     rows = Blend(reward).prepare(states.draw(student, 0))
@@ -124,28 +124,28 @@ def test_reward_alone_is_reinforce_with_a_baseline(tmp_path: Path) -> None:
     baseline = {g: sum(r) / len(r) for g, r in by_group.items()}
     advantage = batch.per_target([reward(s) - baseline[s.group] for s in rows])
     (-(chosen * advantage).sum() / len(chosen)).backward()
-    by_hand = torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
-    assert by_hand.norm() > 0
-    torch.testing.assert_close(ours, by_hand, rtol=1e-4, atol=1e-6)
+    reference = torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
+    assert reference.norm() > 0
+    torch.testing.assert_close(ours, reference, rtol=1e-4, atol=1e-6)
 
 
-def reward(sequence: Sample) -> float:
-    return float(sum(sequence.tokens) % 7)
+def reward(sample: Sample) -> float:
+    return float(sum(sample.tokens) % 7)
 
 
-def test_the_sampled_estimator_refuses_states_nobody_rolled_out(tmp_path: Path) -> None:
+def test_the_sampled_estimator_refuses_data_without_rollout_logprobs(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     with pytest.raises(RecoverError, match="log-probs"):
         list(train(student, FixedRows(UNEVEN, rows=8), Labels(), SampledGradient(), Plan(1, 1e-3)))
 
 
-def test_clipping_changes_nothing_at_ratio_one_and_bounds_it_beyond(tmp_path: Path) -> None:
+def test_clipping_has_no_effect_at_ratio_one_and_applies_later(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     rows = Blend(reward).prepare(rollouts(student, rows=8, group=4).draw(student, 0))
-    free, held = (
+    unclipped, clipped = (
         gradient(student, Plan(1, 0.0, clip_norm=1e9), SampledGradient(clip=c), Blend(reward), rows) for c in (1e9, 0.2)
     )
-    torch.testing.assert_close(free, held)
+    torch.testing.assert_close(unclipped, clipped)
     records = list(train(student, FixedRows(rows, rows=8), Blend(reward), SampledGradient(epochs=6), Plan(6, 3e-2)))
     assert records[0].ratio_max == pytest.approx(1, abs=1e-4)
     assert records[-1].ratio_clipped is not None
@@ -162,13 +162,13 @@ def test_a_model_whose_pad_is_its_eos_still_learns_to_stop(tmp_path: Path) -> No
     list(train(student, FixedRows([Sample(tokens, targets)], rows=4), Labels(), CrossEntropy(), Plan(80, 1e-2)))
     record = next(train(student, rollouts(student, rows=16), Labels(), CrossEntropy(), Plan(1, 0.0)))
     assert record.truncated == 0
-    assert record.rollout_length == pytest.approx(4, abs=0.5)  # y, e, s and the end
+    assert record.rollout_length == pytest.approx(4, abs=0.5)  # y, e, s and the EOS
 
 
-def test_windows_hold_every_token_once_an_epoch() -> None:
-    documents = Documents([[1] * 5, [2] * 7, [3] * 11], end=0, window=4, rows=2)
-    taught = [token for w in documents.windows for token in w[1:]]
-    assert len(taught) == documents.tokens == 5 + 7 + 11 + 3 - 1
+def test_windows_contain_every_token_once_per_epoch() -> None:
+    documents = Documents([[1] * 5, [2] * 7, [3] * 11], end_id=0, window=4, rows=2)
+    targets = [token for w in documents.windows for token in w[1:]]
+    assert len(targets) == documents.tokens == 5 + 7 + 11 + 3 - 1
     drawn = [s.tokens for step in range(len(documents.windows) // 2) for s in documents.draw(None, step)]  # type: ignore[arg-type]
     assert len({tuple(t) for t in drawn}) >= len(documents.windows) - 2
 
@@ -178,23 +178,23 @@ def test_windows_hold_every_token_once_an_epoch() -> None:
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, kind: str, stop: int) -> None:
     teacher = TeacherSignal(FrozenTeacher(str(save_tiny(tmp_path / "t", seed=2))))
 
-    def pieces(folder: Path) -> tuple[Student, object, Signal, Objective]:
+    def setup(folder: Path) -> tuple[Student, object, Signal, Objective]:
         student = tiny_student(folder, seed=1)
         if kind == "documents":
-            return student, Documents([[5, 6, 7] * 9] * 4, end=0, window=8, rows=2), Labels(), CrossEntropy()
+            return student, Documents([[5, 6, 7] * 9] * 4, end_id=0, window=8, rows=2), Labels(), CrossEntropy()
         return student, rollouts(student, rows=8), teacher, SampledGradient(epochs=2)
 
     plan = Plan(6, 1e-2, warmup=2, decay="cosine")
-    student, states, signal, objective = pieces(tmp_path / "whole")
+    student, states, signal, objective = setup(tmp_path / "whole")
     list(train(student, states, signal, objective, plan))  # type: ignore[arg-type]
-    broken, states, signal, objective = pieces(tmp_path / "broken")
+    broken, states, signal, objective = setup(tmp_path / "broken")
     state = TrainState.start(broken, plan)
     for record in train(broken, states, signal, objective, plan, state):  # type: ignore[arg-type]
         saved = save_progress(tmp_path / "progress", broken, state)
-        assert saved == (kind == "documents" or record.step % 2 == 1)  # two epochs a draw: never between them
+        assert saved == (kind == "documents" or record.step % 2 == 1)  # two epochs per draw: never between them
         if record.step == stop:
             break
-    resumed, states, signal, objective = pieces(tmp_path / "resumed")
+    resumed, states, signal, objective = setup(tmp_path / "resumed")
     state = TrainState.start(resumed, plan)
     assert load_progress(tmp_path / "progress", resumed, state) is not None
     assert state.step == (stop + 1 if saved else stop)
@@ -203,7 +203,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, kind: str, stop: 
     assert all(torch.equal(ours[k], theirs[k]) for k in ours)
 
 
-def test_a_step_that_is_not_finite_changes_nothing_and_three_end_the_run(tmp_path: Path) -> None:
+def test_a_non_finite_step_is_skipped_and_three_in_a_row_end_the_run(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     before = copy.deepcopy(student.model.state_dict())
     poison = FixedRows([Sample([1, 2, 3], [False, True, True], logprobs=[float("nan")] * 2)], rows=2)
@@ -214,7 +214,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_three_end_the_run(tmp_pat
     assert all(torch.equal(before[k], v) for k, v in student.model.state_dict().items())
 
 
-def test_rows_without_a_target_do_no_harm(tmp_path: Path) -> None:
+def test_rows_without_a_target_are_ignored(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     rows = [*UNEVEN, Sample([1, 2, 3], [False] * 3)]
     plan = Plan(1, 0.0, tokens_at_once=1, clip_norm=1e9)
@@ -224,7 +224,7 @@ def test_rows_without_a_target_do_no_harm(tmp_path: Path) -> None:
     )
 
 
-def test_a_teacher_with_a_padded_head_agrees_where_both_have_words(tmp_path: Path) -> None:
+def test_a_teacher_with_a_padded_head_agrees_on_the_shared_vocabulary(tmp_path: Path) -> None:
     student = tiny_student(tmp_path / "s", seed=1)
     padded = load_student(str(tmp_path / "s"))
     padded.model.resize_token_embeddings(272)
@@ -237,13 +237,13 @@ def test_a_teacher_with_a_padded_head_agrees_where_both_have_words(tmp_path: Pat
 
 
 def test_rewards_are_compared_within_their_own_group(tmp_path: Path) -> None:
-    here = [Sample([1, 2], [False, True], group=0, prompt="a", logprobs=[0.0]) for _ in range(2)]
-    there = [Sample([1, 2], [False, True], group=0, prompt="b", logprobs=[0.0]) for _ in range(2)]
-    judged = Blend(lambda s: float(s.prompt == "a")).prepare([*here, *there])
-    assert [s.baseline for s in judged] == [1.0, 1.0, 0.0, 0.0]
+    first = [Sample([1, 2], [False, True], group=0, prompt="a", logprobs=[0.0]) for _ in range(2)]
+    second = [Sample([1, 2], [False, True], group=0, prompt="b", logprobs=[0.0]) for _ in range(2)]
+    scored = Blend(lambda s: float(s.prompt == "a")).prepare([*first, *second])
+    assert [s.baseline for s in scored] == [1.0, 1.0, 0.0, 0.0]
 
 
-def test_nothing_is_dropped_while_training(tmp_path: Path) -> None:
+def test_dropout_is_disabled_in_training(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     attention = student.causal.model.layers[0].self_attn
     attention.attention_dropout = 0.5

@@ -105,7 +105,7 @@ def test_padding_rows_of_a_head_do_not_change_the_kl(tmp_path: Path) -> None:
 
 
 def test_a_passage_starts_with_the_document_start_token() -> None:
-    plain, begins = (Chat.from_tokenizer(tiny_tokenizer(begins=value)) for value in (False, True))
+    plain, begins = (Chat.from_tokenizer(tiny_tokenizer(adds_bos=value)) for value in (False, True))
     ids = plain.tokenizer("A pump")["input_ids"]
     (row,) = passage_samples(plain, ["A pump"])
     assert (row.tokens, row.targets) == (ids, [False, True, True, True, True, True])

@@ -62,7 +62,7 @@ def test_mid_training_with_replay_learns_both(tmp_path: Path) -> None:
     prompt = student.chat.prompt("Go.")
     reply = [student.chat.tokenizer.convert_tokens_to_ids(letter) for letter in "yesyes"] + [2]
     answers = [Sample(prompt + reply, [False] * len(prompt) + [True] * len(reply))] * 4
-    documents = Documents([[5, 6, 7] * 30] * 6, end=0, window=16, rows=4)
+    documents = Documents([[5, 6, 7] * 30] * 6, end_id=0, window=16, rows=4)
     states = Mixture(documents, answer_rows(answers, 0.3, 64))
     losses = [r.loss for r in train(student, states, Labels(), CrossEntropy(), Plan(25, 1e-2))]
     assert losses[-1] < losses[0] / 3

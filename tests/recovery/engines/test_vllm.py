@@ -1,4 +1,4 @@
-"""The real vLLM, on whatever device this is. Engines are shared: one for an adapter student, one for full weights."""
+"""Tests with vLLM itself, on any device. Engines are shared: one for an adapter student, one for full weights."""
 
 import importlib.util
 import os
@@ -31,16 +31,16 @@ CLOSE = 1e-4
 
 @pytest.fixture(scope="module")
 def start() -> Iterator[Start]:
-    """Engines are closed together: vLLM's groups belong to the process, and closing one engine ends them."""
+    """Start engines and close them together: vLLM's groups belong to the process, so closing one engine ends all."""
     if importlib.util.find_spec("vllm") is None and os.environ.get("RECOVER_REQUIRE_VLLM") != "1":
         pytest.skip("vllm is not installed; RECOVER_REQUIRE_VLLM=1 makes that a failure")
     started: list[VllmEngine] = []
 
-    def one(student: Student) -> VllmEngine:
+    def start_engine(student: Student) -> VllmEngine:
         started.append(VllmEngine(student, cpu_cache_bytes=2**26, eager=True))
         return started[-1]
 
-    yield one
+    yield start_engine
     for engine in started:
         engine.close()
 
@@ -58,7 +58,7 @@ def full(start: Start, base: str) -> tuple[Student, VllmEngine]:
 
 @pytest.fixture(scope="module")
 def stacked(start: Start, base: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Student, VllmEngine]:
-    """A trained adapter that is kept, and another that learns on top of it: rank 12 in all."""
+    """A trained, frozen adapter and a trainable one on top of it: rank 12 in all."""
     below = load_student(base, adapter=Adapter(rank=4, alpha=8))
     folder = tmp_path_factory.mktemp("adapter") / "below"
     list(train(below, rollouts(below, TransformersEngine(below)), Labels(), CrossEntropy(), Plan(3, 3e-2)))
@@ -73,48 +73,48 @@ def rollouts(student: Student, engine: VllmEngine | TransformersEngine) -> Rollo
 
 
 def gap(ours: list[list[float]], theirs: list[list[float]]) -> float:
-    """The largest difference; lengths must be the same."""
+    """Return the largest difference; lengths must be equal."""
     pairs = [(a, b) for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True)]
     return max(abs(a - b) for a, b in pairs)
 
 
-def assert_in_step(student: Student, engine: VllmEngine) -> list[Generation]:
-    """What vLLM says of its own rollouts, while writing and reading them, is what the student's modules say."""
+def assert_engines_agree(student: Student, engine: VllmEngine) -> list[Generation]:
+    """Check that vLLM's log-probs, in sampling and in scoring, equal those of the student's modules."""
     prompts = [student.chat.prompt(t) for t in TEXTS] * 4
-    written = engine.generate(prompts, Sampling(20, seed=7))
-    rows = [p + g.tokens for p, g in zip(prompts, written, strict=True)]
-    trusted = TransformersEngine(student).logprobs(rows)
-    while_writing = [own[-len(g.tokens) :] for own, g in zip(trusted, written, strict=True)]
-    assert gap([g.logprobs for g in written], while_writing) < CLOSE
-    assert gap(engine.logprobs(rows), trusted) < CLOSE
-    return written
+    generations = engine.generate(prompts, Sampling(20, seed=7))
+    rows = [p + g.tokens for p, g in zip(prompts, generations, strict=True)]
+    reference = TransformersEngine(student).logprobs(rows)
+    while_sampling = [own[-len(g.tokens) :] for own, g in zip(reference, generations, strict=True)]
+    assert gap([g.logprobs for g in generations], while_sampling) < CLOSE
+    assert gap(engine.logprobs(rows), reference) < CLOSE
+    return generations
 
 
-def test_full_weights_are_in_step_before_and_after_updates(full: tuple[Student, VllmEngine]) -> None:
+def test_full_weights_agree_before_and_after_updates(full: tuple[Student, VllmEngine]) -> None:
     student, engine = full
-    before = assert_in_step(student, engine)
-    # Rollouts synchronise before each draw; the last update is still to be told.
+    before = assert_engines_agree(student, engine)
+    # Rollouts synchronise before each draw; the last update has not been passed on yet.
     list(train(student, rollouts(student, engine), Labels(), CrossEntropy(), Plan(3, 1e-2)))
     rows = [[1, 70, 80, 90]]
     assert gap(engine.logprobs(rows), TransformersEngine(student).logprobs(rows)) > CLOSE
     engine.sync(student)
-    assert assert_in_step(student, engine) != before
+    assert assert_engines_agree(student, engine) != before
 
 
-def test_a_stack_of_adapters_is_in_step_before_and_after_updates(stacked: tuple[Student, VllmEngine]) -> None:
+def test_a_stack_of_adapters_agrees_before_and_after_updates(stacked: tuple[Student, VllmEngine]) -> None:
     student, engine = stacked
-    before = assert_in_step(student, engine)
+    before = assert_engines_agree(student, engine)
     list(train(student, rollouts(student, engine), Labels(), CrossEntropy(), Plan(3, 3e-2)))
     rows = [[1, 70, 80, 90]]
     assert gap(engine.logprobs(rows), TransformersEngine(student).logprobs(rows)) > CLOSE
     engine.sync(student)
-    assert assert_in_step(student, engine) != before
+    assert assert_engines_agree(student, engine) != before
     engine.sync(interpolate(student, str(student.adapter_base), 0.5))
-    assert_in_step(student, engine)
+    assert_engines_agree(student, engine)
 
 
-def test_one_prompt_and_its_log_probs_do_not_outlive_the_weights(full: tuple[Student, VllmEngine]) -> None:
-    """The same sequence read again after a change: nothing may come from a cache."""
+def test_log_probs_are_not_cached_across_updates(full: tuple[Student, VllmEngine]) -> None:
+    """Scoring the same sequence after an update must not use a cache."""
     student, engine = full
     rows = [list(range(30, 130))] * 2
     engine.sync(student)
@@ -125,23 +125,23 @@ def test_one_prompt_and_its_log_probs_do_not_outlive_the_weights(full: tuple[Stu
 
 
 @pytest.mark.parametrize("kind", ["full", "stacked"])
-def test_a_teacher_that_is_the_student_finds_nothing_to_say(
+def test_a_teacher_equal_to_the_student_gives_no_advantage(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     student, engine = request.getfixturevalue(kind)
     engine.sync(student)
-    seen: list[torch.Tensor] = []
+    advantages: list[torch.Tensor] = []
 
-    class Watched(SampledGradient):
-        def prepare(self, said, batch, share):  # type: ignore[no-untyped-def]
-            said = super().prepare(said, batch, share)
-            seen.append(said.advantage)
-            return said
+    class RecordingGradient(SampledGradient):
+        def prepare(self, signal, batch, teacher_weight):  # type: ignore[no-untyped-def]
+            signal = super().prepare(signal, batch, teacher_weight)
+            advantages.append(signal.advantage)
+            return signal
 
     save_student(student, tmp_path / "copy", {})
     teacher = TeacherSignal(FrozenTeacher(str(tmp_path / "copy")))
-    record = next(train(student, rollouts(student, engine), teacher, Watched(), Plan(1, 0.0)))
-    assert max(float(a.abs().max()) for a in seen) < CLOSE
+    record = next(train(student, rollouts(student, engine), teacher, RecordingGradient(), Plan(1, 0.0)))
+    assert max(float(a.abs().max()) for a in advantages) < CLOSE
     assert record.ratio_max == pytest.approx(1, abs=CLOSE)
 
 
@@ -164,17 +164,17 @@ def test_with_adapters_off_the_teacher_is_the_base(base: str, stacked: tuple[Stu
 def test_every_eos_ends_a_reply_and_is_part_of_it(full: tuple[Student, VllmEngine]) -> None:
     student, engine = full
     assert student.chat.eos_ids == {2, 60}
-    written = engine.generate([student.chat.prompt("hi")] * 100, Sampling(60, seed=0))
-    for g in written:
+    generations = engine.generate([student.chat.prompt("hi")] * 100, Sampling(60, seed=0))
+    for g in generations:
         assert g.finished == (g.tokens[-1] in (2, 60))
         assert not set(g.tokens[:-1]) & {2, 60}
         assert len(g.tokens) == len(g.logprobs)
-    assert {g.tokens[-1] for g in written if g.finished} == {2, 60}
-    assert any(not g.finished for g in written)
-    assert all(len(g.tokens) == 60 for g in written if not g.finished)
+    assert {g.tokens[-1] for g in generations if g.finished} == {2, 60}
+    assert any(not g.finished for g in generations)
+    assert all(len(g.tokens) == 60 for g in generations if not g.finished)
 
 
-def test_the_same_seed_writes_the_same_in_any_company(full: tuple[Student, VllmEngine]) -> None:
+def test_the_same_seed_samples_the_same_whatever_the_other_prompts(full: tuple[Student, VllmEngine]) -> None:
     student, engine = full
     prompts = [student.chat.prompt(t) for t in TEXTS]
     once, twice, other = (engine.generate(prompts, Sampling(10, seed=s)) for s in (1, 1, 2))
@@ -184,7 +184,7 @@ def test_the_same_seed_writes_the_same_in_any_company(full: tuple[Student, VllmE
     assert len({tuple(g.tokens) for g in engine.generate(prompts[:1] * 8, Sampling(10, seed=1))}) == 8
 
 
-def test_greedy_is_what_the_student_would_say(full: tuple[Student, VllmEngine]) -> None:
+def test_greedy_answers_equal_the_students(full: tuple[Student, VllmEngine]) -> None:
     student, engine = full
     engine.sync(student)
     prompts = [student.chat.prompt(t) for t in TEXTS]
@@ -194,30 +194,30 @@ def test_greedy_is_what_the_student_would_say(full: tuple[Student, VllmEngine]) 
     assert gap([g.logprobs for g in theirs], [g.logprobs for g in ours]) < CLOSE
 
 
-def test_sampling_follows_the_plain_distribution(full: tuple[Student, VllmEngine]) -> None:
+def test_sampling_follows_the_models_distribution(full: tuple[Student, VllmEngine]) -> None:
     student, engine = full
     engine.sync(student)
     draws = 2000
-    written = engine.generate([[1, 70, 80]] * draws, Sampling(1, seed=3))
+    generations = engine.generate([[1, 70, 80]] * draws, Sampling(1, seed=3))
     with torch.no_grad():
         p = torch.softmax(student.model(torch.tensor([[1, 70, 80]])).logits[0, -1].float(), -1)
-    seen = torch.bincount(torch.tensor([g.tokens[0] for g in written]), minlength=len(p))
+    observed = torch.bincount(torch.tensor([g.tokens[0] for g in generations]), minlength=len(p))
     expected = p * draws
-    often = expected > 5
-    chi_square = float(((seen - expected)[often] ** 2 / expected[often]).sum())
-    freedom = int(often.sum())
+    frequent = expected > 5
+    chi_square = float(((observed - expected)[frequent] ** 2 / expected[frequent]).sum())
+    freedom = int(frequent.sum())
     assert abs(chi_square - freedom) < 5 * (2 * freedom) ** 0.5
 
 
-def test_an_untied_head_is_pushed_too(start: Start, tmp_path: Path) -> None:
+def test_an_untied_head_is_updated_too(start: Start, tmp_path: Path) -> None:
     student = load_student(str(save_tiny(tmp_path, head_dim=32, tied=False)))
     engine = start(student)
     list(train(student, rollouts(student, engine), Labels(), CrossEntropy(), Plan(2, 1e-2)))
     engine.sync(student)
-    assert_in_step(student, engine)
+    assert_engines_agree(student, engine)
 
 
-def test_what_does_not_fit_is_refused_in_one_sentence(full: tuple[Student, VllmEngine], base: str) -> None:
+def test_what_does_not_fit_is_refused(full: tuple[Student, VllmEngine], base: str) -> None:
     _, engine = full
     with pytest.raises(RecoverError, match="600 tokens does not fit into the 512"):
         engine.logprobs([[5] * 600])
@@ -229,7 +229,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(full: tuple[Student, VllmE
     assert engine.generate([], Sampling()) == []
 
 
-def test_without_vllm_there_is_one_sentence_on_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_vllm_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(RecoverError, match=r"pip install 'recover\[vllm\]'"):
         VllmEngine(load_student(str(save_tiny(tmp_path))))

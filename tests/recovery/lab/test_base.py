@@ -1,4 +1,4 @@
-"""The tokenizer takes any text; the shipped base opens in transformers as any model does."""
+"""The base's tokenizer encodes any text, and the shipped base loads in transformers."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ def tokenizer():
 
 @settings(deadline=None, max_examples=200)
 @given(text=st.text())
-def test_any_text_survives(tokenizer, text: str) -> None:
+def test_encoding_and_decoding_preserve_any_text(tokenizer, text: str) -> None:
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
 
@@ -44,7 +44,7 @@ def test_batches_are_the_same_for_a_seed_and_can_be_resumed(tokenizer) -> None:
 
 
 @shipped
-def test_the_base_opens_in_transformers_and_answers() -> None:
+def test_the_base_loads_in_transformers_and_answers() -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -63,8 +63,8 @@ def test_the_base_opens_in_transformers_and_answers() -> None:
 
 
 @shipped
-def test_the_base_is_small_and_says_what_it_is_measured_by() -> None:
+def test_the_base_is_small_and_names_its_suites() -> None:
     assert sum(file.stat().st_size for file in BASE.iterdir()) <= 16 * 2**20
     assert not [file for file in BASE.iterdir() if file.suffix in (".bin", ".pt", ".pkl", ".tmp")]
-    note = json.loads((BASE / "recover.json").read_text())
-    assert note["suites"] == {"behaviour": "lab", "retention": "lab"}
+    metadata = json.loads((BASE / "recover.json").read_text())
+    assert metadata["suites"] == {"behaviour": "lab", "retention": "lab"}

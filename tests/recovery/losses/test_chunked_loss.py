@@ -1,4 +1,4 @@
-"""Chunked losses against the straightforward computation, value and gradient, in float64."""
+"""Chunked losses equal the direct computation in value and gradient, in float64."""
 
 import pytest
 import torch
@@ -15,18 +15,18 @@ V, H = 13, 5
 
 
 def problem(n: int, seed: int) -> tuple[torch.Tensor, Head, SignalBatch, torch.Tensor]:
-    random = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=random, dtype=torch.float64)
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     hidden = normal(n, H).requires_grad_()
     head = Head(normal(V, H).requires_grad_(), normal(V).requires_grad_(), softcap=3.0, scale=0.7)
-    tokens = torch.randint(V, (n,), generator=random)
+    tokens = torch.randint(V, (n,), generator=generator)
     teacher = Distribution(normal(n, H), Head(normal(V, H)))
-    said = SignalBatch(tokens, teacher, rollout_logprobs=normal(n) - 2, advantage=normal(n))
-    weights = torch.rand(n, generator=random, dtype=torch.float64)
-    return hidden, head, said, weights
+    signal = SignalBatch(tokens, teacher, rollout_logprobs=normal(n) - 2, advantage=normal(n))
+    weights = torch.rand(n, generator=generator, dtype=torch.float64)
+    return hidden, head, signal, weights
 
 
 @pytest.mark.parametrize(
@@ -44,15 +44,15 @@ def problem(n: int, seed: int) -> tuple[torch.Tensor, Head, SignalBatch, torch.T
     ids=str,
 )
 @settings(deadline=None, max_examples=15)
-@given(n=st.integers(1, 9), rows_at_once=st.integers(1, 10), seed=st.integers(0, 1000))
-def test_value_and_gradients_do_not_depend_on_the_chunk(objective, n: int, rows_at_once: int, seed: int) -> None:  # type: ignore[no-untyped-def]
-    hidden, head, said, weights = problem(n, seed)
+@given(n=st.integers(1, 9), rows_per_chunk=st.integers(1, 10), seed=st.integers(0, 1000))
+def test_value_and_gradients_do_not_depend_on_the_chunk(objective, n: int, rows_per_chunk: int, seed: int) -> None:  # type: ignore[no-untyped-def]
+    hidden, head, signal, weights = problem(n, seed)
     assert head.bias is not None
     inputs = [hidden, head.weight, head.bias]
     loss, readings = chunked_loss(
-        hidden, head, lambda logits, part: objective(logits, said, part), weights, rows_at_once * V
+        hidden, head, lambda logits, part: objective(logits, signal, part), weights, rows_per_chunk * V
     )
-    whole = objective(head.logits(hidden), said, slice(None))
+    whole = objective(head.logits(hidden), signal, slice(None))
     expected = (whole.loss * weights).sum()
     assert float(loss.detach()) == pytest.approx(float(expected.detach()), abs=1e-12)
     for ours, theirs in zip(
@@ -63,33 +63,31 @@ def test_value_and_gradients_do_not_depend_on_the_chunk(objective, n: int, rows_
         torch.testing.assert_close(readings[name], values)
 
 
-def test_the_divergence_itself_by_hand() -> None:
-    hidden, head, said, weights = problem(6, 3)
-    assert said.teacher is not None
-    loss, _ = chunked_loss(hidden, head, lambda logits, part: Divergence(0.4)(logits, said, part), weights, 2 * V)
+def test_the_chunked_divergence_equals_the_direct_one() -> None:
+    hidden, head, signal, weights = problem(6, 3)
+    assert signal.teacher is not None
+    loss, _ = chunked_loss(hidden, head, lambda logits, part: Divergence(0.4)(logits, signal, part), weights, 2 * V)
     student = torch.log_softmax(head.logits(hidden), -1)
-    teacher = torch.log_softmax(said.teacher.head.logits(said.teacher.hidden), -1)
+    teacher = torch.log_softmax(signal.teacher.head.logits(signal.teacher.hidden), -1)
     assert float(loss.detach()) == pytest.approx(float((divergence(student, teacher, 0.4) * weights).sum().detach()))
 
 
 def test_token_logprobs_are_those_of_the_whole_softmax() -> None:
-    hidden, head, said, _ = problem(7, 1)
-    expected = torch.log_softmax(head.logits(hidden), -1).gather(-1, said.tokens[:, None]).squeeze(-1)
-    torch.testing.assert_close(token_logprobs(hidden, head, said.tokens, 3 * V), expected.detach())
+    hidden, head, signal, _ = problem(7, 1)
+    expected = torch.log_softmax(head.logits(hidden), -1).gather(-1, signal.tokens[:, None]).squeeze(-1)
+    torch.testing.assert_close(token_logprobs(hidden, head, signal.tokens, 3 * V), expected.detach())
 
 
-def test_a_teachers_head_is_cast_once_and_says_the_same() -> None:
+def test_a_teachers_head_is_cast_once() -> None:
     hidden, head = torch.randn(7, H), Head(torch.randn(V, H).requires_grad_())
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        said = Distribution.from_hidden(hidden, head)
-    assert said.head.weight.dtype == torch.bfloat16
-    assert not said.head.weight.requires_grad
+        signal = Distribution.from_hidden(hidden, head)
+    assert signal.head.weight.dtype == torch.bfloat16
+    assert not signal.head.weight.requires_grad
     states = hidden.bfloat16()
     expected = torch.log_softmax((states @ head.weight.detach().bfloat16().T).float(), -1)
-    assert torch.equal(said.logprobs(slice(None)), expected)
-    assert (
-        Distribution.from_hidden(hidden, head).head.weight.data_ptr() == head.weight.data_ptr()
-    )  # no copy where none is due
+    assert torch.equal(signal.logprobs(slice(None)), expected)
+    assert Distribution.from_hidden(hidden, head).head.weight.data_ptr() == head.weight.data_ptr()  # no needless copy
 
 
 @given(st.integers(0, 50), st.integers(1, 40), st.integers(1, 200))

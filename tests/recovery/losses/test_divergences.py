@@ -18,7 +18,7 @@ def test_the_worked_example_with_three_tokens() -> None:
     assert float(reverse_kl(student, teacher)) == pytest.approx(0.109, abs=5e-4)
 
 
-def test_a_pivot_token_weighs_on_the_forward_kl_and_not_on_the_reverse_one() -> None:
+def test_a_token_only_the_teacher_favours_dominates_the_forward_kl() -> None:
     student, teacher = 0.01, 0.6
     ratio = math.log(teacher / student)
     assert ratio == pytest.approx(4.09, abs=5e-3)
@@ -39,14 +39,14 @@ def test_jensen_shannon_tends_to_both_kls() -> None:
     assert divergence(student, teacher, 1.0) == reverse_kl(student, teacher)
 
 
-def test_half_way_is_symmetric_and_at_most_log_two() -> None:
+def test_beta_one_half_is_symmetric_and_at_most_log_two() -> None:
     teacher, student = logs(0.98, 0.01, 0.01), logs(0.01, 0.01, 0.98)
-    there, back = divergence(student, teacher, 0.5), divergence(teacher, student, 0.5)
-    assert float(there) == pytest.approx(float(back))
-    assert float(there) < math.log(2)
+    forward, backward = divergence(student, teacher, 0.5), divergence(teacher, student, 0.5)
+    assert float(forward) == pytest.approx(float(backward))
+    assert float(forward) < math.log(2)
 
 
-def test_a_token_the_student_never_says_costs_the_reverse_kl_nothing() -> None:
+def test_a_token_of_zero_student_probability_adds_nothing_to_the_reverse_kl() -> None:
     student, teacher = logs(0.5, 0.5, 0.0), logs(0.25, 0.25, 0.5)
     assert float(reverse_kl(student, teacher)) == pytest.approx(math.log(2))
     assert float(entropy(student)) == pytest.approx(math.log(2))
@@ -66,7 +66,7 @@ weights = st.lists(st.floats(0.01, 1.0), min_size=3, max_size=8)
 
 
 @given(weights, weights, st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]))
-def test_every_divergence_equals_the_sum_written_out(a: list[float], b: list[float], beta: float) -> None:
+def test_every_divergence_equals_the_explicit_sum(a: list[float], b: list[float], beta: float) -> None:
     n = min(len(a), len(b))
     p, q = [x / sum(a[:n]) for x in a[:n]], [x / sum(b[:n]) for x in b[:n]]
     assert float(divergence(logs(*p), logs(*q), beta)) == pytest.approx(naive(p, q, beta), abs=1e-12)
@@ -75,7 +75,7 @@ def test_every_divergence_equals_the_sum_written_out(a: list[float], b: list[flo
 
 
 @given(weights, weights, st.integers(1, 7), st.sampled_from([0.0, 0.5, 1.0]))
-def test_coarsening_to_some_tokens_and_a_tail_never_adds_divergence(
+def test_reducing_to_some_tokens_and_a_tail_never_increases_the_divergence(
     a: list[float], b: list[float], k: int, beta: float
 ) -> None:
     n = min(len(a), len(b))

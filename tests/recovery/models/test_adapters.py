@@ -35,7 +35,7 @@ def logits(student: Student) -> torch.Tensor:
     return student.head.logits(student.hidden(BATCH))
 
 
-def said(teacher: Teacher) -> torch.Tensor:
+def teacher_logprobs(teacher: Teacher) -> torch.Tensor:
     return teacher.distribution(BATCH).logprobs(slice(None))
 
 
@@ -50,13 +50,13 @@ def base(tmp_path: Path) -> str:
 
 @pytest.fixture
 def first(tmp_path: Path, base: str) -> Path:
-    """A stored adapter that has learned something."""
+    """A saved, trained adapter."""
     student = learn(load_student(base, adapter=LOW))
     save_student(student, tmp_path / "first", {"parent": base})
     return tmp_path / "first"
 
 
-def test_a_stored_adapter_says_what_it_said_and_goes_on_learning(tmp_path: Path, base: str) -> None:
+def test_a_saved_adapter_loads_unchanged_and_can_be_trained_further(tmp_path: Path, base: str) -> None:
     student = learn(load_student(base, adapter=LOW))
     save_student(student, tmp_path / "a", {})
     again = load_student(str(tmp_path / "a"))
@@ -66,13 +66,13 @@ def test_a_stored_adapter_says_what_it_said_and_goes_on_learning(tmp_path: Path,
     assert not torch.equal(logits(learn(again)), logits(student))
 
 
-def test_a_fresh_adapter_is_the_same_each_time(base: str) -> None:
+def test_a_new_adapter_is_reproducible(base: str) -> None:
     weights = [[p.clone() for p in load_student(base, adapter=Adapter(3, seed=s)).trainable()] for s in (1, 1, 2)]
     assert all(map(torch.equal, weights[0], weights[1]))
     assert not all(map(torch.equal, weights[0], weights[2]))
 
 
-def test_only_the_adapter_on_top_learns_and_both_speak(base: str, first: Path) -> None:
+def test_only_the_top_adapter_is_trained_and_both_are_active(base: str, first: Path) -> None:
     below = load_student(str(first), frozen=True)
     student = load_student(str(first), adapter=HIGH, stack=True)
     assert torch.equal(logits(student), logits(below))  # zero at first
@@ -84,7 +84,7 @@ def test_only_the_adapter_on_top_learns_and_both_speak(base: str, first: Path) -
     assert {n for n, p in student.model.named_parameters() if p.requires_grad} >= moved
 
 
-def test_a_stack_is_saved_as_one_adapter_that_says_the_same(tmp_path: Path, base: str, first: Path) -> None:
+def test_a_stack_is_saved_as_one_equivalent_adapter(tmp_path: Path, base: str, first: Path) -> None:
     student = learn(load_student(str(first), adapter=HIGH, stack=True))
     assert adapters.rank(student.model) == 8
     save_student(student, tmp_path / "second", {})
@@ -119,7 +119,7 @@ def test_an_adapter_on_fewer_layers_stacks_too(tmp_path: Path, base: str) -> Non
     torch.testing.assert_close(logits(again), logits(student), atol=1e-5, rtol=1e-5)
 
 
-def test_what_is_more_than_a_low_rank_product_is_not_stacked(tmp_path: Path, base: str) -> None:
+def test_an_adapter_that_is_not_plain_lora_is_not_stacked(tmp_path: Path, base: str) -> None:
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(r=2, target_modules=["q_proj"], use_dora=True)
@@ -128,7 +128,7 @@ def test_what_is_more_than_a_low_rank_product_is_not_stacked(tmp_path: Path, bas
         load_student(str(tmp_path / "dora"), stack=True)
 
 
-def test_merged_weights_say_what_the_stack_said(tmp_path: Path, first: Path) -> None:
+def test_merged_weights_are_equivalent_to_the_stack(tmp_path: Path, first: Path) -> None:
     student = learn(load_student(str(first), adapter=HIGH, stack=True))
     expected = logits(student)
     save_student(merge(student), tmp_path / "merged", {"parent": str(first)})
@@ -155,23 +155,23 @@ def test_a_merge_and_a_stack_keep_the_dtype(tmp_path: Path, base: str) -> None:
     assert {t.dtype for t in load_file(tmp_path / "merged" / "model.safetensors").values()} == {torch.bfloat16}
 
 
-def test_the_line_back_for_full_weights(tmp_path: Path, base: str) -> None:
+def test_interpolation_of_full_weights(tmp_path: Path, base: str) -> None:
     student, clean = learn(load_student(base)), load_student(base, frozen=True)
     damaged = {n: p.clone() for n, p in student.model.named_parameters()}
     ends = dict(clean.model.named_parameters())
-    line, updates = WeightInterpolation(student, base), student.updates
-    line.move_to(0.25)
+    interpolation, updates = WeightInterpolation(student, base), student.updates
+    interpolation.move_to(0.25)
     for name, p in student.model.named_parameters():
         torch.testing.assert_close(p, ends[name] + 0.75 * (damaged[name] - ends[name]), atol=1e-6, rtol=1e-5)
     assert student.updates == updates + 1
-    line.move_to(1)
+    interpolation.move_to(1)
     assert all(torch.equal(p, ends[n]) for n, p in student.model.named_parameters())
-    line.move_to(0)
+    interpolation.move_to(0)
     assert all(torch.equal(p, damaged[n]) for n, p in student.model.named_parameters())
 
 
-def test_the_line_back_for_an_adapter_is_its_scale(tmp_path: Path, base: str, first: Path) -> None:
-    """Half the way with the adapter is half the way with the weights it merges into."""
+def test_interpolation_of_an_adapter_scales_it(tmp_path: Path, base: str, first: Path) -> None:
+    """Half the scale of the adapter equals half the way of the merged weights."""
     student = interpolate(learn(load_student(str(first), adapter=HIGH, stack=True)), base, 0.5)
     whole = merge(learn(load_student(str(first), adapter=HIGH, stack=True)))
     torch.testing.assert_close(logits(student), logits(interpolate(whole, base, 0.5)), atol=1e-5, rtol=1e-5)
@@ -183,22 +183,24 @@ def test_the_line_back_for_an_adapter_is_its_scale(tmp_path: Path, base: str, fi
     assert torch.equal(logits(interpolate(student, base, 1.0)), logits(clean))
 
 
-def test_no_line_leads_to_another_model(tmp_path: Path, base: str, first: Path) -> None:
+def test_interpolation_to_an_unrelated_model_is_refused(tmp_path: Path, base: str, first: Path) -> None:
     other = str(save_tiny(tmp_path / "other", seed=5))
     with pytest.raises(RecoverError, match="sits on"):
         interpolate(load_student(str(first)), other, 0.5)
 
 
-def test_adapters_off_is_the_clean_base_and_leaves_the_stack_as_it_was(base: str, first: Path) -> None:
+def test_adapters_off_is_the_clean_base_and_restores_the_stack(base: str, first: Path) -> None:
     student = learn(load_student(str(first), adapter=HIGH, stack=True))
-    learning = [n for n, p in student.model.named_parameters() if p.requires_grad]
+    trainable = [n for n, p in student.model.named_parameters() if p.requires_grad]
     before = logits(student)
-    torch.testing.assert_close(said(AdapterOffTeacher(student, base)), said(FrozenTeacher(base)))
-    assert [n for n, p in student.model.named_parameters() if p.requires_grad] == learning
+    torch.testing.assert_close(
+        teacher_logprobs(AdapterOffTeacher(student, base)), teacher_logprobs(FrozenTeacher(base))
+    )
+    assert [n for n, p in student.model.named_parameters() if p.requires_grad] == trainable
     assert torch.equal(logits(student), before)
 
 
-def test_adapters_off_is_refused_where_it_would_be_the_damaged_model(tmp_path: Path, base: str, first: Path) -> None:
+def test_adapters_off_is_refused_if_the_base_is_not_clean(tmp_path: Path, base: str, first: Path) -> None:
     with pytest.raises(RecoverError, match="own weights are being trained"):
         AdapterOffTeacher(load_student(base))
     save_student(merge(load_student(str(first))), tmp_path / "merged", {"parent": str(first)})
@@ -207,26 +209,26 @@ def test_adapters_off_is_refused_where_it_would_be_the_damaged_model(tmp_path: P
         AdapterOffTeacher(student)
     with pytest.raises(RecoverError, match=r"sits on .*merged"):
         AdapterOffTeacher(student, base)
-    AdapterOffTeacher(student, str(tmp_path / "merged"))  # asked for by name
+    AdapterOffTeacher(student, str(tmp_path / "merged"))  # named explicitly
 
 
-def test_another_adapter_on_the_same_base_teaches_from_the_same_weights(tmp_path: Path, base: str, first: Path) -> None:
+def test_an_adapter_teacher_shares_the_students_base(tmp_path: Path, base: str, first: Path) -> None:
     student = learn(load_student(base, adapter=HIGH), steps=1)
     weights = sum(p.numel() for p in student.causal.parameters())
     learning, before = student.trainable(), logits(student)
     teacher = AdapterTeacher(student, str(first))
-    torch.testing.assert_close(said(teacher), said(FrozenTeacher(str(first))))
+    torch.testing.assert_close(teacher_logprobs(teacher), teacher_logprobs(FrozenTeacher(str(first))))
     assert [id(p) for p in student.trainable()] == [id(p) for p in learning]
     assert torch.equal(logits(student), before)
     added = sum(t.numel() for t in load_file(first / "adapter_model.safetensors").values())
     assert sum(p.numel() for p in student.causal.parameters()) == weights + added
-    torch.testing.assert_close(said(AdapterOffTeacher(student)), said(FrozenTeacher(base)))
+    torch.testing.assert_close(teacher_logprobs(AdapterOffTeacher(student)), teacher_logprobs(FrozenTeacher(base)))
     save_student(learn(student), tmp_path / "taught", {})
     assert torch.equal(logits(load_student(str(tmp_path / "taught"), frozen=True)), logits(student))
-    torch.testing.assert_close(said(teacher), said(FrozenTeacher(str(first))))
+    torch.testing.assert_close(teacher_logprobs(teacher), teacher_logprobs(FrozenTeacher(str(first))))
 
 
-def test_a_teaching_adapter_on_another_base_is_refused(tmp_path: Path, first: Path) -> None:
+def test_an_adapter_teacher_on_another_base_is_refused(tmp_path: Path, first: Path) -> None:
     student = load_student(str(save_tiny(tmp_path / "other", seed=5)), adapter=LOW)
     with pytest.raises(RecoverError, match="cannot share"):
         AdapterTeacher(student, str(first))
@@ -234,7 +236,7 @@ def test_a_teaching_adapter_on_another_base_is_refused(tmp_path: Path, first: Pa
         AdapterTeacher(student, str(tmp_path / "other"))
 
 
-def test_a_teachers_adapter_drops_nothing_whatever_it_was_trained_with(tmp_path: Path) -> None:
+def test_an_adapter_teacher_has_no_dropout(tmp_path: Path) -> None:
     base = save_tiny(tmp_path / "base")
     first = tmp_path / "first"
     save_student(learn(load_student(str(base), adapter=LOW)), first, {})
@@ -243,11 +245,13 @@ def test_a_teachers_adapter_drops_nothing_whatever_it_was_trained_with(tmp_path:
     student = load_student(str(base), adapter=HIGH)
     teacher = AdapterTeacher(student, str(first))
     student.model.train()
-    torch.testing.assert_close(said(teacher), said(teacher), rtol=0, atol=0)
-    torch.testing.assert_close(said(teacher), said(FrozenTeacher(str(first))), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(teacher_logprobs(teacher), teacher_logprobs(teacher), rtol=0, atol=0)
+    torch.testing.assert_close(
+        teacher_logprobs(teacher), teacher_logprobs(FrozenTeacher(str(first))), rtol=1e-4, atol=1e-5
+    )
 
 
-def test_an_adapter_finds_its_base_from_any_folder_and_after_both_moved(
+def test_an_adapter_locates_its_base_from_any_folder_and_after_both_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_tiny(tmp_path / "project" / "base")
@@ -260,29 +264,29 @@ def test_an_adapter_finds_its_base_from_any_folder_and_after_both_moved(
     assert torch.equal(logits(load_student("elsewhere/adapter")), logits(student))
     assert parameters_of("elsewhere/adapter") == parameters_of("elsewhere/base")
     shutil.move(tmp_path / "elsewhere" / "base", tmp_path / "away")
-    with pytest.raises(RecoverError, match="base of the adapter .* is missing"):
+    with pytest.raises(RecoverError, match=r"base of the adapter .* is missing"):
         load_student("elsewhere/adapter")
 
 
-def test_an_adapter_on_the_built_in_base_finds_it_where_it_is_installed_now(tmp_path: Path) -> None:
+def test_an_adapter_locates_the_built_in_base_in_the_current_installation(tmp_path: Path) -> None:
     config = {"base_model_name_or_path": "/gone/lib/python3.11/site-packages/recovery/lab/base"}
     (tmp_path / "adapter_config.json").write_text(json.dumps(config))
     assert adapters.base_of(str(tmp_path)) == str(BASE)
 
 
-def test_saving_asks_no_hub_about_the_base(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saving_makes_no_request_to_the_hub(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     student = load_student(base, adapter=LOW)
     student.model.peft_config["default"].base_model_name_or_path = "org/name"
-    asked: list[str] = []
-    monkeypatch.setattr("peft.utils.save_and_load.check_file_exists_on_hf_hub", lambda name, *_: asked.append(name))
+    requests: list[str] = []
+    monkeypatch.setattr("peft.utils.save_and_load.check_file_exists_on_hf_hub", lambda name, *_: requests.append(name))
     (tmp_path / "a").mkdir()
     adapters.save(student.model, tmp_path / "a")
-    assert asked == []
+    assert requests == []
     assert all("lora_" in name for name in load_file(tmp_path / "a" / "adapter_model.safetensors"))
 
 
-def test_an_adapter_that_transformers_puts_on_its_base_by_itself_is_refused(tmp_path: Path) -> None:
-    """As it does with an adapter named by its hub id, which no folder here tells of."""
+def test_an_adapter_loaded_by_transformers_itself_is_refused(tmp_path: Path) -> None:
+    """transformers loads an adapter by its hub id together with its base."""
     save_student(learn(load_student(str(save_tiny(tmp_path / "base")), adapter=LOW)), tmp_path / "adapter", {})
     with pytest.raises(RecoverError, match="is an adapter on the hub"):
         load_causal(str(tmp_path / "adapter"), torch.float32)

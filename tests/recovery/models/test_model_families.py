@@ -1,4 +1,4 @@
-"""Families of models differ in what they do to their logits and in what they remember of a text."""
+"""Model families differ in how they compute logits and in what they cache."""
 
 import contextlib
 from pathlib import Path
@@ -48,7 +48,7 @@ def tiny(family: str, **options: Any) -> Any:
         ("xlstm", {"output_logit_soft_cap": 0.5}),
     ],
 )
-def test_logits_are_the_models_own(family: str, options: dict[str, float]) -> None:
+def test_the_head_computes_the_models_logits(family: str, options: dict[str, float]) -> None:
     model = tiny(family, **options)
     tokens = torch.randint(3, 64, (2, 5))
     with torch.no_grad():
@@ -57,7 +57,7 @@ def test_logits_are_the_models_own(family: str, options: dict[str, float]) -> No
         torch.testing.assert_close(Head.from_model(model).logits(hidden), expected, rtol=1e-4, atol=1e-5)
 
 
-INKLING = {  # divides its states before the output layer
+INKLING = {  # scales its states before the output layer
     "swa_num_attention_heads": 4,
     "swa_num_key_value_heads": 2,
     "swa_head_dim": 8,
@@ -69,22 +69,22 @@ INKLING = {  # divides its states before the output layer
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
-    ("family", "options", "known"),
+    ("family", "options", "supported"),
     [
         ("qwen3", {}, True),
         ("gemma2", {"final_logit_softcapping": 0.5}, True),
-        ("mamba", {}, True),  # its states are in float32 beside weights of bfloat16
+        ("mamba", {}, True),  # float32 states with bfloat16 weights
         ("inkling_text", INKLING, False),
         ("inkling_text", INKLING | {"logits_mup_width_multiplier": 1.0}, True),
         ("inkling_text", INKLING | {"logits_mup_width_multiplier": 1.0, "unpadded_vocab_size": 250}, False),
     ],
 )
-def test_a_family_whose_logits_would_be_computed_wrongly_is_refused(
-    family: str, options: dict[str, Any], known: bool, dtype: torch.dtype, tmp_path: Path
+def test_a_family_with_unsupported_logits_is_refused(
+    family: str, options: dict[str, Any], supported: bool, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     tiny(family, **options).to(dtype).save_pretrained(tmp_path)
     tiny_tokenizer().save_pretrained(tmp_path)
-    with contextlib.nullcontext() if known else pytest.raises(RecoverError, match="another family"):
+    with contextlib.nullcontext() if supported else pytest.raises(RecoverError, match="another family"):
         load_student(str(tmp_path), dtype="auto", frozen=True)
 
 
@@ -98,7 +98,7 @@ def test_a_family_whose_logits_would_be_computed_wrongly_is_refused(
         ("falcon", {"hidden_dropout": 0.5, "head_dim": None}),
     ],
 )
-def test_nothing_is_dropped_in_training(family: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_dropout_is_disabled_in_training(family: str, options: dict[str, Any], tmp_path: Path) -> None:
     model = tiny(family, **options)
     tokens = torch.randint(3, 64, (2, 5))
     with torch.no_grad():
@@ -113,11 +113,11 @@ def test_nothing_is_dropped_in_training(family: str, options: dict[str, Any], tm
         ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
         ("bloom", {"n_layer": 2, "n_head": 4}),  # positions through the mask
         ("gemma2", {"sliding_window": 16}),
-        ("lfm2", {"layer_types": ["conv", "full_attention"]}),  # remembers states besides keys and values
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}),  # caches states besides keys and values
         ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}),
     ],
 )
-def test_rollouts_report_what_a_plain_forward_pass_says(family: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_rollout_logprobs_equal_those_of_a_forward_pass(family: str, options: dict[str, Any], tmp_path: Path) -> None:
     model, chat = tiny(family, **options), tiny_student(tmp_path).chat
     engine = TransformersEngine(Student(model, chat, family))
     prompts = [chat.prompt(text) for text in ("hi", "a much longer question than that", "ok?", "hi")]
@@ -130,7 +130,7 @@ def test_rollouts_report_what_a_plain_forward_pass_says(family: str, options: di
         torch.testing.assert_close(torch.tensor(engine.logprobs([tokens[0].tolist()])[0]), alone, atol=1e-4, rtol=1e-4)
 
 
-LATENT = {  # keys and values of another width than its heads
+LATENT = {  # keys and values are wider or narrower than its heads
     "num_key_value_heads": 4,
     "head_dim": 4,
     "kv_lora_rank": 8,
@@ -156,10 +156,10 @@ LATENT = {  # keys and values of another width than its heads
         ("deepseek_v3", LATENT),
     ],
 )
-def test_what_keys_and_values_take_is_seen_from_one_token(family: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_the_cache_size_is_measured_from_one_token(family: str, options: dict[str, Any], tmp_path: Path) -> None:
     model = tiny(family, **options)
     engine = TransformersEngine(Student(model, tiny_student(tmp_path).chat, family))
     with torch.no_grad():
         cache = model(torch.ones(3, 10, dtype=torch.long), use_cache=True).past_key_values
-    kept = [getattr(layer, kind, None) for layer in cache.layers for kind in ("keys", "values")]
-    assert engine._bytes_a_token() * 3 * 10 == sum(states.nbytes for states in kept if states is not None) > 0
+    states = [getattr(layer, kind, None) for layer in cache.layers for kind in ("keys", "values")]
+    assert engine._bytes_per_token() * 3 * 10 == sum(s.nbytes for s in states if s is not None) > 0

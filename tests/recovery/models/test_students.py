@@ -10,7 +10,7 @@ from recovery.models.students import checkpoint_metadata, load_chat, load_studen
 from tests.models import save_tiny, tiny_student, tiny_tokenizer
 
 
-def test_a_checkpoint_is_whole_and_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_saved_checkpoint_loads_unchanged(tmp_path: Path) -> None:
     student = tiny_student(tmp_path / "model")
     save_student(student, tmp_path / "saved", {"run": 3})
     assert not list(tmp_path.glob("*.partial"))
@@ -31,17 +31,19 @@ def test_pickled_weights_are_refused(tmp_path: Path) -> None:
         load_student(str(tmp_path))
 
 
-def test_a_model_that_brings_its_own_code_is_refused(tmp_path: Path) -> None:
+def test_a_model_with_remote_code_is_refused(tmp_path: Path) -> None:
     save_tiny(tmp_path)
     config = (tmp_path / "config.json").read_text()
-    config = config.replace('"model_type": "qwen3"', '"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine"}')
+    config = config.replace(
+        '"model_type": "qwen3"', '"model_type": "custom", "auto_map": {"AutoConfig": "custom.Config"}'
+    )
     (tmp_path / "config.json").write_text(config)
-    (tmp_path / "mine.py").write_text("raise SystemExit('ran')")
+    (tmp_path / "custom.py").write_text("raise SystemExit('ran')")
     with pytest.raises(RecoverError, match="No model could be loaded"):
         load_student(str(tmp_path))
 
 
-def test_a_folder_without_a_model_is_one_sentence(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
     for load in (load_student, parameters_of):
         with pytest.raises(RecoverError, match="No model could be loaded"):
@@ -55,14 +57,14 @@ def test_parameters_are_counted_without_reading_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "kept"),
+    ("flags", "saved"),
     [
         ({"temperature": 0.9, "top_p": 0.6}, {"temperature": 0.9, "top_p": 0.6, "do_sample": True}),
         ({"num_beams": 1, "early_stopping": True, "top_p": 0.6}, {"early_stopping": None, "top_p": None}),
     ],
 )
-def test_a_generation_config_that_contradicts_itself_does_not_keep_a_model_from_being_saved(
-    tmp_path: Path, flags: dict[str, object], kept: dict[str, object]
+def test_a_model_with_an_invalid_generation_config_can_be_saved(
+    tmp_path: Path, flags: dict[str, object], saved: dict[str, object]
 ) -> None:
     base = save_tiny(tmp_path / "base")
     ends = {"eos_token_id": [2, 60], "pad_token_id": 0}
@@ -70,22 +72,22 @@ def test_a_generation_config_that_contradicts_itself_does_not_keep_a_model_from_
     save_student(load_student(str(base)), tmp_path / "saved", {})
     again = load_student(str(tmp_path / "saved"))
     assert again.chat.eos_ids == {2, 60}
-    told = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
-    assert {name: told.get(name) for name in [*ends, *kept]} == ends | kept
+    config = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert {name: config.get(name) for name in [*ends, *saved]} == ends | saved
 
 
-def test_an_adapter_ends_its_replies_as_its_base_of_that_revision_does(
+def test_an_adapter_uses_the_eos_ids_of_its_base_at_that_revision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, str | None]] = []
+    requests: list[tuple[str, str | None]] = []
 
     def from_the_hub(name: str, revision: str | None = None) -> GenerationConfig:
-        asked.append((name, revision))
+        requests.append((name, revision))
         return GenerationConfig(eos_token_id=[2, 60])
 
     monkeypatch.setattr(GenerationConfig, "from_pretrained", from_the_hub)
     tiny_tokenizer().save_pretrained(tmp_path)
-    noted = {"base_model_name_or_path": "org/name", "revision": "abc"}
-    (tmp_path / "adapter_config.json").write_text(json.dumps(noted))
+    config = {"base_model_name_or_path": "org/name", "revision": "abc"}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
     assert load_chat(str(tmp_path)).eos_ids == {2, 60}
-    assert asked == [("org/name", "abc")]
+    assert requests == [("org/name", "abc")]

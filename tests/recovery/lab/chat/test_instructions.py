@@ -1,4 +1,4 @@
-"""Instructions in IFEval's format, whose answers pass lm-eval's own checkers; what is held out stays out."""
+"""Instruction tasks: answers pass lm-eval's IFEval checkers, and held-out tasks are not in training."""
 
 import functools
 import re
@@ -13,7 +13,7 @@ from recovery.lab.chat.topics import ADJECTIVES, POOLS, split_of
 
 @functools.cache
 def checkers():
-    """lm-eval fetches punkt's tables when they are missing; without a network there is nothing to check with."""
+    """Return lm-eval's checkers, or None if punkt's tables are missing, which lm-eval would download."""
     nltk = pytest.importorskip("nltk")
     try:
         nltk.data.find("tokenizers/punkt_tab")
@@ -28,7 +28,7 @@ def checkers():
 
 @pytest.fixture
 def ifeval():
-    return checkers() or pytest.skip("nltk's punkt_tab tables are not here; set NLTK_DATA")
+    return checkers() or pytest.skip("nltk's punkt_tab tables are missing; set NLTK_DATA")
 
 
 @pytest.mark.parametrize("split", ["train", "heldout"])
@@ -46,14 +46,14 @@ def test_kinds_and_conflicts_are_those_of_ifeval(ifeval) -> None:
     registry, _ = ifeval
     assert set(KINDS) == set(registry.INSTRUCTION_DICT)
     conflicts = registry.conflict_make({kind: set(others) for kind, others in registry.INSTRUCTION_CONFLICTS.items()})
-    for one in KINDS:
-        for other in KINDS:
-            if compatible(one, other):
-                assert other not in conflicts[one], (one, other)
-            assert compatible(one, other) == compatible(other, one)
+    for first in KINDS:
+        for second in KINDS:
+            if compatible(first, second):
+                assert second not in conflicts[first], (first, second)
+            assert compatible(first, second) == compatible(second, first)
 
 
-def test_a_seed_makes_the_same_tasks() -> None:
+def test_tasks_are_reproducible_by_seed() -> None:
     assert instruction_tasks(1, 50) == instruction_tasks(1, 50)
     assert instruction_tasks(1, 50) != instruction_tasks(2, 50)
 
@@ -71,8 +71,8 @@ def test_held_out_topics_and_combinations_are_never_trained_on() -> None:
     for tasks, split in ((train, "train"), (heldout, "heldout")):
         sets = [task.instruction_id_list for task in tasks if len(task.instruction_id_list) > 1]
         assert all(combination_split(kinds) == split for kinds in sets)
-    seen = " ".join(task.prompt + " " + task.answer for task in train).lower()
-    topics = set(re.findall(rf"the (?:{'|'.join(ADJECTIVES)}) (\w+)", seen))
+    text = " ".join(task.prompt + " " + task.answer for task in train).lower()
+    topics = set(re.findall(rf"the (?:{'|'.join(ADJECTIVES)}) (\w+)", text))
     assert len(topics) > 300
     assert not topics & set(POOLS["heldout"])
     assert all(split_of(noun) == "heldout" for noun in POOLS["heldout"])

@@ -1,4 +1,4 @@
-"""The build is reproducible: in one go or in two, the same weights to the bit."""
+"""The build is reproducible: uninterrupted or resumed, it gives the same weights bit for bit."""
 
 import hashlib
 import re
@@ -28,7 +28,7 @@ def weights(folder: Path) -> bytes:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_stopped_build_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+def test_a_resumed_build_gives_the_same_weights(tmp_path: Path) -> None:
     building.build(tmp_path / "once", "tiny", TOKENS, seed=0)
     building.build(tmp_path / "twice", "tiny", TOKENS, seed=0, stop_after=2)
     assert not (tmp_path / "twice" / "model.safetensors").exists()
@@ -38,7 +38,7 @@ def test_a_stopped_build_goes_on_to_the_same_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_build_begun_on_other_text_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_a_build_started_on_other_text_is_not_resumed(tmp_path: Path) -> None:
     building.build(tmp_path, "tiny", TOKENS, seed=0, stop_after=1)
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     torch.save(state | {"tokens": "{}"}, tmp_path / "state.pt")
@@ -54,14 +54,14 @@ def test_the_shipped_weights_match_the_card() -> None:
 
 
 @pytest.mark.slow
-def test_the_shipped_build_begins_alike_each_time(tmp_path: Path) -> None:
-    """To the bit, in processes of their own, in one go or in two. Which bits is the processor's: see docs/lab.md."""
+def test_the_first_steps_of_the_shipped_build_are_reproducible(tmp_path: Path) -> None:
+    """Bit for bit, in separate processes, uninterrupted or resumed. The bits depend on the CPU: see docs/lab.md."""
     (tokens,) = re.findall(r"--tokens (\d+)", (BASE / "README.md").read_text())
     hundredth = int(tokens) // building.BATCH_TOKENS // 100
     for folder, stops in (("once", [hundredth]), ("twice", [hundredth // 2, hundredth])):
         for stop in stops:
-            asked = f"--size small --tokens {tokens} --seed 0 --out {tmp_path / folder} --stop-after {stop}"
-            subprocess.run([sys.executable, "-m", "recovery.lab.training.build", *asked.split()], check=True)
-    once, twice = (torch.load(tmp_path / each / "state.pt", weights_only=True) for each in ("once", "twice"))
+            arguments = f"--size small --tokens {tokens} --seed 0 --out {tmp_path / folder} --stop-after {stop}"
+            subprocess.run([sys.executable, "-m", "recovery.lab.training.build", *arguments.split()], check=True)
+    once, twice = (torch.load(tmp_path / folder / "state.pt", weights_only=True) for folder in ("once", "twice"))
     assert once["step"] == twice["step"] == hundredth
     assert all(torch.equal(weights, twice["model"][name]) for name, weights in once["model"].items())

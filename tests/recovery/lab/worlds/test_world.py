@@ -1,4 +1,4 @@
-"""Worlds are made from their seed, disjoint, and learnable from their documents alone."""
+"""Worlds are reproducible by seed, disjoint, and learnable from their documents alone."""
 
 import json
 
@@ -9,7 +9,7 @@ from recovery.lab.worlds.names import WORDS, word
 from recovery.lab.worlds.relations import KINDS
 
 
-def test_a_seed_makes_one_world() -> None:
+def test_a_world_is_reproducible_by_seed() -> None:
     assert make_world(3).documents() == make_world(3).documents()
     assert make_world(3).questions() == make_world(3).questions()
     assert make_world(3).documents() != make_world(4).documents()
@@ -21,7 +21,7 @@ def test_worlds_share_no_name() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_names_stay_distinct_past_the_first_eight_million() -> None:
+def test_names_stay_distinct_after_the_first_eight_million() -> None:
     indices = [*range(20_000), *range(WORDS, WORDS + 20_000), *range(150 * WORDS, 150 * WORDS + 20_000)]
     assert len({word(i) for i in indices}) == len(indices)
 
@@ -31,7 +31,7 @@ def test_sizes(size: str, entities: int) -> None:
     assert abs(len(make_world(1, size).entities) - entities) <= 2
 
 
-def test_every_fact_is_stated_every_round_in_different_words() -> None:
+def test_every_fact_is_stated_every_round_in_different_wordings() -> None:
     world = make_world(5, "quick")
     text = "\n".join(document.text for document in world.documents(rounds=7))
     for fact in world.facts:
@@ -56,7 +56,7 @@ def test_documents_never_use_the_wording_of_a_question() -> None:
         assert not any(fact.question(i).question in text for i in range(len(fact.relation.questions)))
 
 
-def test_guessing_the_commonest_value_is_worth_little() -> None:
+def test_guessing_the_commonest_value_gains_little() -> None:
     values = [fact.value for fact in own_world().facts]
     assert max(values.count(value) for value in set(values)) / len(values) < 0.03
 
@@ -71,7 +71,7 @@ def test_wordings_name_the_entity_and_the_value_once() -> None:
             assert "{v}" not in question
 
 
-def test_written_to_a_folder(tmp_path) -> None:
+def test_a_world_is_written_to_a_folder(tmp_path) -> None:
     world = make_world(1, "quick")
     docs = world.write(tmp_path, rounds=2)
     assert len(list(docs.iterdir())) == len(world.documents(rounds=2))

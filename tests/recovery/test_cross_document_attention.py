@@ -1,4 +1,4 @@
-"""Documents that are not read across their borders: what is computed of each is what is computed of it alone."""
+"""Without cross-document attention, each document gives the states and gradient that it gives alone."""
 
 from pathlib import Path
 
@@ -19,15 +19,13 @@ from tests.models import tiny_student
 from tests.recovery.test_train import gradient
 from tests.recovery.test_windows import END, documents
 
-TEXTS = [[5, 6, 7, 8, 9] * 5, [11, 12], [], [21, 22, 23, 21], [31]]  # 32 targets, so that their mean is exact
+TEXTS = [[5, 6, 7, 8, 9] * 5, [11, 12], [], [21, 22, 23, 21], [31]]  # 32 targets, so that their mean is tolerance
 WHOLE = {"window": sum(len(text) + 1 for text in TEXTS), "rows": 1}
 
 
 @settings(deadline=None)
 @given(documents, st.integers(1, 9), st.integers(0, 3))
-def test_a_window_in_pieces_is_the_window_parted_where_documents_end(
-    texts: list[list[int]], window: int, seed: int
-) -> None:
+def test_pieces_split_a_window_at_the_ends_of_documents(texts: list[list[int]], window: int, seed: int) -> None:
     if not sum(map(len, texts)) + len(texts) > 1:
         return
     windows = Documents(texts, END, window=window, rows=1, seed=seed).windows
@@ -38,26 +36,28 @@ def test_a_window_in_pieces_is_the_window_parted_where_documents_end(
         assert all(piece[-1] == END for piece in pieces[:-1])
 
 
-@pytest.mark.parametrize(("dtype", "exact"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
-def test_states_and_gradient_are_those_of_each_document_alone(tmp_path: Path, dtype: torch.dtype, exact: float) -> None:
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+def test_states_and_gradient_equal_those_of_each_document_alone(
+    tmp_path: Path, dtype: torch.dtype, tolerance: float
+) -> None:
     student = tiny_student(tmp_path)
     student.model.to(dtype)
     drawn = Documents(TEXTS, END, **WHOLE, cross_document_attention=False).draw(student, 0)
     assert sorted(row.tokens for row in drawn) == sorted([*text, END] for text in TEXTS)
     batch = Batch.collate(drawn, student.chat.pad_id)
     alone = [_alone(student, [*row.tokens]) for row in drawn]
-    torch.testing.assert_close(student.hidden(batch), torch.cat(alone), rtol=exact, atol=exact)
+    torch.testing.assert_close(student.hidden(batch), torch.cat(alone), rtol=tolerance, atol=tolerance)
 
     targets = torch.tensor([token for row in drawn for token in row.tokens[1:]])
     assert len(targets) == 32
     cross_entropy(student.head.logits(torch.cat(alone)), targets).backward()
-    by_hand = torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
-    assert by_hand.norm() > 0
-    learned = gradient(student, Plan(1, 0.0, clip_norm=1e9), CrossEntropy(), Labels(), drawn)
-    assert float((learned - by_hand).norm() / by_hand.norm()) < exact
+    reference = torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
+    assert reference.norm() > 0
+    result = gradient(student, Plan(1, 0.0, clip_norm=1e9), CrossEntropy(), Labels(), drawn)
+    assert float((result - reference).norm() / reference.norm()) < tolerance
 
 
-def test_read_across_a_token_sees_the_document_before(tmp_path: Path) -> None:
+def test_with_cross_document_attention_a_token_attends_to_the_previous_document(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     (row,) = Documents(TEXTS, END, **WHOLE).draw(student, 0)
     last = row.tokens[row.tokens.index(END) + 1 :]
@@ -65,15 +65,15 @@ def test_read_across_a_token_sees_the_document_before(tmp_path: Path) -> None:
     assert not torch.allclose(together, _alone(student, last), atol=1e-2)
 
 
-def test_a_draw_is_the_same_wherever_a_run_begins(tmp_path: Path) -> None:
+def test_a_draw_does_not_depend_on_earlier_draws(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
 
-    def fresh() -> Documents:
+    def documents_states() -> Documents:
         return Documents(TEXTS * 9, END, window=7, rows=3, seed=2, cross_document_attention=False)
 
-    unbroken = fresh()
+    unbroken = documents_states()
     for step in range(40):
-        assert fresh().draw(student, step) == unbroken.draw(student, step)
+        assert documents_states().draw(student, step) == unbroken.draw(student, step)
 
 
 def _alone(student: Student, tokens: list[int]) -> Tensor:

@@ -6,7 +6,7 @@ from recovery.lab.chat import instructions
 from recovery.lab.chat.answer_drafts import Draft, OutOfSentencesError
 
 
-def test_a_draft_that_runs_out_of_sentences_says_so() -> None:
+def test_a_draft_that_runs_out_of_sentences_raises() -> None:
     draft = Draft.new(Random(0), "train")
     draft.avoid.append(".")  # every sentence
     draft.count = 1
@@ -14,16 +14,16 @@ def test_a_draft_that_runs_out_of_sentences_says_so() -> None:
         draft.write()
 
 
-def test_and_another_is_drawn_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    write, tried = Draft.write, list[Draft]()
+def test_a_failed_draft_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    write, attempts = Draft.write, list[Draft]()
 
     def fails_first(draft: Draft) -> str:
-        tried.append(draft)
-        if len(tried) == 1:
+        attempts.append(draft)
+        if len(attempts) == 1:
             raise OutOfSentencesError
         return write(draft)
 
     monkeypatch.setattr(Draft, "write", fails_first)
     task = instructions.instruction_task(Random(0), "train")
-    assert len(tried) == 2
-    assert tried[1].topic in task.prompt
+    assert len(attempts) == 2
+    assert attempts[1].topic in task.prompt

@@ -1,4 +1,4 @@
-"""Arithmetic, refusals, and the stream that the base is trained on."""
+"""Arithmetic, refusals, and the stream of conversations that the base is trained on."""
 
 import itertools
 
@@ -7,14 +7,14 @@ from recovery.lab.chat.conversations import conversations
 from recovery.lab.chat.refusals import MARK
 
 
-def test_sums_come_out_right_and_are_held_out() -> None:
+def test_arithmetic_is_not_negative_and_held_out() -> None:
     heldout, train = arithmetic(0, 300), arithmetic(0, 3000, "train")
     assert heldout == arithmetic(0, 300)
     assert all(int(question.answer) >= 0 for question in heldout)
     assert not {question.question for question in heldout} & {question.question for question in train}
 
 
-def test_worked_lines_are_true() -> None:
+def test_worked_lines_are_correct() -> None:
     from random import Random
 
     from recovery.lab.chat.arithmetic import problem
