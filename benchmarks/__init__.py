@@ -1,1 +1,1 @@
-"""Speed and memory, as ratios against others' code in one run: `python -m benchmarks.X`; see docs/benchmarks.md."""
+"""Benchmarks of quality and of speed, run as `python -m benchmarks.quality.X`; results are in docs/benchmarks.md."""

@@ -1,51 +1,59 @@
-"""What looking on the way saves: one world, a distillation that may take three times as long as it should.
+"""What early stopping saves: one world, and a distillation with three times the usual number of steps.
 
     python -m benchmarks.quality.early_stopping [--world 501] [--budget 120] [--items 1000] [--size quick]
 
-A look asks the items that are kept for looking; the verdict, the other ones. Printed: each look, the steps that were
-taken of the budget, and the verdict beside that of the same distillation left to spend all of it (`--whole`).
+Probes use the items reserved for probing, the verdict the others. Prints each probe, the steps taken of the budget,
+and the verdict; with `--whole`, also those of the same distillation without early stopping.
 """
 
+import logging
 import sys
 import tempfile
 from pathlib import Path
 
 from transformers.utils.logging import disable_progress_bar
 
-from benchmarks.quality.world_cycles import cycle_on, options
+from benchmarks.quality.world_cycles import cycle_parser, run_cycle
 from evals.results import main_result
 from pipelines.cycle import Outcome
+from pipelines.log import log
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Outcome]:
-    wanted = options(__doc__, items=1000, size="quick")
-    wanted.add_argument("--world", type=int, default=501)
-    wanted.add_argument("--seed", type=int, default=51)
-    wanted.add_argument("--budget", type=int, default=120, help="steps (default 120, three times the usual)")
-    wanted.add_argument("--whole", action="store_true", help="also without looks, to the end of the budget")
-    asked = wanted.parse_args(arguments)
+    parser = cycle_parser(__doc__, items=1000, size="quick")
+    parser.add_argument("--world", type=int, default=501)
+    parser.add_argument("--seed", type=int, default=51)
+    parser.add_argument("--budget", type=int, default=120, help="steps (default 120, three times the usual)")
+    parser.add_argument("--whole", action="store_true", help="also run without probes, to the end of the budget")
+    args = parser.parse_args(arguments)
     disable_progress_bar()
-    given, found = asked.dotted, dict[str, Outcome]()
-    for way in ("looking", "whole") if asked.whole else ("looking",):
-        never = [f"distill.probe_every={asked.budget}"] if way == "whole" else []  # the verdict's items stay the same
-        asked.dotted = [*given, f"distill.steps={asked.budget}", *never]
+    log.addHandler(_ProbeLines())
+    log.setLevel(logging.INFO)
+    settings, outcomes = args.dotted, dict[str, Outcome]()
+    for name in ("probing", "whole") if args.whole else ("probing",):
+        never = [f"distill.probe_every={args.budget}"] if name == "whole" else []  # the verdict's items stay the same
+        args.dotted = [*settings, f"distill.steps={args.budget}", *never]
         with tempfile.TemporaryDirectory() as folder:
-            found[way] = cycle_on(asked.world, asked.seed, Path(folder), asked, _looks)
-        print(f"{way}: {in_words(found[way], asked.budget)}", flush=True)
-    return found
+            outcomes[name] = run_cycle(args.world, args.seed, Path(folder), args)
+        print(f"{name}: {describe(outcomes[name], args.budget)}", flush=True)
+    return outcomes
 
 
-def in_words(done: Outcome, budget: int) -> str:
-    steps, behaviour = done.distilled.steps, main_result(done.recovered, "behaviour")
+def describe(outcome: Outcome, budget: int) -> str:
+    steps, behaviour = outcome.distilled.steps, main_result(outcome.recovered, "behaviour")
     assert behaviour is not None
     saved = f"{steps} of {budget} steps ({1 - steps / budget:.0%} saved)"
-    why = f", {done.distilled.stopped}" if done.distilled.stopped else ""
-    return f"{saved}{why}; behaviour {behaviour.headline.value:.3f}; {done.verdict.outcome}: {done.verdict.reason}"
+    stopped = f", {outcome.distilled.stopped}" if outcome.distilled.stopped else ""
+    verdict = f"{outcome.verdict.outcome}: {outcome.verdict.reason}"
+    return f"{saved}{stopped}; behaviour {behaviour.headline.value:.3f}; {verdict}"
 
 
-def _looks(words: str) -> None:
-    if "probe" in words:
-        print(words.strip(), file=sys.stderr, flush=True)
+class _ProbeLines(logging.Handler):
+    """Print the progress messages about probes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "probe" in record.getMessage():
+            print(record.getMessage().strip(), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

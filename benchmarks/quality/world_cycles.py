@@ -1,4 +1,4 @@
-"""Whole cycles through the product's own pipeline, each on the documents of a world made for it."""
+"""Run whole cycles of the product's pipeline, each on the documents of a generated world."""
 
 import argparse
 from pathlib import Path
@@ -9,43 +9,43 @@ from pipelines.prepare_job import Request, prepare_job
 from pipelines.project.project import Project
 from recovery.lab import BASE, make_world
 
-ALONE = ("midtrain.mix.answers=0", "midtrain.mix.texts=0")
+DOCUMENTS_ALONE = ("midtrain.mix.answers=0", "midtrain.mix.texts=0")
 
 
-def options(about: str | None, *, items: int, size: str) -> argparse.ArgumentParser:
-    """What each benchmark of whole cycles takes; the settings are those of `recover cycle`."""
-    found = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--base", default=str(BASE))
-    found.add_argument("--items", type=int, default=items, help=f"at most so many a task (default {items})")
-    found.add_argument("--size", default=size, help=f"of a world: quick or cycle (default {size})")
-    found.add_argument("--teacher", default="base", metavar="REF")
-    found.add_argument("--alone", action="store_true", help="read documents with nothing of the base's own beside them")
-    found.add_argument("--earlier", type=float, metavar="SHARE")
-    found.add_argument("--warm-start", metavar="off|auto|default|SHARE")
-    found.add_argument("--set", dest="dotted", action="append", default=[], metavar="NAME=VALUE")
-    return found
+def cycle_parser(description: str | None, *, items: int, size: str) -> argparse.ArgumentParser:
+    """The arguments that the benchmarks of whole cycles share; settings are those of `recover cycle`."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", default=str(BASE))
+    parser.add_argument("--items", type=int, default=items, help=f"at most, per task (default {items})")
+    parser.add_argument("--size", default=size, help=f"of a world: quick or cycle (default {size})")
+    parser.add_argument("--teacher", default="base", metavar="REF")
+    parser.add_argument("--alone", action="store_true", help="train on documents alone, without the base's texts")
+    parser.add_argument("--earlier", type=float, metavar="SHARE")
+    parser.add_argument("--warm-start", metavar="off|auto|default|SHARE")
+    parser.add_argument("--set", dest="dotted", action="append", default=[], metavar="NAME=VALUE")
+    return parser
 
 
-def cycle_on(world: int, seed: int, folder: Path, asked: argparse.Namespace) -> Outcome:
-    """One cycle in the project of that folder; several in one folder go on from each other."""
-    place = folder / f"world-{world}"
-    make_world(world, size=asked.size).write(place)
+def run_cycle(world: int, seed: int, folder: Path, args: argparse.Namespace) -> Outcome:
+    """Run one cycle in the project of that folder; later cycles in it start from the earlier ones."""
+    world_folder = folder / f"world-{world}"
+    make_world(world, size=args.size).write(world_folder)
     flags: dict[str, Any] = {}
-    if asked.earlier is not None:
-        flags["midtrain"] = {"mix": {"earlier": asked.earlier}}
-    if asked.warm_start is not None:
-        flags["distill"] = {"warm_start": asked.warm_start}
-    project = Project.open(folder, asked.base)
+    if args.earlier is not None:
+        flags["midtrain"] = {"mix": {"earlier": args.earlier}}
+    if args.warm_start is not None:
+        flags["distill"] = {"warm_start": args.warm_start}
+    project = Project.open(folder, args.base)
     request = Request(
         "cycle",
-        docs=place / "docs",
-        questions=place / "questions.jsonl",
-        teacher=asked.teacher,
-        limit=asked.items,
+        docs=world_folder / "docs",
+        questions=world_folder / "questions.jsonl",
+        teacher=args.teacher,
+        limit=args.items,
         seed=seed,
         flags=flags,
-        dotted=(*(ALONE if asked.alone else ()), *asked.dotted),
+        dotted=(*(DOCUMENTS_ALONE if args.alone else ()), *args.dotted),
     )
-    done = run_job(project, prepare_job(project, request))
-    assert isinstance(done, Outcome)
-    return done
+    outcome = run_job(project, prepare_job(project, request))
+    assert isinstance(outcome, Outcome)
+    return outcome

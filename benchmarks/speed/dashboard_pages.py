@@ -1,12 +1,11 @@
-"""How long the pages of a long history take, what an idle look costs, and whether memory stays where it is.
+"""Dashboard pages of a long history: time to load, the cost of a poll without changes, and memory over time.
 
     python -m benchmarks.speed.dashboard_pages                    # 200 cycles, 1,000 runs, 1,000,000 points
-    python -m benchmarks.speed.dashboard_pages --minutes 10       # and ten viewers for ten minutes
+    python -m benchmarks.speed.dashboard_pages --minutes 10       # then ten viewers for ten minutes
 
-A page is timed in a real browser, in a fresh session: from the click to the first thing the browser paints (its own
-first-contentful-paint), to the page's heading, with which the first words come, and to its content: for the overview, a
-cycle and the tokens that is their drawn chart. Beside the time by the wall stands what the server and the browser
-computed for it, which says more on a machine that is busy with other work.
+A page is timed in a real browser, in a new session: from the request to the first contentful paint, to the heading,
+and to the content (for the overview, a cycle and the tokens: the drawn chart). The processor time of the server and of
+the browser is given too, as it varies less than wall time on a busy machine.
 """
 
 import argparse
@@ -48,33 +47,33 @@ PAGES = {
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--cycles", type=int, default=200)
-    options.add_argument("--runs", type=int, default=1000)
-    options.add_argument("--points", type=int, default=1_000_000)
-    options.add_argument("--rounds", type=int, default=3, help="visits of each page (default 3)")
-    options.add_argument("--viewers", type=int, default=10)
-    options.add_argument("--minutes", type=float, default=0.0, help="how long the viewers look (default: not at all)")
-    options.add_argument("--record", type=Path, help="where to keep the record for the next time")
-    asked = options.parse_args(arguments)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cycles", type=int, default=200)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--points", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3, help="visits per page (default 3)")
+    parser.add_argument("--viewers", type=int, default=10)
+    parser.add_argument("--minutes", type=float, default=0.0, help="how long the viewers poll (default: not at all)")
+    parser.add_argument("--record", type=Path, help="keep the record in this file for the next run")
+    args = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        record = asked.record or Path(folder) / "record.db"
+        record = args.record or Path(folder) / "record.db"
         if not record.exists():
-            write(record, asked.cycles, asked.runs, asked.points)
+            write_record(record, args.cycles, args.runs, args.points)
         with server(record) as (url, process):
             size = round(record.stat().st_size / 1e6)
-            result: dict[str, Any] = {"MB": size, "pages": pages(url, process, asked.rounds)}
-            result["idle look, ms"] = idle_look(url)
-            if asked.minutes:
-                result["resident MB"] = watched(url, process, asked.viewers, asked.minutes * 60)
-    rows = [[name, *(f"{seconds:.2f}" for seconds in taken)] for name, taken in result["pages"].items()]
-    table(["page", "seconds to first paint", "to its words", "to its content", "processor: server", "browser"], rows)
+            result: dict[str, Any] = {"MB": size, "pages": pages(url, process, args.rounds)}
+            result["idle poll, ms"] = idle_poll(url)
+            if args.minutes:
+                result["resident MB"] = memory_over_time(url, process, args.viewers, args.minutes * 60)
+    rows = [[name, *(f"{seconds:.2f}" for seconds in times)] for name, times in result["pages"].items()]
+    table(["page", "seconds to first paint", "to heading", "to content", "processor: server", "browser"], rows)
     print(json.dumps({name: value for name, value in result.items() if name != "pages"}))
     return result
 
 
-def write(record: Path, cycles: int, runs: int, points: int) -> None:
-    """The seeded past, made long: more measurements, and many more steps."""
+def write_record(record: Path, cycles: int, runs: int, points: int) -> None:
+    """Write the tests' seeded history with more runs and many more steps."""
     engine = open_database(record)
     with Tracker(engine) as tracker:
         seeded = seed(tracker, cycles=cycles, steps=1)
@@ -90,13 +89,13 @@ def write(record: Path, cycles: int, runs: int, points: int) -> None:
 
 @contextmanager
 def server(record: Path) -> Iterator[tuple[str, psutil.Process]]:
-    here, there = get_context("spawn").Pipe()
-    child = get_context("spawn").Process(target=_serve, args=(record, there), daemon=True)
+    parent, child_end = get_context("spawn").Pipe()
+    child = get_context("spawn").Process(target=_serve, args=(record, child_end), daemon=True)
     child.start()
     try:
-        yield here.recv(), psutil.Process(child.pid)
+        yield parent.recv(), psutil.Process(child.pid)
     finally:
-        here.send("enough")
+        parent.send("stop")
         child.join(20)
 
 
@@ -110,72 +109,74 @@ def _serve(record: Path, pipe: Connection) -> None:
 
 
 def pages(url: str, server: psutil.Process, rounds: int) -> dict[str, list[float]]:
-    """By page the medians over rounds, after one visit that warms the server; each in a session of its own."""
-    found = {}
+    """By page, the median times over all rounds, each in a new session; a first visit warms the server up."""
+    medians = {}
     with started() as browser:
         for name, (path, content) in PAGES.items():
-            taken = [_visit(browser, f"{url}/{path}", content, server) for _ in range(rounds + 1)]
-            found[name] = [statistics.median(column) for column in zip(*taken[1:], strict=True)]
-            print(name, [[round(seconds, 2) for seconds in one] for one in taken], "the first of them cold", flush=True)
-    return found
+            visits = [_visit(browser, f"{url}/{path}", content, server) for _ in range(rounds + 1)]
+            medians[name] = [statistics.median(column) for column in zip(*visits[1:], strict=True)]
+            print(
+                name, [[round(seconds, 2) for seconds in visit] for visit in visits], "(the first: warm-up)", flush=True
+            )
+    return medians
 
 
 def _visit(browser: Browser, url: str, content: str, server: psutil.Process) -> list[float]:
-    """Seconds by the wall to the first paint, the heading, the content; of the processor for server and browser."""
+    """Seconds to the first paint, the heading and the content, then processor seconds of server and browser."""
     visit = Visit(browser)
-    begin, spent = time.perf_counter(), _computed(server)
+    start, before = time.perf_counter(), _processor_seconds(server)
     visit.page.goto(url, wait_until="commit")
     visit.page.wait_for_selector("h1", timeout=180_000)
-    words = time.perf_counter() - begin
+    heading = time.perf_counter() - start
     visit.page.wait_for_selector(f"gradio-app {content}", state="attached", timeout=180_000)
-    content_stood = time.perf_counter() - begin
-    computed = [now - then for now, then in zip(_computed(server), spent, strict=True)]
-    painted = visit.page.wait_for_function(PAINTED).json_value() / 1000
+    content_time = time.perf_counter() - start
+    processor = [now - then for now, then in zip(_processor_seconds(server), before, strict=True)]
+    first_paint = visit.page.wait_for_function(PAINTED).json_value() / 1000
     visit.close()
-    return [painted, words, content_stood, *computed]
+    return [first_paint, heading, content_time, *processor]
 
 
-def _computed(server: psutil.Process) -> list[float]:
+def _processor_seconds(server: psutil.Process) -> list[float]:
     family = psutil.Process().children(recursive=True)
-    browsing = [one for one in family if one.pid != server.pid and "chrom" in one.name()]
-    return [sum(sum(one.cpu_times()[:2]) for one in group) for group in ([server], browsing)]
+    browser = [process for process in family if process.pid != server.pid and "chrom" in process.name()]
+    return [sum(sum(process.cpu_times()[:2]) for process in group) for group in ([server], browser)]
 
 
 class Viewer:
-    """An open overview, without the browser around it."""
+    """An open overview page: polls the server as a browser would."""
 
     def __init__(self, url: str) -> None:
         self._client = httpx.Client(base_url=url, trust_env=False, timeout=60)
         page = self._client.get("/config").json()
-        ticking = [one for one in page["dependencies"] if any(event == "tick" for _, event in one["targets"])]
-        self._ask = {"fn_index": ticking[0]["id"], "session_hash": uuid4().hex}
+        polls = [call for call in page["dependencies"] if any(event == "tick" for _, event in call["targets"])]
+        self._call = {"fn_index": polls[0]["id"], "session_hash": uuid4().hex}
 
-    def look(self) -> float:
-        said = json.dumps({"dark": False, "narrow": False, "search": ""})
-        begin = time.perf_counter()
-        self._client.post("/gradio_api/run/predict", json=self._ask | {"data": [None, said]}).raise_for_status()
-        return time.perf_counter() - begin
+    def poll(self) -> float:
+        view = json.dumps({"dark": False, "narrow": False, "search": ""})
+        start = time.perf_counter()
+        self._client.post("/gradio_api/run/predict", json=self._call | {"data": [None, view]}).raise_for_status()
+        return time.perf_counter() - start
 
 
-def idle_look(url: str) -> float:
-    """What a look costs while nothing has changed, the way there and back included."""
+def idle_poll(url: str) -> float:
+    """Median milliseconds of a poll without changes, including the request."""
     viewer = Viewer(url)
-    viewer.look()
-    return round(1000 * statistics.median(viewer.look() for _ in range(20)), 1)
+    viewer.poll()
+    return round(1000 * statistics.median(viewer.poll() for _ in range(20)), 1)
 
 
-def watched(url: str, process: psutil.Process, viewers: int, seconds: float) -> list[float]:
-    """The server's memory after the first minute, half-way and at the end, with everybody looking every 4 seconds."""
-    looking = [Viewer(url) for _ in range(viewers)]
-    begin, resident = time.monotonic(), []
-    while time.monotonic() - begin < seconds:
-        around = time.monotonic()
-        for viewer in looking:
-            viewer.look()
-        resident.append((time.monotonic() - begin, process.memory_info().rss / 1e6))
-        time.sleep(max(0.0, 4 - (time.monotonic() - around)))
+def memory_over_time(url: str, process: psutil.Process, viewers: int, seconds: float) -> list[float]:
+    """The server's memory in MB after a minute, half-way and at the end, while all viewers poll every 4 seconds."""
+    all_viewers = [Viewer(url) for _ in range(viewers)]
+    start, resident = time.monotonic(), []
+    while time.monotonic() - start < seconds:
+        round_start = time.monotonic()
+        for viewer in all_viewers:
+            viewer.poll()
+        resident.append((time.monotonic() - start, process.memory_info().rss / 1e6))
+        time.sleep(max(0.0, 4 - (time.monotonic() - round_start)))
     marks = (min(60.0, seconds / 4), seconds / 2, seconds)
-    return [round(min(resident, key=lambda one: abs(one[0] - mark))[1], 1) for mark in marks]
+    return [round(min(resident, key=lambda sample: abs(sample[0] - mark))[1], 1) for mark in marks]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Reverse KL between two models' next-token distributions, with gradients: memory and time of three ways.
+"""Reverse KL between two models' next-token distributions, with gradients: memory and time of three implementations.
 
-`plain` holds both models' logits and lets autograd do the rest; `TRL` is TRL's own chunked loss; `recover` is ours.
-One after the other, round after round; peak memory is what was needed above the inputs. On a CPU each runs in a process
-of its own, for memory that was used once is seldom given back; a GPU's allocator keeps the count itself.
+    python -m benchmarks.speed.divergence [--positions 1024] [--head frozen] [--bf16]
+
+`plain` holds both models' logits and uses autograd; `TRL` is TRL's chunked loss; `recover` is ours. They run one after
+the other, round after round; peak memory is counted above the inputs. On a CPU each runs in its own process, as freed
+memory is seldom returned to the system; a GPU's allocator counts each separately.
 """
 
 import argparse
@@ -25,7 +27,7 @@ from recovery.losses.objectives import Divergence
 from recovery.signals import SignalBatch
 from recovery.teachers import Distribution
 
-WAYS = ("plain", "TRL", "recover")
+IMPLEMENTATIONS = ("plain", "TRL", "recover")
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -47,9 +49,9 @@ def trl(hidden: Tensor, weight: Tensor, teacher_hidden: Tensor, teacher_weight: 
 def recover(hidden: Tensor, weight: Tensor, teacher_hidden: Tensor, teacher_weight: Tensor) -> Tensor:
     n, objective = len(hidden), Divergence(1.0)
     tokens = torch.zeros(n, dtype=torch.long, device=hidden.device)
-    said = SignalBatch(tokens, Distribution(teacher_hidden, Head(teacher_weight)))
+    batch = SignalBatch(tokens, Distribution(teacher_hidden, Head(teacher_weight)))
     weights = torch.full((n,), 1 / n, device=hidden.device)
-    loss, _ = chunked_loss(hidden, Head(weight), lambda logits, part: objective(logits, said, part), weights)
+    loss, _ = chunked_loss(hidden, Head(weight), lambda logits, part: objective(logits, batch, part), weights)
     return loss
 
 
@@ -57,144 +59,135 @@ LOSSES: dict[str, Loss] = {"plain": plain, "TRL": trl, "recover": recover}
 
 
 def main(arguments: list[str] | None = None) -> dict[str, dict[str, float]]:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--positions", type=int, default=1024)
-    options.add_argument("--hidden", type=int, default=1024)
-    options.add_argument("--vocabulary", type=int, default=151_936)
-    options.add_argument("--bf16", action="store_true", help="hidden states and heads in bfloat16")
-    options.add_argument("--head", choices=["frozen", "trained", "both"], default="both")
-    options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--threads", type=int, default=os.cpu_count())
-    options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    options.add_argument("--child", help=argparse.SUPPRESS)
-    options.add_argument("--out", help=argparse.SUPPRESS)
-    asked = options.parse_args(arguments)
-    if asked.child:
-        print(json.dumps(measure(asked)))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--positions", type=int, default=1024)
+    parser.add_argument("--hidden", type=int, default=1024)
+    parser.add_argument("--vocabulary", type=int, default=151_936)
+    parser.add_argument("--bf16", action="store_true", help="hidden states and heads in bfloat16")
+    parser.add_argument("--head", choices=["frozen", "trained", "both"], default="both")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--out", help=argparse.SUPPRESS)
+    args = parser.parse_args(arguments)
+    if args.child:
+        print(json.dumps(measure(args)))
         return {}
     results = {}
-    for head in ("frozen", "trained") if asked.head == "both" else (asked.head,):
-        results[head] = compare(asked, head)
+    for head in ("frozen", "trained") if args.head == "both" else (args.head,):
+        results[head] = compare(args, head)
     return results
 
 
-def compare(asked: Any, head: str) -> dict[str, float]:
-    runs: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+def compare(args: Any, head: str) -> dict[str, float]:
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in IMPLEMENTATIONS}
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(asked.rounds):
-            for way in WAYS:
-                runs[way].append(apart(asked, head, way, f"{folder}/{way}.pt"))
-        saved = {way: torch.load(f"{folder}/{way}.pt", weights_only=True) for way in WAYS}
-    memory = {way: median([r["bytes"] for r in runs[way]]) for way in WAYS}
-    seconds = {way: median([r["seconds"] for r in runs[way]]) for way in WAYS}
-    cpu = {way: median([r["cpu"] for r in runs[way]]) for way in WAYS}
-    off_by = {way: furthest(saved[way], saved["plain"]) for way in WAYS}
-    faster, faster_cpu = (min(each["plain"], each["TRL"]) for each in (seconds, cpu))
-    print(f"\n{asked.positions} positions, {head} head, {'bf16' if asked.bf16 else 'float32'}, {asked.device}")
+        for _ in range(args.rounds):
+            for name in IMPLEMENTATIONS:
+                runs[name].append(measure_separately(args, head, name, f"{folder}/{name}.pt"))
+        saved = {name: torch.load(f"{folder}/{name}.pt", weights_only=True) for name in IMPLEMENTATIONS}
+    memory = {name: median([r["bytes"] for r in runs[name]]) for name in IMPLEMENTATIONS}
+    seconds = {name: median([r["seconds"] for r in runs[name]]) for name in IMPLEMENTATIONS}
+    cpu = {name: median([r["cpu"] for r in runs[name]]) for name in IMPLEMENTATIONS}
+    gradient_error = {name: largest_difference(saved[name], saved["plain"]) for name in IMPLEMENTATIONS}
+    faster, faster_cpu = (min(times["plain"], times["TRL"]) for times in (seconds, cpu))
+    print(f"\n{args.positions} positions, {head} head, {'bf16' if args.bf16 else 'float32'}, {args.device}")
     table(
-        ["", "peak MB", "of plain", "seconds", "ratio", "CPU seconds", "ratio", "loss", "gradient off by"],
+        ["", "peak MB", "of plain", "seconds", "ratio", "CPU seconds", "ratio", "loss", "gradient error"],
         [
             [
-                way,
-                f"{memory[way] / 2**20:,.0f}",
-                f"1/{memory['plain'] / memory[way]:.1f}",
-                f"{seconds[way]:.2f}",
-                f"{seconds[way] / faster:.2f}",
-                f"{cpu[way]:.1f}",
-                f"{cpu[way] / faster_cpu:.2f}",
-                f"{runs[way][0]['loss']:.6f}",
-                f"{off_by[way]:.1e}",
+                name,
+                f"{memory[name] / 2**20:,.0f}",
+                f"1/{memory['plain'] / memory[name]:.1f}",
+                f"{seconds[name]:.2f}",
+                f"{seconds[name] / faster:.2f}",
+                f"{cpu[name]:.1f}",
+                f"{cpu[name] / faster_cpu:.2f}",
+                f"{runs[name][0]['loss']:.6f}",
+                f"{gradient_error[name]:.1e}",
             ]
-            for way in WAYS
+            for name in IMPLEMENTATIONS
         ],
     )
     return {
         "memory of plain": memory["recover"] / memory["plain"],
         "memory of TRL": memory["recover"] / memory["TRL"],
         "time of faster": seconds["recover"] / faster,
-        "loss apart": abs(runs["recover"][0]["loss"] - runs["plain"][0]["loss"]),
-        "gradient apart": off_by["recover"],
+        "loss difference": abs(runs["recover"][0]["loss"] - runs["plain"][0]["loss"]),
+        "gradient difference": gradient_error["recover"],
     }
 
 
-def apart(asked: Any, head: str, way: str, out: str) -> dict[str, float]:
-    if asked.device == "cuda":
-        return measure(argparse.Namespace(**vars(asked) | {"head": head, "child": way, "out": out}))
-    same = ("positions", "hidden", "vocabulary", "threads", "device")
-    given = [f"--{name}={getattr(asked, name)}" for name in same] + ["--bf16"] * asked.bf16
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.speed.divergence",
-        *given,
-        "--head",
-        head,
-        "--child",
-        way,
-        "--out",
-        out,
-    ]
-    ran = subprocess.run(command, capture_output=True, text=True)
-    if ran.returncode:
-        sys.exit(ran.stderr)
-    return json.loads(ran.stdout.splitlines()[-1])
+def measure_separately(args: Any, head: str, name: str, out: str) -> dict[str, float]:
+    if args.device == "cuda":
+        return measure(argparse.Namespace(**vars(args) | {"head": head, "child": name, "out": out}))
+    fields = ("positions", "hidden", "vocabulary", "threads", "device")
+    flags = [f"--{field}={getattr(args, field)}" for field in fields] + ["--bf16"] * args.bf16
+    flags += [f"--head={head}", f"--child={name}", f"--out={out}"]
+    command = [sys.executable, "-m", "benchmarks.speed.divergence", *flags]
+    process = subprocess.run(command, capture_output=True, text=True)
+    if process.returncode:
+        sys.exit(process.stderr)
+    return json.loads(process.stdout.splitlines()[-1])
 
 
-def measure(asked: Any) -> dict[str, float]:
-    torch.set_num_threads(asked.threads)
-    loss_of, dtype = LOSSES[asked.child], torch.bfloat16 if asked.bf16 else torch.float32
-    once(loss_of, problem(8, 16, 32, dtype, asked.device), trained=True)  # imports and kernels, before the clock runs
-    inputs = problem(asked.positions, asked.hidden, asked.vocabulary, dtype, asked.device)
-    if asked.device == "cuda":
-        once(loss_of, inputs, asked.head == "trained")
-    before = start_watching(asked.device)
-    began = Clock.now()
-    loss, grads = once(loss_of, inputs, asked.head == "trained")
-    took = Clock.now().since(began)
-    peak = highest(asked.device) - before
-    # Of the head's gradient the first rows are enough to compare.
-    torch.save([grad[:2048].float().cpu() for grad in grads], asked.out)
-    return {"loss": float(loss), "seconds": took.wall, "cpu": took.cpu, "bytes": peak}
+def measure(args: Any) -> dict[str, float]:
+    torch.set_num_threads(args.threads)
+    loss_of, dtype = LOSSES[args.child], torch.bfloat16 if args.bf16 else torch.float32
+    # A small problem first loads modules and kernels, before timing starts.
+    loss_and_gradients(loss_of, problem(8, 16, 32, dtype, args.device), trained=True)
+    inputs = problem(args.positions, args.hidden, args.vocabulary, dtype, args.device)
+    if args.device == "cuda":
+        loss_and_gradients(loss_of, inputs, args.head == "trained")
+    before = reset_peak(args.device)
+    start = Clock.now()
+    loss, grads = loss_and_gradients(loss_of, inputs, args.head == "trained")
+    duration = Clock.now().since(start)
+    peak = peak_memory(args.device) - before
+    # The first rows of the head's gradient are enough to compare.
+    torch.save([grad[:2048].float().cpu() for grad in grads], args.out)
+    return {"loss": float(loss), "seconds": duration.wall, "cpu": duration.cpu, "bytes": peak}
 
 
 def problem(positions: int, hidden: int, vocabulary: int, dtype: torch.dtype, device: str) -> list[Tensor]:
-    """Two models that differ a little, as a student and its teacher do."""
-    random = torch.Generator(device=device).manual_seed(0)
+    """Hidden states and heads of two slightly different models, as a student and its teacher."""
+    generator = torch.Generator(device=device).manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=random, device=device, dtype=dtype)
+        return torch.randn(*shape, generator=generator, device=device, dtype=dtype)
 
     states, weight = normal(positions, hidden), normal(vocabulary, hidden).mul_(3 * hidden**-0.5)
     teacher_weight = normal(vocabulary, hidden).mul_(0.3 * hidden**-0.5).add_(weight)
     return [states, weight, states + 0.1 * normal(positions, hidden), teacher_weight]
 
 
-def once(loss_of: Loss, inputs: list[Tensor], trained: bool) -> tuple[Tensor, list[Tensor]]:
+def loss_and_gradients(loss_of: Loss, inputs: list[Tensor], trained: bool) -> tuple[Tensor, list[Tensor]]:
     hidden, weight = inputs[0].detach().requires_grad_(), inputs[1].detach().requires_grad_(trained)
     loss = loss_of(hidden, weight, inputs[2], inputs[3])
     loss.backward()
     return loss.detach(), [t.grad for t in (hidden, weight) if t.grad is not None]
 
 
-def start_watching(device: str) -> int:
+def reset_peak(device: str) -> int:
     if device == "cuda":
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated()
-    Path("/proc/self/clear_refs").write_text("5")  # the highest so far becomes what there is now
-    return highest(device)
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current memory
+    return peak_memory(device)
 
 
-def highest(device: str) -> int:
+def peak_memory(device: str) -> int:
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
-def furthest(grads: list[Tensor], others: list[Tensor]) -> float:
-    """The largest difference, as a share of the largest entry."""
+def largest_difference(grads: list[Tensor], others: list[Tensor]) -> float:
+    """The largest absolute difference relative to the largest entry."""
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(grads, others, strict=True))
 
 

@@ -1,7 +1,9 @@
-"""A folder with every format in it, a twentieth of its files broken: read twice, each time by a process of its own.
+"""Time and peak memory of reading a folder of every format, twice, each time in a new process.
 
-python -m benchmarks.speed.document_reading --megabytes 100 1000     # peak memory at two sizes: it should not grow
-python -m benchmarks.speed.document_reading --fuzz 10000             # so many broken files, none of which may be fatal
+    python -m benchmarks.speed.document_reading --megabytes 100 1000     # peak memory should not grow with the size
+    python -m benchmarks.speed.document_reading --fuzz 10000             # read that many damaged files without a crash
+
+A twentieth of the files is damaged and a twentieth is nearly a copy of another.
 """
 
 import argparse
@@ -14,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 
 from benchmarks.common import table
@@ -23,25 +25,25 @@ from recovery.lab import BASE
 from recovery.models.students import load_chat
 from tests.pipelines.documents.make import every_format, pdf, with_libraries
 
-# How many files of a hundred; Word and PDF are by far the slowest to read.
+# Percent of the files; Word and PDF are by far the slowest to read.
 SHARES = {"txt": 34, "md": 20, "rst": 4, "html": 14, "csv": 8, "json": 4, "jsonl": 8, "parquet": 4, "pdf": 2, "docx": 2}
-BROKEN, COPIED = 0.05, 0.05
-PAGE = 24_000  # characters of an average file
+DAMAGED, COPIED = 0.05, 0.05
+PAGE = 24_000  # characters in an average file
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--megabytes", type=int, nargs="+", default=[], help="of text; one folder for each")
-    options.add_argument("--fuzz", type=int, default=0, help="read so many damaged files")
-    options.add_argument("--read", type=Path, help=argparse.SUPPRESS)
-    options.add_argument("--ids", action="store_true", help=argparse.SUPPRESS)
-    asked = options.parse_args()
-    if asked.read:
-        print(json.dumps(measured(asked.read, asked.ids)))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[], help="of text; one folder per size")
+    parser.add_argument("--fuzz", type=int, default=0, help="read this many damaged files")
+    parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--ids", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.read:
+        print(json.dumps(measure_reading(args.read, args.ids)))
         return
     with tempfile.TemporaryDirectory() as folder:
         rows = []
-        for megabytes in asked.megabytes:
+        for megabytes in args.megabytes:
             docs = Path(folder) / str(megabytes)
             fill(docs, megabytes << 20)
             rows.append(row(megabytes, docs))
@@ -60,28 +62,28 @@ def main() -> None:
                 "same hash",
             ]
             table(head, rows)
-        if asked.fuzz:
-            fuzz(Path(folder) / "fuzz", asked.fuzz)
+        if args.fuzz:
+            fuzz(Path(folder) / "fuzz", args.fuzz)
 
 
 def row(megabytes: int, docs: Path) -> list[str]:
-    print(f"{megabytes:,} MB lie in {docs}; they are read twice", file=sys.stderr, flush=True)
+    print(f"{megabytes:,} MB in {docs}, read twice", file=sys.stderr, flush=True)
     first, second = (json.loads(_child("--read", str(docs), *ids)) for ids in (["--ids"], []))
-    print(first, file=sys.stderr, flush=True)  # the table comes when all sizes are read, which takes hours
+    print(first, file=sys.stderr, flush=True)  # the table follows when all sizes are read, which takes hours
     same = first["hash"] == second["hash"]
     counts = [f"{first[name]:,}" for name in ("files", "texts", "copies", "near", "skipped")]
     seconds = [f"{first[name]:.0f}" for name in ("read", "ids")]
     return [f"{megabytes:,}", *counts, f"{first['tokens'] / 1e6:.1f}", *seconds, f"{first['peak']:.0f}", str(same)]
 
 
-def measured(docs: Path, ids: bool) -> dict[str, object]:
-    """What was read, and by how much the process grew over what it was before."""
+def measure_reading(docs: Path, ids: bool) -> dict[str, object]:
+    """Read a folder: counts, seconds, and the growth of the process's peak memory in MB."""
     chat = load_chat(str(BASE))
     chat.tokenizer("warm")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    started = time.perf_counter()
+    start = time.perf_counter()
     corpus = read_corpus(docs)
-    read = time.perf_counter() - started
+    read = time.perf_counter() - start
     with tempfile.TemporaryDirectory() as cache:
         texts = corpus.texts if ids else []
         tokens = tokenize_documents(texts, chat.tokenizer, Path(cache), corpus.hash).tokens
@@ -93,29 +95,29 @@ def measured(docs: Path, ids: bool) -> dict[str, object]:
         "skipped": len(corpus.skipped),
         "tokens": tokens,
         "read": read,
-        "ids": time.perf_counter() - started - read,
+        "ids": time.perf_counter() - start - read,
         "peak": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
         "hash": corpus.hash,
     }
 
 
 def fill(docs: Path, size: int) -> None:
-    """So many bytes of invented prose; a twentieth of the files broken, a twentieth nearly copied."""
-    dice, written, number, last = random.Random(0), 0, 0, ""
-    words = ["".join(dice.choices("abcdefghijklmnoprstuvwy", k=dice.randint(2, 10))) for _ in range(20_000)]
+    """Write files with that many bytes of random words."""
+    rng, size_so_far, number, last = random.Random(0), 0, 0, ""
+    words = ["".join(rng.choices("abcdefghijklmnoprstuvwy", k=rng.randint(2, 10))) for _ in range(20_000)]
     kinds = list(SHARES)
-    while written < size:
+    while size_so_far < size:
         folder = docs / f"{number // 500:04d}"
         folder.mkdir(parents=True, exist_ok=True)
-        text = " ".join(dice.choices(words, k=max(40, int(dice.gauss(PAGE / 7, PAGE / 14)))))
-        if last and dice.random() < COPIED:
+        text = " ".join(rng.choices(words, k=max(40, int(rng.gauss(PAGE / 7, PAGE / 14)))))
+        if last and rng.random() < COPIED:
             text = f"{last} Printed again."
-        kind = dice.choices(kinds, list(SHARES.values()))[0]
+        kind = rng.choices(kinds, list(SHARES.values()))[0]
         file = folder / f"{number:06d}.{kind}"
         save(file, text)
-        if dice.random() < BROKEN:
-            file.write_bytes(broken(file.read_bytes(), dice))
-        written, number, last = written + len(text), number + 1, text
+        if rng.random() < DAMAGED:
+            file.write_bytes(damage(file.read_bytes(), rng))
+        size_so_far, number, last = size_so_far + len(text), number + 1, text
 
 
 def save(file: Path, text: str) -> None:
@@ -149,13 +151,13 @@ def save(file: Path, text: str) -> None:
             file.write_text("\n\n".join(parts))
 
 
-def broken(whole: bytes, dice: random.Random) -> bytes:
-    """Cut short, or some bytes of it others."""
-    if dice.random() < 0.5:
-        return whole[: dice.randrange(len(whole) + 1)]
-    damaged = bytearray(whole)
-    for _ in range(dice.randint(1, 50)):
-        damaged[dice.randrange(len(damaged))] = dice.randrange(256)
+def damage(content: bytes, rng: random.Random) -> bytes:
+    """Truncate, or change some bytes."""
+    if rng.random() < 0.5:
+        return content[: rng.randrange(len(content) + 1)]
+    damaged = bytearray(content)
+    for _ in range(rng.randint(1, 50)):
+        damaged[rng.randrange(len(damaged))] = rng.randrange(256)
     return bytes(damaged)
 
 
@@ -163,21 +165,16 @@ def fuzz(folder: Path, count: int) -> None:
     every_format(folder / "whole")
     with_libraries(folder / "whole")
     originals = [(file, file.read_bytes()) for file in sorted((folder / "whole").iterdir())]
-    dice, docs, began = random.Random(1), folder / "docs", time.perf_counter()
+    rng, docs, start = random.Random(1), folder / "docs", time.perf_counter()
     docs.mkdir()
     (docs / "good.txt").write_text("good")
-    for number, (file, whole) in zip(range(count), _again(originals), strict=False):
-        (docs / f"{number:05d}{file.suffix}").write_bytes(broken(whole, dice))
+    for number, (file, content) in zip(range(count), cycle(originals), strict=False):
+        (docs / f"{number:05d}{file.suffix}").write_bytes(damage(content, rng))
     corpus = read_corpus(docs)
     reasons = Counter(reason.split(":")[0].split("(")[0].strip() for _, reason in corpus.skipped)
-    print(f"{count:,} damaged files in {time.perf_counter() - began:.0f} s: {len(corpus.texts):,} texts, and skipped:")
+    print(f"{count:,} damaged files in {time.perf_counter() - start:.0f} s: {len(corpus.texts):,} texts, and skipped:")
     for reason, times in reasons.most_common(12):
         print(f"  {times:6,}  {reason}")
-
-
-def _again(originals: list[tuple[Path, bytes]]) -> Iterator[tuple[Path, bytes]]:
-    while True:
-        yield from originals
 
 
 def _child(*arguments: str) -> str:

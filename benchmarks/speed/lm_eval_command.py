@@ -1,4 +1,4 @@
-"""The `lm_eval` command itself, on data from files: what our measuring is held against, in verdicts and in time."""
+"""Run the `lm_eval` command on local files: the reference for our evaluation, in verdicts and in time."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-# The command, but for one line before it: lm-eval leaves the language detector unseeded.
+# The command after one extra line, as lm-eval does not seed the language detector.
 SEEDED = (
     "import langdetect; langdetect.DetectorFactory.seed = 0; from lm_eval.__main__ import cli_evaluate; cli_evaluate()"
 )
@@ -20,15 +20,15 @@ SEEDED = (
 
 @dataclass(frozen=True)
 class Report:
-    results: dict[str, Any]  # the numbers, under lm-eval's names
-    samples: list[dict[str, Any]]  # one for each document and filter
-    seconds: float  # the whole command, its start included
-    generating: float  # what it says the evaluation itself took, the loading of the model included
-    cpu_seconds: float  # processor time of the whole command: on a machine shared with others the steadier measure
+    results: dict[str, Any]  # the metrics, with lm-eval's names
+    samples: list[dict[str, Any]]  # one per document and filter
+    seconds: float  # the whole command, including its start
+    generating: float  # its own time of the evaluation, including loading the model
+    cpu_seconds: float  # processor time of the whole command; varies less on a shared machine
 
 
 def task_file(folder: Path, yaml: str, rows: Mapping[str, str | Path]) -> Path:
-    """One of lm-eval's own tasks (`gsm8k/gsm8k.yaml`) on the rows of local files: split → JSONL."""
+    """A task file that runs one of lm-eval's tasks (`gsm8k/gsm8k.yaml`) on local JSONL files, by split."""
     original = _tasks() / yaml
     name = f"{original.stem}_local"
     files = {split: str(Path(path).absolute()) for split, path in rows.items()}
@@ -48,18 +48,18 @@ def run_command(
     model: str, task: Path, folder: Path, *, limit: int | None = None, batch_size: int = 1, threads: int = 1
 ) -> Report:
     """`lm_eval run --model hf` in float32 with the chat template applied."""
-    asked = ["--model", "hf", "--model_args", f"pretrained={model},dtype=float32", "--device", "cpu"]
-    asked += ["--tasks", str(task), "--apply_chat_template", "--batch_size", str(batch_size)]
-    asked += ["--log_samples", "--output_path", str(folder / "out")]
-    asked += ["--limit", str(limit)] if limit else []
-    surroundings = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    started, cpu = time.perf_counter(), _cpu_of_children()
-    ended = subprocess.run(
-        [sys.executable, "-c", SEEDED, "run", *asked], env=surroundings, capture_output=True, text=True, check=False
+    flags = ["--model", "hf", "--model_args", f"pretrained={model},dtype=float32", "--device", "cpu"]
+    flags += ["--tasks", str(task), "--apply_chat_template", "--batch_size", str(batch_size)]
+    flags += ["--log_samples", "--output_path", str(folder / "out")]
+    flags += ["--limit", str(limit)] if limit else []
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    start, cpu = time.perf_counter(), _cpu_of_children()
+    process = subprocess.run(
+        [sys.executable, "-c", SEEDED, "run", *flags], env=environment, capture_output=True, text=True, check=False
     )
-    seconds, cpu_seconds = time.perf_counter() - started, _cpu_of_children() - cpu
-    if ended.returncode:
-        raise RuntimeError(f"lm_eval failed:\n{ended.stderr[-4000:]}")
+    seconds, cpu_seconds = time.perf_counter() - start, _cpu_of_children() - cpu
+    if process.returncode:
+        raise RuntimeError(f"lm_eval failed:\n{process.stderr[-4000:]}")
     report = json.loads(_newest(folder / "out", "results_*.json").read_text())
     lines = _newest(folder / "out", "samples_*.jsonl").read_text().split("\n")
     samples = [json.loads(line) for line in lines if line]
@@ -73,10 +73,10 @@ def _cpu_of_children() -> float:
 
 
 def _tasks() -> Path:
-    found = find_spec("lm_eval")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "tasks"
+    spec = find_spec("lm_eval")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "tasks"
 
 
 def _newest(folder: Path, pattern: str) -> Path:

@@ -1,8 +1,9 @@
-"""One step of on-policy distillation, end to end: ours against TRL's `DistillationTrainer`.
+"""One step of on-policy distillation, end to end: our loop against TRL's `DistillationTrainer`.
 
-The student is the teacher with its weights shaken. Both sides see the same prompts in the same order, write at most so
-many tokens to each, and take the exact reverse KL. TRL runs with gradient checkpointing off, which
-spares it a forward pass that its default would add.
+    python -m benchmarks.speed.opd_step [--steps 8] [--bf16] [--shape qwen3-0.6b]
+
+The student is the teacher with noise added to its weights. Both sides use the same prompts in the same order, the same
+limit of new tokens, and the exact reverse KL. TRL runs without gradient checkpointing, which saves it a forward pass.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,17 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import Clock, in_turns, median, model_folder, parser, perturbed, profiled, table, twin
+from benchmarks.common import (
+    Clock,
+    clone,
+    median,
+    model_folder,
+    perturbed,
+    print_profile,
+    speed_parser,
+    table,
+    time_alternating,
+)
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import instruction_tasks
 from recovery.losses.objectives import Divergence
@@ -25,33 +36,33 @@ RATE = 1e-4
 
 
 def main(arguments: list[str] | None = None) -> dict[str, float]:
-    options = parser(__doc__, steps=8)
-    options.add_argument("--rows", type=int, default=64, help="prompts a step (default 64)")
-    options.add_argument("--max-new-tokens", type=int, default=100)
-    options.add_argument("--only", choices=["ours"], help="ours alone, for tuning")
-    asked = options.parse_args(arguments)
-    torch.set_num_threads(asked.threads)
-    folder = model_folder(asked.model, asked.shape)
-    student = perturbed(folder, asked.device)
-    other = twin(student)
-    steps = asked.steps + asked.warmup
-    texts = [task.prompt for task in instruction_tasks(0, asked.rows * (steps + 1), "train")]
-    ours = _ours(student, folder, texts, asked)
-    if asked.only:
-        return _alone(ours, asked)
-    # Our loop walks the prompts in an order of its own, which the other side is given as it is.
-    in_order = [texts[i] for _, i in ShuffledOrder(len(texts), 0).take(0, asked.rows * steps)]
-    theirs = _trl(other, folder, in_order, asked, steps)
-    lengths: list[float] = theirs._metrics["train"]["completions/mean_length"]
-    seconds, own_seconds, records = in_turns(theirs, ours, asked.steps, asked.warmup)
-    lengths = [length * asked.rows for length in lengths[asked.warmup :]]
-    written = [r.target_tokens for r in records]
+    parser = speed_parser(__doc__, steps=8)
+    parser.add_argument("--rows", type=int, default=64, help="prompts per step (default 64)")
+    parser.add_argument("--max-new-tokens", type=int, default=100)
+    parser.add_argument("--only", choices=["ours"], help="measure our side alone, for tuning")
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(args.threads)
+    folder = model_folder(args.model, args.shape)
+    student = perturbed(folder, args.device)
+    other = clone(student)
+    steps = args.steps + args.warmup
+    texts = [task.prompt for task in instruction_tasks(0, args.rows * (steps + 1), "train")]
+    ours = _recover(student, folder, texts, args)
+    if args.only:
+        return _own_side_only(ours, args)
+    # The other side gets the prompts in the order of our loop.
+    in_order = [texts[i] for _, i in ShuffledOrder(len(texts), 0).take(0, args.rows * steps)]
+    trainer = _trl(other, folder, in_order, args, steps)
+    lengths: list[float] = trainer._metrics["train"]["completions/mean_length"]
+    seconds, own_seconds, records = time_alternating(trainer, ours, args.steps, args.warmup)
+    lengths = [length * args.rows for length in lengths[args.warmup :]]
+    own_lengths = [r.target_tokens for r in records]
     speed, cpu_speed = _speeds(lengths, seconds)
-    own_speed, own_cpu_speed = _speeds(written, own_seconds)
+    own_speed, own_cpu_speed = _speeds(own_lengths, own_seconds)
     parts = [f"{median([getattr(r, f'{part}_seconds') for r in records]):.2f}" for part in PARTS]
     print(
-        f"{asked.rows} prompts, at most {asked.max_new_tokens} new tokens, {'bf16' if asked.bf16 else 'float32'}, "
-        f"{asked.threads} threads, {asked.steps} steps of each in turn"
+        f"{args.rows} prompts, at most {args.max_new_tokens} new tokens, {'bf16' if args.bf16 else 'float32'}, "
+        f"{args.threads} threads, {args.steps} alternating steps per side"
     )
     table(
         ["", "s/step", *PARTS, "tokens/step", "tokens/s", "ratio", "tokens/CPU s", "ratio"],
@@ -61,25 +72,25 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
                 "recover",
                 _seconds(own_seconds),
                 *parts,
-                *_row(written, own_speed, own_speed / speed, own_cpu_speed, own_cpu_speed / cpu_speed),
+                *_row(own_lengths, own_speed, own_speed / speed, own_cpu_speed, own_cpu_speed / cpu_speed),
             ],
         ],
     )
-    if asked.profile:
-        profiled("recover", lambda: next(ours))
-    return {"ratio": own_speed / speed, "tokens": median(written), "their tokens": median(lengths)}
+    if args.profile:
+        print_profile("recover", lambda: next(ours))
+    return {"ratio": own_speed / speed, "tokens": median(own_lengths), "trl tokens": median(lengths)}
 
 
 PARTS = ("rollout", "teacher", "update")
 
 
-def _speeds(tokens: Sequence[float], took: Sequence[Clock]) -> tuple[float, float]:
-    """Tokens a second of all steps together, by the wall and of processor time: replies differ in length."""
-    return sum(tokens) / sum(t.wall for t in took), sum(tokens) / sum(t.cpu for t in took)
+def _speeds(tokens: Sequence[float], times: Sequence[Clock]) -> tuple[float, float]:
+    """Tokens per second of wall and of processor time, over all steps together as replies differ in length."""
+    return sum(tokens) / sum(t.wall for t in times), sum(tokens) / sum(t.cpu for t in times)
 
 
-def _seconds(took: Sequence[Clock]) -> str:
-    return f"{median([t.wall for t in took]):.2f}"
+def _seconds(times: Sequence[Clock]) -> str:
+    return f"{median([t.wall for t in times]):.2f}"
 
 
 def _row(tokens: Sequence[float], *speeds: float) -> list[str]:
@@ -87,51 +98,51 @@ def _row(tokens: Sequence[float], *speeds: float) -> list[str]:
     return [f"{median(tokens):.0f}", f"{speed:.0f}", f"{ratio:.2f}", f"{cpu_speed:.0f}", f"{cpu_ratio:.2f}"]
 
 
-def _ours(student: Student, folder: str, texts: list[str], asked: Any) -> Iterator[StepRecord]:
+def _recover(student: Student, folder: str, texts: list[str], args: Any) -> Iterator[StepRecord]:
     prompts = [Prompt(text, student.chat.prompt(text)) for text in texts]
     engine = TransformersEngine(student)
-    states = Rollouts(prompts, engine, rows=asked.rows, max_new_tokens=asked.max_new_tokens)
-    plan = Plan(steps=10**6, learning_rate=RATE, bf16=asked.bf16)
-    teacher = FrozenTeacher(folder, device=asked.device)
+    states = Rollouts(prompts, engine, rows=args.rows, max_new_tokens=args.max_new_tokens)
+    plan = Plan(steps=10**6, learning_rate=RATE, bf16=args.bf16)
+    teacher = FrozenTeacher(folder, device=args.device)
     return train(student, states, TeacherSignal(teacher), Divergence(1.0), plan)
 
 
-def _trl(student: Student, folder: str, texts: list[str], asked: Any, steps: int) -> Any:
+def _trl(student: Student, folder: str, texts: list[str], args: Any, steps: int) -> Any:
     from datasets import Dataset
     from trl import DistillationConfig, DistillationTrainer
 
     config = DistillationConfig(
         output_dir="unused",
-        per_device_train_batch_size=asked.rows,
+        per_device_train_batch_size=args.rows,
         max_steps=steps,
-        max_completion_length=asked.max_new_tokens,
+        max_completion_length=args.max_new_tokens,
         beta=1.0,
         learning_rate=RATE,
         lr_scheduler_type="constant",
         adam_beta2=0.95,
-        bf16=asked.bf16,
+        bf16=args.bf16,
         gradient_checkpointing=False,
         shuffle_dataset=False,
-        use_cpu=asked.device == "cpu",
+        use_cpu=args.device == "cpu",
         save_strategy="no",
         report_to=[],
         logging_steps=10**6,
         disable_tqdm=True,
     )
     rows = Dataset.from_list([{"prompt": [{"role": "user", "content": text}]} for text in texts])
-    teacher = load_student(folder, frozen=True, device=asked.device).model
+    teacher = load_student(folder, frozen=True, device=args.device).model
     return DistillationTrainer(
         student.model, teacher, args=config, train_dataset=rows, processing_class=student.chat.tokenizer
     )
 
 
-def _alone(ours: Iterator[StepRecord], asked: Any) -> dict[str, float]:
-    records = [next(ours) for _ in range(asked.warmup + asked.steps)][asked.warmup :]
+def _own_side_only(ours: Iterator[StepRecord], args: Any) -> dict[str, float]:
+    records = [next(ours) for _ in range(args.warmup + args.steps)][args.warmup :]
     for r in records:
         parts = "  ".join(f"{part} {getattr(r, f'{part}_seconds'):.2f}" for part in PARTS)
         print(f"{parts}  tokens {r.target_tokens}  kl {r.kl:.4f}", flush=True)
-    if asked.profile:
-        profiled("recover", lambda: next(ours))
+    if args.profile:
+        print_profile("recover", lambda: next(ours))
     return {}
 
 
