@@ -1,4 +1,4 @@
-"""What the pages may do beyond looking. The command line hands it in; a page hides what it was not given."""
+"""What pages may do besides reading. The command line passes the actions in; pages hide those that are missing."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,35 +6,34 @@ from typing import NamedTuple, Protocol
 
 
 class ActionError(Exception):
-    """It could not be done; the text says why and what to do."""
+    """An action failed. The message says why and what to do."""
 
 
-class Answer(NamedTuple):
-    reference: str
+class ModelAnswer(NamedTuple):
+    reference: str  # of the checkpoint
     text: str
     seconds: float
-    followed: Sequence[tuple[str, bool]] = ()
-    """Each instruction of the prompt and whether the answer follows it, where the prompt's instructions are known."""
+    instructions: Sequence[tuple[str, bool]] = ()  # each instruction of an evaluation's prompt: name, followed or not
 
 
 class Generate(Protocol):
-    def __call__(self, checkpoints: Sequence[int], prompt: str) -> list[Answer]: ...
+    def __call__(self, checkpoints: Sequence[int], prompt: str) -> list[ModelAnswer]: ...
 
 
-class TakeNote(Protocol):
-    def __call__(self, text: str, who: str, *, cycle: int | None = None, checkpoint: int | None = None) -> None: ...
+class AddNote(Protocol):
+    def __call__(self, text: str, user: str, *, cycle: int | None = None, checkpoint: int | None = None) -> None: ...
 
 
 class Decide(Protocol):
-    def __call__(self, checkpoint: int, who: str, why: str) -> None: ...
+    def __call__(self, checkpoint: int, user: str, reason: str) -> None: ...
 
 
 @dataclass(frozen=True)
 class Actions:
-    """Each raises `ActionError` when it cannot be done. `who` is the name given at the door, empty without a door."""
+    """Each action raises `ActionError` if it fails. `user` is the login name, empty without a login."""
 
     generate: Generate | None = None
     cancel: Callable[[int], None] | None = None
     promote: Decide | None = None
     reject: Decide | None = None
-    note: TakeNote | None = None
+    add_note: AddNote | None = None

@@ -1,39 +1,36 @@
-"""Two answers to the same question: what was lost and gained, how surely, and where the texts part."""
+"""Two answers to the same prompt: what was lost and gained, whether by chance, and where the texts differ."""
 
 import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from dashboard.ui.layout import plain
 from db.views import Item
 
-LONGEST_DIFFERENCE = 6_000
-"""Characters; beyond that a comparison word by word takes longer than anybody would read."""
+MAX_DIFF_LENGTH = 6_000  # characters: a word-by-word comparison of longer texts is slow
 
 
 class Flips(NamedTuple):
-    both: int
-    """Items that both were asked and judged on."""
+    both: int  # items that both checkpoints were graded on
     lost: int
     gained: int
 
     @property
     def p_value(self) -> float:
-        """McNemar's exact test of "as many are lost as gained"."""
+        """McNemar's exact test of the hypothesis that as many items are lost as gained."""
         n = self.lost + self.gained
         return min(1.0, 2 * sum(math.comb(n, k) for k in range(min(self.lost, self.gained) + 1)) / 2**n)
 
 
-def flips(before: Mapping[str, bool | None], after: Mapping[str, bool | None]) -> Flips:
+def count_flips(before: Mapping[str, bool | None], after: Mapping[str, bool | None]) -> Flips:
     pairs = [(was, after[key]) for key, was in before.items() if was is not None and after.get(key) is not None]
     lost, gained = sum(bool(was and not now) for was, now in pairs), sum(bool(now and not was) for was, now in pairs)
     return Flips(len(pairs), lost, gained)
 
 
 def instructions(item: Item) -> list[tuple[str, bool]]:
-    """Each instruction of a prompt and whether the answer follows it; empty where the task has no such thing."""
+    """Each instruction of a prompt and whether the answer follows it. Empty for other tasks."""
     verdicts = item.verdicts if isinstance(item.verdicts, dict) else {}
     names, followed = verdicts.get("instructions"), verdicts.get("strict")
     if not isinstance(names, list) or not isinstance(followed, list):
@@ -42,7 +39,7 @@ def instructions(item: Item) -> list[tuple[str, bool]]:
 
 
 def kinds_of(items: Sequence[Item]) -> list[str]:
-    """Each kind and its family: `startend:quotation` and `startend`."""
+    """All kinds of instructions and their families: `startend:quotation` and `startend`."""
     kinds = {kind for item in items for kind, _ in instructions(item)}
     return sorted(kinds | {kind.partition(":")[0] for kind in kinds})
 
@@ -51,33 +48,31 @@ def is_kind(name: str, kind: str) -> bool:
     return name == kind or name.startswith(f"{kind}:")
 
 
-def marked(text: str, beside: str) -> str:
-    """The text as HTML, with the words marked that the other one does not have in that place."""
-    if max(len(text), len(beside)) > LONGEST_DIFFERENCE:
-        return plain(text[:LONGEST_DIFFERENCE]) + ("…" if len(text) > LONGEST_DIFFERENCE else "")
-    mine, theirs = _pieces(text), _pieces(beside)
-    told: list[str] = []
-    for tag, begin, end, *_ in difflib.SequenceMatcher(None, mine, theirs, autojunk=False).get_opcodes():
-        piece = plain("".join(mine[begin:end]))
-        told.append(piece if tag == "equal" or not piece else f"<mark>{piece}</mark>")
-    return "".join(told)
+def diff_pieces(text: str, other: str) -> list[tuple[str, bool]]:
+    """The text in pieces, each with whether `other` differs from it there."""
+    if max(len(text), len(other)) > MAX_DIFF_LENGTH:
+        return [(text[:MAX_DIFF_LENGTH] + ("…" if len(text) > MAX_DIFF_LENGTH else ""), False)]
+    words = _words(text)
+    matcher = difflib.SequenceMatcher(None, words, _words(other), autojunk=False)
+    pieces = [("".join(words[start:end]), tag != "equal") for tag, start, end, *_ in matcher.get_opcodes()]
+    return [(piece, differs) for piece, differs in pieces if piece]
 
 
-def matches(items: Sequence[Item | None], kind: str, text: str, show: str) -> bool:
-    """Whether a row of answers, the first to be compared with the others, is among those asked for."""
-    told = [item for item in items if item is not None]
-    if kind and not any(is_kind(name, kind) for item in told for name, _ in instructions(item)):
+def matches_filter(items: Sequence[Item | None], kind: str, text: str, show: str) -> bool:
+    """Whether a row of answers passes the filters of the page. The first is compared with the others."""
+    answered = [item for item in items if item is not None]
+    if kind and not any(is_kind(name, kind) for item in answered for name, _ in instructions(item)):
         return False
-    if text and not any(text.lower() in f"{item.prompt}\n{item.answer}".lower() for item in told):
+    if text and not any(text.lower() in f"{item.prompt}\n{item.answer}".lower() for item in answered):
         return False
     first, *others = (item.passed if item else None for item in items)
-    wanted: dict[str, Any] = {
+    matches = {
         "lost": first is True and False in others,
         "gained": first is False and True in others,
         "flipped": any(other is not None and first is not None and other != first for other in others),
     }
-    return bool(wanted.get(show, True))
+    return matches.get(show, True)
 
 
-def _pieces(text: str) -> list[str]:
+def _words(text: str) -> list[str]:
     return re.findall(r"\s+|\w+|[^\w\s]", text)

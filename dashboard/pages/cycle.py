@@ -1,124 +1,120 @@
-"""One cycle from its documents to its verdict: stages, curves, the gate, what it changed, what people said."""
+"""One cycle from its documents to its verdict: stages, curves, the gate, evaluations, settings, notes."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
-from dashboard.pages import cycle_sections as parts
-from dashboard.pages import score_summaries as story
-from dashboard.pages.notes import notes_of, taking_notes
+from dashboard.pages import cycle_sections as sections
+from dashboard.pages import score_summaries as summaries
+from dashboard.pages.notes import note_form, notes_card
 from dashboard.pages.overview import verdict
-from dashboard.pages.promotion_form import promoting
+from dashboard.pages.promotion_form import promotion_form
 from dashboard.pages.repairs import no_cycle
-from dashboard.ui.chart_embed import framed
-from dashboard.ui.charts import Axis, Figure
-from dashboard.ui.components import DOING, choice, form, save_buttons
-from dashboard.ui.layout import link
-from dashboard.ui.polling import Asked, NotThere, Site, changes, follow
-from dashboard.ui.training_curves import Run as Curves
-from dashboard.ui.training_curves import curves, meanings
+from dashboard.ui.chart_embed import chart_card
+from dashboard.ui.charts.figure import Axis
+from dashboard.ui.charts.training_curves import RunCurves, curves, meanings
+from dashboard.ui.components import choice, form, links
+from dashboard.ui.formats import STAGE_NAMES
+from dashboard.ui.jinja import join, link, load
+from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll, project_version
+from dashboard.ui.run_metrics import RunMetrics
 from db.views import Cycle, Run
 
-BRINGS: dict[str, Axis] = {"midtrain": "knowledge", "distill": "behaviour"}
+TARGETS: dict[str, Axis] = {"midtrain": "knowledge", "distill": "behaviour"}  # the score each kind of training is for
 SMOOTHING = {"": 0.0, "some": 0.8, "much": 0.95}
 SCALES = [("", "linear"), ("log", "logarithmic")]
+_html = load("cycle.html")
 
 
-def page(app: gr.Blocks, site: Site) -> None:
-    top, stages = gr.HTML(), gr.HTML(elem_id="stages")
-    asking = gr.HTML()
-    drawn = gr.HTML(elem_id="curves")
-    rest, notes = gr.HTML(elem_id="details"), gr.HTML(elem_id="notes")
-    noting, deciding = taking_notes(site, _about), promoting(site, _about)
-    follow(app, site, "cycle", [top, stages, asking, drawn, rest, notes, noting, deciding], fill, mark)
+def page(app: gr.Blocks, dashboard: Dashboard) -> None:
+    ids = ("stages", "curves-head", "curves", "details", "notes")
+    parts = [gr.HTML(), *(gr.HTML(elem_id=id) for id in ids)]
+    parts += [note_form(dashboard, _subject), promotion_form(dashboard, _subject)]
+    poll(app, dashboard, "cycle", parts, render, version)
 
 
-def mark(asked: Asked) -> Any:
-    """A cycle that goes on has new steps to draw before anything else about it changes."""
-    running = [run for run in asked.reader.runs(asked.project.id) if run.status == "running"]
-    return changes(asked), [asked.reader.last_step(run.id) for run in running]
+def version(request: PageRequest) -> Any:
+    """A running cycle has new steps to draw before anything else about it changes."""
+    running = [run for run in request.reader.runs(request.project.id) if run.status == "running"]
+    return project_version(request), [request.reader.last_step(run.id) for run in running]
 
 
-def fill(asked: Asked) -> list[Any]:
-    cycles = asked.reader.cycles(asked.project.id)
-    cycle = chosen(asked, cycles)
-    trail = story.trails(cycles, asked.reader.stages(asked.project.id))[cycles.index(cycle)]
-    runs = asked.reader.runs(asked.project.id)
+def render(request: PageRequest) -> list[Any]:
+    reader, project, actions = request.reader, request.project, request.actions
+    cycles = reader.cycles(project.id)
+    cycle = requested_cycle(request, cycles)
+    past = cycles[: cycles.index(cycle) + 1]
+    trail = summaries.trails(past, reader.stages(project.id))[-1]
+    runs = reader.runs(project.id)
     own = [run for run in reversed(runs) if run.cycle == cycle.number]
-    training = [run for run in own if run.kind in BRINGS]
-    smoothing = asked.query.get("smoothing", "")
-    log = asked.query.get("scale") == "log"
-    figure = curves([_told(asked, run) for run in training], asked.look, SMOOTHING.get(smoothing, 0.0), log)
-    fields = choice("smoothing", "Smoothing", [(name, name or "none") for name in SMOOTHING], smoothing)
-    fields += choice("scale", "Scale", SCALES, "log" if log else "")
-    measured = parts.measured_in(asked.reader, cycle, own)
-    before = next((one for one in reversed(cycles) if one.number < cycle.number), None)
-    earlier = [run for run in runs if before and run.cycle == before.number and run.kind in BRINGS]
+    smoothing, log = request.query.get("smoothing", ""), request.query.get("scale") == "log"
+    figure = curves(curves_of(own, request.metrics), request.look, SMOOTHING.get(smoothing, 0.0), log)
+    fields = [
+        choice("smoothing", "Smoothing", [(name, name or "none") for name in SMOOTHING], smoothing),
+        choice("scale", "Scale", SCALES, "log" if log else ""),
+    ]
+    filters = form(fields, hidden={"number": cycle.number})
+    evaluations = sections.latest_evaluations(reader, cycle, own)
+    details = [
+        sections.gate(cycle),
+        sections.measurements(evaluations, cycle),
+        sections.earlier_knowledge(evaluations, cycle, cycles),
+        sections.instruction_kinds(evaluations, cycle),
+        sections.settings(runs, cycle, past[-2] if len(past) > 1 else None),
+        sections.documents(reader, cycle, project.root),
+    ]
     return [
-        _ways(cycle, cycles) + verdict(cycle, trail, story.clean_mark(cycles[: cycles.index(cycle) + 1]), own),
-        parts.timeline(own, asked.reader.promotions(asked.project.id), cycle),
-        _curves_head(form(fields, hidden={"number": cycle.number}), figure) if figure else None,
-        framed("curves", figure) if figure else None,
-        parts.gate(cycle)
-        + parts.measurements(measured, cycle)
-        + parts.earlier(measured, cycle, cycles)
-        + parts.kinds(measured, cycle)
-        + parts.settings(training, earlier, before)
-        + parts.documents(asked.reader, cycle, asked.project.root),
-        notes_of(asked.reader.notes(asked.project.id, cycle=cycle.id)),
-        gr.update(visible=asked.actions.note is not None),
-        gr.update(visible=asked.actions.promote is not None and _may_decide(asked, cycle)),
+        _links(cycle, cycles) + verdict(cycle, trail, summaries.clean_mark(past), own),
+        sections.timeline(own, reader.promotions(project.id), cycle),
+        _html.curves_head(filters, meanings(figure)) if figure else None,
+        chart_card("curves", figure) if figure else None,
+        join(details),
+        notes_card(reader.notes(project.id, cycle=cycle.id)),
+        gr.update(visible=actions.add_note is not None),
+        gr.update(visible=actions.promote is not None and _may_decide(request, cycle)),
     ]
 
 
-def chosen(asked: Asked, cycles: Sequence[Cycle]) -> Cycle:
-    """The one in the address, or else the latest."""
-    number = asked.number("number")
+def curves_of(runs: Sequence[Run], metrics: RunMetrics) -> list[RunCurves]:
+    """The training curves of those runs that train."""
+    return [RunCurves(STAGE_NAMES[r.kind], TARGETS[r.kind], metrics.series(r.id)) for r in runs if r.kind in TARGETS]
+
+
+def requested_cycle(request: PageRequest, cycles: Sequence[Cycle]) -> Cycle:
+    """The cycle in the address, by default the latest."""
     if not cycles:
-        raise no_cycle(asked)
-    if "number" not in asked.query:
+        raise no_cycle(request)
+    if "number" not in request.query:
         return cycles[-1]
-    found = next((cycle for cycle in cycles if cycle.number == number), None)
-    if found is None:
-        raise NotThere(f"<h1>There is no such cycle</h1><p>{link('cycles', 'All cycles')}</p>")
-    return found
+    cycle = next((cycle for cycle in cycles if cycle.number == request.number("number")), None)
+    if cycle is None:
+        raise NotFound("There is no such cycle", link=link("cycles", "All cycles"))
+    return cycle
 
 
-def _may_decide(asked: Asked, cycle: Cycle) -> bool:
-    """What is in use already is neither promoted nor rejected: a person goes back from it."""
-    made = cycle.recovered.checkpoint
-    return made is not None and made != asked.reader.current(asked.project.id)
+def _may_decide(request: PageRequest, cycle: Cycle) -> bool:
+    """Only a checkpoint that is not current can be promoted or rejected."""
+    checkpoint = cycle.recovered.checkpoint
+    return checkpoint is not None and checkpoint != request.reader.current(request.project.id)
 
 
-def _about(asked: Asked) -> tuple[int | None, int | None]:
-    """What notes and decisions on this page are about: the cycle, and the checkpoint it ended with."""
-    cycle = chosen(asked, asked.reader.cycles(asked.project.id))
+def _subject(request: PageRequest) -> tuple[int | None, int | None]:
+    """What notes and decisions on this page are about: the cycle and its final checkpoint."""
+    cycle = requested_cycle(request, request.reader.cycles(request.project.id))
     return cycle.id, cycle.recovered.checkpoint.id if cycle.recovered.checkpoint else None
 
 
-def _told(asked: Asked, run: Run) -> Curves:
-    return Curves(DOING[run.kind], BRINGS[run.kind], asked.numbers.of(run.id))
-
-
-def _ways(cycle: Cycle, cycles: Sequence[Cycle]) -> str:
+def _links(cycle: Cycle, cycles: Sequence[Cycle]) -> Markup:
     numbers = [one.number for one in cycles]
-    place = numbers.index(cycle.number)
-    ways = [link("cycles", "All cycles")]
-    if place > 0:
-        ways.append(link("cycle", f"← Cycle {numbers[place - 1]}", number=numbers[place - 1]))
-    if place + 1 < len(numbers):
-        ways.append(link("cycle", f"Cycle {numbers[place + 1]} →", number=numbers[place + 1]))
+    index = numbers.index(cycle.number)
+    result = [link("cycles", "All cycles")]
+    if index > 0:
+        result.append(link("cycle", f"← Cycle {numbers[index - 1]}", number=numbers[index - 1]))
+    if index + 1 < len(numbers):
+        result.append(link("cycle", f"Cycle {numbers[index + 1]} →", number=numbers[index + 1]))
     ends = [stage.checkpoint.id for stage in (cycle.clean, cycle.recovered) if stage.checkpoint]
     if len(ends) == 2:
-        ways.append(link("compare", "Compare with the clean model", a=ends[0], b=ends[1]))
-    return f'<p class="ways">{" · ".join(ways)}</p>'
-
-
-def _curves_head(asking: str, figure: Figure) -> str:
-    saving = save_buttons("curves", "png", "svg", of="#curves")
-    keys = '<span class="key knowledge"></span>mid-training <span class="key behaviour"></span>distillation'
-    note = f"{keys} · by optimiser step"
-    explained = "".join(f"<div><dt>{name}</dt><dd>{meaning}</dd></div>" for name, meaning in meanings(figure))
-    asking += f'<details><summary>What the curves say</summary><dl class="facts wide">{explained}</dl></details>'
-    return f'<section class="section"><h2>Curves</h2><p class="note">{note}</p>{saving}{asking}</section>'
+        result.append(link("compare", "Compare with the clean model", a=ends[0], b=ends[1]))
+    return links(result)

@@ -1,189 +1,184 @@
-"""What the page of a cycle, and a report of it, say in tables."""
+"""The tables of a cycle, for its page and its report."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from dashboard.pages.cycles import documents_of
-from dashboard.pages.verdict_text import badge_of, earlier_bounds, held
-from dashboard.ui.components import (
-    DOING,
-    NOTHING,
-    Cell,
-    ago,
-    badge,
-    card,
-    change,
-    clock,
-    duration,
-    number,
-    size,
-    table,
-    tick,
-)
-from dashboard.ui.layout import link, shown
+from markupsafe import Markup
+
+from dashboard.pages.cycles import documents_path
+from dashboard.pages.verdict_text import EARLIER_KNOWLEDGE, bound_status, earlier_bounds
+from dashboard.ui.components import Cell, card, change, nothing, number, table, tick
+from dashboard.ui.formats import STAGE_NAMES, ago, clock, duration, size
+from dashboard.ui.jinja import bdi, link, load
 from db.headlines import headline
 from db.queries import Reader
 from db.types import now
 from db.views import Cycle, Evaluation, Promotion, Run
 
-Task = tuple[str, str, str]
-"""Suite, task, data: measurements that agree in these can be compared."""
-Measured = Mapping[str, Mapping[Task, Evaluation]]
+Task = tuple[str, str, str]  # suite, task, data: evaluations that agree in these can be compared
+Evaluations = Mapping[str, Mapping[Task, Evaluation]]  # by stage and task
 
 STAGES = {"clean": "Clean", "damaged": "Mid-trained", "recovered": "Recovered"}
-DOCUMENTS_SHOWN = 200
-EARLIER = "earlier"
-GIVEN = {"errand", "stage", "corpus", "questions", "passages", "earlier"}
-"""The suite of questions on the documents of earlier cycles; its tasks are `cycle:1` and so on."""
+CONDITIONS = {"behaviour": "Instruction following"}  # names of the gate's conditions, where not simply capitalized
+MAX_DOCUMENTS = 200
+_html = load("cycle.html")
 
 
-def timeline(runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle) -> str:
-    """The runs of a cycle as bars over the time it took, and who decided what in the end."""
+def timeline(runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle) -> Markup:
+    """The runs of a cycle as bars over time, and the decisions on it."""
     if not runs:
-        return card("Stages", '<p class="nothing">Nothing has run yet.</p>')
-    begin = min(run.started_at for run in runs)
-    whole = max(_end(run) for run in runs) - begin or timedelta(seconds=1)
-    bars = "".join(_bar(run, (run.started_at - begin) / whole, (_end(run) - run.started_at) / whole) for run in runs)
-    decided = "".join(_decision(one, cycle) for one in reversed(decisions) if one.cycle == cycle.number)
-    note = f"{clock(begin)}, {duration(whole)} from the first to the last"
-    return card("Stages", f'<ol class="timeline">{bars}</ol><ul class="decisions">{decided}</ul>', note)
+        return card("Stages", nothing("No runs yet."))
+    start = min(run.started_at for run in runs)
+    total = max(_end(run) for run in runs) - start or timedelta(seconds=1)
+    bars = [
+        _html.bar(run, _run_text(run), (run.started_at - start) / total, (_end(run) - run.started_at) / total)
+        for run in runs
+    ]
+    own = [(_decision_status(one, cycle), one) for one in reversed(decisions) if one.cycle == cycle.number]
+    return card("Stages", _html.timeline(bars, own), f"{clock(start)}, {duration(total)} in total")
 
 
-def gate(cycle: Cycle) -> str:
-    """Each bound of the verdict: what was measured, how bad it could still be, and what it had to reach."""
+def gate(cycle: Cycle) -> Markup:
+    """Each condition of the gate: the measured value, its 95 % bound, and the limit for the bound."""
     verdict = cycle.verdict or {}
-    judged = {name: said for name, said in verdict.items() if isinstance(said, dict) and "passed" in said}
-    judged |= {f"knowledge of cycle {number}": said for number, said in earlier_bounds(cycle).items()}
-    if not judged:
-        return ""
+    bounds = {
+        CONDITIONS.get(name, name.capitalize()): bound
+        for name, bound in verdict.items()
+        if isinstance(bound, dict) and "passed" in bound
+    }
+    bounds |= {f"Knowledge of cycle {n}": bound for n, bound in earlier_bounds(cycle).items()}
+    if not bounds:
+        return Markup()
     rows = [
         [
-            Cell(shown(name.capitalize(), 60)),
-            Cell(tick(held(said)), "", held(said)),
-            *(
-                Cell(_number(said.get(key)), "number", said.get(key))
-                for key in ("value", "bound", "limit", "n", "needed")
-            ),
+            Cell(bdi(name, 60)),
+            Cell(tick(bound_status(bound)), "", bound_status(bound)),
+            *(_number_cell(bound.get(key)) for key in ("value", "bound", "limit", "n", "needed")),
         ]
-        for name, said in judged.items()
+        for name, bound in bounds.items()
     ]
-    columns = ["Bound", "Passed", "Measured", "At worst (95 %)", "Limit", "Items", "Items to settle it"]
-    note = (
-        "Behaviour: the difference to the clean model. The gate asks what is certain: the worst must reach the limit."
-    )
-    return card("The gate", table("The gate's bounds", columns, rows, save=f"gate-cycle-{cycle.number}"), note)
+    columns = ["Condition", "Passed", "Measured", "95 % bound", "Limit", "Items", "Items needed to decide"]
+    note = "Instruction following: difference to the clean model. The gate compares the 95 % bound with the limit."
+    return card("Gate", table("Conditions of the gate", columns, rows, save=f"gate-cycle-{cycle.number}"), note)
 
 
-def measured_in(reader: Reader, cycle: Cycle, runs: Sequence[Run]) -> Measured:
-    """By stage, the last measurement of each task; for the clean model those made in this cycle come first."""
-    own, found = {run.id for run in runs}, {}
-    stages = {"clean": cycle.clean, "damaged": cycle.damaged, "recovered": cycle.recovered}
-    for name, stage in stages.items():
-        done = reader.evaluations(stage.checkpoint.id) if stage.checkpoint else []
-        done.sort(key=lambda one: one.run_id in own)
-        found[name] = {(one.suite, one.task, one.data): one for one in done}
-    return found
+def latest_evaluations(reader: Reader, cycle: Cycle, runs: Sequence[Run]) -> Evaluations:
+    """The last evaluation of each task, by stage. Those made in this cycle take precedence."""
+    own, result = {run.id for run in runs}, {}
+    for name in STAGES:
+        checkpoint = getattr(cycle, name).checkpoint
+        evaluations = reader.evaluations(checkpoint.id) if checkpoint else []
+        evaluations.sort(key=lambda one: one.run_id in own)
+        result[name] = {(one.suite, one.task, one.data): one for one in evaluations}
+    return result
 
 
-def measurements(found: Measured, cycle: Cycle) -> str:
+def measurements(evaluations: Evaluations, cycle: Cycle) -> Markup:
     """Every task that was measured, for each of the three checkpoints."""
-    tasks = sorted({key for evaluations in found.values() for key in evaluations if key[0] != EARLIER})
+    tasks = sorted({key for tasks in evaluations.values() for key in tasks if key[0] != EARLIER_KNOWLEDGE})
     if not tasks:
-        return ""
+        return Markup()
     rows = []
     for key in tasks:
-        measured = [found[name].get(key) for name in STAGES]
-        scores = [headline(one) if one else None for one in measured]
-        cells, ends = [number(score) for score in scores], [score.value if score else None for score in scores[1:]]
+        scores = [headline(one) if (one := evaluations[stage].get(key)) else None for stage in STAGES]
+        ends = [score.value if score else None for score in scores[1:]]
         suite, task, data = key
-        name = Cell(f"{shown(task, 60)} <small>{shown(data, 60)}</small>")
-        rows.append([name, Cell(suite), *cells, Cell(change(*ends) or NOTHING)])
-    columns = ["Task", "Suite", *STAGES.values(), "By distillation"]
-    return card("Measured", table("All measurements", columns, rows, save=f"measured-cycle-{cycle.number}"))
+        name = Cell(_html.task(task, data))
+        rows.append([name, Cell(suite), *(number(score) for score in scores), Cell(change(*ends) or nothing())])
+    columns = ["Task", "Suite", *STAGES.values(), "Change by distillation"]
+    return card("Evaluations", table("All evaluations", columns, rows, save=f"measured-cycle-{cycle.number}"))
 
 
-def earlier(found: Measured, cycle: Cycle, cycles: Sequence[Cycle]) -> str:
-    """What is still known of every earlier cycle's documents."""
-    then = {f"cycle:{one.number}": one for one in cycles}
-    asked = {task: key for key in {**found["damaged"], **found["recovered"]} if (task := key[1]) and key[0] == EARLIER}
+def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[Cycle]) -> Markup:
+    """The knowledge of every earlier cycle's documents."""
+    by_task = {f"cycle:{one.number}": one for one in cycles}
+    keys = {**evaluations["damaged"], **evaluations["recovered"]}
+    tasks = {key[1]: key for key in keys if key[0] == EARLIER_KNOWLEDGE and key[1]}
     rows = []
-    for task in sorted(asked, key=lambda name: then[name].number if name in then else 0):
-        taught = then.get(task)
-        ended = taught.recovered.scores.get("knowledge") if taught else None
-        now = [found[name].get(asked[task]) for name in ("damaged", "recovered")]
-        scores = [ended, *(headline(one) if one else None for one in now)]
+    for task in sorted(tasks, key=lambda name: by_task[name].number if name in by_task else 0):
+        earlier = by_task.get(task)
+        then = earlier.recovered.scores.get("knowledge") if earlier else None
+        current = [evaluations[stage].get(tasks[task]) for stage in ("damaged", "recovered")]
+        scores = [then, *(headline(one) if one else None for one in current)]
         bound = earlier_bounds(cycle).get(task.removeprefix("cycle:"), {})
-        name = link("cycle", f"Cycle {taught.number}", number=taught.number) if taught else shown(task, 60)
-        documents = shown(documents_of(taught, ""), 60) if taught else ""
-        limit = Cell(_number(bound.get("limit")), "number", bound.get("limit"))
-        judged = Cell(tick(held(bound)) if bound else NOTHING, "", held(bound) if bound else "")
-        rows.append([Cell(name), Cell(documents, "documents"), *(number(score) for score in scores), limit, judged])
+        rows.append(
+            [
+                Cell(link("cycle", f"Cycle {earlier.number}", number=earlier.number) if earlier else bdi(task, 60)),
+                Cell(bdi(documents_path(earlier, ""), 60) if earlier else "", "documents"),
+                *(number(score) for score in scores),
+                _number_cell(bound.get("limit")),
+                Cell(tick(bound_status(bound)) if bound else nothing(), "", bound_status(bound) if bound else ""),
+            ]
+        )
     if not rows:
-        return ""
-    columns = ["Taught by", "Documents", "At its own end", "Mid-trained", "Recovered", "Limit", "Passed"]
-    note = "The same questions as then, asked again in this cycle."
-    return card("What earlier cycles taught", table("Earlier knowledge", columns, rows, save="earlier"), note)
+        return Markup()
+    columns = ["Cycle", "Documents", "At the end of that cycle", "Mid-trained", "Recovered", "Limit", "Passed"]
+    note = "The questions of each earlier cycle, asked again in this one."
+    return card(
+        "Knowledge of earlier cycles", table("Knowledge of earlier cycles", columns, rows, save="earlier"), note
+    )
 
 
-def kinds(found: Measured, cycle: Cycle) -> str:
-    """What was forgotten and what came back, by kind of instruction; the most damaged first."""
-    shares = {name: _by_kind(evaluations) for name, evaluations in found.items()}
+def instruction_kinds(evaluations: Evaluations, cycle: Cycle) -> Markup:
+    """What was forgotten and what was recovered, by kind of instruction; the largest loss first."""
+    shares = {stage: _strict_by_kind(tasks) for stage, tasks in evaluations.items()}
     ends = [stage.checkpoint.id if stage.checkpoint else None for stage in (cycle.clean, cycle.recovered)]
-    names = sorted(shares["damaged"], key=lambda kind: shares["damaged"][kind] - shares["clean"].get(kind, 0))
     rows = []
-    for kind in names:
-        values = [shares[name].get(kind) for name in STAGES]
-        bars = [Cell(_share_bar(value, name), "share", value) for value, name in zip(values, STAGES, strict=True)]
-        way = link("compare", shown(kind, 80), a=ends[0], b=ends[1], kind=kind)
-        rows.append([Cell(way), *bars, Cell(change(*values[::2]) or NOTHING)])
-    if not rows:
-        return ""
-    columns = ["Instruction", *STAGES.values(), "Against clean"]
-    content = table("By kind of instruction", columns, rows, save=f"kinds-cycle-{cycle.number}")
-    return card("Forgotten and recovered, by kind of instruction", content, "The most damaged first.")
-
-
-def settings(runs: Sequence[Run], before: Sequence[Run], earlier: Cycle | None) -> str:
-    """What was set differently in the cycle before; without one, everything that was set."""
-    mine, theirs = (dict(_flat({run.kind: _set(run.settings) for run in those})) for those in (runs, before))
-    if not mine:
-        return ""
-    names = [name for name in {**mine, **theirs} if earlier is None or mine.get(name) != theirs.get(name)]
-    if not names:
-        return card("Settings", '<p class="nothing">The same as in the cycle before.</p>')
-    both = earlier is not None
-    columns = ["Setting", "This cycle", *([f"Cycle {earlier.number}"] if earlier else [])]
-    sides = (mine, theirs) if both else (mine,)
-    rows = [[Cell(shown(name, 80)), *(Cell(shown(side.get(name, "–"), 200)) for side in sides)] for name in names]
-    title = "Settings that differ from the cycle before" if both else "Settings"
-    content = table(title, columns, rows, save="settings")
-    return card(title, content if both else f"<details><summary>{len(rows)} settings</summary>{content}</details>")
-
-
-def documents(reader: Reader, cycle: Cycle, root: str) -> str:
-    listed = reader.documents(cycle.corpus_id) if cycle.corpus_id is not None else []
-    where = f"From {shown(documents_of(cycle, root), 200)}."
-    if not listed:
-        return card("Documents", f"<p>{where}</p>")
-    columns = ["Document", "Size", "Content"]
-    rows = [
-        [
-            Cell(shown(one.name, 200)),
-            Cell(size(one.bytes), "number", one.bytes),
-            Cell(f"<code>{shown(one.hash[:12])}</code>"),
+    for kind in sorted(shares["damaged"], key=lambda kind: shares["damaged"][kind] - shares["clean"].get(kind, 0)):
+        values = {stage: shares[stage].get(kind) for stage in STAGES}
+        bars = [
+            Cell(nothing() if value is None else _html.share_bar(value, stage), "share", value)
+            for stage, value in values.items()
         ]
-        for one in listed[:DOCUMENTS_SHOWN]
+        name = link("compare", bdi(kind, 80), a=ends[0], b=ends[1], kind=kind)
+        rows.append([Cell(name), *bars, Cell(change(values["clean"], values["recovered"]) or nothing())])
+    if not rows:
+        return Markup()
+    columns = ["Instruction", *STAGES.values(), "Change from clean"]
+    content = table("By kind of instruction", columns, rows, save=f"kinds-cycle-{cycle.number}")
+    return card("Forgotten and recovered, by kind of instruction", content, "Largest loss first.")
+
+
+def settings(runs: Sequence[Run], cycle: Cycle, previous: Cycle | None) -> Markup:
+    """The training settings that differ from the previous cycle; without one, all of them."""
+    own, other = _training_settings(runs, cycle), _training_settings(runs, previous) if previous else {}
+    if not own:
+        return Markup()
+    names = [name for name in {**own, **other} if previous is None or own.get(name) != other.get(name)]
+    if not names:
+        return card("Settings", nothing("Same settings as the previous cycle."))
+    title = "Settings changed since the previous cycle" if previous else "Settings"
+    columns = ["Setting", "This cycle", *([f"Cycle {previous.number}"] if previous else [])]
+    sides = (own, other) if previous else (own,)
+    rows = [[Cell(bdi(name, 80)), *(Cell(bdi(side.get(name, "–"), 200)) for side in sides)] for name in names]
+    content = table(title, columns, rows, save="settings")
+    return card(title, content if previous else _html.details(f"{len(rows)} settings", content))
+
+
+def documents(reader: Reader, cycle: Cycle, root: str) -> Markup:
+    listed = reader.documents(cycle.corpus_id) if cycle.corpus_id is not None else []
+    rows = [
+        [Cell(bdi(one.name, 200)), Cell(size(one.bytes), "number", one.bytes), Cell(_html.code(one.hash[:12]))]
+        for one in listed[:MAX_DOCUMENTS]
     ]
-    more = len(listed) - len(rows)
-    content = table("Documents", columns, rows, save=f"documents-cycle-{cycle.number}")
-    note = f"{where} {len(listed)} documents, {size(sum(one.bytes for one in listed))}."
-    note += f" The first {len(rows)} are listed." if more else ""
-    return card("Documents", f"<details><summary>Show them</summary>{content}</details>", note)
+    summary = f"{len(listed)} documents, {size(sum(one.bytes for one in listed))}." if listed else ""
+    summary += f" The first {len(rows)} are listed." if len(rows) < len(listed) else ""
+    note = _html.documents_note(documents_path(cycle, root), summary)
+    if not rows:
+        return card("Documents", note=note)
+    content = table("Documents", ["Document", "Size", "Content hash"], rows, save=f"documents-cycle-{cycle.number}")
+    return card("Documents", _html.details("Show documents", content), note)
 
 
-def _by_kind(evaluations: Mapping[Task, Evaluation]) -> dict[str, float]:
+def _training_settings(runs: Sequence[Run], cycle: Cycle) -> dict[str, str]:
+    """By name, of the latest training run of each kind; `runs` has the newest first."""
+    own = [run for run in reversed(runs) if run.cycle == cycle.number and run.kind != "eval"]
+    return dict(_flat({run.kind: run.settings for run in own}))
+
+
+def _strict_by_kind(evaluations: Mapping[Task, Evaluation]) -> dict[str, float]:
     return {
         metric.removeprefix("strict/"): score.value
         for evaluation in evaluations.values()
@@ -192,48 +187,30 @@ def _by_kind(evaluations: Mapping[Task, Evaluation]) -> dict[str, float]:
     }
 
 
-def _end(run: Run) -> Any:
+def _end(run: Run) -> datetime:
     return run.finished_at or (now() if run.status == "running" else run.heartbeat_at)
 
 
-def _bar(run: Run, left: float, width: float) -> str:
-    where = f"left: {100 * left:.2f}%; width: {max(100 * width, 0.6):.2f}%"
-    told = f"{DOING[run.kind]}, {duration(_end(run) - run.started_at)}"
-    more = f" <small>heard of {ago(run.heartbeat_at)}</small>" if run.status == "running" else ""
-    tokens = f" · {link('tokens', 'rollouts', run=run.id)}" if run.kind == "distill" else ""
-    error = f'<span class="refused">{shown(run.error, 300)}</span>' if run.error else ""
-    return (
-        f'<li><span class="what">{told}{more}{tokens} {badge(run.status) if run.status != "done" else ""}{error}</span>'
-        f'<span class="track"><span class="bar {run.kind}" style="{where}"></span></span></li>'
-    )
+def _run_text(run: Run) -> tuple[str, str]:
+    heartbeat = f"last heartbeat {ago(run.heartbeat_at)}" if run.status == "running" else ""
+    return f"{STAGE_NAMES[run.kind]}, {duration(_end(run) - run.started_at)}", heartbeat
 
 
-def _decision(made: Promotion, cycle: Cycle) -> str:
-    by_the_gate = made.why == (cycle.verdict or {}).get("reason")  # a person who rejects has reasons of their own
-    how = badge_of(cycle) if by_the_gate and made.decision == cycle.status else badge(made.decision)
-    return f"<li>{how} {clock(made.at)} by {shown(made.who, 60)}: {shown(made.why, 500)}</li>"
+def _decision_status(decision: Promotion, cycle: Cycle) -> str:
+    """The gate's "rejected" may mean inconclusive; a person's does not."""
+    by_the_gate = decision.why == (cycle.verdict or {}).get("reason")
+    return cycle.outcome if by_the_gate and decision.decision == cycle.status else decision.decision
 
 
-def _share_bar(value: float | None, stage: str) -> str:
-    if value is None:
-        return NOTHING
-    return f'<span class="share-bar {stage}"><span style="width: {100 * value:.0f}%"></span></span> {value:.2f}'
-
-
-def _number(value: Any) -> str:
+def _number_cell(value: Any) -> Cell:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return NOTHING
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}".replace("-", "−")
+        return Cell(nothing(), "number", value)
+    return Cell(f"{value:,}" if isinstance(value, int) else f"{value:.3f}".replace("-", "−"), "number", value)
 
 
-def _set(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what a run was given to work on, which is another each time."""
-    return {name: value for name, value in settings.items() if name not in GIVEN}
-
-
-def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in settings.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{above}{name}.")
+            yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield f"{above}{name}", value if isinstance(value, str) else json.dumps(value)
+            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)

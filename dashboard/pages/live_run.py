@@ -1,150 +1,140 @@
-"""The run that goes on: how far it is, how long it will take, what it writes, what it takes; and a way to stop it."""
+"""The running job: progress, remaining time, curves, rollouts, memory; and a button to stop it."""
 
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from dashboard.actions import ActionError
-from dashboard.pages.cycle import BRINGS
-from dashboard.ui.chart_embed import framed
-from dashboard.ui.components import DOING, badge, card, clock, duration, size, stale
-from dashboard.ui.layout import link, shown
-from dashboard.ui.polling import SEE, Asked, NotThere, Site, acting, changes, follow
-from dashboard.ui.training_curves import Run as Curves
-from dashboard.ui.training_curves import curves
+from dashboard.pages.cycle import TARGETS, curves_of
+from dashboard.ui.chart_embed import chart_card
+from dashboard.ui.charts.training_curves import curves
+from dashboard.ui.components import tiles
+from dashboard.ui.formats import STAGE_NAMES, clock, duration, size, stale
+from dashboard.ui.jinja import bdi, join, link, load
+from dashboard.ui.polling import (
+    BROWSER_STATE_JS,
+    Dashboard,
+    NotFound,
+    PageRequest,
+    perform_action,
+    poll,
+    project_version,
+)
 from db.types import now
 from db.views import Resource, Run
 
-ROLLOUTS = 4
-MEASURES = {
-    "rss_bytes": "Memory",
-    "cpu_percent": "Processor",
-    "gpu_bytes": "Graphics memory",
-}
+MAX_ROLLOUTS = 4
+RESOURCES = {"rss_bytes": "Memory", "cpu_percent": "CPU", "gpu_bytes": "GPU memory"}
+_html = load("rollouts.html")
 
 
-def page(app: gr.Blocks, site: Site) -> None:
-    top = gr.HTML(elem_id="progress")
-    drawn = gr.HTML(elem_id="curves")
-    rest = gr.HTML(elem_id="said")
-    follow(app, site, "live", [top, drawn, rest, _stopping(site)], fill, mark)
+def page(app: gr.Blocks, dashboard: Dashboard) -> None:
+    parts = [gr.HTML(elem_id="progress"), gr.HTML(elem_id="curves"), gr.HTML(elem_id="rollouts")]
+    poll(app, dashboard, "live", [*parts, _stop_form(dashboard)], render, version)
 
 
-def mark(asked: Asked) -> Any:
-    run = _run(asked)
+def version(request: PageRequest) -> Any:
+    run, reader = _running(request), request.reader
     if run is None:
-        return changes(asked)
-    reader = asked.reader
-    return changes(asked), run.heartbeat_at, reader.last_step(run.id), reader.last_rollout(run.id)
+        return project_version(request)
+    return project_version(request), run.heartbeat_at, reader.last_step(run.id), reader.last_rollout(run.id)
 
 
-def fill(asked: Asked) -> list[Any]:
-    run = _run(asked)
+def render(request: PageRequest) -> list[Any]:
+    run = _running(request)
     if run is None:
-        last = next(iter(asked.reader.runs(asked.project.id)), None)
-        if last is None:
-            raise NotThere
-        where = link("cycle", f"Cycle {last.cycle}", number=last.cycle) if last.cycle else f"run {last.id}"
-        ended = f"The last run, {DOING[last.kind].lower()} in {where}, is {last.status}"
-        when = f" since {clock(last.finished_at)}" if last.finished_at else ""
-        later = "<p>This page fills as soon as a run begins.</p>"
-        raise NotThere(f"<h1>Nothing is running</h1><p>{ended}{when}.</p>{later}")
-    step = asked.reader.last_step(run.id)
-    resources = asked.reader.resources(run.id, after=now() - timedelta(minutes=10))
-    figure = None
-    if run.kind in BRINGS:
-        figure = curves([Curves(DOING[run.kind], BRINGS[run.kind], asked.numbers.of(run.id))], asked.look)
-    can_stop = run.kind in BRINGS and run.cancel_requested_at is None and not stale(run)
-    stopping = asked.actions.cancel is not None and can_stop
+        raise _nothing_running(request)
+    resources = request.reader.resources(run.id, after=now() - timedelta(minutes=10))
+    figure = curves(curves_of([run], request.metrics), request.look)
+    stoppable = run.kind in TARGETS and run.cancel_requested_at is None and not stale(run)
     return [
-        progress(run, step) + _taken(resources),
-        framed("curves", figure) if figure else None,
-        _last_rollouts(asked, run),
-        gr.update(visible=stopping),
+        progress(run, request.reader.last_step(run.id)) + _resource_tiles(resources),
+        chart_card("curves", figure) if figure else None,
+        _last_rollouts(request, run),
+        gr.update(visible=request.actions.cancel is not None and stoppable),
     ]
 
 
-def progress(run: Run, step: int | None) -> str:
-    """How far, how fast, how long still; a run that fell silent is said to have."""
-    done = 0 if step is None else step + 1
-    spent = run.heartbeat_at - run.started_at
-    where = f" in {link('cycle', f'cycle {run.cycle}', number=run.cycle)}" if run.cycle else ""
-    facts = [f"running for {duration(now() - run.started_at)}", f"on {shown(run.host, 80)}, process {run.pid}"]
-    if run.steps and done:
-        left = spent / done * max(run.steps - done, 0)
-        facts.insert(0, f"about {duration(left)} left")
+def progress(run: Run, last_step: int | None) -> Markup:
+    """Steps, speed, remaining time; or that the process seems to have ended."""
+    steps = 0 if last_step is None else last_step + 1
+    host = bdi(run.host, 80)
+    facts = [f"running for {duration(now() - run.started_at)}", join(["on ", host, f", process {run.pid}"])]
+    if run.steps and steps:
+        remaining = (run.heartbeat_at - run.started_at) / steps * max(run.steps - steps, 0)
+        facts.insert(0, f"about {duration(remaining)} left")
     if run.cancel_requested_at is not None:
-        facts.insert(0, "asked to stop; it does so after the step it is at")
+        facts.insert(0, "stop requested: it stops after the current step")
     if stale(run):
-        facts = [f"last heard of on {clock(run.heartbeat_at)}: its process on {shown(run.host, 80)} seems to be gone"]
-    of = f" of {run.steps}" if run.steps else ""
-    counted = f"step {done}{of}" if run.kind in BRINGS else "measuring"
-    meter = f'<progress value="{done}" max="{run.steps}" aria-label="Steps done"></progress>' if run.steps else ""
-    title = f"{DOING[run.kind]}{where}: {counted}"
-    return f'<section class="verdict">{badge(run.status)}<h1>{title}</h1>{meter}<p>{" · ".join(facts)}</p></section>'
+        facts = [join([f"last heartbeat at {clock(run.heartbeat_at)}: its process on ", host, " seems to have ended"])]
+    count = f"step {steps}" + (f" of {run.steps}" if run.steps else "")
+    return _html.progress(run, STAGE_NAMES[run.kind], count if run.kind in TARGETS else "in progress", steps, facts)
 
 
-def _run(asked: Asked) -> Run | None:
-    """The one in the address, or else the last that began among those that go on."""
-    going = [run for run in asked.reader.runs(asked.project.id) if run.status == "running"]
-    return next((run for run in going if run.id == asked.number("run")), going[0] if going else None)
+def _running(request: PageRequest) -> Run | None:
+    """The run in the address, by default the last started of those that are running."""
+    running = [run for run in request.reader.runs(request.project.id) if run.status == "running"]
+    return next((run for run in running if run.id == request.number("run")), running[0] if running else None)
 
 
-def _taken(resources: Sequence[Resource]) -> str:
+def _nothing_running(request: PageRequest) -> NotFound:
+    last = next(iter(request.reader.runs(request.project.id)), None)
+    if last is None:
+        return NotFound()
+    since = f" since {clock(last.finished_at)}" if last.finished_at else ""
+    text = f"The last run, {STAGE_NAMES[last.kind].lower()} (run {last.id}), is {last.status}{since}. "
+    target = link("cycle", f"Cycle {last.cycle}", number=last.cycle) if last.cycle else None
+    return NotFound("Nothing is running", f"{text}This page updates by itself as soon as a run starts.", link=target)
+
+
+def _resource_tiles(resources: Sequence[Resource]) -> Markup:
     latest = resources[-1].values if resources else {}
-    cells = [
-        (name, size(value) if key.endswith("bytes") else f"{value:.0f} %", _range(key, resources))
-        for key, name in MEASURES.items()
+    items = [
+        (name, _amount(key, value), _peak(key, resources))
+        for key, name in RESOURCES.items()
         if isinstance(value := latest.get(key), int | float)
     ]
-    inside = "".join(
-        f'<div class="tile"><dt>{name}</dt><dd>{value}</dd><dd class="note">{note}</dd></div>'
-        for name, value, note in cells
-    )
-    return f'<dl class="tiles">{inside}</dl>' if cells else ""
+    return tiles(items) if items else Markup()
 
 
-def _range(key: str, resources: Sequence[Resource]) -> str:
-    values = [one.values[key] for one in resources if isinstance(one.values.get(key), int | float)]
-    highest = size(max(values)) if key.endswith("bytes") else f"{max(values):.0f} %"
-    a_core = "; 100 % is one core" if key == "cpu_percent" else ""
-    return f"highest in 10 min: {highest}{a_core}"
+def _amount(key: str, value: float) -> str:
+    return size(value) if key.endswith("bytes") else f"{value:.0f} %"
 
 
-def _last_rollouts(asked: Asked, run: Run) -> str | None:
-    step = asked.reader.last_rollout(run.id)
+def _peak(key: str, resources: Sequence[Resource]) -> str:
+    peak = max(one.values[key] for one in resources if isinstance(one.values.get(key), int | float))
+    return f"peak in 10 min: {_amount(key, peak)}{'; 100 % is one core' if key == 'cpu_percent' else ''}"
+
+
+def _last_rollouts(request: PageRequest, run: Run) -> Markup | None:
+    step = request.reader.last_rollout(run.id)
     if step is None:
         return None
-    told = asked.reader.rollouts(run.id, after=step - 1)[:ROLLOUTS]
-    pairs = [(shown(one.prompt, 600), shown(one.text, 2000)) for one in told]
-    body = "".join(
-        f'<article class="item"><h3 class="text">{prompt}</h3><p class="text">{text}</p></article>'
-        for prompt, text in pairs
-    )
-    return card("Last rollouts", body, f"Step {step}. {link('tokens', 'Token by token', run=run.id, step=step)}")
+    return _html.last_rollouts(run, step, request.reader.rollouts(run.id, after=step - 1)[:MAX_ROLLOUTS])
 
 
-def _stopping(site: Site) -> gr.Column:
-    with gr.Column(visible=False, elem_classes="doing", elem_id="stop-box") as box:
-        sure = gr.Checkbox(label="I want this run to stop after the step it is at", elem_id="stop-sure")
-        said, outcome = gr.Textbox(visible=False), gr.HTML()
+def _stop_form(dashboard: Dashboard) -> gr.Column:
+    with gr.Column(visible=False, elem_classes="action-box", elem_id="stop-box") as box:
+        confirmed = gr.Checkbox(label="Stop this run after the current step", elem_id="stop-confirm")
+        browser_state, message = gr.Textbox(visible=False), gr.HTML()
         button = gr.Button("Stop the run", size="sm", variant="stop", elem_id="stop")
 
-    def stop(sure: bool, said: str) -> tuple[str, bool]:
-        return acting(site, said, lambda asked: _stopped(asked, sure)), False
+    def stop(confirmed: bool, browser_state: str) -> tuple[str, bool]:
+        return perform_action(dashboard, browser_state, lambda request: _stop(request, confirmed)), False
 
-    def _stopped(asked: Asked, sure: bool) -> str:
-        run = _run(asked)
-        if asked.actions.cancel is None or run is None:
-            raise ActionError("Nothing is running that could be stopped.")
-        if not sure:
-            raise ActionError(
-                "Tick the box first: the run saves itself and ends, and `recover resume` goes on from there."
-            )
-        asked.actions.cancel(run.id)
-        return f"Run {run.id} was asked to stop."
-
-    button.click(stop, [sure, said], [outcome, sure], js=SEE, queue=False, api_visibility="private")
+    event = {"js": BROWSER_STATE_JS, "queue": False, "api_visibility": "private"}
+    button.click(stop, [confirmed, browser_state], [message, confirmed], **event)
     return box
+
+
+def _stop(request: PageRequest, confirmed: bool) -> str:
+    run = _running(request)
+    if request.actions.cancel is None or run is None:
+        raise ActionError("Nothing is running that could be stopped.")
+    if not confirmed:
+        raise ActionError("Tick the box first. The run saves its state and ends; `recover resume` continues it.")
+    request.actions.cancel(run.id)
+    return f"Stop requested for run {run.id}."

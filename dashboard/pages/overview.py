@@ -1,74 +1,68 @@
-"""The overview: was the last cycle good, and why; what was learned, forgotten and brought back so far."""
+"""The overview: was the last cycle good, and why; what was learned, forgotten and recovered over all cycles."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
-from dashboard.pages import score_summaries as story
-from dashboard.pages.cycles import table_of
-from dashboard.pages.repairs import repairs
-from dashboard.pages.verdict_text import badge_of, followed, reasons
-from dashboard.ui import charts
+from dashboard.pages import score_summaries as summaries
+from dashboard.pages.cycles import cycle_table
+from dashboard.pages.repairs import repair_sections
+from dashboard.pages.verdict_text import outcome_text, reasons
 from dashboard.ui.chart_embed import chart
-from dashboard.ui.charts import Axis, Trail
-from dashboard.ui.components import DOING, clock, duration, save_buttons, stale
-from dashboard.ui.layout import link, shown
-from dashboard.ui.polling import Asked, NotThere, Site, follow
-from dashboard.ui.run_metrics import Numbers
+from dashboard.ui.charts.figure import NAMES, Axis
+from dashboard.ui.charts.over_time import over_time
+from dashboard.ui.charts.plane import plane
+from dashboard.ui.charts.trails import Mark, Trail
+from dashboard.ui.components import card, links, tiles
+from dashboard.ui.formats import STAGE_NAMES, clock, duration, stale
+from dashboard.ui.jinja import bdi, join, link, load
+from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
+from dashboard.ui.run_metrics import RunMetrics
 from db.queries import Reader
 from db.views import Checkpoint, Cycle, Project, Promotion, Run
 
-ITEMS: dict[Axis, str] = {"behaviour": "instruction prompts", "knowledge": "questions on the documents"}
-OF_TASK = {"cloze": "names and numbers in the documents"}
-"""What is asked in a suite's place, where nobody brought questions."""
-NEWEST = 12
-"""Cycles in the table here; the others are a click away."""
-
-OVER_TIME = f"""<h2>Over the cycles</h2><p class="note"><span class="key knowledge"></span>mid-training
-<span class="key behaviour"></span>distillation <span class="key dotted"></span>clean model
-<span class="key gate"></span>the gate: a cycle must end above it, in behaviour with 95 % certainty ·
-hollow: not promoted · knowledge: of each cycle's own documents ·
-bars: 95 % intervals</p>{save_buttons("over-the-cycles", "png", "svg")}"""
-PLANE = f"""<h2>Knowledge against behaviour</h2><p class="note">To the right: knows more. Up: follows better.
-<span class="key goal"></span>where the gate wants it to be; to be certain takes
-some distance from the edge. Older cycles are faint.</p>
-{save_buttons("plane", "png", "svg")}"""
+ITEMS: dict[Axis, str] = {"behaviour": "instruction prompts", "knowledge": "questions about the documents"}
+ITEMS_BY_TASK = {"cloze": "names and numbers from the documents"}  # where nobody wrote questions
+MAX_CYCLES = 12  # in the table; a link leads to the others
+_html = load("overview.html")
 
 
-def page(app: gr.Blocks, site: Site) -> None:
+def page(app: gr.Blocks, dashboard: Dashboard) -> None:
     top = gr.HTML(elem_id="summary")
     with gr.Row(visible=False, elem_id="charts") as row:
         with gr.Column(scale=3, min_width=340, elem_classes="card"):
-            gr.HTML(OVER_TIME)
-            over_time = gr.HTML(elem_id="over-time")
+            gr.HTML(str(_html.over_time_legend()))
+            left = gr.HTML(elem_id="over-time")
         with gr.Column(scale=2, min_width=340, elem_classes="card"):
-            gr.HTML(PLANE)
-            plane = gr.HTML(elem_id="plane")
+            gr.HTML(str(_html.plane_legend()))
+            right = gr.HTML(elem_id="plane")
     table = gr.HTML(elem_id="cycles")
-    follow(app, site, "", [top, row, over_time, plane, table], fill)
+    poll(app, dashboard, "", [top, row, left, right, table], render)
 
 
-def fill(asked: Asked) -> list[Any]:
-    reader, project = asked.reader, asked.project
+def render(request: PageRequest) -> list[Any]:
+    reader, project = request.reader, request.project
     cycles = reader.cycles(project.id)
     if not cycles:
-        return _without_cycles(asked)
-    runs, clean = reader.runs(project.id), story.clean_mark(cycles)
-    trails = story.trails(cycles, reader.stages(project.id))
-    figures = {"over-time": charts.over_time, "plane": charts.plane}
-    drawn = [chart(name, figure(trails, clean, asked.look)) for name, figure in figures.items()]
-    listed = table_of(cycles[-NEWEST:], trails[-NEWEST:], runs, asked.numbers, project.root)
-    more = f"<p>{link('cycles', f'All {len(cycles)} cycles')}</p>" if len(cycles) > NEWEST else ""
-    top = summary(reader, project, cycles[-1], trails[-1], clean, runs, asked.numbers, ended(cycles, trails))
-    return [top, gr.update(visible=True), *drawn, f'<section class="card"><h2>Cycles</h2>{listed}{more}</section>']
+        return _render_without_cycles(request)
+    runs, clean = reader.runs(project.id), summaries.clean_mark(cycles)
+    trails = summaries.trails(cycles, reader.stages(project.id))
+    figures = {"over-time": over_time, "plane": plane}
+    charts = [chart(name, figure(trails, clean, request.look)) for name, figure in figures.items()]
+    rows = list(zip(cycles, trails, strict=True))[-MAX_CYCLES:]
+    table = cycle_table(list(reversed(rows)), runs, request.metrics, project.root)
+    more = links([link("cycles", f"All {len(cycles)} cycles")]) if len(cycles) > MAX_CYCLES else ""
+    top = summary(reader, project, cycles[-1], trails[-1], clean, runs, request.metrics, last_finished(cycles, trails))
+    return [top, gr.update(visible=True), *charts, card("Cycles", join([table, more]))]
 
 
-def _without_cycles(asked: Asked) -> list[Any]:
-    told = repairs(asked)
-    if not told:
-        raise NotThere
-    top, decisions = told
+def _render_without_cycles(request: PageRequest) -> list[Any]:
+    sections = repair_sections(request)
+    if not sections:
+        raise NotFound
+    top, decisions = sections
     return [top, gr.update(visible=False), None, None, decisions]
 
 
@@ -77,135 +71,117 @@ def summary(
     project: Project,
     cycle: Cycle,
     trail: Trail,
-    clean: charts.Mark | None,
+    clean: Mark | None,
     runs: Sequence[Run],
-    numbers: Numbers,
-    before: str = "",
-) -> str:
-    """A cycle in one sentence and five numbers; `before` is what is to be said of the one before it."""
-    current, promotions, lost = reader.current(project.id), reader.promotions(project.id), forgotten(reader, cycle)
-    of_cycle = [run for run in runs if run.cycle == cycle.number]
-    return (
-        verdict(cycle, trail, clean, runs)
-        + before
-        + tiles(cycle, trail, story.cost(cycle, runs, numbers.worked(of_cycle)), current, promotions, lost)
-    )
+    metrics: RunMetrics,
+    previous: Markup | str = "",
+) -> Markup:
+    """A cycle in one sentence and five numbers; `previous` is the section on the cycle before."""
+    own = [run for run in runs if run.cycle == cycle.number]
+    cost = summaries.cost(cycle, runs, metrics.work_seconds(own))
+    current, promotions = reader.current(project.id), reader.promotions(project.id)
+    numbers = _tiles(cycle, trail, cost, current, promotions, count_forgotten(reader, cycle))
+    return join([verdict(cycle, trail, clean, runs), previous, numbers])
 
 
-def verdict(cycle: Cycle, trail: Trail, clean: charts.Mark | None, runs: Sequence[Run]) -> str:
-    opening, pieces = story.headline(trail, clean)
-    colored = [
-        f'<span class="{axis}">{words} <b>{numbers}</b></span>{beside}' for axis, words, numbers, beside in pieces
-    ]
-    sentence = opening + (": " + ", ".join(colored) if colored else "") + "."
-    said = [_scale(cycle), reasons(cycle)]
+def verdict(cycle: Cycle, trail: Trail, clean: Mark | None, runs: Sequence[Run]) -> Markup:
+    opening, scores = summaries.headline(trail, clean)
     running = [run for run in runs if run.status == "running"]
-    said += [f"<p>{_going_on(run)}</p>" for run in running]
+    details = [_scale(cycle), reasons(cycle)]
+    details += [_html.run_status(STAGE_NAMES[run.kind], *_since(run)) for run in running]
     if cycle.status == "open" and all(stale(run) for run in running):
-        said.append(f"<p>Run next: <code>{_following(cycle, trail, runs)}</code></p>")
-    came_of = f' <span class="settles {cycle.outcome}">{followed(cycle)}</span>' if followed(cycle) else ""
-    return f'<section class="verdict">{badge_of(cycle)}{came_of}<h1>{sentence}</h1>{"".join(said)}</section>'
+        details.append(_html.next_command(_next_command(cycle, trail, runs)))
+    return _html.verdict(cycle, opening, scores, outcome_text(cycle), details)
 
 
-def _following(cycle: Cycle, trail: Trail, runs: Sequence[Run]) -> str:
-    """What an open cycle waits for, while nothing goes on."""
+def _since(run: Run) -> tuple[str, bool]:
+    return clock(run.heartbeat_at if stale(run) else run.started_at), stale(run)
+
+
+def _next_command(cycle: Cycle, trail: Trail, runs: Sequence[Run]) -> str:
+    """The command that continues an open cycle while nothing is running."""
     latest = max((run for run in runs if run.cycle == cycle.number), key=lambda run: run.id, default=None)
-    if latest and latest.waits:  # it was stopped, failed, or fell silent
+    if latest and latest.waits:  # it was stopped, failed, or its process ended
         return "recover resume"
     if trail.recovered:
-        return f"recover promote cycle:{cycle.number}"  # or turn it down, with --reject
+        return f"recover promote cycle:{cycle.number}"
     return "recover distill --teacher base" if trail.damaged else "recover status"
 
 
-def ended(cycles: Sequence[Cycle], trails: Sequence[Trail]) -> str:
-    """While a cycle goes on, how the last one that ended did: whether that was good is asked meanwhile, too."""
-    past = [row for row in zip(cycles, trails, strict=True) if row[0].status != "open"]
-    if not past or cycles[-1].status != "open":
-        return ""
-    cycle, trail = past[-1]
-    numbers = [f"{charts.NAMES[axis].lower()} {' → '.join(story.way(trail, axis))}" for axis in charts.NAMES]
-    name = link("cycle", f"cycle {cycle.number}", number=cycle.number)
-    said = f"The last to end, {name}: {badge_of(cycle)} {followed(cycle)}; {', '.join(numbers)}."
-    return f'<section class="verdict before"><p>{said}</p>{reasons(cycle)}</section>'
+def last_finished(cycles: Sequence[Cycle], trails: Sequence[Trail]) -> Markup:
+    """While a cycle is open: how the last finished one went."""
+    finished = [row for row in zip(cycles, trails, strict=True) if row[0].status != "open"]
+    if not finished or cycles[-1].status != "open":
+        return Markup()
+    cycle, trail = finished[-1]
+    scores = [f"{name} {' → '.join(summaries.stage_values(trail, axis))}" for axis, name in NAMES.items()]
+    return _html.last_finished(cycle, outcome_text(cycle), ", ".join(scores).capitalize(), reasons(cycle))
 
 
-def forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:
+def count_forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:
     """Of the instructions that the clean model followed, how many the cycle's last checkpoint does not."""
-    latest = []
+    passes = []
     for stage in (cycle.clean, cycle.recovered if cycle.recovered.scores else cycle.damaged):
-        headline = stage.scores.get("behaviour")
-        if headline is None or stage.checkpoint is None:
+        score = stage.scores.get("behaviour")
+        if score is None or stage.checkpoint is None:
             return None
-        done = reader.evaluations(stage.checkpoint.id)
-        of_task = [one for one in done if one.suite == "behaviour" and one.task == headline.task]
-        latest.append(reader.passes(of_task[-1].id))
-    return story.forgotten(*latest)
+        evaluations = reader.evaluations(stage.checkpoint.id)
+        same_task = [one for one in evaluations if one.suite == "behaviour" and one.task == score.task]
+        passes.append(reader.passes(same_task[-1].id))
+    return summaries.count_forgotten(*passes)
 
 
-def tiles(
+def _tiles(
     cycle: Cycle,
     trail: Trail,
-    spent: story.Cost,
+    cost: summaries.Cost,
     current: Checkpoint | None,
     promotions: Sequence[Promotion],
-    lost: tuple[int, int] | None,
-) -> str:
-    made_current = (p for p in promotions if current and p.checkpoint_id == current.id and p.decision == "promoted")
-    promoted = next(made_current, None)
-    decided = f"promoted {clock(promoted.at)} by {shown(promoted.who, 40)}" if promoted else "the clean model"
-    steps = ", ".join(f"{count} steps of {kind}" for kind, count in spent.steps.items())
-    missing = (
-        (str(lost[0]), f"of the {lost[1]} prompts the clean model followed") if lost else ("–", "not measured yet")
+    forgotten: tuple[int, int] | None,
+) -> Markup:
+    decisions = (p for p in promotions if current and p.checkpoint_id == current.id and p.decision == "promoted")
+    promotion = next(decisions, None)
+    origin = join([f"promoted {clock(promotion.at)} by ", bdi(promotion.who, 40)]) if promotion else "the clean model"
+    name = bdi(current.reference.removesuffix("/recovered") if current else "none", 60)
+    lost = (forgotten[0], f"of the {forgotten[1]} prompts the clean model followed") if forgotten else _NOT_MEASURED
+    steps = ", ".join(f"{count} steps of {stage}" for stage, count in cost.steps.items())
+    work = f"{steps}, and evaluations" if steps else "no training yet"
+    regained = recovery_tile(trail, "behaviour", "of the {:.3f} instruction following lost in mid-training")
+    retained = recovery_tile(trail, "knowledge", "of the {:.3f} gained in mid-training")
+    return tiles(
+        [
+            ("Current checkpoint", name, origin),
+            (f"Recovered in cycle {cycle.number}", *regained),
+            (f"Knowledge kept in cycle {cycle.number}", *retained),
+            (f"Forgotten after cycle {cycle.number}", *lost),
+            (f"Time of cycle {cycle.number}", "–" if cost.time is None else duration(cost.time), work),
+        ]
     )
-    cells = [
-        ("Current checkpoint", shown(current.reference.removesuffix("/recovered") if current else "none", 60), decided),
-        (
-            f"Damage undone by cycle {cycle.number}",
-            *share_of(trail, "behaviour", "of the {:.3f} of instruction following lost"),
-        ),
-        (
-            f"Knowledge kept by cycle {cycle.number}",
-            *share_of(trail, "knowledge", "of the {:.3f} that mid-training added"),
-        ),
-        (f"Forgotten by cycle {cycle.number}", *missing),
-        (f"Cost of cycle {cycle.number}", "–" if spent.time is None else duration(spent.time), _spent_on(steps)),
-    ]
-    inside = "".join(
-        f'<div class="tile"><dt>{name}</dt><dd>{value}</dd><dd class="note">{note}</dd></div>'
-        for name, value, note in cells
-    )
-    return f'<dl class="tiles">{inside}</dl>'
 
 
-def _spent_on(steps: str) -> str:
-    return f"what {steps} and the measurements took" if steps else "nothing trained yet"
+_NOT_MEASURED = ("–", "not measured yet")
 
 
-def _scale(cycle: Cycle) -> str:
-    """What the numbers of the sentence are, for somebody who sees them for the first time."""
+def _scale(cycle: Cycle) -> Markup:
+    """What the values in the title are."""
     latest = (cycle.recovered if cycle.recovered.scores else cycle.damaged).scores
-    asked = {axis: latest[axis].n for axis in charts.NAMES if axis in latest}
-    of = " and ".join(f"{n:,} {OF_TASK.get(latest[axis].task, ITEMS[axis])}" for axis, n in asked.items())
-    way = "before → after mid-training" + (" → after distillation" if cycle.recovered.scores else "")
-    return f'<p class="scale-of">{way}, as shares of {of}.</p>' if asked else ""
+    scores = {axis: latest[axis] for axis in NAMES if axis in latest}
+    if not scores:
+        return Markup()
+    counts = [f"{score.n:,} {ITEMS_BY_TASK.get(score.task, ITEMS[axis])}" for axis, score in scores.items()]
+    stages = "Before → after mid-training" + (" → after distillation" if cycle.recovered.scores else "")
+    return _html.scale(stages, " and ".join(counts))
 
 
-def _going_on(run: Run) -> str:
-    doing = DOING[run.kind]
-    if stale(run):
-        return f"{doing} was last heard of on {clock(run.heartbeat_at)}: its process seems to be gone."
-    return f"{doing} has been running since {clock(run.started_at)}: {link('live', 'watch it')}."
-
-
-def share_of(trail: Trail, axis: Axis, of: str) -> tuple[str, str]:
-    """What distillation left of mid-training's damage undone, or of its teaching kept."""
-    marks = [trail.start, trail.damaged, trail.recovered]
-    start, middle, end = (mark.level(axis) if mark else None for mark in marks)
-    part = story.share(start, middle, end) if axis == "behaviour" else story.share(middle, start, end)
+def recovery_tile(trail: Trail, axis: Axis, note: str) -> tuple[str, str]:
+    """How much distillation recovered of the behaviour that mid-training cost, or left of the knowledge it added."""
+    start, middle, end = (mark.level(axis) if mark else None for mark in (trail.start, trail.damaged, trail.recovered))
+    levels = (start, middle, end) if axis == "behaviour" else (middle, start, end)
+    share = summaries.recovered_share(*levels)
     if start is None or middle is None or end is None:
-        return "–", "not measured yet"
-    if part is None or (axis == "behaviour" and middle.value > start.value):
-        return "–", "nothing was lost" if axis == "behaviour" else "nothing was added"
+        return _NOT_MEASURED
+    if share is None or (axis == "behaviour" and middle.value > start.value):
+        return "–", "nothing was lost" if axis == "behaviour" else "nothing was gained"
     if axis == "behaviour" and start.low is not None and middle.value > start.low:
-        return "–", f"{start.value - middle.value:.3f} lost, within chance"
-    return f"{part:.0%}".replace("%", " %"), of.format(abs(start.value - middle.value))
+        return "–", f"{start.value - middle.value:.3f} lost, within the confidence interval"
+    return f"{share:.0%}".replace("%", " %"), note.format(abs(start.value - middle.value))

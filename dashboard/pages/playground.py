@@ -1,67 +1,62 @@
-"""One prompt to several checkpoints at once, their answers side by side."""
+"""One prompt to several checkpoints at once, with their answers side by side."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
-from dashboard.actions import ActionError, Answer
-from dashboard.ui.components import card, tick
-from dashboard.ui.layout import shown
-from dashboard.ui.polling import SEE, Asked, NotThere, Site, acting, follow
+from dashboard.actions import ActionError
+from dashboard.ui.components import page_title
+from dashboard.ui.jinja import join, load
+from dashboard.ui.polling import BROWSER_STATE_JS, Dashboard, NotFound, PageRequest, perform_action, poll
 
-MOST = 4
-LONGEST = 8_000
+MAX_CHECKPOINTS = 4
+MAX_PROMPT = 8_000  # characters
+_html = load("compare.html")
 
 
-def page(app: gr.Blocks, site: Site) -> None:
+def page(app: gr.Blocks, dashboard: Dashboard) -> None:
     top = gr.HTML()
-    with gr.Column(visible=False, elem_classes="doing", elem_id="try-box") as box:
-        whom = gr.CheckboxGroup(label=f"Checkpoints, up to {MOST}", elem_id="try-whom")
-        prompt = gr.Textbox(label="Prompt", lines=3, max_length=LONGEST, elem_id="try-prompt")
-        said = gr.Textbox(visible=False)
-        button = gr.Button("Ask them", variant="primary", elem_id="try-ask")
+    with gr.Column(visible=False, elem_classes="action-box", elem_id="try-box") as box:
+        checkpoints = gr.CheckboxGroup(label=f"Checkpoints, up to {MAX_CHECKPOINTS}", elem_id="try-checkpoints")
+        prompt = gr.Textbox(label="Prompt", lines=3, max_length=MAX_PROMPT, elem_id="try-prompt")
+        browser_state = gr.Textbox(visible=False)
+        button = gr.Button("Generate", variant="primary", elem_id="try-generate")
     answers = gr.HTML(elem_id="answers")
 
-    def ask(whom: list[str], prompt: str, said: str) -> str:
-        return acting(site, said, lambda asked: _asked(asked, whom, prompt))
+    def generate(checkpoints: list[str], prompt: str, browser_state: str) -> str:
+        return perform_action(dashboard, browser_state, lambda page: _generate(page, checkpoints, prompt))
 
-    follow(app, site, "try", [top, box, whom, prompt], fill)
+    poll(app, dashboard, "try", [top, box, checkpoints, prompt], render)
     # Queued, one at a time: the models share this machine's memory.
-    button.click(ask, [whom, prompt, said], answers, js=SEE, api_visibility="private", concurrency_limit=1)
+    event = {"js": BROWSER_STATE_JS, "api_visibility": "private", "concurrency_limit": 1}
+    button.click(generate, [checkpoints, prompt, browser_state], answers, **event)
 
 
-def fill(asked: Asked) -> list[Any]:
-    checkpoints = asked.reader.checkpoints(asked.project.id)
+def render(request: PageRequest) -> list[Any]:
+    checkpoints = request.reader.checkpoints(request.project.id)
     if not checkpoints:
-        raise NotThere
-    current = asked.reader.current(asked.project.id)
+        raise NotFound
+    current = request.reader.current(request.project.id)
     choices = [(one.reference, str(one.id)) for one in reversed(checkpoints)]
-    usual = [str(one.id) for one in (checkpoints[0], current) if one]
-    chosen = [id for id in asked.query.get("of", "").split(",") if id in dict(choices).values()]
+    default = list(dict.fromkeys(str(one.id) for one in (checkpoints[0], current) if one))
+    selected = [id for id in request.query.get("of", "").split(",") if id in dict(choices).values()]
     return [
-        '<section class="section"><h1>Try it</h1><p class="note">The models run on the machine that serves this page. '
-        "The first answer of each takes longer: it has to be loaded. Where a prompt is one of the evaluations', its "
-        "instructions are ticked.</p></section>",
+        page_title("Try it", _html.playground_note()),
         gr.update(visible=True),
-        gr.update(choices=choices, value=chosen[:MOST] or list(dict.fromkeys(usual))),
-        asked.query.get("prompt", "")[:LONGEST],
+        gr.update(choices=choices, value=selected[:MAX_CHECKPOINTS] or default),
+        gr.update(value=request.query.get("prompt", "")[:MAX_PROMPT], visible=True),
     ]
 
 
-def _asked(asked: Asked, whom: Sequence[str], prompt: str) -> str:
-    known = {str(one.id) for one in asked.reader.checkpoints(asked.project.id)}
-    chosen = [int(id) for id in whom if id in known]
-    if asked.actions.generate is None or not chosen:
-        raise ActionError("Choose at least one checkpoint.")
-    if len(chosen) > MOST:
-        raise ActionError(f"Choose at most {MOST} checkpoints: each is a model in this machine's memory.")
+def _generate(request: PageRequest, checkpoints: Sequence[str], prompt: str) -> Markup:
+    existing = {str(one.id) for one in request.reader.checkpoints(request.project.id)}
+    selected = [int(id) for id in checkpoints if id in existing]
+    if request.actions.generate is None or not selected:
+        raise ActionError("Select at least one checkpoint.")
+    if len(selected) > MAX_CHECKPOINTS:
+        raise ActionError(f"Select at most {MAX_CHECKPOINTS} checkpoints. Each one is loaded into memory.")
     if not prompt.strip():
         raise ActionError("Write a prompt first.")
-    return "".join(_answer(answer) for answer in asked.actions.generate(chosen, prompt[:LONGEST]))
-
-
-def _answer(answer: Answer) -> str:
-    ticks = " ".join(tick(yes, shown(name, 60)) for name, yes in answer.followed)
-    said = f'<p class="text">{shown(answer.text, 20_000)}</p>{ticks}'
-    return card(shown(answer.reference, 100), said, f"{answer.seconds:.1f} s")
+    return join(_html.model_answer(answer) for answer in request.actions.generate(selected, prompt[:MAX_PROMPT]))

@@ -1,71 +1,62 @@
-"""What a project decided outside any cycle: models from elsewhere that were repaired, or put into use as they were."""
+"""Decisions outside any cycle: external models that were repaired, or put into use as they were."""
 
 from collections.abc import Sequence
 
-from dashboard.ui.charts import NAMES
-from dashboard.ui.components import badge, card, clock
-from dashboard.ui.layout import link, shown
-from dashboard.ui.polling import Asked, NotThere
-from db.views import Checkpoint, Promotion, Stage
+from markupsafe import Markup
 
-NEWEST = 12
-"""Decisions told of; Lineage has all checkpoints."""
+from dashboard.ui.charts.figure import NAMES
+from dashboard.ui.components import card
+from dashboard.ui.jinja import bdi, join, link, load
+from dashboard.ui.polling import NotFound, PageRequest
+from db.views import Checkpoint, Stage
+
+MAX_DECISIONS = 12  # the lineage page has all checkpoints
+_html = load("overview.html")
 
 
-def repairs(asked: Asked) -> list[str]:
-    """A sentence on what is in use, and the decisions: who, what, when and why. Nothing where there are neither."""
-    decisions = asked.reader.promotions(asked.project.id)
-    stages = [stage for stage in asked.reader.stages(asked.project.id) if stage.checkpoint]
+def repair_sections(request: PageRequest) -> list[Markup]:
+    """The current model, and the decisions with user, time and reason. Empty if there are no decisions to show."""
+    decisions = request.reader.promotions(request.project.id)
+    stages = request.reader.stages(request.project.id)
     checkpoints = [stage.checkpoint for stage in stages if stage.checkpoint]
-    decided = {made.checkpoint_id for made in decisions}
-    waiting = [one for one in reversed(checkpoints) if one.role == "recovered" and one.id not in decided]
-    if not decisions and not waiting:
+    decided = {decision.checkpoint_id for decision in decisions}
+    pending = [one for one in reversed(checkpoints) if one.role == "recovered" and one.id not in decided]
+    if not decisions and not pending:
         return []
-    current = asked.reader.current(asked.project.id)
-    sentence = f"No cycle yet; in use is {shown(current.reference if current else 'nothing', 80)}"
-    names = {stage.checkpoint.id: _name(stage.checkpoint) + _scores(stage) for stage in stages if stage.checkpoint}
-    lines = [_waiting(one, names[one.id]) for one in waiting]
-    lines += [_decision(made, names.get(made.checkpoint_id, "a checkpoint")) for made in decisions]
-    others = [f"<li>{names[one.id]}</li>" for one in checkpoints if one.role in ("base", "external")]
-    ways = f'<p class="ways">{" · ".join(_ways(asked, checkpoints))}</p>'
-    listed = f'<ul class="decisions">{"".join(lines[:NEWEST])}</ul>'
-    beside = f'<h3>Beside them</h3><ul class="decisions">{"".join(others)}</ul>{ways}'
-    top = f'<section class="verdict"><h1>{sentence}.</h1></section>'
-    return [top, card("Decisions", listed + beside, "The newest first.")]
+    current = request.reader.current(request.project.id)
+    names = {stage.checkpoint.id: _name(stage.checkpoint, stage) for stage in stages if stage.checkpoint}
+    listed = _html.decisions(
+        [(names[one.id], one.reference) for one in pending][:MAX_DECISIONS],
+        [(d, names.get(d.checkpoint_id, "a checkpoint")) for d in decisions][: max(0, MAX_DECISIONS - len(pending))],
+        [names[one.id] for one in checkpoints if one.role in ("base", "external")],
+        _links(request, checkpoints),
+    )
+    return [
+        _html.current_model(current.reference if current else "nothing"),
+        card("Decisions", listed, "Newest first."),
+    ]
 
 
-def no_cycle(asked: Asked) -> NotThere:
-    """What a page about cycles says without any."""
-    if not repairs(asked):
-        return NotThere()
-    where = link("", "The overview")
-    return NotThere(f"<h1>No cycle on record yet</h1><p>{where} says what was repaired and decided.</p>")
+def no_cycle(request: PageRequest) -> NotFound:
+    """The error of a page about cycles in a project without any."""
+    if not repair_sections(request):
+        return NotFound()
+    return NotFound("No cycles yet", "The overview shows repaired models and decisions.", link=link("", "Overview"))
 
 
-def _waiting(one: Checkpoint, what: str) -> str:
-    following = f"<code>recover promote {shown(one.reference, 80)}</code>"
-    return f"<li>{what} waits for a decision: {following}, or with <code>--reject</code></li>"
-
-
-def _decision(made: Promotion, what: str) -> str:
-    return f"<li>{badge(made.decision)} {what}, {clock(made.at)} by {shown(made.who, 60)}: {shown(made.why, 500)}</li>"
-
-
-def _name(one: Checkpoint) -> str:
-    return link("lineage", shown(one.reference, 80), checkpoint=one.id)
-
-
-def _scores(stage: Stage) -> str:
+def _name(checkpoint: Checkpoint, stage: Stage) -> Markup:
     values = {name: stage.scores[axis].value for axis, name in NAMES.items() if axis in stage.scores}
-    told = [f"{name.lower()} {value:.3f}" for name, value in values.items() if value is not None]
-    return f" ({', '.join(told)})" if told else ""
+    scores = [f"{name.lower()} {value:.3f}" for name, value in values.items() if value is not None]
+    name = link("lineage", bdi(checkpoint.reference, 80), checkpoint=checkpoint.id)
+    return join([name, f" ({', '.join(scores)})" if scores else ""])
 
 
-def _ways(asked: Asked, checkpoints: Sequence[Checkpoint]) -> list[str]:
-    base, made = asked.reader.base(asked.project.id), next((one for one in reversed(checkpoints) if one.run_id), None)
-    ways = [link("lineage", "Where all checkpoints come from")]
-    if base and made:
-        ways.append(link("compare", "Compare with the clean model", a=base.id, b=made.id))
-    if told := asked.reader.runs_with_rollouts(asked.project.id):
-        ways.append(link("tokens", "What the student wrote, token by token", run=told[0].id))
-    return ways
+def _links(request: PageRequest, checkpoints: Sequence[Checkpoint]) -> list[Markup]:
+    base = request.reader.base(request.project.id)
+    latest = next((one for one in reversed(checkpoints) if one.run_id), None)
+    links = [link("lineage", "Lineage of all checkpoints")]
+    if base and latest:
+        links.append(link("compare", "Compare with the clean model", a=base.id, b=latest.id))
+    if runs := request.reader.runs_with_rollouts(request.project.id):
+        links.append(link("tokens", "Rollouts token by token", run=runs[0].id))
+    return links

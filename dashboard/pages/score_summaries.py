@@ -1,43 +1,43 @@
-"""What the record's numbers say: trails for the charts, sentences and shares for the words around them."""
+"""The record's scores as trails for the charts, and as text and shares for the pages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from dashboard.ui.charts import NAMES, Axis, Level, Mark, Trail, ending
+from dashboard.ui.charts.figure import NAMES, Axis
+from dashboard.ui.charts.trails import Level, Mark, Trail, end_name
 from db.views import Cycle, Run, Score, Stage
 
 
 @dataclass(frozen=True)
 class Cost:
-    steps: dict[str, int]
-    """Optimiser steps by kind of run."""
-    time: timedelta | None
-    """What steps and measurements took; None where none of them said."""
+    steps: dict[str, int]  # optimiser steps by stage
+    time: timedelta | None  # of steps and evaluations; None if none was recorded
 
     @property
-    def total(self) -> int:
+    def total_steps(self) -> int:
         return sum(self.steps.values())
 
 
 def trails(cycles: Sequence[Cycle], stages: Sequence[Stage]) -> list[Trail]:
-    """Each cycle from the checkpoint it started at, one of the project's `stages`, to what it ended with.
+    """Each cycle from the checkpoint it started from, one of the project's `stages`, to its end.
 
-    What was known before is what the clean model knows of these very documents; nobody else was asked.
+    The knowledge at the start is always that of the clean model: only it answers the questions on new documents.
     """
-    known = {stage.checkpoint.id: stage for stage in stages if stage.checkpoint}
-    told = []
+    by_checkpoint = {stage.checkpoint.id: stage for stage in stages if stage.checkpoint}
+    result = []
     for cycle in cycles:
         parent = cycle.damaged.checkpoint.parent_id if cycle.damaged.checkpoint else None
         from_clean = parent is None or parent == _id(cycle.clean)
-        start = cycle.clean if from_clean else known.get(parent or 0, cycle.clean)
+        start = cycle.clean if from_clean else by_checkpoint.get(parent or 0, cycle.clean)
         name = "clean" if start is cycle.clean else f"before cycle {cycle.number}"
         # Until the cycle has measured something, the latest answers are to another cycle's questions.
-        asked = cycle.clean.scores.get("knowledge") if cycle.damaged.scores else None
-        before = Mark(name, _level(start.scores.get("behaviour")), _level(asked))
-        damaged, recovered = (_mark(f"cycle {cycle.number} {word}", stage) for word, stage in _named(cycle))
-        told.append(Trail(cycle.number, cycle.outcome, before, damaged, recovered, _gate(cycle)))
-    return told
+        knowledge = cycle.clean.scores.get("knowledge") if cycle.damaged.scores else None
+        before = Mark(name, _level(start.scores.get("behaviour")), _level(knowledge))
+        damaged = _mark(f"cycle {cycle.number} mid-trained", cycle.damaged)
+        recovered = _mark(f"cycle {cycle.number} {end_name(cycle.outcome)}", cycle.recovered)
+        result.append(Trail(cycle.number, cycle.outcome, before, damaged, recovered, _gate(cycle)))
+    return result
 
 
 def clean_mark(cycles: Sequence[Cycle]) -> Mark | None:
@@ -45,53 +45,49 @@ def clean_mark(cycles: Sequence[Cycle]) -> Mark | None:
 
 
 def headline(trail: Trail, clean: Mark | None) -> tuple[str, list[tuple[Axis, str, str, str]]]:
-    """The sentence on a cycle: its opening, then (axis, words, numbers, aside) for a page to colour."""
+    """The title of a cycle: its opening, then (axis, name, values, the clean model's value if it differs)."""
     state = {"open": "is under way"}.get(trail.status, trail.status)
-    pieces: list[tuple[Axis, str, str, str]] = []
+    scores: list[tuple[Axis, str, str, str]] = []
     for axis in NAMES if trail.damaged or trail.recovered else ():
-        numbers = " → ".join(way(trail, axis))
-        elsewhere = (
-            clean and axis == "behaviour" and clean.behaviour != (trail.start.behaviour if trail.start else None)
-        )
-        level = clean.behaviour if clean and elsewhere else None
-        if numbers:
-            pieces.append((axis, NAMES[axis].lower(), numbers, f" (clean {level.value:.3f})" if level else ""))
-    return f"Cycle {trail.number} {state}", pieces
+        level = clean.behaviour if clean and axis == "behaviour" and clean.behaviour != trail.start.behaviour else None
+        if values := stage_values(trail, axis):
+            scores.append((axis, NAMES[axis].lower(), " → ".join(values), f"{level.value:.3f}" if level else ""))
+    return f"Cycle {trail.number} {state}", scores
 
 
-def way(trail: Trail, axis: Axis) -> list[str]:
-    """The values along a trail."""
-    levels = [mark.level(axis) for mark in (trail.start, trail.damaged, trail.recovered) if mark is not None]
+def stage_values(trail: Trail, axis: Axis) -> list[str]:
+    """The values of one score along a trail."""
+    levels = [mark.level(axis) for mark in trail.marks]
     return [f"{level.value:.3f}" for level in levels if level is not None]
 
 
-def share(start: Level | None, middle: Level | None, end: Level | None) -> float | None:
-    """How much of the way from `start` to `middle` the `end` still is, or has come back: 0 at middle, 1 at start."""
+def recovered_share(start: Level | None, middle: Level | None, end: Level | None) -> float | None:
+    """How much of the change from `start` to `middle` the `end` has undone: 0 at `middle`, 1 at `start`."""
     if start is None or middle is None or end is None or start.value == middle.value:
         return None
     return (end.value - middle.value) / (start.value - middle.value)
 
 
-def cost(cycle: Cycle, runs: Sequence[Run], worked: Mapping[int, float]) -> Cost:
-    """`worked` has the seconds of each run: from its start to its end a run may have lain for a night."""
+def cost(cycle: Cycle, runs: Sequence[Run], work_seconds: Mapping[int, float]) -> Cost:
+    """`work_seconds` by run: the time between start and end would include the nights that an interrupted run waited."""
     stages = {"mid-training": cycle.damaged, "distillation": cycle.recovered}
-    steps = {kind: stage.checkpoint.step or 0 for kind, stage in stages.items() if stage.checkpoint}
-    spent = [worked[run.id] for run in runs if run.cycle == cycle.number and run.id in worked]
-    return Cost(steps, timedelta(seconds=sum(spent)) if spent else None)
+    steps = {name: stage.checkpoint.step or 0 for name, stage in stages.items() if stage.checkpoint}
+    seconds = [work_seconds[run.id] for run in runs if run.cycle == cycle.number and run.id in work_seconds]
+    return Cost(steps, timedelta(seconds=sum(seconds)) if seconds else None)
 
 
-def forgotten(clean: Mapping[str, bool | None], now: Mapping[str, bool | None]) -> tuple[int, int]:
-    """Of the items that the clean model passed and both were asked: how many fail now, and how many those are."""
-    asked = [key for key, passed in clean.items() if passed and key in now]
-    return sum(not now[key] for key in asked), len(asked)
+def count_forgotten(clean: Mapping[str, bool | None], now: Mapping[str, bool | None]) -> tuple[int, int]:
+    """Of the items that the clean model passed and both answered: how many fail now, and how many there are."""
+    shared = [key for key, passed in clean.items() if passed and key in now]
+    return sum(not now[key] for key in shared), len(shared)
 
 
 def _gate(cycle: Cycle) -> dict[Axis, float]:
-    """The verdict says how far from the clean model the behaviour may be, and what the knowledge must be at least."""
+    """The scores needed for promotion. The verdict has behaviour relative to the clean model, knowledge as it is."""
     clean = _level(cycle.clean.scores.get("behaviour"))
     zero: dict[Axis, float | None] = {"behaviour": clean.value if clean else None, "knowledge": 0.0}
-    said = {axis: (cycle.verdict or {}).get(axis) for axis in NAMES}
-    limits = {axis: bound.get("limit") for axis, bound in said.items() if isinstance(bound, dict)}
+    bounds = {axis: (cycle.verdict or {}).get(axis) for axis in NAMES}
+    limits = {axis: bound.get("limit") for axis, bound in bounds.items() if isinstance(bound, dict)}
     return {
         axis: start + limit
         for axis, limit in limits.items()
@@ -101,10 +97,6 @@ def _gate(cycle: Cycle) -> dict[Axis, float]:
 
 def _id(stage: Stage) -> int | None:
     return stage.checkpoint.id if stage.checkpoint else None
-
-
-def _named(cycle: Cycle) -> list[tuple[str, Stage]]:
-    return [("mid-trained", cycle.damaged), (ending(cycle.outcome), cycle.recovered)]
 
 
 def _mark(name: str, stage: Stage) -> Mark | None:

@@ -1,93 +1,93 @@
-"""What a verdict comes to, in words: how a cycle ended, why, and what would have settled it."""
+"""A verdict as text: how a cycle ended, why, and how many prompts would have decided it."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from dashboard.ui.components import Cell, badge, tick
-from dashboard.ui.layout import shown
+from markupsafe import Markup
+
+from dashboard.ui.components import Cell, badge
+from dashboard.ui.jinja import load
 from db.views import Cycle
 
-
-class Why(NamedTuple):
-    """One bound of the gate: held, missed, or (None) neither for certain."""
-
-    held: bool | None
-    words: str
+EARLIER_KNOWLEDGE = "earlier"  # key of a verdict, and name of the suite: questions on documents of earlier cycles
+_OUTCOMES = {"promoted": "now the current model", "rejected": "not promoted; the previous model stays current"}
+_html = load("overview.html")
 
 
-def held(bound: dict[str, Any]) -> bool | None:
+class BoundSentence(NamedTuple):
+    passed: bool | None  # None: undecided
+    text: str
+
+
+def bound_status(bound: dict[str, Any]) -> bool | None:
+    """True: passed, False: failed, None: too few items to decide."""
     return True if bound.get("passed") else None if bound.get("unsure") else False
 
 
-def needed(cycle: Cycle) -> str:
-    """How many prompts would settle what could not be told."""
+def needed_text(cycle: Cycle) -> str:
+    """How many prompts would decide an inconclusive cycle, else an empty text."""
     behaviour = _bound(cycle, "behaviour")
-    items, asked = behaviour.get("needed"), behaviour.get("n")
-    known = cycle.outcome == "inconclusive" and isinstance(items, int) and isinstance(asked, int)
-    return f"about {items:,} prompts would settle it ({asked:,} were asked)" if known else ""
+    needed, used = behaviour.get("needed"), behaviour.get("n")
+    if cycle.outcome != "inconclusive" or not isinstance(needed, int) or not isinstance(used, int):
+        return ""
+    return f"about {needed:,} prompts would decide it ({used:,} were used)"
 
 
-def followed(cycle: Cycle) -> str:
-    """What came of the verdict."""
-    came_of = {"promoted": "became the model in use", "rejected": "not promoted, the model from before stays in use"}
-    return "; ".join(filter(None, [came_of.get(cycle.status), needed(cycle)]))
+def outcome_text(cycle: Cycle) -> str:
+    return "; ".join(filter(None, [_OUTCOMES.get(cycle.status), needed_text(cycle)]))
 
 
-def badge_of(cycle: Cycle) -> str:
+def cycle_badge(cycle: Cycle) -> Markup:
     return badge(cycle.outcome)
 
 
-def cell_of(cycle: Cycle) -> Cell:
-    more = f"<br><small>{items}</small>" if (items := needed(cycle)) else ""
-    return Cell(badge_of(cycle) + more, "", cycle.outcome)
+def verdict_cell(cycle: Cycle) -> Cell:
+    return Cell(_html.badge_with_note(cycle.outcome, needed_text(cycle)), "", cycle.outcome)
 
 
-def reasons(cycle: Cycle) -> str:
-    """Each bound in a sentence with its sign, or the gate's own words where its numbers are not on record."""
-    told = list(_reasons(cycle))
-    if told:
-        lines = "".join(f"<li>{tick(why.held)} <span>{why.words}</span></li>" for why in told)
-        return f'<ul class="why">{lines}</ul>'
-    reason = (cycle.verdict or {}).get("reason")
-    return f"<p>{_capital(shown(reason, 500))}.</p>" if reason else ""
+def reasons(cycle: Cycle) -> Markup:
+    """One sentence for each condition of the gate, or the recorded reason where the numbers are missing."""
+    reason = str((cycle.verdict or {}).get("reason") or "").rstrip(".")
+    return _html.reasons(list(_sentences(cycle)), reason[:1].upper() + reason[1:])
 
 
-def _reasons(cycle: Cycle) -> Iterator[Why]:
+def earlier_bounds(cycle: Cycle) -> dict[str, dict[str, Any]]:
+    """The condition on the knowledge of each earlier cycle's documents, by cycle number."""
+    bounds = (cycle.verdict or {}).get(EARLIER_KNOWLEDGE)
+    return {str(n): b for n, b in bounds.items() if isinstance(b, dict)} if isinstance(bounds, dict) else {}
+
+
+def _sentences(cycle: Cycle) -> Iterator[BoundSentence]:
     behaviour = _bound(cycle, "behaviour")
     value, bound, limit = (_number(behaviour.get(name)) for name in ("value", "bound", "limit"))
     n = behaviour.get("n")
     if value is None or bound is None or limit is None or not isinstance(n, int):
         return
-    certain = "surely above it" if bound >= 0 else f"at worst {-bound:.3f} below (95 %, {n:,} prompts)"
-    words = f"Instruction following is {_apart(value)} the clean model, {certain}; the gate allows {-limit:.3f}."
-    if held(behaviour) is None:
-        words += " That is too few prompts to tell."
-    yield Why(held(behaviour), words)
+    worst = f"at worst {-bound:.3f} below" if bound < 0 else "not below"
+    text = f"Instruction following is {_relation(value)} the clean model, {worst} with 95 % confidence ({n:,} prompts)"
+    text += f"; the gate allows {-limit:.3f}."
+    if bound_status(behaviour) is None:
+        text += " More prompts are needed to decide."
+    yield BoundSentence(bound_status(behaviour), text)
     if "knowledge" in (cycle.verdict or {}):
-        yield _kept(_bound(cycle, "knowledge"), "Knowledge of the documents")
-    for number, of_cycle in earlier_bounds(cycle).items():
-        yield _kept(of_cycle, f"Knowledge of cycle {shown(number, 20)}'s documents")
+        yield _knowledge_sentence(_bound(cycle, "knowledge"), "Knowledge of the documents")
+    for number, earlier in earlier_bounds(cycle).items():
+        yield _knowledge_sentence(earlier, f"Knowledge of cycle {number[:20]}'s documents")
 
 
-def _kept(bound: dict[str, Any], what: str) -> Why:
+def _knowledge_sentence(bound: dict[str, Any], name: str) -> BoundSentence:
     value, limit = _number(bound.get("value")), _number(bound.get("limit"))
     if value is None or limit is None:
-        return Why(None, f"{what} was not measured, so it was not judged.")
-    return Why(held(bound), f"{what} is {value:.3f}; at least {limit:.3f} had to be kept.")
-
-
-def earlier_bounds(cycle: Cycle) -> dict[str, dict[str, Any]]:
-    """By cycle, the bound on what its documents' knowledge had to stay."""
-    told = (cycle.verdict or {}).get("earlier")
-    return {str(n): b for n, b in told.items() if isinstance(b, dict)} if isinstance(told, dict) else {}
+        return BoundSentence(None, f"{name} was not measured, so it was not judged.")
+    return BoundSentence(bound_status(bound), f"{name} is {value:.3f}; the gate requires at least {limit:.3f}.")
 
 
 def _bound(cycle: Cycle, name: str) -> dict[str, Any]:
-    told = (cycle.verdict or {}).get(name)
-    return told if isinstance(told, dict) else {}
+    bound = (cycle.verdict or {}).get(name)
+    return bound if isinstance(bound, dict) else {}
 
 
-def _apart(value: float) -> str:
+def _relation(value: float) -> str:
     if round(value, 3) == 0:
         return "level with"
     return f"{abs(value):.3f} {'above' if value > 0 else 'below'}"
@@ -95,8 +95,3 @@ def _apart(value: float) -> str:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _capital(text: str) -> str:
-    inside = text.removeprefix("<bdi>").removesuffix("</bdi>").rstrip(".")
-    return f"<bdi>{inside[:1].upper()}{inside[1:]}</bdi>"

@@ -1,4 +1,4 @@
-"""Who may ask the pages for something, and what every answer says to the browser that shows it."""
+"""Refusing requests from other sites, and the security headers of every response."""
 
 import ipaddress
 from urllib.parse import urlsplit
@@ -8,8 +8,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADERS = {
-    # The pages carry everything they need; should a library ever ask for a font or a script elsewhere, the browser
-    # refuses. Gradio and plotly style inline and compile templates, hence the two "unsafe".
+    # Pages carry everything they need: the browser refuses a font or a script from elsewhere, should a library ask
+    # for one. Gradio and plotly style inline and compile templates, hence the two "unsafe".
     "Content-Security-Policy": "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; "
     "object-src 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -18,11 +18,10 @@ HEADERS = {
 }
 
 
-class Guard:
-    """Around an application: refuses what only a foreign page would ask.
+class AccessGuard:
+    """Middleware that refuses requests which only another site's page would send.
 
-    `only_local` refuses every name but this machine's own: with it, a name that somebody else made to lead here
-    (DNS rebinding) opens nothing.
+    `only_local` also refuses every host name but this machine's own, against DNS rebinding.
     """
 
     def __init__(self, app: ASGIApp, only_local: bool) -> None:
@@ -33,22 +32,21 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
-        async def telling(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        refused = self._refused(Headers(scope=scope))
-        await (PlainTextResponse(refused, 403) if refused else self._app)(_uncompressed(scope), receive, telling)
+        rejection_reason = self._rejection_reason(Headers(scope=scope))
+        app = PlainTextResponse(rejection_reason, 403) if rejection_reason else self._app
+        await app(_uncompressed(scope), receive, send_with_headers)
 
-    def _refused(self, asked: Headers) -> str:
-        asked_from, here = asked.get("origin"), asked.get("host", "")
-        if self._only_local and not is_loopback(urlsplit(f"//{here}").hostname or ""):
-            return "Open it at 127.0.0.1 or localhost."
-        if (
-            asked_from and urlsplit(asked_from).netloc != here
-        ):  # another site's page, in the browser of somebody who may
-            return "Only the dashboard's own pages may ask for that."
+    def _rejection_reason(self, headers: Headers) -> str:
+        origin, host = headers.get("origin"), headers.get("host", "")
+        if self._only_local and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+            return "Open the dashboard at 127.0.0.1 or localhost."
+        if origin and urlsplit(origin).netloc != host:  # another site's page in the browser of an authorised user
+            return "Only the dashboard's own pages may send requests to it."
         return ""
 
 
@@ -60,7 +58,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _uncompressed(scope: Scope) -> Scope:
-    """Gradio compresses all it sends, anew each time; for a browser on this machine nothing is gained by it."""
+    """Turn off compression for a browser on this machine: Gradio would compress every response anew for no gain."""
     if not is_loopback((scope.get("client") or ("",))[0]):
         return scope
     return {**scope, "headers": [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]}

@@ -1,4 +1,4 @@
-"""Serving the pages: to this machine alone, unless the address is guarded by a password."""
+"""Serving the pages: on this machine only, unless a password protects the address."""
 
 import logging
 import socket
@@ -15,87 +15,92 @@ from fastapi import FastAPI
 from fastapi.responses import FileResponse
 
 from dashboard.actions import Actions
-from dashboard.app import build
-from dashboard.server.access_guard import Guard, is_loopback
-from dashboard.server.first_paint import FirstWords
-from dashboard.ui.chart_embed import PROGRAM
+from dashboard.app import build_app
+from dashboard.server.access_guard import AccessGuard, is_loopback
+from dashboard.server.first_paint import FirstPaint
+from dashboard.ui.chart_embed import PLOTLY
 from dashboard.ui.layout import SCRIPT, STYLE, theme
 from dashboard.ui.static_files import STATIC
 from db.queries import Reader
 
 LOOPBACK = "127.0.0.1"
-FIRST_PORT, PORTS = 7860, 100
+FIRST_PORT, PORT_COUNT = 7860, 100
 
 
 class ServeError(ValueError):
-    """The dashboard cannot be opened as asked; the text says what to do."""
+    """The dashboard cannot be served. The message says what to do."""
 
 
 @dataclass(frozen=True)
-class Door:
-    """Where the pages are to be had, and who gets in. `auth` is `USER:PASSWORD`."""
+class ServerOptions:
+    """The address of the pages and who may open them."""
 
     host: str = LOOPBACK
     port: int | None = None
-    auth: str | None = None
+    auth: str | None = None  # `USER:PASSWORD`
     unsafe_no_auth: bool = False
 
 
-def serve(reader: Reader, door: Door, project: str | None = None, actions: Actions = Actions()) -> None:  # noqa: B008
+def serve(
+    reader: Reader,
+    options: ServerOptions,
+    project: str | None = None,
+    actions: Actions = Actions(),  # noqa: B008
+) -> None:
     """Serve until interrupted."""
-    with opened(reader, door, project, actions) as url:
+    with open_dashboard(reader, options, project, actions) as url:
         print(f"The dashboard is at {url} (Ctrl-C closes it).", flush=True)
         threading.Event().wait()
 
 
 @contextmanager
-def opened(
+def open_dashboard(
     reader: Reader,
-    door: Door = Door(),
+    options: ServerOptions = ServerOptions(),
     project: str | None = None,
     actions: Actions = Actions(),  # noqa: B008
 ) -> Iterator[str]:
-    """The dashboard of a project, answering at the address this yields."""
-    credentials = _credentials(door)
-    listener = _listen(door.host, door.port)
-    app = application(reader, credentials, project, actions, only_local=is_loopback(door.host) and not credentials)
+    """Serve the dashboard of a project in a thread; yields its address."""
+    credentials = _credentials(options)
+    listener = _listen(options.host, options.port)
+    app = create_app(reader, credentials, project, actions, only_local=is_loopback(options.host) and not credentials)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:
         if not thread.is_alive():
-            raise ServeError("The dashboard's server did not start; its reason is printed above.")
+            raise ServeError("The dashboard's server did not start. The reason is printed above.")
         time.sleep(0.02)
     try:
-        shown = f"[{door.host}]" if ":" in door.host else door.host
-        yield f"http://{shown}:{listener.getsockname()[1]}"
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        yield f"http://{host}:{listener.getsockname()[1]}"
     finally:
-        # An open page keeps a connection; leaving neither waits for it long nor complains of cutting it.
+        # An open page keeps its connection: do not wait for it long, nor log that it was cut.
         server.config.timeout_graceful_shutdown = 1
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         server.should_exit = True
         thread.join(10)
 
 
-def application(
+def create_app(
     reader: Reader,
     credentials: tuple[str, str] | None = None,
     project: str | None = None,
     actions: Actions = Actions(),  # noqa: B008
     only_local: bool = False,
 ) -> FastAPI:
-    """The pages as a web application, for a server of one's own too; `only_local` as `Guard` has it."""
+    """The pages as a web application, also for other servers. For `only_local` see `AccessGuard`."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
-    blocks, site = build(reader, project, actions)
+    blocks, dashboard = build_app(reader, project, actions)
     if credentials is None:
-        app.add_middleware(FirstWords, words=site.first_words)
-    app.add_middleware(Guard, only_local=only_local)
-    app.add_api_route(f"/{PROGRAM}", _program, methods=["GET"], include_in_schema=False)
+        app.add_middleware(FirstPaint, renderers=dashboard.first_paints)
+    app.add_middleware(AccessGuard, only_local=only_local)
+    app.add_api_route(f"/{PLOTLY}", _plotly, methods=["GET"], include_in_schema=False)
 
-    # Mounted rather than launched: launching probes its own address through any proxy and offers to share when
-    # that fails. Nothing here is shared, reported or fetched.
-    warnings.filterwarnings("ignore", message="SSR mode is not supported")  # nor asked for
+    # Mounted rather than launched: launching probes its own address through any proxy and offers to share the page
+    # publicly when that fails. Nothing here is shared, reported or fetched.
+    warnings.filterwarnings("ignore", message="SSR mode is not supported")  # ssr_mode is off below
     return gr.mount_gradio_app(
         app,
         blocks,
@@ -113,30 +118,35 @@ def application(
     )
 
 
-def _program() -> FileResponse:
-    """What draws the charts. Its name holds its version, so a browser may keep it for good."""
-    return FileResponse(STATIC / PROGRAM, headers={"Cache-Control": "public, max-age=31536000, immutable"})
+def _plotly() -> FileResponse:
+    """The chart library. Its name contains its version, so a browser may cache it for ever."""
+    return FileResponse(STATIC / PLOTLY, headers={"Cache-Control": "public, max-age=31536000, immutable"})
 
 
-def _credentials(door: Door) -> tuple[str, str] | None:
-    if door.auth is None:
-        if not is_loopback(door.host) and not door.unsafe_no_auth:
-            who = f"{door.host or 'That'} is an address others can reach"
-            raise ServeError(f"{who}: guard it with --auth USER:PASSWORD (or insist with --unsafe-no-auth).")
+def _credentials(options: ServerOptions) -> tuple[str, str] | None:
+    if options.auth is None:
+        if not is_loopback(options.host) and not options.unsafe_no_auth:
+            address = f"The address {options.host}" if options.host else "This address"
+            raise ServeError(
+                f"{address} can be reached by other machines. Protect it with --auth USER:PASSWORD, "
+                "or allow everybody with --unsafe-no-auth."
+            )
         return None
-    user, _, password = door.auth.partition(":")
+    user, _, password = options.auth.partition(":")
     if not user or not password:
-        raise ServeError("Write --auth as USER:PASSWORD, neither of them empty.")
+        raise ServeError("The value of --auth must be USER:PASSWORD, with neither part empty.")
     return user, password
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
-    """A socket on the port asked for, or on the first free one from 7860 up."""
+    """Open a socket on the requested port, by default on the first free one from 7860 up."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for candidate in [port] if port is not None else range(FIRST_PORT, FIRST_PORT + PORTS):
+    for candidate in [port] if port is not None else range(FIRST_PORT, FIRST_PORT + PORT_COUNT):
         try:
             return socket.create_server((host, candidate), family=family)
         except OSError as error:
             problem = error
-    what = f"port {port}" if port is not None else f"any port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1}"
-    raise ServeError(f"Cannot listen on {what} of {host}: {problem.strerror}. Name another with --port or --host.")
+    ports = f"port {port}" if port is not None else f"any port from {FIRST_PORT} to {FIRST_PORT + PORT_COUNT - 1}"
+    raise ServeError(
+        f"Cannot listen on {ports} of {host}: {problem.strerror}. Choose another one with --port or --host."
+    )

@@ -1,4 +1,4 @@
-// The first words go as soon as Gradio shows the page itself; until then they have the colours it will have.
+// Removes the first paint as soon as Gradio shows the page; until then it has the same colours.
 document.getElementById("first").classList.toggle("dark", matchMedia("(prefers-color-scheme: dark)").matches);
 new MutationObserver((_, watch) => {
   if (!document.querySelector("gradio-app .masthead")) return;

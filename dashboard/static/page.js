@@ -1,8 +1,8 @@
-// Saving what a page shows: a table as CSV, a chart as a picture. Nothing is asked of the server for it.
+// Saves a table as CSV or a chart as a picture, without a request to the server.
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-save]");
   if (!button) return;
-  const card = (button.dataset.of && document.querySelector(button.dataset.of)) || button.closest(".card, .section");
+  const card = (button.dataset.selector && document.querySelector(button.dataset.selector)) || button.closest(".card, .section");
   if (button.dataset.save === "csv") saveTable(card.querySelector("table"), button.dataset.name);
   else saveChart(card, button.dataset.save, button.dataset.name);
 });
@@ -10,15 +10,15 @@ document.addEventListener("click", (event) => {
 function saveTable(table, name) {
   const rows = [...table.rows].map((row) => [...row.cells].map((cell) => field(cell.dataset.value ?? cell.innerText)));
   const file = new Blob(["\ufeff" + rows.map((row) => row.join(",")).join("\r\n")], { type: "text/csv;charset=utf-8" });
-  const way = Object.assign(document.createElement("a"), { href: URL.createObjectURL(file), download: `${name}.csv` });
-  way.click();
-  setTimeout(() => URL.revokeObjectURL(way.href), 1000);
+  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(file), download: `${name}.csv` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-// A spreadsheet runs what begins like a formula: an apostrophe makes it text. Numbers stay numbers.
+// A spreadsheet runs a text that starts like a formula; an apostrophe prevents it. Numbers stay numbers.
 function field(text) {
-  const words = text.trim();
-  const safe = /^[=+\-@\t\r]/.test(words) && isNaN(Number(words)) ? "'" + words : words;
+  const trimmed = text.trim();
+  const safe = /^[=+\-@\t\r]/.test(trimmed) && isNaN(Number(trimmed)) ? "'" + trimmed : trimmed;
   return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
@@ -27,64 +27,64 @@ function saveChart(card, format, name) {
   if (!chart) return;
   const { width, height } = chart.getBoundingClientRect();
   const background = getComputedStyle(chart.closest(".card")).backgroundColor;
-  // What is saved stands on the card's own colour: on nothing, the light words of the dark look could not be read.
+  // The picture gets the card's background: light text of the dark look could not be read on a transparent one.
   window.Plotly.relayout(chart, { paper_bgcolor: background })
     .then(() => window.Plotly.downloadImage(chart, { format, width, height, scale: 2, filename: name }))
     .then(() => window.Plotly.relayout(chart, { paper_bgcolor: "rgba(0,0,0,0)" }));
 }
 
-// Charts. The server says what to draw (data-figure of a .chart); plotly draws it in a node of our own, which outlives
-// what Gradio does to the words around it: a refresh neither flickers nor loses what the reader zoomed to.
+// Charts. The server sends a figure (data-figure of a .chart); plotly draws it in a node of our own, which stays when
+// Gradio replaces the HTML around it: a refresh neither flickers nor loses the zoom.
 const SETTINGS = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
 const charts = new Map();
-let program = null;
+let loading = null;
 
-function fetched() {
-  program ??= new Promise((ready, failed) => {
-    if (window.Plotly) return ready();
+function loadPlotly() {
+  loading ??= new Promise((resolve, reject) => {
+    if (window.Plotly) return resolve();
     const script = Object.assign(document.createElement("script"), { src: "plotly-basic-4.1.1.min.js" });
-    script.onload = ready;
+    script.onload = resolve;
     script.onerror = () => {
-      program = null; // the next chart asks again
-      failed(Error("the program that draws charts could not be fetched"));
+      loading = null; // the next chart tries again
+      reject(Error("The chart library could not be loaded."));
     };
     document.head.append(script);
   });
-  return program;
+  return loading;
 }
 
-function setUp(place) {
-  let chart = charts.get(place.dataset.chart);
-  if (!chart) charts.set(place.dataset.chart, (chart = document.createElement("div")));
-  if (chart.parentNode !== place) {
-    place.replaceChildren(chart);
-    widths.observe(place);
+function setUp(element) {
+  let chart = charts.get(element.dataset.chart);
+  if (!chart) charts.set(element.dataset.chart, (chart = document.createElement("div")));
+  if (chart.parentNode !== element) {
+    element.replaceChildren(chart);
+    widths.observe(element);
   }
-  if (chart.told === place.dataset.figure && chart.drawn === chart.told) return;
-  chart.told = place.dataset.figure;
-  fetched().then(() => setTimeout(() => draw(chart))); // each in a turn of its own: the words come before it
+  if (chart.figure === element.dataset.figure && chart.drawn === chart.figure) return;
+  chart.figure = element.dataset.figure;
+  loadPlotly().then(() => setTimeout(() => draw(chart))); // each in a task of its own: text is shown first
 }
 
 function draw(chart) {
-  if (!chart.isConnected || chart.drawn === chart.told) return;
-  const { data, layout } = JSON.parse(chart.told);
+  if (!chart.isConnected || chart.drawn === chart.figure) return;
+  const { data, layout } = JSON.parse(chart.figure);
   if (chart.drawn) keepZoom(JSON.parse(chart.drawn).layout, chart.layout, layout);
-  chart.drawn = chart.told;
+  chart.drawn = chart.figure;
   window.Plotly.react(chart, data, { ...layout, width: chart.parentNode.clientWidth }, SETTINGS);
 }
 
-// Plotly keeps a zoom only while the same range is asked for; a history that has grown asks for another.
-function keepZoom(asked, now, next) {
+// Plotly keeps a zoom only while the figure asks for the same range; a longer history asks for another one.
+function keepZoom(previous, shown, next) {
   for (const name of Object.keys(next).filter((name) => /^[xy]axis/.test(name) && next[name].range)) {
-    if (!asked[name]?.range || String(now[name].range) === String(asked[name].range)) continue;
-    next[name].range = now[name].range;
-    next[name].autorange = now[name].autorange;
+    if (!previous[name]?.range || String(shown[name].range) === String(previous[name].range)) continue;
+    next[name].range = shown[name].range;
+    next[name].autorange = shown[name].autorange;
   }
 }
 
 const widths = new ResizeObserver((changed) => {
-  for (const { target: place } of changed) {
-    const [chart, width] = [place.firstElementChild, place.clientWidth];
+  for (const { target: element } of changed) {
+    const [chart, width] = [element.firstElementChild, element.clientWidth];
     if (chart?.drawn && width && width !== chart.layout.width) window.Plotly.relayout(chart, { width });
   }
 });

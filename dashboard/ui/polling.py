@@ -1,7 +1,7 @@
-"""Keeping an open page true: it looks every few seconds, and touches only what reads differently now.
+"""Keeping an open page up to date: it asks every few seconds and replaces only the parts that have changed.
 
-A look costs a few reads by key, whatever the length of the history. What is typed, scrolled or zoomed stays, since a
-part that says the same is not sent again.
+A poll costs a few reads by key, however long the history is. What a reader typed, scrolled or zoomed stays, because
+an unchanged part is not sent again.
 """
 
 import json
@@ -12,150 +12,168 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import gradio as gr
+from markupsafe import Markup
 
 from dashboard.actions import ActionError, Actions
-from dashboard.ui.charts import Look
-from dashboard.ui.layout import Pages, head, shown
-from dashboard.ui.run_metrics import Numbers
-from dashboard.ui.view_cache import Kept
+from dashboard.ui.charts.figure import Look
+from dashboard.ui.jinja import escape_text
+from dashboard.ui.layout import Pages, error, masthead, no_cycles, not_found
+from dashboard.ui.run_metrics import RunMetrics
+from dashboard.ui.view_cache import ViewCache
 from db.errors import RecordError
 from db.queries import Reader
 from db.views import Project
 
-SECONDS_BETWEEN_LOOKS = 4
-SEE = """(...given) => [...given.slice(0, -1), JSON.stringify({dark: document.body.classList.contains('dark'),
-    narrow: window.innerWidth <= 760, search: window.location.search})]"""
-"""Only the browser knows what the page will be seen on, and its address; it says so with every question, at its end."""
-EMPTY = """<section class="empty"><h1>No cycle on record yet</h1>
-<p>See the whole job on the built-in model, without a GPU or a network:</p>
-<pre>recover demo
-recover dashboard --project recover-demo</pre>
-<p>Or teach the current model your own documents:</p><pre>recover midtrain --docs ./corpus</pre>
-<p>This page fills by itself as soon as a cycle begins.</p></section>"""
+POLL_SECONDS = 4
+# Runs in the browser before each call and replaces the last input: only the browser knows its screen and the address.
+BROWSER_STATE_JS = """(...inputs) => [...inputs.slice(0, -1), JSON.stringify({
+    dark: document.body.classList.contains('dark'), narrow: window.innerWidth <= 760,
+    search: window.location.search})]"""
 
 
-class NotThere(Exception):
-    """What the address asks for is not on record; the text, in HTML, says what there is instead. Without: nothing."""
+class NotFound(Exception):
+    """What the address asks for does not exist. Without a title: the project has no cycles yet."""
+
+    def __init__(
+        self, title: str = "", text: str = "", commands: Sequence[str] = (), link: Markup | None = None
+    ) -> None:
+        super().__init__("\n".join(filter(None, [title, text, *commands])))
+        self.title, self.text, self.commands, self.link = title, text, commands, link
 
 
 @dataclass(frozen=True)
-class Site:
-    """One dashboard: whose record, which of its projects, and what may be done."""
+class Dashboard:
+    """One served dashboard: whose record it reads, its pages, and what they may do."""
 
     reader: Reader
-    project: str | None
+    project_name: str | None
     pages: Pages
     actions: Actions
-    numbers: Numbers
-    kept: Kept = field(default_factory=Kept)
-    first_words: dict[str, Callable[[str], str]] = field(default_factory=dict)
-    """By page, its first part, for what a browser says."""
+    metrics: RunMetrics
+    cache: ViewCache = field(default_factory=ViewCache)
+    first_paints: dict[str, Callable[[str], str]] = field(default_factory=dict)  # by path, see server/first_paint.py
 
     def find_project(self) -> Project | None:
-        """The one that was named, or else the one the record heard of last."""
-        found = [project for project in self.reader.projects() if self.project in (None, project.name)]
-        return found[-1] if found else None
+        """The named project, by default the newest of the record."""
+        projects = [project for project in self.reader.projects() if self.project_name in (None, project.name)]
+        return projects[-1] if projects else None
 
 
 @dataclass(frozen=True)
-class Asked:
+class PageRequest:
+    """What a page is rendered from: the record, the query of the address, and the screen."""
+
     reader: Reader
     project: Project
     query: Mapping[str, str]
     look: Look
     actions: Actions
-    numbers: Numbers
+    metrics: RunMetrics
 
     def number(self, name: str) -> int | None:
-        """A number in the address; what is none was not asked for."""
+        """A number in the query, None for anything else."""
         text = self.query.get(name, "")
         return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-Fill = Callable[[Asked], Sequence[Any]]
-Mark = Callable[[Asked], Any]
+Render = Callable[[PageRequest], Sequence[Any]]  # returns one value for each part: Markup, text, gr.update(), or None
+Version = Callable[[PageRequest], Any]  # equal as long as the page would be rendered the same
 
 
-def changes(asked: Asked) -> Any:
-    return asked.reader.changes(asked.project.id)
+def project_version(request: PageRequest) -> Any:
+    return request.reader.changes(request.project.id)
 
 
-def follow(app: gr.Blocks, site: Site, here: str, parts: Sequence[gr.Blocks], fill: Fill, mark: Mark = changes) -> None:
-    """Fill `parts` (pieces of HTML) when the page opens, and again whenever `mark` says something else."""
-    seen, said = gr.State(), gr.Textbox(visible=False)
-    many = len(parts) + 1
+def poll(
+    app: gr.Blocks,
+    dashboard: Dashboard,
+    path: str,
+    parts: Sequence[gr.Blocks],
+    render: Render,
+    version: Version = project_version,
+) -> None:
+    """Render `parts` when the page opens, and again whenever `version` returns something else."""
+    previous, browser_state = gr.State(), gr.Textbox(visible=False)
 
-    def refresh(seen: Any, said: str) -> list[Any]:
-        return refreshed(site, here, many, fill, mark, seen, said)
+    def on_poll(previous: Any, browser_state: str) -> list[Any]:
+        return refresh(dashboard, path, len(parts), render, version, previous, browser_state)
 
-    site.first_words[here] = lambda said: str(refresh(None, said)[1]["value"])
-    top, *rest = parts
-    asking: dict[str, Any] = {"fn": refresh, "inputs": [seen, said], "outputs": [seen, top, *rest], "js": SEE}
-    asking |= {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-    app.load(**asking)
-    gr.Timer(SECONDS_BETWEEN_LOOKS).tick(**asking)
+    dashboard.first_paints[path] = lambda browser_state: str(on_poll(None, browser_state)[1]["value"])
+    event: dict[str, Any] = {"fn": on_poll, "inputs": [previous, browser_state], "outputs": [previous, *parts]}
+    event |= {"js": BROWSER_STATE_JS, "queue": False, "show_progress": "hidden", "api_visibility": "private"}
+    app.load(**event)
+    gr.Timer(POLL_SECONDS).tick(**event)
 
 
-def acting(site: Site, said: str, act: Callable[[Asked], str]) -> str:
-    """Do what a person asked for on a page, and say, in HTML, what came of it."""
+def perform_action(dashboard: Dashboard, browser_state: str, action: Callable[[PageRequest], str]) -> str:
+    """Run an action of a page and return its message, or its error, as HTML."""
     try:
-        project = site.find_project()
-        return act(heard(site, project, said)) if project else "There is nothing on record yet."
-    except (ActionError, RecordError, NotThere) as refused:
-        return f'<span class="refused" role="alert">{shown(refused)}</span>'
+        project = dashboard.find_project()
+        if project is None:
+            raise ActionError("The record has no project yet.")
+        return str(escape_text(action(parse_request(dashboard, project, browser_state))))
+    except (ActionError, RecordError, NotFound) as refusal:
+        return str(error(refusal, "span", "refused"))
 
 
-def refreshed(site: Site, here: str, many: int, fill: Fill, mark: Mark, seen: Any, said: str) -> list[Any]:
-    before, digests = seen or (None, [None] * (many - 1))
+def refresh(
+    dashboard: Dashboard, path: str, count: int, render: Render, version: Version, previous: Any, browser_state: str
+) -> list[Any]:
+    """Return the new state and an update for each of `count` parts; unchanged parts are skipped."""
+    old_key, old_digests = previous or (None, [None] * count)
     try:
-        project = site.find_project()
-        asked = heard(site, project, said) if project else None
-        now = (said, project and project.root, asked and mark(asked))
-        if now == before:
-            return [gr.skip()] * many
-        values, latest = site.kept.of(repr((here, now)), lambda: _known(_values(site, here, asked, fill, many - 1)))
-    except RecordError as error:  # it may be readable again by the next look
-        now, values = None, [head("", here, site.pages) + f'<p role="alert">{shown(error)}</p>']
-        values, latest = _known([*values, *[gr.skip()] * (many - 2)])
-    fresh = [gr.skip() if a == b else _update(v) for v, a, b in zip(values, latest, digests, strict=True)]
-    return [(now, latest), *fresh]
+        project = dashboard.find_project()
+        request = parse_request(dashboard, project, browser_state) if project else None
+        key = (browser_state, project and project.root, request and version(request))
+        if key == old_key:
+            return [gr.skip()] * (count + 1)
+        values, digests = dashboard.cache.get(
+            repr((path, key)), lambda: _with_digests(_render(dashboard, path, request, render, count))
+        )
+    except RecordError as problem:  # the next poll may be able to read the record
+        key, top = None, masthead("", path, dashboard.pages) + error(problem)
+        values, digests = _with_digests([top, *[gr.skip()] * (count - 1)])
+    updates = [
+        gr.skip() if new == old else _update(value)
+        for value, new, old in zip(values, digests, old_digests, strict=True)
+    ]
+    return [(key, digests), *updates]
 
 
-def _values(site: Site, here: str, asked: Asked | None, fill: Fill, many: int) -> list[Any]:
-    name = f"{asked.project.name} · base {_short(asked.project.base)}" if asked else site.project or ""
-    top = head(name, here, site.pages)
+def parse_request(dashboard: Dashboard, project: Project, browser_state: str) -> PageRequest:
+    state = json.loads(browser_state)
+    query = {name: values[-1] for name, values in parse_qs(str(state["search"]).lstrip("?")).items()}
+    look = Look(bool(state["dark"]), bool(state["narrow"]))
+    return PageRequest(dashboard.reader, project, query, look, dashboard.actions, dashboard.metrics)
+
+
+def _render(dashboard: Dashboard, path: str, request: PageRequest | None, render: Render, count: int) -> list[Any]:
+    project = request and request.project
+    title = f"{project.name} · base {_short_name(project.base)}" if project else dashboard.project_name or ""
     try:
-        if asked is None:
-            raise NotThere
-        first, *rest = fill(asked)
-    except NotThere as missing:
-        first = f'<section class="empty">{missing}</section>' if missing.args else EMPTY
-        rest = [None] * (many - 1)
-    return [top + first, *rest]
+        if request is None:
+            raise NotFound
+        first, *rest = render(request)
+    except NotFound as problem:
+        first = not_found(problem) if problem.title else no_cycles()
+        rest = [None] * (count - 1)
+    return [masthead(title, path, dashboard.pages) + first, *rest]
 
 
-def heard(site: Site, project: Project, said: str) -> Asked:
-    told = json.loads(said)
-    query = {name: values[-1] for name, values in parse_qs(str(told["search"]).lstrip("?")).items()}
-    look = Look(bool(told["dark"]), bool(told["narrow"]))
-    return Asked(site.reader, project, query, look, site.actions, site.numbers)
-
-
-def _known(values: list[Any]) -> tuple[list[Any], list[int]]:
-    """The parts, and by what each is known again."""
+def _with_digests(values: list[Any]) -> tuple[list[Any], list[int]]:
     return values, [hash(repr(value)) for value in values]
 
 
 def _update(value: Any) -> Any:
-    """Nothing to show is nothing at all: no empty frame, no place holder."""
+    """The update of one part. None hides it; text that is not Markup is escaped."""
     if value is None:
         return gr.update(visible=False)
     if isinstance(value, str):
-        return gr.update(value=value, visible=True)
-    return dict(value) if isinstance(value, dict) else value  # gradio empties what it is given, and others share it
+        return gr.update(value=str(escape_text(value)), visible=True)
+    return dict(value) if isinstance(value, dict) else value  # a copy: Gradio empties it, and others share the cache
 
 
-def _short(base: str) -> str:
-    """A folder by its last two names; a hub id as it is."""
+def _short_name(base: str) -> str:
+    """The last two names of a folder; a hub id unchanged."""
     parts = Path(base).parts
     return "/".join(parts[-2:]) if Path(base).is_absolute() else base

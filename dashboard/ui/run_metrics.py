@@ -1,42 +1,42 @@
-"""The numbers of the runs that are looked at, kept for all viewers: a look reads only the steps told since the last."""
+"""The metrics of recently viewed runs, shared by all viewers. Only steps logged since the last read are fetched."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from datetime import datetime
 
-from dashboard.ui.training_curves import Steps
+from dashboard.ui.charts.training_curves import Series
 from db.queries import Reader
 from db.views import Run
 
-RUNS_KEPT = 24
+MAX_RUNS = 24
 
 
-class Numbers:
+class RunMetrics:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._kept: OrderedDict[int, tuple[int, dict[str, list[tuple[int, float]]]]] = OrderedDict()
-        self._worked: dict[tuple[int, datetime | None], float | None] = {}
+        self._series: OrderedDict[int, tuple[int, dict[str, list[tuple[int, float]]]]] = OrderedDict()
+        self._seconds: dict[tuple[int, datetime | None], float | None] = {}
         self._lock = threading.Lock()
 
-    def of(self, run: int) -> dict[str, Steps]:
-        """By name, the (step, value) pairs of a run."""
+    def series(self, run: int) -> dict[str, Series]:
+        """The (step, value) pairs of a run, by metric."""
         with self._lock:
-            last, numbers = self._kept.pop(run, (-1, {}))
-            for point in self._reader.points(run, after=last):
-                numbers.setdefault(point.name, []).append((point.step, point.value))
-                last = point.step
-            self._kept[run] = last, numbers
-            while len(self._kept) > RUNS_KEPT:
-                self._kept.popitem(last=False)
-            return {name: list(told) for name, told in numbers.items()}
+            last_step, series = self._series.pop(run, (-1, {}))
+            for point in self._reader.points(run, after=last_step):
+                series.setdefault(point.name, []).append((point.step, point.value))
+                last_step = point.step
+            self._series[run] = last_step, series
+            while len(self._series) > MAX_RUNS:
+                self._series.popitem(last=False)
+            return {name: list(points) for name, points in series.items()}
 
-    def worked(self, runs: Iterable[Run]) -> dict[int, float]:
-        """By run that has ended, the seconds its steps and measurements took; read once, until it goes on again."""
-        ended = {run.id: (run.id, run.finished_at) for run in runs if run.finished_at}
+    def work_seconds(self, runs: Iterable[Run]) -> dict[int, float]:
+        """The seconds that steps and evaluations of each finished run took; read again only after a resume."""
+        finished = {run.id: (run.id, run.finished_at) for run in runs if run.finished_at}
         with self._lock:
-            if unread := [run for run, when in ended.items() if when not in self._worked]:
-                told = self._reader.busy_seconds(unread)
-                self._worked |= {ended[run]: told.get(run) for run in unread}
-            known = {run: self._worked[when] for run, when in ended.items()}
-        return {run: seconds for run, seconds in known.items() if seconds is not None}
+            if unread := [run for run, key in finished.items() if key not in self._seconds]:
+                seconds = self._reader.busy_seconds(unread)
+                self._seconds |= {finished[run]: seconds.get(run) for run in unread}
+            by_run = {run: self._seconds[key] for run, key in finished.items()}
+        return {run: seconds for run, seconds in by_run.items() if seconds is not None}

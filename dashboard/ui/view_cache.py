@@ -1,4 +1,4 @@
-"""What a page came to, for whoever asks the same while nothing has changed: ten viewers cost one look."""
+"""A cache of rendered pages: viewers who ask for the same page share one rendering."""
 
 import threading
 import time
@@ -6,31 +6,30 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-MOST = 16
-SECONDS = 30.0
-"""What a page says of the clock ("last heard of 3 min ago") may be that old."""
+MAX_ENTRIES = 16
+MAX_AGE = 30.0  # seconds; times on a page such as "3 min ago" may be that old
 
 
 class _Entry:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.made: tuple[float, Any] | None = None
+        self.value: tuple[float, Any] | None = None  # with the time it was computed at
 
 
-class Kept:
-    def __init__(self, most: int = MOST, seconds: float = SECONDS) -> None:
-        self._most, self._seconds = most, seconds
+class ViewCache:
+    def __init__(self, max_entries: int = MAX_ENTRIES, max_age: float = MAX_AGE) -> None:
+        self._max_entries, self._max_age = max_entries, max_age
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, key: str, make: Callable[[], Any]) -> Any:
-        """Who comes first makes it, and the others wait for that; who asks for something else waits for nobody."""
+    def get(self, key: str, compute: Callable[[], Any]) -> Any:
+        """Return the value of a key. The first caller computes it and others wait; other keys are not blocked."""
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())
             self._entries.move_to_end(key)
-            while len(self._entries) > self._most:
+            while len(self._entries) > self._max_entries:
                 self._entries.popitem(last=False)
         with entry.lock:
-            if entry.made is None or time.monotonic() - entry.made[0] >= self._seconds:
-                entry.made = time.monotonic(), make()
-            return entry.made[1]
+            if entry.value is None or time.monotonic() - entry.value[0] >= self._max_age:
+                entry.value = time.monotonic(), compute()
+            return entry.value[1]

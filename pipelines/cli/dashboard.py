@@ -26,7 +26,7 @@ def dashboard(project: Path | None, host: str, port: int | None, auth: str | Non
     \b
     Example: recover dashboard --port 7861
     """
-    from dashboard.server.serve import Door, ServeError, serve
+    from dashboard.server.serve import ServeError, ServerOptions, serve
     from db.errors import RecordError
     from pipelines.cli.dashboard_actions import handed
     from pipelines.project.project import Project
@@ -36,9 +36,9 @@ def dashboard(project: Path | None, host: str, port: int | None, auth: str | Non
         if not Project.exists(project):
             fail("there is no project here yet to show: run recover demo, or recover midtrain --docs DIR", ERROR)
         opened = Project.open(project)
-        door = Door(host, port, auth, unsafe_no_auth)
+        options = ServerOptions(host, port, auth, unsafe_no_auth)
         with suppress(KeyboardInterrupt):  # as it says: Ctrl-C closes it
-            serve(opened.reader, door, opened.name, handed(opened))
+            serve(opened.reader, options, opened.name, handed(opened))
     except (ServeError, RecordError, RecoverError) as error:
         fail(str(error), ERROR)
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import torch
 
-from dashboard.actions import ActionError, Actions, Answer
+from dashboard.actions import ActionError, Actions, ModelAnswer
 from db.errors import RecordError
 from db.tracker import Decision
 from evals.downloads import public_ifeval
@@ -18,7 +18,7 @@ from evals.suites import lab
 from evals.suites.instruction_following import Prompt, judge, parse_prompt
 from pipelines import promotion as deciding
 from pipelines.project.project import Project
-from pipelines.promotion import current_user as user
+from pipelines.promotion import current_user
 from recovery.errors import RecoverError
 
 MODELS_KEPT = 4  # on a GPU, whose memory a training may need, only the last one
@@ -30,8 +30,8 @@ LAB_PROMPTS = 1000
 def handed(project: Project) -> Actions:
     """Notes, decisions, stopping and asking, all on one project."""
 
-    def note(text: str, who: str, *, cycle: int | None = None, checkpoint: int | None = None) -> None:
-        project.tracker.note(project.id, text, who or user(), cycle=cycle, checkpoint=checkpoint)
+    def note(text: str, user: str, *, cycle: int | None = None, checkpoint: int | None = None) -> None:
+        project.tracker.note(project.id, text, user or current_user(), cycle=cycle, checkpoint=checkpoint)
 
     def decide(checkpoint: int, who: str, why: str, decision: Decision) -> None:
         found = project.reader.checkpoint(checkpoint)
@@ -48,9 +48,9 @@ def handed(project: Project) -> Actions:
     return Actions(
         generate=Models(project).generate,
         cancel=cancel,
-        promote=lambda checkpoint, who, why: decide(checkpoint, who, why, "promoted"),
-        reject=lambda checkpoint, who, why: decide(checkpoint, who, why, "rejected"),
-        note=note,
+        promote=lambda checkpoint, user, reason: decide(checkpoint, user, reason, "promoted"),
+        reject=lambda checkpoint, user, reason: decide(checkpoint, user, reason, "rejected"),
+        add_note=note,
     )
 
 
@@ -62,11 +62,11 @@ class Models:
         self._kept: OrderedDict[str, Subject] = OrderedDict()
         self._lock = threading.Lock()
 
-    def generate(self, checkpoints: Sequence[int], prompt: str) -> list[Answer]:
+    def generate(self, checkpoints: Sequence[int], prompt: str) -> list[ModelAnswer]:
         with self._lock:
             return [self._answer(checkpoint, prompt) for checkpoint in checkpoints]
 
-    def _answer(self, id: int, prompt: str) -> Answer:
+    def _answer(self, id: int, prompt: str) -> ModelAnswer:
         checkpoint = self._project.reader.checkpoint(id)
         if checkpoint is None or checkpoint.project_id != self._project.id:
             raise ActionError("There is no such checkpoint in this project.")
@@ -75,7 +75,7 @@ class Models:
             (said,) = self._subject(self._project.locate(checkpoint).path).answer([prompt], LONGEST_ANSWER)
         except (RecoverError, RecordError, OSError, RuntimeError) as error:
             raise ActionError(f"{checkpoint.reference} cannot be asked: {error}") from error
-        return Answer(checkpoint.reference, said.text, time.perf_counter() - began, self._followed(prompt, said))
+        return ModelAnswer(checkpoint.reference, said.text, time.perf_counter() - began, self._followed(prompt, said))
 
     def _followed(self, text: str, said: Said) -> list[tuple[str, bool]]:
         """The verdict on each instruction, where the prompt is one that the evaluations ask."""

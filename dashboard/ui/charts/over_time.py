@@ -1,0 +1,186 @@
+"""The chart of both scores over all cycles."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from dashboard.ui.charts.figure import NAMES, WIDE_LIGHT, Axis, Figure, Look, Trace, blank, scatter
+from dashboard.ui.charts.trails import SCORE_AXIS, Level, Mark, Trail, clean_line, end_name
+
+SYMBOLS: dict[Axis, str] = {"behaviour": "circle", "knowledge": "diamond"}
+LOW, HIGH = -0.04, 1.08  # the ends of the score axis, with space for a mark at 0 and at 1
+MAX_MARKS = 80  # only the last points have marks: a browser draws each one by itself
+MAX_INTERVALS = 40  # only the last points have intervals: more are slow to draw and cannot be read
+
+
+def over_time(trails: Sequence[Trail], clean: Mark | None, look: Look = WIDE_LIGHT) -> Figure:
+    """Draw both scores across all cycles, two steps per cycle: mid-training, then distillation.
+
+    Steps are evenly spaced: on a time axis, minutes of training would vanish between cycles months apart.
+    """
+    labelled = _all_labelled(trails, look)
+    figure = blank(
+        look, 300 if look.narrow else 400, dict(l=32, r=12 if look.narrow else 172, t=26, b=44 if labelled else 28)
+    )
+    figure["data"] = [_spans(trails, axis, look) for axis in NAMES]
+    figure["data"] += [trace for axis in NAMES for trace in (_gates(trails, axis, look), *_curve(trails, axis, look))]
+    layout = figure["layout"]
+    layout["shapes"] = [line for axis in NAMES for line in clean_line(clean, axis, look)]
+    layout["annotations"] = [*_span_labels(trails, look), *_end_labels(trails, look)]
+    # A long history opens at its end, where single cycles can be told apart; a double click shows all of it.
+    first = 2 * max(0, len(trails) - _max_cycles(look))
+    layout["xaxis"] |= dict(range=[first - 0.25, 2 * len(trails) + 0.25], showgrid=False, **_ticks(trails, look))
+    layout["yaxis"] |= dict(range=[LOW, HIGH], **SCORE_AXIS)
+    return figure
+
+
+def _gates(trails: Sequence[Trail], axis: Axis, look: Look) -> Trace:
+    """A dash at the minimum that the gate asks of each cycle."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for index, trail in enumerate(trails):
+        if (bound := trail.gate.get(axis)) is not None:
+            x, y = [*x, 2 * index + 1.72, 2 * index + 2, None], [*y, bound, bound, None]
+    line = dict(color=look.palette.of(axis), width=2.5)
+    return scatter(x=x, y=y, mode="lines", line=line, name=f"{NAMES[axis]}, gate", hoverinfo="skip")
+
+
+class _Point(NamedTuple):
+    x: int
+    name: str
+    level: Level
+    in_use: bool  # False for an end that was rolled back
+
+
+def _segments(trails: Sequence[Trail], axis: Axis) -> Iterator[list[_Point]]:
+    """The points of each cycle, from its own starting checkpoint."""
+    for index, trail in enumerate(trails):
+        steps = enumerate((trail.start, trail.damaged, trail.recovered), start=2 * index)
+        levels = ((x, mark, mark.level(axis)) for x, mark in steps if mark is not None)
+        yield [_Point(x, mark.name, level, trail.keeps(mark)) for x, mark, level in levels if level is not None]
+
+
+def _curve(trails: Sequence[Trail], axis: Axis, look: Look) -> list[Trace]:
+    """The curve of one score. Where a cycle does not start at the end of the previous one, a dotted jump connects them.
+
+    Jumps are not the work of training: a rejected cycle is rolled back, and new documents bring new questions.
+    """
+    points: list[_Point | None] = []
+    jumps: list[_Point | None] = []
+    for segment in filter(None, _segments(trails, axis)):
+        if points and (last := points[-1]) is not None:
+            if last._replace(name="") == segment[0]._replace(name=""):
+                segment = segment[1:]
+            else:
+                jumps += [last, segment[0], None] if last.x == segment[0].x else []
+                points.append(None)
+        points += segment
+    color, paper = look.palette.of(axis), look.palette.paper
+    older, points = points[: 1 - MAX_MARKS], points[-MAX_MARKS:]  # they share a point: the line continues
+    fill = [color if point is None or point.in_use else paper for point in points]
+    edge = [paper if point is None or point.in_use else color for point in points]
+    curve = scatter(
+        **_line(points, color, width=2.5, mode="lines+markers", name=NAMES[axis]),
+        text=[point and point.name for point in points],
+        customdata=[point and str(point.level) for point in points],
+        error_y=_intervals(points, color),
+        marker=dict(symbol=SYMBOLS[axis], size=9, color=fill, line=dict(color=edge, width=1.5)),
+        hovertemplate=f"<b>%{{text}}</b><br>{NAMES[axis]} %{{customdata}}<extra></extra>",
+    )
+    name = f"{NAMES[axis]}, new start"
+    jump = scatter(**_line(jumps, color, width=1.2, dash="dot", mode="lines", name=name), hoverinfo="skip")
+    unmarked = scatter(
+        **_line(older, color, width=2.5, mode="lines", name=f"{NAMES[axis]}, earlier"),
+        text=[point and point.name for point in older],
+        customdata=[point and str(point.level) for point in older],
+        hovertemplate=curve["hovertemplate"],
+    )
+    return [*([jump] if jumps else []), *([unmarked] if len(older) > 1 else []), curve]
+
+
+def _line(points: Sequence[_Point | None], color: str, mode: str, name: str, **line: Any) -> dict[str, Any]:
+    x, y = [point and point.x for point in points], [point and point.level.value for point in points]
+    return dict(x=x, y=y, name=name, mode=mode, line=dict(color=color, **line))
+
+
+def _intervals(points: Sequence[_Point | None], color: str) -> dict[str, Any]:
+    above: list[float | None] = []
+    below: list[float | None] = []
+    first = len(points) - MAX_INTERVALS
+    for index, point in enumerate(points):
+        value, low, high = (point.level.value, point.level.low, point.level.high) if point else (0, None, None)
+        if index < first:
+            low = high = None
+        above.append(None if high is None else high - value)
+        below.append(None if low is None else value - low)
+    bars = dict(type="data", symmetric=False, array=above, arrayminus=below)
+    return bars | dict(color=color, thickness=1.2, width=3)
+
+
+def _stages(trails: Sequence[Trail]) -> Iterator[tuple[int, Axis, str]]:
+    """The left edge, the score to improve, and the name of each stage that was measured."""
+    for index, trail in enumerate(trails):
+        if trail.damaged is not None:
+            yield 2 * index, "knowledge", "mid-training"
+        if trail.recovered is not None:
+            yield 2 * index + 1, "behaviour", "distillation"
+
+
+def _spans(trails: Sequence[Trail], axis: Axis, look: Look) -> Trace:
+    """A tint behind the stages of one kind, all in one trace: a browser takes seconds for 400 shapes."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for left, target, _ in _stages(trails):
+        if target == axis:
+            x, y = [*x, left, left, left + 1, left + 1, None], [*y, LOW, HIGH, HIGH, LOW, None]
+    red, green, blue = (int(look.palette.of(axis)[i : i + 2], 16) for i in (1, 3, 5))
+    tint = f"rgba({red},{green},{blue},{0.13 if look.dark else 0.09})"
+    fill = dict(mode="lines", line=dict(width=0), fill="toself", fillcolor=tint, hoverinfo="skip")
+    return scatter(x=x, y=y, name=f"{NAMES[axis]}, stages", **fill)
+
+
+def _span_labels(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
+    """The name above each tint, while it fits."""
+    for left, axis, name in _stages(trails) if _all_labelled(trails, look) and not look.narrow else ():
+        position = dict(x=left + 0.5, y=1, yref="paper", yanchor="bottom", showarrow=False)
+        yield position | dict(text=name, font=dict(color=look.palette.of(axis), size=11))
+
+
+def _all_labelled(trails: Sequence[Trail], look: Look) -> bool:
+    return len(trails) <= (1 if look.narrow else 3)
+
+
+def _max_cycles(look: Look) -> int:
+    """How many cycles fit so that each can be read."""
+    return 5 if look.narrow else 10
+
+
+def _ticks(trails: Sequence[Trail], look: Look) -> dict[str, Any]:
+    """A label for every checkpoint while they fit, else for every cycle or every other one."""
+    if _all_labelled(trails, look):
+        first, _, rest = trails[0].start.name.partition(" ") if trails else ("clean", "", "")
+        positions, labels = [0], [f"{first}<br>{rest or ' '}"]
+        for index, trail in enumerate(trails):
+            marks = [("mid-trained", trail.damaged), (end_name(trail.status), trail.recovered)]
+            positions += [2 * index + 1, 2 * index + 2]
+            labels += [f"{name if mark else '…'}<br>cycle {trail.number}" for name, mark in marks]
+        return dict(tickvals=positions, ticktext=labels)
+    step = 2 if len(trails) > (3 if look.narrow else 8) else 1
+    chosen = range((len(trails) - 1) % step, len(trails), step)
+    return dict(tickvals=[2 * i + 1 for i in chosen], ticktext=[f"cycle {trails[i].number}" for i in chosen])
+
+
+def _end_labels(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
+    """Each curve's name and last value beside its end, moved apart where they would overlap; on a phone above."""
+    ends = [(axis, [point for segment in _segments(trails, axis) for point in segment]) for axis in NAMES]
+    last = sorted(((points[-1], axis) for axis, points in ends if points), key=lambda end: -end[0].level.value)
+    heights, gap = [point.level.value for point, _ in last], 0.11
+    if len(last) == 2 and heights[0] - heights[1] < gap:
+        middle = min(sum(heights) / 2, 1.08 - gap)
+        heights = [middle + gap / 2, middle - gap / 2]
+    for (point, axis), y in zip(last, heights, strict=True):
+        label: dict[str, Any] = dict(x=point.x, y=y, xanchor="left", xshift=12)
+        if look.narrow:
+            side = "left" if axis == "behaviour" else "right"
+            label = dict(x=int(side == "right"), y=1, xref="paper", yref="paper", xanchor=side, yanchor="bottom")
+        label |= dict(showarrow=False, font=dict(color=look.palette.of(axis), size=13), bgcolor=look.palette.paper)
+        yield label | dict(text=f"<b>{NAMES[axis]}</b> {point.level.value:.3f}")
