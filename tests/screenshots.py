@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dashboard.actions import Actions
-from dashboard.app import PAGES, TRYING
-from dashboard.server.serve import opened
+from dashboard.app import PAGES, PLAYGROUND
+from dashboard.server.serve import open_dashboard
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
@@ -25,9 +25,9 @@ from tests.db.seeded import seed, under_way
 ACTIONS = Actions(
     generate=lambda checkpoints, prompt: [],
     cancel=lambda run: None,
-    promote=lambda checkpoint, who, why: None,
-    reject=lambda checkpoint, who, why: None,
-    note=lambda text, who, *, cycle=None, checkpoint=None: None,
+    promote=lambda checkpoint, user, reason: None,
+    reject=lambda checkpoint, user, reason: None,
+    add_note=lambda text, user, *, cycle=None, checkpoint=None: None,
 )
 
 
@@ -35,7 +35,7 @@ def main(folder: str, source: str = "") -> None:
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     with _served(source) as url, started() as browser:
-        for title, path, _ in [*PAGES, TRYING]:
+        for title, path, _ in [*PAGES, PLAYGROUND]:
             for width in WIDTHS:
                 for theme in ("light", "dark"):
                     visit = Visit(browser, width, dark=theme == "dark")
@@ -61,11 +61,11 @@ def _served(source: str) -> Iterator[str]:
             with (
                 Tracker(engine) as tracker,
                 under_way(tracker, seed(tracker)),
-                opened(Reader(engine), actions=ACTIONS) as url,
+                open_dashboard(Reader(engine), actions=ACTIONS) as url,
             ):
                 yield url
         else:
-            with opened(Reader(engine), actions=ACTIONS) as url:
+            with open_dashboard(Reader(engine), actions=ACTIONS) as url:
                 yield url
         engine.dispose()
 

@@ -100,10 +100,10 @@ def server(record: Path) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def _serve(record: Path, pipe: Connection) -> None:
-    from dashboard.server.serve import opened
+    from dashboard.server.serve import open_dashboard
     from db.queries import Reader
 
-    with opened(Reader(open_database(record))) as url:
+    with open_dashboard(Reader(open_database(record))) as url:
         pipe.send(url)
         pipe.recv()
 

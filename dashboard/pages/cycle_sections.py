@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from dashboard.pages.cycles import documents_path
 from dashboard.pages.verdict_text import EARLIER_KNOWLEDGE, bound_status, earlier_bounds
-from dashboard.ui.components import Cell, card, change, nothing, number, table, tick
+from dashboard.ui.components import Cell, card, change, code, nothing, number, table, tick
 from dashboard.ui.formats import STAGE_NAMES, ago, clock, duration, size
 from dashboard.ui.jinja import bdi, link, load
 from db.headlines import headline
@@ -160,7 +160,7 @@ def settings(runs: Sequence[Run], cycle: Cycle, previous: Cycle | None) -> Marku
 def documents(reader: Reader, cycle: Cycle, root: str) -> Markup:
     listed = reader.documents(cycle.corpus_id) if cycle.corpus_id is not None else []
     rows = [
-        [Cell(bdi(one.name, 200)), Cell(size(one.bytes), "number", one.bytes), Cell(_html.code(one.hash[:12]))]
+        [Cell(bdi(one.name, 200)), Cell(size(one.bytes), "number", one.bytes), Cell(code(one.hash[:12]))]
         for one in listed[:MAX_DOCUMENTS]
     ]
     summary = f"{len(listed)} documents, {size(sum(one.bytes for one in listed))}." if listed else ""

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from dashboard.pages.notes import note_form, notes_card
 from dashboard.pages.promotion_form import promotion_form
-from dashboard.ui.components import card, nothing, page_title
+from dashboard.ui.components import card, code, nothing, page_title
 from dashboard.ui.formats import clock, size
 from dashboard.ui.jinja import bdi, join, link, load
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
@@ -120,9 +120,9 @@ def _details(request: PageRequest, one: Checkpoint) -> Markup:
         ("Ancestors", join(ancestors, " ← ")),
         ("Created", clock(one.created_at) + (f" by run {run.id} ({run.kind})" if run else "")),
         ("Weights", join([bdi(one.kind), f", {size(one.bytes)}", f", {one.step} steps" if one.step else ""])),
-        ("Folder", _html.code(one.path, 500)),
-        ("Hash", _html.code(one.hash or "–", 80)),
-        ("Code", _html.code(run.code_version, 80) if run else nothing()),
+        ("Folder", code(one.path, 500)),
+        ("Hash", code(one.hash or "–", 80)),
+        ("Code", code(run.code_version, 80) if run else nothing()),
     ]
     links = [link("cycle", f"Cycle {one.cycle}", number=one.cycle)] if one.cycle else []
     if base and base != one:

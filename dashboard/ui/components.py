@@ -17,6 +17,7 @@ card: Macro = _html.card
 page_title: Macro = _html.page_title
 table: Macro = _html.table
 save_buttons: Macro = _html.save_buttons
+code: Macro = _html.code
 links: Macro = _html.links
 tiles: Macro = _html.tiles
 facts: Macro = _html.facts

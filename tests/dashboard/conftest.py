@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.server.serve import opened
+from dashboard.server.serve import open_dashboard
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
@@ -28,14 +28,14 @@ def reader(record: Path) -> Iterator[Reader]:
 
 @pytest.fixture
 def serving() -> Iterator[Callable[..., str]]:
-    """`serving(reader)`: the dashboard's address. Ask for it before `visit`, that pages close before their server."""
+    """`serving(reader)` returns the dashboard's address. Request it before `visit`: pages must close first."""
     with ExitStack() as stack:
-        yield lambda reader, **how: stack.enter_context(opened(reader, **how))
+        yield lambda reader, **options: stack.enter_context(open_dashboard(reader, **options))
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Iterator[tuple[Tracker, Reader]]:
-    """A record to tell more to, and its reader."""
+def writable_record(tmp_path: Path) -> Iterator[tuple[Tracker, Reader]]:
+    """The tracker and the reader of an empty record."""
     engine = open_database(tmp_path / "record.db")
     with Tracker(engine) as tracker:
         yield tracker, Reader(engine)

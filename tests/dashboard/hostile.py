@@ -1,4 +1,4 @@
-"""A record in which everything that people, documents and models may write tries to do harm."""
+"""A record in which every text of people, documents and models is an attack."""
 
 from db.tracker import Tracker
 from tests.db.seeded import Seeded, seed
@@ -29,8 +29,8 @@ def hostile(tracker: Tracker) -> Seeded:
         tracker.step(run, 0, {"loss": 1.0, BAD: 2.0})
         tokens = [[BAD, 0.5, [[BAD, 0.5]], [[BAD, 0.5]]]]
         tracker.rollouts(run, 0, [{"prompt": LONG, "text": LONG}, {"prompt": BAD, "text": BAD, "tokens": tokens}])
-        made = tracker.checkpoint(project, role, f"/{BAD}", parent=parent, run=run, cycle=cycle.id, hash=BAD)  # type: ignore[arg-type]
-        for checkpoint in (made, seeded.base):
+        last = tracker.checkpoint(project, role, f"/{BAD}", parent=parent, run=run, cycle=cycle.id, hash=BAD)  # type: ignore[arg-type]
+        for checkpoint in (last, seeded.base):
             tracker.evaluation(checkpoint, run, _evaluation())
         tracker.finish_run(run, "failed", LONG) if kind == "midtrain" else tracker.flush()
     outside = tracker.checkpoint(project, "external", BAD)
@@ -41,10 +41,10 @@ def hostile(tracker: Tracker) -> Seeded:
         BAD: {"passed": BAD},
         "reason": BAD,
     }
-    tracker.promote(project, cycle.id, made, "rejected", BAD, LONG)
+    tracker.promote(project, cycle.id, last, "rejected", BAD, LONG)
     tracker.close_cycle(cycle.id, "rejected", reason)
     tracker.note(project, NOTE, BAD, cycle=cycle.id)
-    tracker.note(project, NOTE, BAD, checkpoint=made)
+    tracker.note(project, NOTE, BAD, checkpoint=last)
     return seeded
 
 

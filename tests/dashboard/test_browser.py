@@ -1,4 +1,4 @@
-"""The pages in a real browser: what a person would see, and no error on the console."""
+"""The pages in a real browser: what a reader sees, without an error on the console."""
 
 import pytest
 from playwright.sync_api import expect
@@ -17,8 +17,8 @@ RANGE = "document.querySelector('#over-time .js-plotly-plot')._fullLayout.xaxis.
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_overview_shows_both_curves(url, visit, width, dark):
-    seen = visit(url, width=width, dark=dark)
-    page, chart = seen.page, seen.page.locator("#over-time")
+    session = visit(url, width=width, dark=dark)
+    page, chart = session.page, session.page.locator("#over-time")
     expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 3 rejected")
     for name in ("Instruction following", "Knowledge"):
         expect(chart.get_by_text(name)).to_be_visible()
@@ -26,10 +26,10 @@ def test_the_overview_shows_both_curves(url, visit, width, dark):
     expect(page.locator("#plane .scatterlayer .trace")).not_to_have_count(0)
     expect(page.get_by_role("rowheader", name="Cycle 1")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], "nothing sticks out"
-    assert seen.hosts == {url.removeprefix("http://")}, "nothing is fetched from elsewhere"
+    assert session.hosts == {url.removeprefix("http://")}, "nothing is fetched from elsewhere"
 
 
-def test_an_open_page_follows_the_record_and_holds_still_otherwise(tmp_path, serving, visit):
+def test_an_open_page_follows_the_record_and_stays_the_same_otherwise(tmp_path, serving, visit):
     engine = open_database(tmp_path / "record.db")
     with Tracker(engine) as tracker:
         page = visit(serving(Reader(engine))).page
@@ -55,25 +55,25 @@ def test_hostile_names_stay_text(tmp_path, serving, visit):
     assert page.evaluate("window.hacked") is None
 
 
-def test_a_report_draws_its_charts_by_itself(reader, tmp_path, visit):
+def test_a_report_draws_its_charts_without_a_server(reader, tmp_path, visit):
     (project,) = reader.projects()
     file = tmp_path / "report.html"
     file.write_text(report(reader, project, 2), encoding="utf-8")
-    seen = visit(file.as_uri())
+    session = visit(file.as_uri())
     for name in ("over-time", "plane", "curves"):
-        expect(seen.page.locator(f"[data-chart={name}] .scatterlayer .trace")).not_to_have_count(0)
-    assert seen.hosts == {""}, "nothing is fetched"
+        expect(session.page.locator(f"[data-chart={name}] .scatterlayer .trace")).not_to_have_count(0)
+    assert session.hosts == {""}, "nothing is fetched"
 
 
-def test_a_chart_keeps_what_was_zoomed_to_when_the_record_goes_on(told, serving, visit):
-    tracker, reader = told
+def test_a_chart_keeps_its_zoom_when_the_record_grows(writable_record, serving, visit):
+    tracker, reader = writable_record
     seeded = seed(tracker)
     page = visit(serving(reader)).page
     chart = page.locator("#over-time .js-plotly-plot")
-    room = chart.locator(".nsewdrag").bounding_box()
-    page.mouse.move(room["x"] + 0.2 * room["width"], room["y"] + 100)
+    area = chart.locator(".nsewdrag").bounding_box()
+    page.mouse.move(area["x"] + 0.2 * area["width"], area["y"] + 100)
     page.mouse.down()
-    page.mouse.move(room["x"] + 0.6 * room["width"], room["y"] + 100, steps=5)
+    page.mouse.move(area["x"] + 0.6 * area["width"], area["y"] + 100, steps=5)
     page.mouse.up()
     page.wait_for_function("document.querySelector('#over-time .js-plotly-plot')._fullLayout.xaxis.range[0] > 0.5")
     zoomed = page.evaluate(RANGE)

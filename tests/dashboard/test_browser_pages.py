@@ -1,4 +1,4 @@
-"""Through all pages as a person goes: links, filters, a link sent to a colleague, saving, notes, decisions."""
+"""All pages as a reader uses them: links, filters, shared addresses, saving, notes, decisions."""
 
 import re
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.actions import Actions, Answer
-from dashboard.app import PAGES, TRYING
+from dashboard.actions import Actions, ModelAnswer
+from dashboard.app import PAGES, PLAYGROUND
 from tests.browser import WIDTHS
 from tests.db.seeded import seed, under_way
 
@@ -15,20 +15,20 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def may(told):
-    """What the command line hands in, with a model that answers at once."""
-    tracker, _ = told
+def actions(writable_record):
+    """The actions of the command line, with models that answer at once."""
+    tracker, _ = writable_record
 
-    def note(text, who, *, cycle=None, checkpoint=None):
-        tracker.note(1, text, who or "ada", cycle=cycle, checkpoint=checkpoint)
+    def add_note(text, user, *, cycle=None, checkpoint=None):
+        tracker.note(1, text, user or "ada", cycle=cycle, checkpoint=checkpoint)
 
     def generate(checkpoints, prompt):
-        return [Answer(f"model {one}", f"{prompt}, says {one}", 0.1) for one in checkpoints]
+        return [ModelAnswer(f"model {one}", f"{prompt}, answers {one}", 0.1) for one in checkpoints]
 
-    def promote(checkpoint, who, why):
-        tracker.promote(1, None, checkpoint, "promoted", who or "ada", why)
+    def promote(checkpoint, user, reason):
+        tracker.promote(1, None, checkpoint, "promoted", user or "ada", reason)
 
-    return Actions(generate=generate, cancel=tracker.request_cancel, note=note, promote=promote)
+    return Actions(generate=generate, cancel=tracker.request_cancel, add_note=add_note, promote=promote)
 
 
 def answers(page: Page) -> str:
@@ -37,11 +37,11 @@ def answers(page: Page) -> str:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_page_opens_by_the_links_and_fits_its_screen(told, may, serving, visit, width):
-    tracker, reader = told
+def test_every_page_opens_by_the_links_and_fits_its_screen(writable_record, actions, serving, visit, width):
+    tracker, reader = writable_record
     with under_way(tracker, seed(tracker)):
-        page = visit(serving(reader, actions=may), width=width).page
-        for title, path, _ in [*PAGES, TRYING]:
+        page = visit(serving(reader, actions=actions), width=width).page
+        for title, path, _ in [*PAGES, PLAYGROUND]:
             page.get_by_role("navigation", name="Pages").get_by_role("link", name=title, exact=True).click()
             expect(page).to_have_url(re.compile(f"/{path}$"))
             expect(page.get_by_role("link", name=title, exact=True).first).to_have_attribute("aria-current", "page")
@@ -49,7 +49,7 @@ def test_every_page_opens_by_the_links_and_fits_its_screen(told, may, serving, v
             assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], f"{title} sticks out"
 
 
-def test_what_the_address_says_is_what_a_colleague_sees(url, visit):
+def test_an_address_shows_the_same_in_another_session(url, visit):
     page = visit(f"{url}/cycles").page
     page.get_by_label("Verdict", exact=True).select_option("rejected")
     page.get_by_role("button", name="Show").click()
@@ -61,9 +61,9 @@ def test_what_the_address_says_is_what_a_colleague_sees(url, visit):
     page.get_by_label("Instruction").select_option("keywords:frequency")
     page.get_by_role("button", name="Compare").click()
     expect(page).to_have_url(re.compile("show=lost.*kind=keywords"))
-    mine = answers(page)
-    assert "keywords:frequency" in mine
-    assert answers(visit(page.url).page) == mine, "a fresh session reads the same"
+    shared = answers(page)
+    assert "keywords:frequency" in shared
+    assert answers(visit(page.url).page) == shared
 
 
 def test_tables_and_charts_are_saved(url, visit, tmp_path):
@@ -80,19 +80,19 @@ def test_tables_and_charts_are_saved(url, visit, tmp_path):
         assert Path(saved.value.path()).read_bytes()[:200].find(begin) in (0, 1, 2, 3)
 
 
-def test_a_note_and_a_decision_are_kept_and_shown(told, may, serving, visit):
-    tracker, reader = told
+def test_a_note_and_a_decision_are_stored_and_shown(writable_record, actions, serving, visit):
+    tracker, reader = writable_record
     seed(tracker)
-    page = visit(f"{serving(reader, actions=may)}/cycle?number=3").page
+    page = visit(f"{serving(reader, actions=actions)}/cycle?number=3").page
     page.get_by_role("button", name="Promote: make it current").click()
-    expect(page.get_by_text("Say why first")).to_be_visible()
-    page.get_by_label("Decide yourself: why?").fill("good enough for us")
+    expect(page.get_by_text("Give a reason first")).to_be_visible()
+    page.get_by_label("Your decision: reason").fill("good enough for us")
     page.get_by_role("button", name="Promote: make it current").click()
     expect(page.get_by_text("Promoted.", exact=True)).to_be_visible()
     page.get_by_label("Write a note (Markdown)").fill("Too **long**, see <b>below</b>")
-    page.get_by_role("button", name="Keep this note").click()
-    kept = page.locator("#notes strong", has_text="long")
-    expect(kept).to_be_visible()
+    page.get_by_role("button", name="Save note").click()
+    note = page.locator("#notes strong", has_text="long")
+    expect(note).to_be_visible()
     expect(page.locator("#notes")).to_contain_text("<b>below</b>")
     expect(page.get_by_label("Write a note (Markdown)")).to_have_value("")
     current = reader.current(1)
@@ -101,34 +101,34 @@ def test_a_note_and_a_decision_are_kept_and_shown(told, may, serving, visit):
     assert (latest.who, latest.why) == ("ada", "good enough for us")
 
 
-def test_a_run_is_stopped_only_by_who_means_it(told, may, serving, visit):
-    tracker, reader = told
+def test_a_run_is_stopped_only_after_confirmation(writable_record, actions, serving, visit):
+    tracker, reader = writable_record
     with under_way(tracker, seed(tracker)) as run:
-        page = visit(f"{serving(reader, actions=may)}/live").page
+        page = visit(f"{serving(reader, actions=actions)}/live").page
         expect(page.get_by_role("heading", level=1)).to_contain_text("step 12 of 48")
         page.get_by_role("button", name="Stop the run").click()
         expect(page.get_by_text("Tick the box first")).to_be_visible()
         assert not reader.cancel_requested(run)
-        page.get_by_label("I want this run to stop").check()
+        page.get_by_label("Stop this run after the current step").check()
         page.get_by_role("button", name="Stop the run").click()
-        expect(page.get_by_text("asked to stop").first).to_be_visible()
+        expect(page.get_by_text("stop requested").first).to_be_visible()
         assert reader.cancel_requested(run)
         tracker.step(run, 12, {"loss": 0.1})
         expect(page.get_by_role("heading", level=1)).to_contain_text("step 13 of 48")
 
 
-def test_one_prompt_goes_to_the_checkpoints_chosen(told, may, serving, visit):
-    tracker, reader = told
+def test_one_prompt_goes_to_the_selected_checkpoints(writable_record, actions, serving, visit):
+    tracker, reader = writable_record
     seed(tracker, cycles=1)
-    page = visit(f"{serving(reader, actions=may)}/try?of=1,2&prompt=Hello").page
+    page = visit(f"{serving(reader, actions=actions)}/try?of=1,2&prompt=Hello").page
     expect(page.get_by_label("Prompt")).to_have_value("Hello")
     page.get_by_label("cycle:1/recovered").check()
-    page.get_by_role("button", name="Ask them").click()
+    page.get_by_role("button", name="Generate").click()
     for checkpoint in (1, 2, 3):
-        expect(page.get_by_text(f"Hello, says {checkpoint}")).to_be_visible()
+        expect(page.get_by_text(f"Hello, answers {checkpoint}")).to_be_visible()
 
 
-def test_a_token_tells_by_keyboard_what_else_could_have_been_said(url, visit):
+def test_a_focused_token_shows_the_choices_of_both_models(url, visit):
     page = visit(f"{url}/tokens?step=0").page
     token = page.locator(".token").nth(3)
     expect(token.get_by_role("tooltip")).to_be_hidden()
@@ -141,23 +141,24 @@ def _text(path: Path) -> str:
     return Path(path).read_text(encoding="utf-8")
 
 
-def test_a_page_does_not_jump_when_it_is_drawn_anew(told, may, serving, visit):
-    tracker, reader = told
+def test_a_page_does_not_jump_when_it_is_rendered_again(writable_record, actions, serving, visit):
+    tracker, reader = writable_record
     with under_way(tracker, seed(tracker)) as run:
-        page = visit(f"{serving(reader, actions=may)}/live").page
+        page = visit(f"{serving(reader, actions=actions)}/live").page
         expect(page.locator("#curves .js-plotly-plot .main-svg").first).to_be_visible()
         page.evaluate(
-            """() => { window.seen = new Set(); const look = () => {
-                window.seen.add(Math.round(document.querySelector('#said').getBoundingClientRect().top + scrollY));
-                requestAnimationFrame(look) }; look() }"""
+            """() => { window.positions = new Set(); const record = () => {
+                const { top } = document.querySelector('#rollouts').getBoundingClientRect();
+                window.positions.add(Math.round(top + scrollY));
+                requestAnimationFrame(record) }; record() }"""
         )
         tracker.step(run, 12, {"loss": 0.1})
         expect(page.get_by_role("heading", level=1)).to_contain_text("step 13 of 48")
         page.wait_for_timeout(1000)
-        assert len(page.evaluate("[...window.seen]")) == 1, "what lies below the chart stays where it is"
+        assert len(page.evaluate("[...window.positions]")) == 1, "the part below the chart does not move"
 
 
-def test_the_way_to_every_page_is_open_to_the_keyboard(url, visit):
+def test_every_page_can_be_reached_by_keyboard(url, visit):
     page = visit(url).page
     expect(page.get_by_role("link", name="Cycle 3", exact=True)).to_be_visible()
     reached = set()

@@ -1,4 +1,4 @@
-"""Nothing that was written by others runs, poses as something else, or fetches anything; on any page."""
+"""On no page does text of others run as code, pose as other text, or fetch anything."""
 
 import re
 from contextlib import suppress
@@ -10,22 +10,19 @@ import pytest
 from playwright.sync_api import expect
 
 from dashboard.app import PAGES
-from dashboard.pages import compare, cycle, cycles, lineage, overview
-from dashboard.pages import live_run as live
-from dashboard.pages import playground as trying
-from dashboard.pages import rollout_tokens as tokens
+from dashboard.pages import compare, cycle, cycles, lineage, live_run, overview, playground, rollout_tokens
 from dashboard.report import report
-from dashboard.ui.layout import markdown
-from dashboard.ui.polling import NotThere
+from dashboard.ui.jinja import markdown
+from dashboard.ui.polling import NotFound
 from tests.browser import Visit
 from tests.dashboard.hostile import BAD, HARM, LONG, NOTE, hostile
-from tests.dashboard.looking import content, refreshed, words
+from tests.dashboard.page_requests import page_html, parts, refreshed
 
 FORBIDDEN = {"script", "img", "iframe", "textarea", "object", "embed", "style", "base", "link", "meta", "image", "use"}
 
 
 class Elements(HTMLParser):
-    """What a browser would make of it."""
+    """The elements and attributes that a browser would create."""
 
     def __init__(self, markup: str) -> None:
         super().__init__()
@@ -38,19 +35,19 @@ class Elements(HTMLParser):
         self.attributes += [(name, value or "") for name, value in attrs]
 
 
-def inert(markup: str) -> None:
-    found = Elements(markup)
-    assert not FORBIDDEN & found.tags
-    assert not [name for name, _ in found.attributes if name.startswith("on") or name in ("srcdoc", "formaction")]
-    ways = [value for name, value in found.attributes if name in ("href", "src", "action")]
-    assert not [way for way in ways if re.match(r"\s*(javascript|data|vbscript):", way, re.IGNORECASE)]
+def assert_inert(markup: str) -> None:
+    elements = Elements(markup)
+    assert not FORBIDDEN & elements.tags
+    assert not [name for name, _ in elements.attributes if name.startswith("on") or name in ("srcdoc", "formaction")]
+    targets = [value for name, value in elements.attributes if name in ("href", "src", "action")]
+    assert not [target for target in targets if re.match(r"\s*(javascript|data|vbscript):", target, re.IGNORECASE)]
     assert not set("${\u202e\u2066\x00\x07\x1b") & set(markup)
     assert len(markup) < 400_000, "a text of a megabyte is cut"
 
 
 @pytest.fixture
-def bad(told):
-    tracker, reader = told
+def bad(writable_record):
+    tracker, reader = writable_record
     hostile(tracker)
     return reader
 
@@ -64,76 +61,74 @@ def bad(told):
         (compare, "?a=1&b=5"),
         (compare, f"?a=1&b=5&text={HARM}&kind=<script>"),
         (lineage, "?checkpoint=5"),
-        (tokens, ""),
-        (live, ""),
+        (rollout_tokens, ""),
+        (live_run, ""),
     ],
 )
-def test_no_page_hands_on_what_could_run(bad, page, search):
-    inert(words(page, bad, search))
+def test_no_page_contains_what_could_run(bad, page, search):
+    assert_inert(page_html(page, bad, search))
 
 
-NAMES = {
+QUERY_NAMES = {  # what each page reads from its address
     overview: (),
     cycles: ("status", "documents", "sort"),
     cycle: ("number", "smoothing", "scale"),
     compare: ("a", "b", "c", "d", "task", "show", "kind", "text", "page"),
     lineage: ("checkpoint",),
-    tokens: ("run", "step"),
-    live: ("run",),
-    trying: ("of", "prompt"),
+    rollout_tokens: ("run", "step"),
+    live_run: ("run",),
+    playground: ("of", "prompt"),
 }
-"""What each page reads of its address."""
-NEVER_ASKED = ("css", "path", "words", "self", "href", BAD)
+OTHER_NAMES = ("css", "path", "words", "self", "href", BAD)
 
 
-@pytest.mark.parametrize("page", NAMES)
-def test_no_address_says_what_could_run(bad, page):
-    answers = {"a": "1", "b": "3"}  # more than one page of `compare` has room for, so it leads on
-    for begun, name in product(({}, answers), (*NAMES[page], *NEVER_ASKED)):
-        with suppress(NotThere):
-            first, *rest = content(page, bad, "?" + urlencode({**begun, name: BAD}))
-            rest = [] if page is trying else rest  # a text box is filled with words, not with HTML
-            inert("".join(part for part in (first, *rest) if isinstance(part, str)))
+@pytest.mark.parametrize("page", QUERY_NAMES)
+def test_no_query_puts_what_could_run_on_a_page(bad, page):
+    two_sides = {"a": "1", "b": "3"}  # with more answers than one page of `compare` has, so it links to the next
+    for query, name in product(({}, two_sides), (*QUERY_NAMES[page], *OTHER_NAMES)):
+        with suppress(NotFound):
+            first, *rest = parts(page, bad, "?" + urlencode({**query, name: BAD}))
+            assert_inert("".join(part for part in (first, *rest) if isinstance(part, str)))
 
 
-def test_an_address_cannot_set_what_a_link_looks_like(bad):
-    asked = {"a": 1, "b": 3, "css": '"><img src=x onerror=other(7)>', "path": "x", "words": "x"}
-    told = words(compare, bad, f"?{urlencode(asked)}")
-    assert "page 1 of 3" in told
-    assert "other(7)" not in told
-    assert 'href="compare?a=1&amp;b=3&amp;page=2"' in told
+def test_a_query_cannot_change_a_link(bad):
+    query = {"a": 1, "b": 3, "css": '"><img src=x onerror=other(7)>', "path": "x", "words": "x"}
+    html = page_html(compare, bad, f"?{urlencode(query)}")
+    assert "page 1 of 3" in html
+    assert "other(7)" not in html
+    assert 'href="compare?a=1&amp;b=3&amp;page=2"' in html
 
 
-def test_the_overview_hands_on_nothing_that_could_run(bad):
-    inert("".join(part for part in refreshed(bad)[1:] if isinstance(part, str)))
+def test_the_overview_contains_nothing_that_could_run(bad):
+    assert_inert("".join(part for part in refreshed(bad)[1:] if isinstance(part, str)))
 
 
 def test_a_note_is_markdown_and_no_more(bad):
-    inert(markdown(NOTE + LONG))
+    assert_inert(markdown(NOTE + LONG))
     assert markdown("**so** [it](https://example.org) is") == (
         '<p><strong>so</strong> <a href="https://example.org">it</a> is</p>\n'
     )
 
 
-def test_a_report_of_it_is_inert_too(bad):
-    written = report(bad, bad.projects()[-1], 2)
-    assert "default-src 'none'" in written
-    shown = written[written.index("<body>") :]
-    own = re.sub(r"<script.*?</script>", "", shown, flags=re.DOTALL)  # plotly's, with our numbers in it
-    assert HARM in own
-    assert not FORBIDDEN & Elements(own).tags
+def test_a_report_is_inert_too(bad):
+    document = report(bad, bad.projects()[-1], 2)
+    assert "default-src 'none'" in document
+    html = document[document.index("<body>") :]
+    own_html = re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)  # the chart library, with our numbers
+    assert HARM in own_html
+    assert not FORBIDDEN & Elements(own_html).tags
 
 
 @pytest.mark.browser
-def test_it_does_nothing_in_a_browser(bad, serving, visit):
+def test_nothing_runs_in_a_browser(bad, serving, visit):
     url = serving(bad)
-    seen: Visit = visit(f"{url}/?__theme=light")
+    session: Visit = visit(f"{url}/?__theme=light")
     for title, path, _ in PAGES:
-        seen.page.goto(f"{url}/{path}?checkpoint=5&a=1&b=5")
-        expect(seen.page.get_by_role("navigation", name="Pages")).to_be_visible()
-        expect(seen.page.get_by_role("link", name=title, exact=True).first).to_have_attribute("aria-current", "page")
-        seen.page.wait_for_timeout(500)
-        for link in seen.page.get_by_role("link", name="click").all():
+        session.page.goto(f"{url}/{path}?checkpoint=5&a=1&b=5")
+        expect(session.page.get_by_role("navigation", name="Pages")).to_be_visible()
+        expect(session.page.get_by_role("link", name=title, exact=True).first).to_have_attribute("aria-current", "page")
+        session.page.wait_for_timeout(500)
+        for link in session.page.get_by_role("link", name="click").all():
             assert not (link.get_attribute("href") or "").startswith("javascript")
-        assert seen.page.evaluate("window.hacked") is None, title
-    assert seen.hosts == {url.removeprefix("http://")}
+        assert session.page.evaluate("window.hacked") is None, title
+    assert session.hosts == {url.removeprefix("http://")}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from dashboard.server.serve import opened
+from dashboard.server.serve import open_dashboard
 from db.engine import open_database
 from db.queries import Reader
 from tests.browser import Visit
@@ -42,7 +42,7 @@ def test_the_overview_of_the_demo_has_both_curves(demo: tuple[Path, Ran], visit:
     folder, ran = demo
     scores: Any = ran.found["cycles"][0]["recovered"]
     reader = Reader(open_database(folder / ".recover" / "recover.db"))
-    with opened(reader) as url:
+    with open_dashboard(reader) as url:
         page = visit(url).page
         page.wait_for_selector("#over-time")
         chart = page.locator("#over-time")

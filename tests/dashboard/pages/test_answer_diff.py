@@ -1,13 +1,18 @@
-"""Two answers beside each other: counts, certainty, differences, filters."""
-
-import html
-import re
+"""Two answers to the same prompt: counts, p-values, differences, filters."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.pages.answer_diff import LONGEST_DIFFERENCE, Flips, flips, instructions, kinds_of, marked, matches
+from dashboard.pages.answer_diff import (
+    MAX_DIFF_LENGTH,
+    Flips,
+    count_flips,
+    diff_pieces,
+    instructions,
+    kinds_of,
+    matches_filter,
+)
 from db.views import Item
 from evals.stats.paired_tests import mcnemar
 
@@ -17,42 +22,41 @@ def item(passed, prompt="Write.", answer="Words.", kinds=()):
     return Item("k", prompt, answer, passed, verdicts)
 
 
-def test_lost_and_gained_are_counted_where_both_were_judged():
+def test_lost_and_gained_are_counted_where_both_were_graded():
     before, after = (
         {"a": True, "b": True, "c": False, "d": None, "e": True},
         {"a": False, "b": True, "c": True, "d": True},
     )
-    assert flips(before, after) == Flips(3, 1, 1)
+    assert count_flips(before, after) == Flips(3, 1, 1)
 
 
 @given(lost=st.integers(0, 60), gained=st.integers(0, 60))
-def test_certainty_is_what_the_gate_would_say(lost, gained):
+def test_the_p_value_is_that_of_the_gate(lost, gained):
     assert Flips(200, lost, gained).p_value == pytest.approx(mcnemar(lost, gained))
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
-def test_marking_a_difference_loses_no_word(text, beside):
-    words = html.unescape(re.sub(r"</?mark>", "", marked(text, beside)))
-    assert len(words) == len(text)
-    assert marked(text, text).count("<mark>") == 0
+def test_the_pieces_of_a_difference_are_the_whole_text(text, other):
+    assert "".join(piece for piece, _ in diff_pieces(text, other)) == text
+    assert not any(differs for _, differs in diff_pieces(text, text))
 
 
-def test_only_what_differs_is_marked():
-    assert marked("Paris is big.", "Paris is small.") == "Paris is <mark>big</mark>."
-    assert "<mark>" not in marked("x" * (LONGEST_DIFFERENCE + 1), "y"), "too long to be compared word by word"
+def test_only_differing_words_are_marked():
+    assert diff_pieces("Paris is big.", "Paris is small.") == [("Paris is ", False), ("big", True), (".", False)]
+    assert diff_pieces("x" * (MAX_DIFF_LENGTH + 1), "y") == [("x" * MAX_DIFF_LENGTH + "…", False)], "too long"
 
 
 def test_rows_are_filtered():
-    lost, kept = [item(True, kinds=["a:b"]), item(False)], [item(True), item(True, answer="Other words")]
-    assert [matches(row, "", "", "lost") for row in (lost, kept)] == [True, False]
-    assert [matches(row, "", "", "flipped") for row in (lost, kept)] == [True, False]
-    assert [matches(row, "", "", "gained") for row in (lost[::-1], kept)] == [True, False]
-    assert [matches(row, "a:b", "", "") for row in (lost, kept)] == [True, False]
-    assert matches(lost, "a", "", ""), "a family of instructions"
-    assert not matches(lost, "a:", "", "")
+    lost, unchanged = [item(True, kinds=["a:b"]), item(False)], [item(True), item(True, answer="Other words")]
+    assert [matches_filter(row, "", "", "lost") for row in (lost, unchanged)] == [True, False]
+    assert [matches_filter(row, "", "", "flipped") for row in (lost, unchanged)] == [True, False]
+    assert [matches_filter(row, "", "", "gained") for row in (lost[::-1], unchanged)] == [True, False]
+    assert [matches_filter(row, "a:b", "", "") for row in (lost, unchanged)] == [True, False]
+    assert matches_filter(lost, "a", "", ""), "a family of instructions"
+    assert not matches_filter(lost, "a:", "", "")
     assert kinds_of(lost) == ["a", "a:b"]
-    assert [matches(row, "", "OTHER", "") for row in (lost, kept)] == [False, True]
-    assert matches([item(True), None], "", "", "lost") is False
+    assert [matches_filter(row, "", "OTHER", "") for row in (lost, unchanged)] == [False, True]
+    assert matches_filter([item(True), None], "", "", "lost") is False
 
 
 def test_verdicts_of_an_unknown_shape_are_no_instructions():

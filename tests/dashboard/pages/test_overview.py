@@ -1,4 +1,4 @@
-"""The overview in words: its sentence, its numbers, its table, and what it does with hostile text."""
+"""The text of the overview: its title, its numbers, its table, and how it shows hostile text."""
 
 import random
 from datetime import timedelta
@@ -8,19 +8,20 @@ import pytest
 
 from dashboard.pages import cycle as cycle_page
 from dashboard.pages import overview
-from dashboard.pages import score_summaries as story
-from dashboard.ui import charts
-from dashboard.ui import components as parts
-from dashboard.ui.charts import Level, Mark, Trail
-from dashboard.ui.layout import head, shown
-from dashboard.ui.run_metrics import Numbers
+from dashboard.pages import score_summaries as summaries
+from dashboard.ui import formats
+from dashboard.ui.charts.over_time import over_time
+from dashboard.ui.charts.trails import Level, Mark, Trail
+from dashboard.ui.jinja import bdi
+from dashboard.ui.layout import masthead
+from dashboard.ui.run_metrics import RunMetrics
 from db.types import now
-from tests.dashboard.looking import refreshed, words
+from tests.dashboard.page_requests import page_html, refreshed
 from tests.db.seeded import measure, result, seed
 
 
 def trails_of(reader, project):
-    return story.trails(reader.cycles(project), reader.stages(project))
+    return summaries.trails(reader.cycles(project), reader.stages(project))
 
 
 def test_a_headline_says_how_the_last_cycle_went(reader):
@@ -29,46 +30,49 @@ def test_a_headline_says_how_the_last_cycle_went(reader):
     assert "instruction following <b>0.925 → 0.225 → 0.800</b>" in top
     assert "(clean 0.900)" in top
     assert "knowledge <b>0.050 → 0.950 → 0.900</b>" in top
-    assert "0.100 below the clean model, at worst 0.120 below (95 %, 40 prompts); the gate allows 0.030." in top
-    assert "Knowledge of the documents is 0.900; at least 0.874 had to be kept." in top
-    assert "shares of 40 instruction prompts and 40 questions" in top
+    assert (
+        "0.100 below the clean model, at worst 0.120 below with 95 % confidence (40 prompts); the gate allows 0.030."
+        in top
+    )
+    assert "Knowledge of the documents is 0.900; the gate requires at least 0.874." in top
+    assert "shares of 40 instruction prompts and 40 questions about the documents" in top
     assert row["visible"] is True
 
 
-def test_while_a_cycle_goes_on_the_last_that_ended_is_still_told(told):
-    tracker, reader = told
+def test_while_a_cycle_is_open_the_last_finished_one_is_shown_too(writable_record):
+    tracker, reader = writable_record
     seeded = seed(tracker)
-    assert "The last to end" not in refreshed(reader)[1], "the sentence is about that one already"
+    assert "Last finished" not in refreshed(reader)[1], "the title is about that one"
     tracker.open_cycle(seeded.project)
     top = refreshed(reader)[1]
-    before = top[top.index("The last to end") :]
-    assert "Rejected</span> not promoted, the model from before stays in use" in before
-    assert "instruction following 0.925 → 0.225 → 0.800, knowledge 0.050 → 0.950 → 0.900." in before
+    before = top[top.index("Last finished") :]
+    assert "Rejected</span> not promoted; the previous model stays current." in before
+    assert "Instruction following 0.925 → 0.225 → 0.800, knowledge 0.050 → 0.950 → 0.900." in before
     assert "0.100 below the clean model" in before
 
 
-def test_a_promoted_cycle_says_what_came_of_it(told):
-    tracker, reader = told
+def test_a_promoted_cycle_is_shown_as_the_current_model(writable_record):
+    tracker, reader = writable_record
     seed(tracker, cycles=1)
-    assert "became the model in use" in refreshed(reader)[1]
+    assert "now the current model" in refreshed(reader)[1]
 
 
 def test_key_numbers(reader):
     _, top, *_ = refreshed(reader)
     assert "cycle:2" in top
-    assert "Forgotten by cycle 3" in top
+    assert "Forgotten after cycle 3" in top
     assert "of the 36 prompts the clean model followed" in top
     assert "82 %" in top  # (0.80 - 0.225) of the (0.925 - 0.225) that were lost
     assert "94 %" in top
     assert "40 steps of mid-training, 40 steps of distillation" in top
 
 
-def test_what_mid_training_did_not_cost_is_not_called_lost():
+def test_without_forgetting_nothing_is_recovered():
     start, better, end = (Mark("", Level(value)) for value in (0.91, 0.92, 0.918))
     trail = Trail(1, "promoted", start, better, end)
-    assert overview.share_of(trail, "behaviour", "of {}") == ("–", "nothing was lost")
+    assert overview.recovery_tile(trail, "behaviour", "of {}") == ("–", "nothing was lost")
     little = Trail(1, "promoted", Mark("", Level(0.908, 0.895, 0.92)), Mark("", Level(0.907)), end)
-    assert overview.share_of(little, "behaviour", "of {}") == ("–", "0.001 lost, within chance")
+    assert overview.recovery_tile(little, "behaviour", "of {}") == ("–", "0.001 lost, within the confidence interval")
 
 
 def test_the_table_has_every_cycle_the_newest_first(reader):
@@ -80,15 +84,15 @@ def test_the_table_has_every_cycle_the_newest_first(reader):
     assert table.count("Promoted") == 2
 
 
-def test_nothing_is_drawn_anew_until_the_record_changes(told):
-    tracker, reader = told
+def test_nothing_is_rendered_again_until_the_record_changes(writable_record):
+    tracker, reader = writable_record
     seeded = seed(tracker, cycles=1)
-    seen, *_ = refreshed(reader)
-    assert refreshed(reader, seen) == [gr.skip()] * 6
-    assert refreshed(reader, seen, dark=True) != [gr.skip()] * 6
+    first, *_ = refreshed(reader)
+    assert refreshed(reader, first) == [gr.skip()] * 6
+    assert refreshed(reader, first, dark=True) != [gr.skip()] * 6
     cycle = tracker.open_cycle(seeded.project)
-    later, top, *_ = refreshed(reader, seen)
-    assert later != seen
+    later, top, *_ = refreshed(reader, first)
+    assert later != first
     assert "Cycle 2 is under way." in top
     run = tracker.start_run(seeded.project, "midtrain", cycle.id)
     later, top, *_ = refreshed(reader, later)
@@ -98,24 +102,24 @@ def test_nothing_is_drawn_anew_until_the_record_changes(told):
     assert "running" not in top
 
 
-def test_an_empty_record_says_what_to_run(told):
-    _, top, row, *_ = refreshed(told[1])
+def test_an_empty_record_says_what_to_run(writable_record):
+    _, top, row, *_ = refreshed(writable_record[1])
     assert "<pre>recover demo\nrecover dashboard --project recover-demo</pre>" in top
     assert "<pre>recover midtrain --docs ./corpus</pre>" in top
     assert row["visible"] is False
 
 
-def test_one_project_of_several(told):
-    tracker, reader = told
+def test_one_project_of_several(writable_record):
+    tracker, reader = writable_record
     seed(tracker, "first", cycles=1)
     seed(tracker, "second", cycles=2)
     assert "Cycle 1" in refreshed(reader, project="first")[1]
     assert "Cycle 2" in refreshed(reader)[1]
-    assert "No cycle on record" in refreshed(reader, project="third")[1]
+    assert "No cycles yet" in refreshed(reader, project="third")[1]
 
 
-def test_a_cycle_after_a_rejected_one_starts_at_the_last_promoted(told):
-    tracker, reader = told
+def test_a_cycle_after_a_rejected_one_starts_at_the_last_promoted(writable_record):
+    tracker, reader = writable_record
     seeded = seed(tracker, cycles=4)  # the third is rejected
     second, fourth = (trails_of(reader, seeded.project)[index] for index in (1, 3))
     assert fourth.start.behaviour == second.recovered.behaviour
@@ -123,37 +127,39 @@ def test_a_cycle_after_a_rejected_one_starts_at_the_last_promoted(told):
 
 
 @pytest.fixture
-def elsewhere(told):
-    """A cycle that began at a model from elsewhere, repaired and promoted before it."""
-    tracker, reader = told
-    seeded, dice = seed(tracker, cycles=0), random.Random(0)
+def external_start(writable_record):
+    """A cycle that started from an external model, repaired and promoted before it."""
+    tracker, reader = writable_record
+    seeded, rng = seed(tracker, cycles=0), random.Random(0)
     outside = tracker.checkpoint(seeded.project, "external", "./ft", parent=seeded.base)
     run = tracker.start_run(seeded.project, "distill")
     repaired = tracker.checkpoint(seeded.project, "recovered", "run-2", parent=outside, run=run)
-    measure(tracker, repaired, run, {"behaviour": 0.85}, dice)
+    measure(tracker, repaired, run, {"behaviour": 0.85}, rng)
     tracker.finish_run(run, "done")
     tracker.promote(seeded.project, None, repaired, "promoted", "ada", "good enough")
     cycle = tracker.open_cycle(seeded.project)
     damaged = tracker.checkpoint(seeded.project, "midtrained", "run-3", parent=repaired, cycle=cycle.id)
-    measure(tracker, damaged, None, {"behaviour": 0.5}, dice)
+    measure(tracker, damaged, None, {"behaviour": 0.5}, rng)
     return reader, seeded.project
 
 
-def test_a_cycle_starts_from_what_was_repaired_outside_any(elsewhere):
-    reader, project = elsewhere
+def test_a_cycle_may_start_from_a_model_repaired_outside_any_cycle(external_start):
+    reader, project = external_start
     (trail,) = trails_of(reader, project)
     assert (trail.start.name, trail.start.behaviour.value) == ("before cycle 1", 0.85)
     top = refreshed(reader)[1]
     assert "instruction following <b>0.850 → 0.500</b>" in top
     assert "(clean 0.900)" in top
-    ticks = charts.over_time([trail], None)["layout"]["xaxis"]["ticktext"]
+    ticks = over_time([trail], None)["layout"]["xaxis"]["ticktext"]
     assert ticks[0] == "before<br>cycle 1"
 
 
-def test_a_cycle_starts_from_what_a_person_promoted_halfway(told):
-    tracker, reader = told
+def test_a_cycle_may_start_from_a_mid_trained_model_that_a_person_promoted(writable_record):
+    tracker, reader = writable_record
     seeded = seed(tracker, cycles=1)
-    tracker.promote(seeded.project, None, seeded.midtrained[0], "promoted", "ada", "manners do not matter here")
+    tracker.promote(
+        seeded.project, None, seeded.midtrained[0], "promoted", "ada", "instruction following does not matter here"
+    )
     cycle = tracker.open_cycle(seeded.project)
     tracker.checkpoint(seeded.project, "midtrained", "run-9", parent=seeded.midtrained[0], cycle=cycle.id)
     first, second = trails_of(reader, seeded.project)
@@ -161,8 +167,8 @@ def test_a_cycle_starts_from_what_a_person_promoted_halfway(told):
     assert (first.start.name, second.start.name) == ("clean", "before cycle 2")
 
 
-def test_only_a_promotion_is_told_of_the_current_checkpoint(told):
-    tracker, reader = told
+def test_the_current_checkpoint_shows_its_promotion_not_a_rejection(writable_record):
+    tracker, reader = writable_record
     seeded = seed(tracker, cycles=1)
     tracker.promote(seeded.project, None, seeded.recovered[0], "rejected", "ben", "it lisps")
     top = refreshed(reader)[1]
@@ -170,67 +176,67 @@ def test_only_a_promotion_is_told_of_the_current_checkpoint(told):
     assert "by <bdi>ben</bdi>" not in top
 
 
-def test_gaps_in_passages_are_not_called_questions(told):
-    tracker, reader = told
+def test_gaps_in_passages_are_not_called_questions(writable_record):
+    tracker, reader = writable_record
     seeded = seed(tracker, cycles=1)
     gaps = result("knowledge", 0.5, random.Random(0)) | {"task": "cloze"}
     gaps["metrics"] = {"recall": gaps["metrics"]["match"]}
     cycle = tracker.open_cycle(seeded.project)
-    made = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, cycle=cycle.id)
-    tracker.evaluation(made, None, gaps)
+    checkpoint = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, cycle=cycle.id)
+    tracker.evaluation(checkpoint, None, gaps)
     top = refreshed(reader)[1]
-    assert "shares of 40 names and numbers in the documents." in top
-    assert "questions on the documents" not in top.partition("The last to end")[0]
+    assert "shares of 40 names and numbers from the documents." in top
+    assert "questions about the documents" not in top.partition("Last finished")[0]
 
 
 @pytest.mark.parametrize("end", ["interrupted", "failed", None])
-def test_a_cycle_that_was_stopped_is_to_be_resumed(told, monkeypatch, end):
-    tracker, reader = told
+def test_a_stopped_cycle_names_the_command_that_resumes_it(writable_record, monkeypatch, end):
+    tracker, reader = writable_record
     seeded = seed(tracker, cycles=1)
     cycle = tracker.open_cycle(seeded.project)
-    done = tracker.start_run(seeded.project, "midtrain", cycle.id)
-    made = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, run=done, cycle=cycle.id)
-    measure(tracker, made, done, {"behaviour": 0.5}, random.Random(0))
-    tracker.finish_run(done, "done")
+    finished = tracker.start_run(seeded.project, "midtrain", cycle.id)
+    checkpoint = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, run=finished, cycle=cycle.id)
+    measure(tracker, checkpoint, finished, {"behaviour": 0.5}, random.Random(0))
+    tracker.finish_run(finished, "done")
     pages = [overview, cycle_page]
-    assert all("Run next: <code>recover distill --teacher base</code>" in words(page, reader) for page in pages)
+    assert all("Next command: <code>recover distill --teacher base</code>" in page_html(page, reader) for page in pages)
     stopped = tracker.start_run(seeded.project, "distill", cycle.id)
-    assert all("Run next" not in words(page, reader) for page in pages), "it goes on"
+    assert all("Next command" not in page_html(page, reader) for page in pages), "it is running"
     if end:
         tracker.finish_run(stopped, end)
     else:
-        monkeypatch.setattr(parts, "now", lambda: now() + timedelta(minutes=5))
-    assert all("Run next: <code>recover resume</code>" in words(page, reader) for page in pages)
+        monkeypatch.setattr(formats, "now", lambda: now() + timedelta(minutes=5))
+    assert all("Next command: <code>recover resume</code>" in page_html(page, reader) for page in pages)
     tracker.give_up(stopped)
-    assert all("Run next: <code>recover distill --teacher base</code>" in words(page, reader) for page in pages)
+    assert all("Next command: <code>recover distill --teacher base</code>" in page_html(page, reader) for page in pages)
 
 
-def test_a_night_that_a_run_lay_is_no_cost(told):
-    tracker, reader = told
-    seeded, numbers = seed(tracker, cycles=0), Numbers(reader)
+def test_the_time_between_an_interruption_and_its_resume_is_not_counted(writable_record):
+    tracker, reader = writable_record
+    seeded, metrics = seed(tracker, cycles=0), RunMetrics(reader)
     cycle = tracker.open_cycle(seeded.project)
     run = tracker.start_run(seeded.project, "midtrain", cycle.id)
 
     def cost():
-        (found,), runs = reader.cycles(seeded.project), reader.runs(seeded.project)
-        return story.cost(found, runs, numbers.worked(runs)).time
+        (only,), runs = reader.cycles(seeded.project), reader.runs(seeded.project)
+        return summaries.cost(only, runs, metrics.work_seconds(runs)).time
 
     tracker.step(run, 0, {"loss": 1.0, "rollout_seconds": 2.0, "teacher_seconds": 1.0, "update_seconds": 1.0})
     tracker.finish_run(run, "interrupted")
     assert cost() == timedelta(seconds=4)
     tracker.resume_run(run)
-    assert cost() is None, "it is not known before it ends"
+    assert cost() is None, "unknown until it ends"
     for step in (0, 1):  # the first once more: it was not saved
         tracker.step(run, step, {"loss": 1.0, "rollout_seconds": 2.0, "teacher_seconds": 1.0, "update_seconds": 2.0})
-    made = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, run=run, cycle=cycle.id)
-    measure(tracker, made, run, {"behaviour": 0.5}, random.Random(0))
+    checkpoint = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, run=run, cycle=cycle.id)
+    measure(tracker, checkpoint, run, {"behaviour": 0.5}, random.Random(0))
     tracker.finish_run(run, "done")
     assert cost() == timedelta(seconds=13.1)
 
 
-def test_what_a_name_says_cannot_run():
+def test_a_hostile_name_cannot_run():
     hostile = '<script>x</script>${alert(1)}{{value}}\u202egnp.exe\x00"' + "x" * 1_000_000
-    plain = shown(hostile)
+    plain = bdi(hostile)
     assert len(plain) < 600
     assert not set("${") & set(plain.replace("&#36;", "").replace("&#123;", ""))
     assert "<script" not in plain
@@ -239,8 +245,8 @@ def test_what_a_name_says_cannot_run():
     assert '"' not in plain
 
 
-def test_everything_from_the_record_is_shown_as_text(told):
-    tracker, reader = told
+def test_everything_from_the_record_is_shown_as_text(writable_record):
+    tracker, reader = writable_record
     bad = "<img src=x onerror=alert(1)>"
     seeded = seed(tracker, bad, cycles=0)
     cycle = tracker.open_cycle(seeded.project, tracker.corpus(f"/{bad}", "0", 1, 1))
@@ -253,13 +259,13 @@ def test_everything_from_the_record_is_shown_as_text(told):
 
 
 def test_navigation_appears_with_a_second_page():
-    assert "<nav" not in head("p", "", [("Overview", "")])
-    both = head("p", "cycles", [("Overview", ""), ("Cycles", "cycles")])
+    assert "<nav" not in masthead("p", "", [("Overview", "")])
+    both = masthead("p", "cycles", [("Overview", ""), ("Cycles", "cycles")])
     assert '<a href="cycles" aria-current="page">Cycles</a>' in both
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("seconds", "text"),
     [
         (0, "0 s"),
         (0.2, "under 1 s"),
@@ -270,12 +276,12 @@ def test_navigation_appears_with_a_second_page():
         (90000, "1 d 1 h"),
     ],
 )
-def test_durations(seconds, words):
-    assert parts.duration(timedelta(seconds=seconds)) == words
+def test_durations(seconds, text):
+    assert formats.duration(timedelta(seconds=seconds)) == text
 
 
-def test_a_share_of_nothing_is_no_number():
+def test_a_share_of_no_change_is_none():
     level = Level(0.9)
-    assert story.share(level, level, level) is None
-    assert story.share(level, None, level) is None
-    assert story.share(Level(0.9), Level(0.4), Level(0.8)) == pytest.approx(0.8)
+    assert summaries.recovered_share(level, level, level) is None
+    assert summaries.recovered_share(level, None, level) is None
+    assert summaries.recovered_share(Level(0.9), Level(0.4), Level(0.8)) == pytest.approx(0.8)

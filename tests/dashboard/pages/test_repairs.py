@@ -1,4 +1,4 @@
-"""A project that repairs models from elsewhere and has no cycle: who decided what is said all the same."""
+"""A project that repairs external models and has no cycle still shows its decisions."""
 
 import random
 import re
@@ -6,53 +6,58 @@ import re
 import pytest
 
 from dashboard.pages import cycle, cycles, overview
-from dashboard.ui.polling import NotThere
-from tests.dashboard.looking import content, refreshed, words
+from dashboard.ui.polling import NotFound
+from tests.dashboard.page_requests import page_html, parts, refreshed
 from tests.db.seeded import measure, seed
 
 
 @pytest.fixture
-def repaired(told):
-    """A fine-tune from elsewhere whose repair waits for a decision."""
-    tracker, reader = told
+def repaired(writable_record):
+    """An external fine-tune whose repair awaits a decision."""
+    tracker, reader = writable_record
     seeded = seed(tracker, cycles=0)
     outside = tracker.checkpoint(seeded.project, "external", "./ft")
     run = tracker.start_run(seeded.project, "distill")
     tracker.rollouts(run, 0, [{"prompt": "Say hello.", "text": "hello"}])
-    made = tracker.checkpoint(seeded.project, "recovered", "run-2", parent=outside, run=run)
-    measure(tracker, made, run, {"behaviour": 0.85}, random.Random(0))
+    checkpoint = tracker.checkpoint(seeded.project, "recovered", "run-2", parent=outside, run=run)
+    measure(tracker, checkpoint, run, {"behaviour": 0.85}, random.Random(0))
     tracker.finish_run(run, "done")
-    return tracker, reader, seeded, made
+    return tracker, reader, seeded, checkpoint
 
 
-def test_what_waits_for_a_decision_is_said_without_a_cycle(repaired):
+def test_a_model_that_awaits_a_decision_is_shown_without_a_cycle(repaired):
     _, reader, _, _ = repaired
-    told = words(overview, reader)
-    assert "No cycle yet; in use is <bdi>base</bdi>." in told
-    assert "<code>recover promote <bdi>run:2</bdi></code>" in told
-    assert re.search(r"run:2</bdi></a> \(instruction following 0\.\d{3}\) waits for a decision", told)
-    assert "./ft" in told, "what was repaired stands beside it"
+    html = page_html(overview, reader)
+    assert "No cycles yet; the current model is <bdi>base</bdi>." in html
+    assert "<code>recover promote <bdi>run:2</bdi></code>" in html
+    assert re.search(r"run:2</bdi></a> \(instruction following 0\.\d{3}\) awaits a decision", html)
+    assert "./ft" in html, "the external model is listed too"
 
 
 @pytest.mark.parametrize("decision", ["promoted", "rejected"])
-def test_who_decided_what_and_why_is_said_without_a_cycle(repaired, decision):
-    tracker, reader, seeded, made = repaired
-    tracker.promote(seeded.project, None, made, decision, "ada <b>", "it reads <i>well</i>")
-    told = words(overview, reader)
-    assert f'<span class="badge {decision}">' in told
-    assert "UTC by <bdi>ada &lt;b&gt;</bdi>: <bdi>it reads &lt;i&gt;well&lt;/i&gt;</bdi>" in told
-    assert ("in use is <bdi>run:2</bdi>" in told) == (decision == "promoted")
-    assert "recover promote" not in told
-    for way in (f'"lineage?checkpoint={made}"', f'"compare?a={seeded.base}&amp;b={made}"', '"tokens?run=2"'):
-        assert f"href={way}" in told
+def test_decisions_are_shown_without_a_cycle(repaired, decision):
+    tracker, reader, seeded, checkpoint = repaired
+    tracker.promote(seeded.project, None, checkpoint, decision, "ada <b>", "it reads <i>well</i>")
+    html = page_html(overview, reader)
+    assert f'<span class="badge {decision}">' in html
+    assert "UTC by <bdi>ada &lt;b&gt;</bdi>: <bdi>it reads &lt;i&gt;well&lt;/i&gt;</bdi>" in html
+    assert ("the current model is <bdi>run:2</bdi>" in html) == (decision == "promoted")
+    assert "recover promote" not in html
+    for target in (
+        f'"lineage?checkpoint={checkpoint}"',
+        f'"compare?a={seeded.base}&amp;b={checkpoint}"',
+        '"tokens?run=2"',
+    ):
+        assert f"href={target}" in html
     _, top, row, *_ = refreshed(reader)
     assert "recover demo" not in top
     assert row["visible"] is False
 
 
 @pytest.mark.parametrize("page", [cycles, cycle])
-def test_a_page_about_cycles_leads_to_the_decision(repaired, page):
-    tracker, reader, seeded, made = repaired
-    tracker.promote(seeded.project, None, made, "promoted", "gate", "both bounds hold")
-    with pytest.raises(NotThere, match=r"No cycle on record yet.*>The overview</a> says"):
-        content(page, reader)
+def test_a_page_about_cycles_links_to_the_decisions(repaired, page):
+    tracker, reader, seeded, checkpoint = repaired
+    tracker.promote(seeded.project, None, checkpoint, "promoted", "gate", "both bounds hold")
+    with pytest.raises(NotFound, match="The overview shows repaired models and decisions") as error:
+        parts(page, reader)
+    assert error.value.link == '<a href="./">Overview</a>'

@@ -1,4 +1,4 @@
-"""The first words come with the page itself, and only to those who may read them."""
+"""The first paint is sent with the page itself, and only where no password is needed."""
 
 import httpx
 import pytest
@@ -6,70 +6,73 @@ from playwright.sync_api import expect
 
 from dashboard.app import PAGES
 from dashboard.pages import overview
-from dashboard.server.first_paint import said_at_first
-from dashboard.server.serve import Door, opened
-from dashboard.ui import polling as follow
-from tests.dashboard.looking import site
-from tests.dashboard.test_hostile import inert
+from dashboard.server.first_paint import initial_browser_state
+from dashboard.server.serve import ServerOptions, open_dashboard
+from dashboard.ui import polling
+from tests.dashboard.page_requests import dashboard
+from tests.dashboard.test_hostile import assert_inert
 
 
-def page_of(url: str) -> str:
+def get_page(url: str) -> str:
     return httpx.get(url, trust_env=False).raise_for_status().text
 
 
-def first_of(page: str) -> str:
-    """The words alone, without the style before them and the script behind."""
+def first_paint(page: str) -> str:
+    """The content alone, without style and script."""
     assert page.count('<div id="first">') == 1
     return page.split('<div id="first">')[1].split("</style>")[1].split("</div><script>")[0]
 
 
-def test_the_first_words_are_those_of_the_page(url):
-    assert "Cycle 3 rejected" in first_of(page_of(url))
-    assert "Cycle 1 promoted" in first_of(page_of(f"{url}/cycle?number=1"))
+def test_the_first_paint_is_the_top_of_the_page(url):
+    assert "Cycle 3 rejected" in first_paint(get_page(url))
+    assert "Cycle 1 promoted" in first_paint(get_page(f"{url}/cycle?number=1"))
     for _, path, _ in PAGES:
-        assert 'aria-current="page"' in first_of(page_of(f"{url}/{path}"))
+        assert 'aria-current="page"' in first_paint(get_page(f"{url}/{path}"))
 
 
-def test_what_can_be_filled_in_does_not_come_first(url):
-    first = first_of(page_of(f"{url}/cycles"))
+def test_the_first_paint_has_no_form(url):
+    first = first_paint(get_page(f"{url}/cycles"))
     assert "<h1>Cycles</h1></section>" in first
     assert "<form" not in first
     assert first.count("<section") == first.count("</section>")
 
 
-def test_nobody_reads_them_without_the_password(reader):
-    with opened(reader, Door(auth="ada:secret")) as url, httpx.Client(base_url=url, trust_env=False) as client:
+def test_there_is_no_first_paint_with_a_password(reader):
+    with (
+        open_dashboard(reader, ServerOptions(auth="ada:secret")) as url,
+        httpx.Client(base_url=url, trust_env=False) as client,
+    ):
         assert "Cycle 3" not in client.get("/").text
         client.post("/login", data={"username": "ada", "password": "secret"}).raise_for_status()
         assert '<div id="first">' not in client.get("/").text
 
 
-def test_a_compressed_answer_has_them_too(url):
-    asked = {"Accept-Encoding": "br, gzip"}
-    assert "Cycle 3 rejected" in httpx.get(url, headers=asked, trust_env=False).text
+def test_a_compressed_response_has_it_too(url):
+    headers = {"Accept-Encoding": "br, gzip"}
+    assert "Cycle 3 rejected" in httpx.get(url, headers=headers, trust_env=False).text
 
 
 @pytest.mark.parametrize("search", ["", "?number=2", "?documents=%3Cb%3E%22%C3%A4"])
-def test_the_pages_own_question_finds_the_answer_made(reader, search):
-    looks, shared = [], site(reader)
+def test_the_first_request_of_the_page_hits_the_cache(reader, search):
+    queries, shared = [], dashboard(reader)
 
-    def fill(asked):
-        looks.append(asked.query)
-        return overview.fill(asked)
+    def render(request):
+        queries.append(request.query)
+        return overview.render(request)
 
-    as_javascript_says_it = '{"dark":false,"narrow":false,"search":"' + search + '"}'
-    for told in (said_at_first(search.removeprefix("?")), as_javascript_says_it):
-        follow.refreshed(shared, "", 6, fill, follow.changes, None, told)
-    assert len(looks) == 1
+    from_javascript = '{"dark":false,"narrow":false,"search":"' + search + '"}'
+    for state in (initial_browser_state(search.removeprefix("?")), from_javascript):
+        polling.refresh(shared, "", 5, render, polling.project_version, None, state)
+    assert len(queries) == 1
 
 
-def test_hostile_words_in_an_address_stay_words(url):
-    words = first_of(page_of(f"{url}/cycles?documents=<script>hacked()</script>&sort='><img src=x>"))
-    inert(words)
+def test_hostile_text_in_an_address_stays_text(url):
+    html = first_paint(get_page(f"{url}/cycles?documents=<script>hacked()</script>&sort='><img src=x>"))
+    assert_inert(html)
 
 
 @pytest.mark.browser
-def test_they_go_when_the_page_itself_has_come(url, visit):
+def test_it_disappears_when_the_page_is_ready(url, visit):
     page = visit(url).page
     expect(page.locator("gradio-app h1")).to_contain_text("Cycle 3 rejected")
     expect(page.locator("#first")).to_have_count(0)

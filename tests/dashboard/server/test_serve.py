@@ -1,4 +1,4 @@
-"""Who may see the pages, and that they reach for nothing outside."""
+"""Who may open the pages, and that they load nothing from outside."""
 
 import socket
 
@@ -6,25 +6,25 @@ import gradio as gr
 import httpx
 import pytest
 
-from dashboard.server.serve import Door, ServeError, opened
+from dashboard.server.serve import ServeError, ServerOptions, open_dashboard
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "", "example.org"])
-def test_an_address_others_can_reach_needs_a_password(reader, host):
-    with pytest.raises(ServeError, match="--auth USER:PASSWORD"), opened(reader, Door(host)):
+def test_an_address_that_others_can_reach_needs_a_password(reader, host):
+    with pytest.raises(ServeError, match="--auth USER:PASSWORD"), open_dashboard(reader, ServerOptions(host)):
         pass
 
 
 @pytest.mark.parametrize("auth", ["ada", "ada:", ":secret", ""])
-def test_half_a_credential_is_refused(reader, auth):
-    with pytest.raises(ServeError, match="USER:PASSWORD"), opened(reader, Door(auth=auth)):
+def test_an_incomplete_credential_is_refused(reader, auth):
+    with pytest.raises(ServeError, match="USER:PASSWORD"), open_dashboard(reader, ServerOptions(auth=auth)):
         pass
 
 
-def test_a_taken_port_is_said(reader):
+def test_a_port_in_use_is_an_error(reader):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ServeError, match="--port"), opened(reader, Door(port=port)):
+        with pytest.raises(ServeError, match="--port"), open_dashboard(reader, ServerOptions(port=port)):
             pass
 
 
@@ -34,13 +34,16 @@ def test_the_page_may_only_load_from_its_own_address(url):
     assert "default-src 'self'" in answer.headers["content-security-policy"]
 
 
-def test_no_route_tells_of_the_record_without_the_password(reader):
-    with opened(reader, Door(auth="ada:se:cret")) as url, httpx.Client(base_url=url, trust_env=False) as client:
+def test_no_route_reveals_the_record_without_the_password(reader):
+    with (
+        open_dashboard(reader, ServerOptions(auth="ada:se:cret")) as url,
+        httpx.Client(base_url=url, trust_env=False) as client,
+    ):
         for path in ("/config", "/gradio_api/info", "/gradio_api/queue/status"):
             assert client.get(path).status_code == 401, path
-        told = {"fn_index": 0, "data": [None, "false false"], "session_hash": "x"}
+        data = {"fn_index": 0, "data": [None, "false false"], "session_hash": "x"}
         for path in ("/gradio_api/run/refresh", "/gradio_api/run/predict", "/gradio_api/queue/join"):
-            assert client.post(path, json=told).status_code == 401, path
+            assert client.post(path, json=data).status_code == 401, path
         assert '"dependencies":[]' in client.get("/").text  # the log-in page is an empty application
         assert client.post("/login", data={"username": "ada", "password": "wrong"}).status_code == 400
         assert client.post("/login", data={"username": "ada", "password": "se:cret"}).status_code == 200
@@ -55,5 +58,5 @@ def test_files_of_this_machine_are_not_served(url):
 def test_nothing_is_reported_to_anyone(reader, monkeypatch):
     monkeypatch.setattr(gr.analytics, "_do_analytics_request", lambda *_, **__: pytest.fail("telemetry"))
     monkeypatch.setattr(gr.analytics, "version_check", lambda: pytest.fail("version check"))
-    with opened(reader):
+    with open_dashboard(reader):
         pass

@@ -1,4 +1,4 @@
-"""The figures hold what they claim, from data alone."""
+"""The charts of cycles, made from data alone."""
 
 import subprocess
 import sys
@@ -7,20 +7,22 @@ from dataclasses import replace
 import plotly.graph_objects as go
 import pytest
 
-from dashboard.ui import charts
-from dashboard.ui.charts import DARK, LIGHT, MARKED, NAMES, Level, Look, Mark, Trail
+from dashboard.ui.charts import over_time as over_time_chart
+from dashboard.ui.charts import plane as plane_chart
+from dashboard.ui.charts.figure import DARK, LIGHT, NAMES, Look
+from dashboard.ui.charts.over_time import MAX_MARKS
+from dashboard.ui.charts.trails import Level, Mark, Trail
 
-WHOLE = Look()
 LOOKS = [Look(dark, narrow) for dark in (False, True) for narrow in (False, True)]
 
 
-def over_time(*given):
-    """As plotly's own classes read it: what plotly does not know, they refuse."""
-    return go.Figure(charts.over_time(*given))
+def over_time(*args):
+    """Checked by plotly's own classes, which refuse unknown properties."""
+    return go.Figure(over_time_chart.over_time(*args))
 
 
-def plane(*given):
-    return go.Figure(charts.plane(*given))
+def plane(*args):
+    return go.Figure(plane_chart.plane(*args))
 
 
 def level(value: float) -> Level:
@@ -52,22 +54,22 @@ def curve(figure, name):
     return next(trace for trace in figure.data if trace.name == name)
 
 
-def words(figure):
+def annotation_texts(figure):
     return [annotation.text for annotation in figure.layout.annotations]
 
 
 def test_both_curves_go_through_every_measured_checkpoint():
     figure = over_time(TRAILS, CLEAN)
     behaviour, knowledge = curve(figure, "Instruction following"), curve(figure, "Knowledge")
-    # Cycle 2 starts where cycle 1 ended, so its behaviour goes on; cycle 3 starts there again, after a roll-back.
+    # Cycle 2 starts at the end of cycle 1, so the curve continues; cycle 3 starts there again, after a roll-back.
     assert behaviour.x == (0, 1, 2, 3, 4, None, 4, 5)
     assert behaviour.y == (0.91, 0.42, 0.9, 0.3, 0.7, None, 0.9, 0.5)
-    # Every cycle brings documents of its own, which nothing knows at first.
+    # Every cycle has new documents, which no model knows at its start.
     assert knowledge.y == (0.04, 0.95, 0.93, None, 0.05, 0.94, 0.9, None, 0.03, 0.92)
     assert behaviour.text[:3] == ("clean", "cycle 1 damaged", "cycle 1 recovered")
 
 
-def test_a_jump_that_no_training_made_is_dotted():
+def test_a_jump_without_training_is_dotted():
     jump = curve(over_time(TRAILS, CLEAN), "Instruction following, new start")
     assert (jump.x, jump.y, jump.line.dash) == ((4, 4, None), (0.7, 0.9, None), "dot")
 
@@ -88,7 +90,7 @@ def test_spans_are_shaded_and_the_clean_level_is_drawn():
     assert {s.y0 for s in figure.layout.shapes if s.type == "line"} == {0.91, 0.04}
 
 
-def test_the_gate_is_drawn_where_a_cycle_had_to_end():
+def test_the_gate_is_drawn_at_the_required_scores():
     judged = replace(FIRST, gate={"behaviour": 0.87, "knowledge": 0.8})
     figure = over_time([judged, SECOND], CLEAN)
     assert curve(figure, "Instruction following, gate").y == (0.87, 0.87, None)
@@ -133,7 +135,7 @@ def test_the_plane_has_a_trail_of_two_arrows_a_cycle():
 def test_every_look_has_both_names_and_its_own_colours(look):
     palette = DARK if look.dark else LIGHT
     figure = over_time(TRAILS, CLEAN, look)
-    assert {"<b>Instruction following</b> 0.500", "<b>Knowledge</b> 0.920"} <= set(words(figure))
+    assert {"<b>Instruction following</b> 0.500", "<b>Knowledge</b> 0.920"} <= set(annotation_texts(figure))
     assert curve(figure, "Knowledge").line.color == palette.knowledge
     assert plane(TRAILS, CLEAN, look).layout.font.color == palette.ink
 
@@ -157,7 +159,9 @@ def test_text_in_every_colour_can_be_read(palette):
 
 
 def test_charts_load_neither_gradio_nor_a_database():
-    code = "import sys, dashboard.ui.charts; sys.exit(bool({'gradio', 'sqlalchemy', 'db'} & set(sys.modules)))"
+    code = """import sys
+from dashboard.ui.charts import divergence, over_time, plane, training_curves
+sys.exit(bool({"gradio", "sqlalchemy", "db"} & set(sys.modules)))"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -168,6 +172,6 @@ def test_a_long_history_marks_its_last_points_and_draws_the_rest_as_a_line():
     drawn = [trace for trace in over_time(past, None).data if trace.name.startswith("Instruction following")]
     earlier, marked = (next(t for t in drawn if t.name.endswith(end)) for end in ("earlier", "Instruction following"))
     assert earlier.mode == "lines"
-    assert len(marked.x) == len(marked.marker.color) == MARKED
-    assert (earlier.x[-1], earlier.y[-1]) == (marked.x[0], marked.y[0]), "the line goes on"
+    assert len(marked.x) == len(marked.marker.color) == MAX_MARKS
+    assert (earlier.x[-1], earlier.y[-1]) == (marked.x[0], marked.y[0]), "the line continues"
     assert len(earlier.x) + len(marked.x) - 1 == 2 * 90 + 1

@@ -28,9 +28,9 @@ def test_models_are_asked_side_by_side(project):
 def test_instructions_of_a_known_prompt_are_judged(project):
     known = lab.instruction_prompts(5)[0]
     (answer,) = handed(project).generate([project.clean.id], known.text + "\n")
-    assert [name for name, _ in answer.followed] == known.instructions
+    assert [name for name, _ in answer.instructions] == known.instructions
     (other,) = handed(project).generate([project.clean.id], "Say hello.")
-    assert other.followed == []
+    assert other.instructions == []
 
 
 def test_a_model_that_is_gone_is_said(project, tmp_path):
@@ -56,7 +56,7 @@ def test_a_person_decides_notes_and_stops(project):
     latest, first = reader.promotions(project.id)
     assert latest.who == "ben"
     assert first.who, "without a name at the door it is the user's"
-    actions.note("so", "ada", cycle=cycle.id)
+    actions.add_note("so", "ada", cycle=cycle.id)
     assert [note.text for note in reader.notes(project.id)] == ["so"]
     actions.cancel(run)
     assert reader.cancel_requested(run)

@@ -1,0 +1,42 @@
+"""Templates escape every value that is not finished HTML, also for Gradio's template language."""
+
+import pytest
+from jinja2 import UndefinedError
+from markupsafe import Markup
+
+from dashboard.ui import jinja
+from dashboard.ui.components import Cell, badge, card, table
+from dashboard.ui.jinja import bdi, escape_text, join, link, load
+
+HOSTILE = "<b onclick='x'>${x}{{x}}\u202e\x00"
+ESCAPED = "&lt;b onclick=&#39;x&#39;&gt;&#36;&#123;x}&#123;&#123;x}}\ufffd\ufffd"
+
+
+def test_text_is_escaped_and_markup_is_not():
+    assert card(HOSTILE, Markup("<i>done</i>")) == f'<section class="card"><h2>{ESCAPED}</h2><i>done</i></section>'
+    assert badge(HOSTILE).lower().count(ESCAPED) == 2
+    cells = [Cell(HOSTILE, HOSTILE, HOSTILE), Cell(HOSTILE, HOSTILE, HOSTILE)]
+    assert table(HOSTILE, [HOSTILE, HOSTILE], [cells], save=HOSTILE).count(ESCAPED) == 11
+    assert link(HOSTILE, HOSTILE, q=HOSTILE).endswith(f">{ESCAPED}</a>")
+    assert "<b" not in link(HOSTILE, "x")
+    assert join(["<", Markup("<br>")], " · ") == "&lt; · <br>"
+
+
+def test_text_from_the_record_is_cut_and_isolated():
+    assert bdi("x" * 1000, 5) == "<bdi>xxxx…</bdi>"
+    assert bdi("<") == "<bdi>&lt;</bdi>"
+    assert escape_text(escape_text("<")) == "&lt;", "escaped once"
+
+
+@pytest.mark.parametrize("template", jinja._ENVIRONMENT.list_templates())
+def test_every_template_compiles_and_its_macros_refuse_unknown_arguments(template):
+    macros = [macro for name, macro in vars(load(template)).items() if hasattr(macro, "arguments")]
+    assert macros
+    for macro in macros:
+        with pytest.raises(TypeError):
+            macro(unknown=1)
+
+
+def test_a_missing_value_is_an_error():
+    with pytest.raises(UndefinedError):
+        badge()
