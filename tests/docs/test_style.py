@@ -9,15 +9,6 @@ from tests.docs.sandbox import ROOT
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(DOCS.glob("*.md"))]
-NOT_CONVERTED = {  # pages that do not keep the style yet
-    "README.md",
-    "CONTRIBUTING.md",
-    "docs/api.md",
-    "docs/contracts.md",
-    "docs/reference.md",
-    "docs/tutorial.md",
-}
-CONVERTED = [page for page in PAGES if page.relative_to(ROOT).as_posix() not in NOT_CONVERTED]
 
 MAX_LINE, MAX_CELL, MAX_TERMS = 120, 200, 30
 CELL_BORDER = re.compile(r"(?<!\\)\|")
@@ -58,7 +49,7 @@ def page_id(page: Path) -> str:
     return page.stem
 
 
-@pytest.mark.parametrize("page", CONVERTED, ids=page_id)
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_lines_and_table_cells_are_short(page: Path) -> None:
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         if not line.startswith("|"):
@@ -68,14 +59,14 @@ def test_lines_and_table_cells_are_short(page: Path) -> None:
         assert longest <= MAX_CELL, f"{page.name}:{number} has a cell of {longest} characters"
 
 
-@pytest.mark.parametrize("page", CONVERTED, ids=page_id)
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_a_page_starts_with_what_it_is_for(page: Path) -> None:
     title, introduction, *_ = page.read_text(encoding="utf-8").split("\n\n")
     assert title.startswith("# ")
     assert re.match(r"[A-Z`*]", introduction), f"{page.name} must start with a paragraph"
 
 
-@pytest.mark.parametrize("page", CONVERTED, ids=page_id)
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_words_are_those_of_the_field(page: Path) -> None:
     text = " ".join(page.read_text(encoding="utf-8").split())  # a phrase may run over two lines
     for pattern, plain in FORBIDDEN.items():
@@ -83,13 +74,13 @@ def test_words_are_those_of_the_field(page: Path) -> None:
         assert not match, f"{page.name}: write {plain} instead of {match[0]!r}: … {text[: match.end()][-100:]}"
 
 
-@pytest.mark.parametrize("page", CONVERTED, ids=page_id)
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_a_window_is_a_span_of_tokens(page: Path) -> None:
     for paragraph in page.read_text(encoding="utf-8").split("\n\n"):
         assert not WINDOW.search(paragraph) or ABOUT_TOKENS.search(paragraph), f"not about tokens: {paragraph}"
 
 
-@pytest.mark.parametrize("page", CONVERTED, ids=page_id)
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_paths_and_modules_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     modules = [name.rstrip(".").replace(".", "/") for name in MODULE.findall(text)]
