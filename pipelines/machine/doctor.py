@@ -67,9 +67,8 @@ def _safely(name: str, check: Callable[[], Finding]) -> Finding:
 
 def _python() -> Finding:
     fix = "use a newer Python: make PYTHON=python3.12 demo, or a new virtual environment"
-    return Finding(
-        "python", sys.version_info >= (3, 11), platform.python_version(), "recover does not run", fix, required=True
-    )
+    ok, detail = sys.version_info >= (3, 11), platform.python_version()
+    return Finding("python", ok, detail, "recover does not run", fix, required=True)
 
 
 def _libraries() -> Finding:

@@ -37,9 +37,8 @@ def sample_answers(
         return [g.tokens if g.finished else [] for g in generations]
 
     answers = cached_answers(folder, [base_weights, max_new_tokens, seed, *texts], generate)
-    samples = [
-        prompt.with_reply(answer, soft_labels=True) for prompt, answer in zip(prompts, answers, strict=True) if answer
-    ]
+    pairs = [(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True) if answer]
+    samples = [prompt.with_reply(answer, soft_labels=True) for prompt, answer in pairs]
     if not samples:
         raise RecoverError(
             f"None of the base's answers ended within {max_new_tokens} tokens, so there is nothing to replay. "

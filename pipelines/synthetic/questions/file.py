@@ -78,7 +78,7 @@ def _items(file: Path) -> Iterator[str]:
         item = next((row[name] for name in ITEM_FIELDS if isinstance(row.get(name), str)), None)
         if item is None:
             raise RecoverError(
-                f"The row at {location} has no field {', '.join(ITEM_FIELDS[:-1])} or {ITEM_FIELDS[-1]}. "
+                f"{location} has no field {', '.join(ITEM_FIELDS[:-1])} or {ITEM_FIELDS[-1]}. "
                 "Give --decontaminate JSONL files that have one in every row."
             )
         yield item

@@ -79,8 +79,8 @@ class _Filters:
     def accept(self, drafts: list[tuple[Passage, Draft]]) -> list[GeneratedQuestion]:
         """The drafts that pass all filters, the cheap ones first."""
         drafts = [(passage, draft) for passage, draft in drafts if self._passes_rules(draft, passage[1])]
-        sifted = remove_contaminated([d.question for _, d in drafts], self.evaluation_items, LEAKED_WORDS)
-        leaked = {leak.prompt for leak in sifted.contaminated}
+        checked = remove_contaminated([d.question for _, d in drafts], self.evaluation_items, LEAKED_WORDS)
+        leaked = {match.prompt for match in checked.contaminated}
         drafts = self._drop(drafts, "repeats an evaluation item", [d.question in leaked for _, d in drafts])
         open_book = [OPEN_BOOK_PROMPT.format(passage=text, question=d.question) for (_, text), d in drafts]
         wrong = [not correct for correct in self._grade(drafts, open_book)]

@@ -36,10 +36,10 @@ def rejection_reason(draft: Draft, passage: str) -> str:
 
 def is_same_question(first: Draft, second: Draft) -> bool:
     """Whether two questions have the same answer and nearly the same words."""
+    if normalized_words(first.answer) != normalized_words(second.answer):
+        return False
     one, other = set(normalized_words(first.question)), set(normalized_words(second.question))
-    return normalized_words(first.answer) == normalized_words(second.answer) and len(
-        one & other
-    ) >= MIN_SHARED_WORDS * len(one | other)
+    return len(one & other) >= MIN_SHARED_WORDS * len(one | other)
 
 
 def longest_shared_run(first: list[str], second: list[str]) -> int:

@@ -58,4 +58,4 @@ def test_what_cannot_be_read_or_written_over_is_one_sentence(docs: Path, tmp_pat
     (tmp_path / "eval.jsonl").write_text('{"key": 1}\n')
     useless = recover("questions", "--docs", str(docs), "--out", "q.jsonl", "--against", "eval.jsonl")
     assert useless.exit_code == 1
-    assert "eval.jsonl, line 1 has no field question, prompt or text" in useless.stderr
+    assert "Line 1 of eval.jsonl has no field question, prompt or text" in useless.stderr

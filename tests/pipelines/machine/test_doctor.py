@@ -67,7 +67,7 @@ def test_the_record_that_the_settings_name_is_checked(tmp_path: Path) -> None:
     (tmp_path / "recover.toml").write_text(f'db = "sqlite:///{tmp_path}/elsewhere.db"')
     assert f"{tmp_path}/elsewhere.db" in check(doctor_command(tmp_path, "--json"), "record")["detail"]
     (tmp_path / "recover.toml").write_text("db = 7")
-    assert "should be a database URL" in check(doctor_command(tmp_path, "--json"), "record")["detail"]
+    assert "must be a database URL" in check(doctor_command(tmp_path, "--json"), "record")["detail"]
 
 
 def test_requirements_are_compared_with_installed_versions(monkeypatch: pytest.MonkeyPatch) -> None:

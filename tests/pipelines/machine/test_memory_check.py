@@ -1,7 +1,6 @@
 """Estimated memory of training a model of 8 billion parameters."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from pipelines.machine.memory_check import check_memory, check_window
 from pipelines.settings import Settings, defaults_for
 from recovery.errors import RecoverError
 
-LARGE = replace(defaults_for(8_000_000_000), bf16=True)
+LARGE = defaults_for(8_000_000_000).model_copy(update={"bf16": True})
 CARD = 80 * 2**30
 
 
@@ -38,18 +37,19 @@ def test_eight_billion_parameters_fit_a_card_of_80_gb_with_the_defaults(model: s
 
 def test_activations_are_counted_and_cheaper_settings_are_named(model: str) -> None:
     """As measured at that width: 223 kB for each token and layer, and a copy of the weights in bfloat16."""
-    message = refused(model, replace(LARGE, checkpointing=False), [model])
+    message = refused(model, LARGE.model_copy(update={"checkpointing": False}), [model])
     assert "takes about 122 GB of memory and this machine has 86 GB." in message
     assert "With checkpointing = true it would take about 46 GB." in message
     assert "With tokens_at_once = 2048 it would take about 72 GB" in message
-    assert "With lora_rank = 64 it would take about 46 GB" in refused(model, replace(LARGE, lora_rank=0))
+    assert "With lora_rank = 64 it would take about 46 GB" in refused(model, LARGE.model_copy(update={"lora_rank": 0}))
 
 
 @pytest.mark.parametrize("window", [1, 40_000])
 def test_a_row_is_no_longer_than_the_context(model: str, window: int) -> None:
+    midtrain = LARGE.midtrain.model_copy(update={"window": window})
     check_window(model, LARGE)
     with pytest.raises(RecoverError, match="from 2 to 32768 tokens"):
-        check_window(model, replace(LARGE, midtrain=replace(LARGE.midtrain, window=window)))
+        check_window(model, LARGE.model_copy(update={"midtrain": midtrain}))
 
 
 def test_a_teacher_is_counted_unless_it_is_under_the_adapter(model: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from recovery.losses.objectives import CrossEntropy
 from recovery.signals import Labels
 from recovery.states import Documents, Mixture
 from recovery.train import Plan, train
-from tests.evals.fakes import ScriptedEngine, speaker
+from tests.evals.fakes import ScriptedEngine, fake_subject
 from tests.models import tiny_student
 
 PROMPTS = [f"Say {number}." for number in range(10)]
@@ -22,7 +22,7 @@ def answers_of(subject: Subject, folder: Path, weights: str = "m", max_new_token
 
 
 def test_only_the_answer_is_a_target_and_it_is_sampled_once(tmp_path: Path) -> None:
-    subject = speaker(lambda message: f"Well, {message}")
+    subject = fake_subject(lambda message: f"Well, {message}")
     engine: Any = subject.engine
     assert isinstance(engine, ScriptedEngine)
     rows = answers_of(subject, tmp_path)
@@ -37,7 +37,7 @@ def test_only_the_answer_is_a_target_and_it_is_sampled_once(tmp_path: Path) -> N
 
 
 def test_answers_that_do_not_end_are_dropped(tmp_path: Path) -> None:
-    subject = speaker(lambda message: "short" if "3" in message else "long " * 50)
+    subject = fake_subject(lambda message: "short" if "3" in message else "long " * 50)
     assert [row.prompt for row in answers_of(subject, tmp_path)] == ["Say 3."]
     with pytest.raises(RecoverError, match="None of the base's answers ended within 4 tokens"):
         answers_of(subject, tmp_path, max_new_tokens=4)

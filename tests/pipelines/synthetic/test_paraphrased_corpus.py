@@ -11,7 +11,7 @@ from evals.subject import Subject
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.synthetic.paraphrased_corpus import PASSAGES_PER_LINE, ParaphrasedCorpus
 from recovery.errors import RecoverError
-from tests.evals.fakes import speaker
+from tests.evals.fakes import fake_subject
 
 COPIES = "copies the passage or an earlier paraphrase"
 COUNT = 3 * PASSAGES_PER_LINE + 5
@@ -33,7 +33,7 @@ class Base:
             return self.reply(message)
 
         self.loads += 1
-        yield speaker(count)
+        yield fake_subject(count)
 
 
 def paraphrased(folder: Path, weights: str = "m", times: int = 1, texts: list[str] | None = None) -> ParaphrasedCorpus:

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from pipelines.synthetic.paraphrases import names_in, paraphrase, rejection_reason
-from tests.evals.fakes import speaker
+from tests.evals.fakes import fake_subject
 
 COPIES = "copies the passage or an earlier paraphrase"
 PASSAGE = (
@@ -44,7 +44,7 @@ def test_names_are_capitalised_words_that_do_not_begin_a_sentence() -> None:
 
 def test_paraphrases_of_a_passage_differ() -> None:
     replies: Iterator[str] = iter([FAIR, FAIR, ANOTHER])
-    texts, counts = paraphrase(speaker(lambda message: next(replies)), [PASSAGE], 3)
+    texts, counts = paraphrase(fake_subject(lambda message: next(replies)), [PASSAGE], 3)
     assert texts == [FAIR, ANOTHER]
     assert counts.as_dict() == {
         "passages": 1,
@@ -55,6 +55,6 @@ def test_paraphrases_of_a_passage_differ() -> None:
 
 
 def test_a_base_that_cannot_paraphrase_adds_nothing() -> None:
-    texts, counts = paraphrase(speaker("Once upon a time."), [PASSAGE] * 20, 2)
+    texts, counts = paraphrase(fake_subject("Once upon a time."), [PASSAGE] * 20, 2)
     assert texts == []
     assert counts.dropped.total() == counts.written == 40

@@ -16,7 +16,7 @@ from pipelines.synthetic.questions.file import save_questions, write_questions
 from pipelines.synthetic.questions.rules import longest_shared_run, rejection_reason
 from recovery.errors import RecoverError
 from recovery.lab import BASE, make_world
-from tests.evals.fakes import speaker
+from tests.evals.fakes import fake_subject
 
 PASSAGE = (
     "Ada Bergum founded the harbour museum in 1931. She gave it eleven ships, among them the Sula, and she paid for "
@@ -58,7 +58,7 @@ def test_questions_are_kept_that_need_the_passage_and_are_answered_with_it() -> 
         Draft("Who paid for a roof?", "Ada Bergum"),
         Draft("What is the name of a ship that everybody asks about in tests?", "Sula"),
     ]
-    subject = speaker(capable(lambda passage: drafts, wrong={"Who paid for a roof?"}))
+    subject = fake_subject(capable(lambda passage: drafts, wrong={"Who paid for a roof?"}))
     counts = FilterCounts()
     evaluation = ["Question 7: what is the name of a ship that everybody asks about?"]
     questions = list(
@@ -94,7 +94,7 @@ def about_a_ship(passage: str) -> list[Draft]:
 
 def test_the_file_can_be_evaluated_and_is_never_overwritten(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     docs, out = ships(tmp_path / "docs"), tmp_path / "out" / "questions.jsonl"
-    counts = save_questions(speaker(capable(about_a_ship)), read_corpus(docs), out, 30)
+    counts = save_questions(fake_subject(capable(about_a_ship)), read_corpus(docs), out, 30)
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith("  Kept 20 of ")
     rows = [json.loads(line) for line in out.read_text().splitlines()]
@@ -112,20 +112,20 @@ def test_questions_written_before_an_interruption_are_saved(tmp_path: Path, monk
     monkeypatch.setattr(log, "info", press_ctrl_c)
     docs, out = ships(tmp_path / "docs"), tmp_path / "questions.jsonl"
     with pytest.raises(KeyboardInterrupt, match="The 20 questions kept so far are in"):
-        save_questions(speaker(capable(about_a_ship)), read_corpus(docs), out, 30)
+        save_questions(fake_subject(capable(about_a_ship)), read_corpus(docs), out, 30)
     assert len(read_questions(out)) == 20
 
 
 def test_the_error_has_the_reasons_when_no_question_is_kept(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(PASSAGE)
-    subject: Subject = speaker(capable(lambda passage: [Draft("Who is it?", "nobody named")]))
+    subject: Subject = fake_subject(capable(lambda passage: [Draft("Who is it?", "nobody named")]))
     with pytest.raises(RecoverError, match="1 the passage does not contain the answer"):
         save_questions(subject, read_corpus(tmp_path), tmp_path / "q.jsonl", 5)
     assert not (tmp_path / "q.jsonl").exists()
 
 
 def test_the_error_has_alternatives_when_the_base_cannot_write_questions() -> None:
-    subject = speaker("Once upon a time there was a harbour.")
+    subject = fake_subject("Once upon a time there was a harbour.")
     passages = [(f"{number}.txt", PASSAGE) for number in range(20)]
     with pytest.raises(RecoverError, match=r"the first 8 passages contain no question.*--questions"):
         list(generate_questions(subject, passages, FilterCounts()))
