@@ -12,6 +12,7 @@ from evals.suites.config import load_suites, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
+from pipelines.cache import ContentCache
 from pipelines.documents import read_corpus
 from pipelines.documents.corpus import Corpus
 from pipelines.documents.hub import is_hub_id
@@ -289,6 +290,6 @@ def _store_prompts(project: Project, file: Path | None) -> Path | None:
     if file is None:
         return None
     lines = "\n".join(json.dumps({"prompt": text}, ensure_ascii=False) for text in read_prompts(file))
-    copy = project.home / "cache" / f"prompts-{hashlib.sha256(lines.encode()).hexdigest()[:16]}.jsonl"
+    copy = ContentCache(project.home / "cache").path("prompts", lines, ".jsonl")
     write_atomic(copy, [lines, "\n"])
     return copy
