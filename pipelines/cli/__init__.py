@@ -1,87 +1,98 @@
-"""The `recover` command line. Heavy imports wait until a command runs, so that help answers at once."""
+"""The `recover` command line. Heavy libraries are imported inside the commands, so that `--help` answers at once."""
 
 import json
 import os
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import wraps
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from pipelines.cli.thread_waiting import wait_as_fits
+from pipelines.cli import options
+from pipelines.cli.sections import SectionedGroup
+from pipelines.cli.thread_waiting import set_thread_waiting
 from pipelines.log import print_progress
 
-wait_as_fits()
+set_thread_waiting()
 
-DONE, ERROR, USAGE, REJECTED, INTERRUPTED = 0, 1, 2, 3, 130
+SUCCESS, ERROR, USAGE, REJECTED, INTERRUPTED = 0, 1, 2, 3, 130  # exit codes
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(cls=SectionedGroup, context_settings=CONTEXT)
 @click.version_option(package_name="recover", message="%(version)s")
 def main() -> None:
-    """Teach a language model new documents and give it back its manners.
+    """Train a language model on documents and restore its instruction following.
 
     \b
-    recover demo                       see it happen on the built-in model
-    recover midtrain --docs ./corpus   teach the documents
-    recover distill --teacher base     bring the behaviour back
-    recover dashboard                  look at it
+    recover demo                       run the whole process on the built-in model
+    recover midtrain --docs ./corpus   train on documents
+    recover distill --teacher base     restore instruction following
+    recover dashboard                  show the results
     """
 
 
-class Answer(dict[str, Any]):
-    """What a command found, as `--json` prints it, with the words for a person and the exit code beside it."""
+@dataclass(frozen=True)
+class CommandResult:
+    """What a command returns: an object for `--json`, the same as lines of text, and the exit code."""
 
-    def __init__(self, found: dict[str, Any], words: list[str], code: int = DONE):
-        super().__init__(found)
-        self.words, self.code = words, code
+    data: dict[str, Any]
+    lines: list[str]
+    exit_code: int = SUCCESS
 
 
-def answers(command: Callable[..., Answer]) -> Callable[..., None]:
-    """Adds `--project` and `--json`, prints the answer, says in one sentence what a user can mend."""
+def command_result(command: Callable[..., CommandResult]) -> Callable[..., None]:
+    """Add `--project` and `--json` to a command, print its result, and report errors in one sentence."""
 
-    @click.option("--project", type=click.Path(path_type=Path, file_okay=False), help="The project's folder.")
-    @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+    @options.project
+    @options.as_json
     @wraps(command)
-    def run(as_json: bool, **options: Any) -> None:
-        from db.errors import RecordError
-        from recovery.errors import RecoverError
-
-        _quiet()
+    def run(as_json: bool, **arguments: Any) -> None:
+        _silence_libraries()
         print_progress()
-        try:
-            answer = command(**options)
-        except (RecoverError, RecordError) as error:
-            fail(str(error), ERROR, as_json)
-        except KeyboardInterrupt as left:  # whoever leaves something to go on from says so
-            fail(f"interrupted; {left}" if str(left) else "interrupted", INTERRUPTED, as_json)
-        except Exception as error:  # a fault of ours, or of the machine: said in a sentence, whole on request
-            if os.environ.get("RECOVER_DEBUG"):
-                raise
-            fail(f"{type(error).__name__}: {error} (RECOVER_DEBUG=1 shows where)", ERROR, as_json)
-        click.echo(json.dumps(answer, ensure_ascii=False) if as_json else "\n".join(answer.words))
-        sys.exit(answer.code)
+        with report_errors(as_json):
+            result = command(**arguments)
+        click.echo(json.dumps(result.data, ensure_ascii=False) if as_json else "\n".join(result.lines))
+        sys.exit(result.exit_code)
 
     return run
 
 
-def fail(sentence: str, code: int, as_json: bool = False) -> NoReturn:
-    click.echo(f"recover: {sentence}", err=True)
+@contextmanager
+def report_errors(as_json: bool = False) -> Iterator[None]:
+    """Print an error as one sentence and exit; RECOVER_DEBUG=1 shows the traceback of unexpected errors."""
+    from db.errors import RecordError
+    from recovery.errors import RecoverError
+
+    try:
+        yield
+    except (RecoverError, RecordError) as error:
+        fail(str(error), ERROR, as_json)
+    except KeyboardInterrupt as interrupt:  # its text says how to continue
+        fail(f"Interrupted. {interrupt}".strip(), INTERRUPTED, as_json)
+    except Exception as error:
+        if os.environ.get("RECOVER_DEBUG"):
+            raise
+        message = f"{type(error).__name__}: {error}. Set RECOVER_DEBUG=1 to see the traceback."
+        fail(message, ERROR, as_json)
+
+
+def fail(message: str, exit_code: int, as_json: bool = False) -> NoReturn:
+    click.echo(f"Error: {message}", err=True)
     if as_json:
-        click.echo(json.dumps({"error": sentence}, ensure_ascii=False))
-    sys.exit(code)
+        click.echo(json.dumps({"error": message}, ensure_ascii=False))
+    sys.exit(exit_code)
 
 
-def _quiet() -> None:
-    """Progress bars of the libraries underneath would bury our own words.
+def _silence_libraries() -> None:
+    """Turn off progress bars and warnings that would bury this program's messages.
 
-    Told before they are imported, for most commands that look at the record need none of them."""
-    import warnings
-
+    They are environment variables, so that commands which never import these libraries need not import them here."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -89,6 +100,6 @@ def _quiet() -> None:
 
 
 # The commands register themselves with `main`.
-from pipelines.cli import dashboard, data, doctor, evaluate, history, manage, train  # noqa: E402
+from pipelines.cli import dashboard, data, decide, doctor, evaluate, history, maintain, train  # noqa: E402
 
-__all__ = ["dashboard", "data", "doctor", "evaluate", "history", "main", "manage", "train"]
+__all__ = ["dashboard", "data", "decide", "doctor", "evaluate", "history", "main", "maintain", "train"]

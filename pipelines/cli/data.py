@@ -1,19 +1,21 @@
-"""The commands about documents: documents (a look before training) and questions (written by the base)."""
+"""Commands about documents: documents (a summary before training) and questions (written by the base)."""
 
 from pathlib import Path
 
 import click
 
-from pipelines.cli import Answer, answers, main, options
+from pipelines.cli import CommandResult, command_result, main, options
 from pipelines.log import log
 
 
 @main.command()
-@click.argument("docs", type=options.existing)
+@click.argument("docs", type=options.file_path)
 @options.base
-@answers
-def documents(project: Path | None, docs: Path, base: str | None) -> Answer:
-    """Read documents without learning them: what there is, what is left out and why, and what learning would take.
+@command_result
+def documents(project: Path | None, docs: Path, base: str | None) -> CommandResult:
+    """Summarise documents without training on them.
+
+    Shows what was read, what was left out and why, and how much compute mid-training would take.
 
     \b
     Example: recover documents ./corpus
@@ -23,32 +25,39 @@ def documents(project: Path | None, docs: Path, base: str | None) -> Answer:
 
     corpus = read_corpus(docs)
     summary = summarise(corpus, _base(project, base), project or Path.cwd())
-    return Answer(summary.as_dict(), summary_lines(summary))
+    return CommandResult(summary.as_dict(), summary_lines(summary))
 
 
 @main.command()
-@options.together(options.docs, options.base)
-@click.option("--out", type=options.existing, default=Path("questions.jsonl"), show_default=True, help="Where to.")
-@click.option("--count", type=click.IntRange(min=1), default=200, show_default=True, help="So many at most.")
+@options.combine(options.docs, options.base)
 @click.option(
-    "--against", type=options.existing, multiple=True, help="JSONL of an evaluation no question may repeat; repeatable."
+    "--out", type=options.file_path, default=Path("questions.jsonl"), show_default=True, help="The file to write."
 )
-@options.together(options.engine, options.seed)
-@answers
+@click.option(
+    "--count", type=click.IntRange(min=1), default=200, show_default=True, help="Write at most this many questions."
+)
+@click.option(
+    "--decontaminate",
+    type=options.file_path,
+    multiple=True,
+    help="JSONL of an evaluation whose questions must not be repeated; repeatable.",
+)
+@options.combine(options.engine, options.seed)
+@command_result
 def questions(
     project: Path | None,
     docs: Path,
     base: str | None,
     out: Path,
     count: int,
-    against: tuple[Path, ...],
+    decontaminate: tuple[Path, ...],
     engine: str | None,
     seed: int,
-) -> Answer:
-    """Have the clean base write closed-book questions on the documents; keep those that stand the test.
+) -> CommandResult:
+    """Let the base write closed-book questions on documents.
 
-    A question is kept when the base answers it with the passage in view and fails without it. The file is yours to
-    edit: every line holds a question, its answer, and the passage they come from.
+    A question is kept if the base answers it with the passage in its prompt and fails without it. You may edit the
+    file: every line holds a question, its answer, and their passage.
 
     \b
     Example: recover questions --docs ./corpus --count 200 --out questions.jsonl
@@ -56,25 +65,18 @@ def questions(
     from pipelines.documents import read_corpus
     from pipelines.synthetic.questions.file import write_questions
 
-    chosen = _base(project, base)
-    log.info(f"{chosen} writes questions on {docs}")
-    report = write_questions(
-        read_corpus(docs),
-        chosen,
-        out,
-        count=count,
-        decontaminate=against,
-        engine=engine,
-        seed=seed,
-    )
-    found = {"questions": str(out), **report.as_dict()}
-    words = [f"{report.kept} questions are in {out}, of {report.written} written about {report.passages} passages"]
-    words += [f"  dropped: {reason}" for reason in report.reasons()]
-    return Answer(found, [*words, f"next: recover cycle --docs {docs} --questions {out}"])
+    model = _base(project, base)
+    log.info(f"{model} writes questions on {docs}")
+    corpus = read_corpus(docs)
+    report = write_questions(corpus, model, out, count=count, decontaminate=decontaminate, engine=engine, seed=seed)
+    lines = [f"{out} has {report.kept} questions, of {report.written} written about {report.passages} passages"]
+    lines += [f"  dropped: {reason}" for reason in report.reasons()]
+    lines += [f"next: recover cycle --docs {docs} --questions {out}"]
+    return CommandResult({"questions": str(out), **report.as_dict()}, lines)
 
 
 def _base(folder: Path | None, base: str | None) -> str:
-    """The base that the other commands would use; creates no project."""
+    """The base that other commands would use; creates no project."""
     from pipelines.project.base import resolve_base
     from pipelines.project.project import Project
 

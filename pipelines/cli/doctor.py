@@ -6,19 +6,19 @@ from pathlib import Path
 
 import click
 
-from pipelines.cli import DONE, ERROR, main
+from pipelines.cli import ERROR, SUCCESS, main, options
 
 
 @main.command()
-@click.option("--project", type=click.Path(path_type=Path, file_okay=False), help="The project's folder.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@options.project
+@options.as_json
 def doctor(project: Path | None, as_json: bool) -> None:
-    """Check what this machine has for training, what is missing, and how to fix it.
+    """Check what this machine has for training, and how to fix gaps.
 
     \b
     Example: recover doctor
     """
-    # Not through `answers`, which imports libraries that may be broken.
+    # Without `command_result`, which imports libraries that may be broken.
     from pipelines.machine.doctor import can_run, examine
 
     findings = examine(project)
@@ -34,4 +34,4 @@ def doctor(project: Path | None, as_json: bool) -> None:
                 click.echo(f"{'':<{width + 11}}impact: {finding.impact}\n{'':<{width + 11}}fix:    {finding.fix}")
         required = [finding.name for finding in findings if finding.required and not finding.ok]
         click.echo("Training can run here" if runs else f"Training cannot run here: {', '.join(required)}")
-    sys.exit(DONE if runs else ERROR)
+    sys.exit(SUCCESS if runs else ERROR)

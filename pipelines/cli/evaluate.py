@@ -1,12 +1,19 @@
-"""The commands that look at models: eval, compare."""
+"""Commands that measure models: eval, compare."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli import Answer, answers, main, options
+from pipelines.cli import CommandResult, command_result, main, options
+
+if TYPE_CHECKING:
+    from db.views import Checkpoint
+    from evals.results import Result
+    from pipelines.evaluation.plan import EvalPlan
+    from pipelines.project.project import Project
 
 suite = click.option(
     "--suite",
@@ -15,102 +22,130 @@ suite = click.option(
     show_default=True,
     help="What to measure.",
 )
-again = click.option("--again", is_flag=True, help="Measure even what is on record.")
-measured = options.together(suite, options.limit, options.ifeval_data, options.questions, options.engine, again)
+rerun = click.option("--rerun", is_flag=True, help="Measure again instead of reusing stored results.")
+measuring = options.combine(suite, options.limit, options.ifeval_data, options.questions, options.engine, rerun)
 
 
 @main.command("eval")
 @click.argument("ref", default="current")
 @options.base
-@measured
-@answers
-def evaluate(project: Path | None, ref: str, base: str | None, **wanted: Any) -> Answer:
-    """Measure one checkpoint and put it on record; what is on record already is not measured again.
+@measuring
+@command_result
+def evaluate(
+    project: Path | None,
+    ref: str,
+    base: str | None,
+    suite: str,
+    limit: int | None,
+    ifeval_data: Path | None,
+    questions: Path | None,
+    engine: str | None,
+    rerun: bool,
+) -> CommandResult:
+    """Measure a checkpoint; stored results are reused.
 
     \b
     Example: recover eval current --suite behaviour --limit 200
     """
-    from pipelines.evaluation.tables import describe_cost
+    from pipelines.evaluation.measure import measure_checkpoint
+    from pipelines.evaluation.plan import EvalPlan
     from pipelines.project.project import Project
 
     opened = Project.open(project, base)
     checkpoint = opened.resolve(ref)
-    results = _results(opened, checkpoint, ref, _measures(opened, [checkpoint], wanted), wanted)
-    words = []
-    for result in results:
-        words.append(f"{result.task} ({result.suite}, {result.data}, {len(result.items)} items)")
-        words.append(f"  took {describe_cost(result.seconds, result.cost)}")
-        for name, metric in result.metrics.items():
-            low, high = metric.ci95
-            interval = f"[{low:.3f}, {high:.3f}]" if metric.n > 1 else "-"
-            words.append(f"  {name:<34} {metric.value:.3f}  {interval}  n = {metric.n}")
-    return Answer({"checkpoint": ref, "evaluations": [r.to_json() for r in results]}, words)
+    plan = _with_public_prompts(opened, [checkpoint], EvalPlan(suite, questions, ifeval_data, limit=limit), rerun)
+    results = measure_checkpoint(opened, checkpoint, plan, None, ref, engine=engine or options.ENGINES[0], rerun=rerun)
+    data = {"checkpoint": ref, "evaluations": [result.to_json() for result in results]}
+    return CommandResult(data, [line for result in results for line in _result_lines(result)])
 
 
 @main.command()
-@click.argument("one")
-@click.argument("other")
-@measured
-@click.option("--drift", is_flag=True, help="Besides, how far each of the two is from the clean base.")
-@answers
-def compare(project: Path | None, one: str, other: str, drift: bool, **wanted: Any) -> Answer:
-    """Two checkpoints on the same items: what was lost, what was gained, and could it be chance.
+@click.argument("first")
+@click.argument("second")
+@measuring
+@click.option("--drift", is_flag=True, help="Also measure how far both have drifted from the clean base.")
+@command_result
+def compare(
+    project: Path | None,
+    first: str,
+    second: str,
+    suite: str,
+    limit: int | None,
+    ifeval_data: Path | None,
+    questions: Path | None,
+    engine: str | None,
+    rerun: bool,
+    drift: bool,
+) -> CommandResult:
+    """Compare two checkpoints on the same items.
 
-    Where the clean base was measured by the same, also what each has forgotten of it, and how much came back.
+    Shows which items were lost and gained, and whether the difference may be chance. Where the clean base was measured
+    on the same items, also shows what both have forgotten and how much was recovered.
 
     \b
     Example: recover compare base current
     """
     from pipelines.evaluation.compare import compare_results, mean_forgetting, mean_lines
+    from pipelines.evaluation.drift import checkpoint_drift, new_task
+    from pipelines.evaluation.measure import measure_checkpoint
+    from pipelines.evaluation.plan import EvalPlan
     from pipelines.evaluation.results_store import comparable_results
     from pipelines.evaluation.tables import drift_table
     from pipelines.project.project import Project
 
     opened = Project.open(project)
-    both = {ref: opened.resolve(ref) for ref in (one, other)}  # before a name that means nothing can cost anything
-    measures = _measures(opened, list(both.values()), wanted)
-    first, second = (_results(opened, both[ref], ref, measures, wanted) for ref in (one, other))
-    found = compare_results(first, second, comparable_results(opened, opened.clean, first))
-    means = mean_forgetting(found)
-    words = [f"{one} → {other}", *(line for c in found for line in c.lines()), *mean_lines(means)]
-    drifts = _drifts(opened, [both[ref] for ref in (one, other)], wanted) if drift else None
-    if drifts:
-        words += drift_table((one, other), *drifts)
-    told: dict[str, Any] = {
-        "first": one,
-        "second": other,
-        "tasks": [c.as_json() for c in found],
+    pair = [opened.resolve(ref) for ref in (first, second)]  # both, before either is measured
+    plan = _with_public_prompts(opened, pair, EvalPlan(suite, questions, ifeval_data, limit=limit), rerun)
+    engine = engine or options.ENGINES[0]
+    before, after = (
+        measure_checkpoint(opened, checkpoint, plan, None, ref, engine=engine, rerun=rerun)
+        for checkpoint, ref in zip(pair, (first, second), strict=True)
+    )
+    comparisons = compare_results(before, after, comparable_results(opened, opened.clean, before))
+    means = mean_forgetting(comparisons)
+    data: dict[str, Any] = {
+        "first": first,
+        "second": second,
+        "tasks": [task.as_json() for task in comparisons],
         **means,
         "drift": None,
     }
-    if drifts:
-        told["drift"] = {side: [r.to_json() for r in of] for side, of in zip(("first", "second"), drifts, strict=True)}
-    return Answer(told, words)
+    lines = [f"{first} → {second}", *(line for task in comparisons for line in task.lines()), *mean_lines(means)]
+    if drift:
+        new = new_task(opened, pair, questions)
+        drifts = [
+            checkpoint_drift(opened, checkpoint, new, ifeval_data=ifeval_data, engine=engine, rerun=rerun)
+            for checkpoint in pair
+        ]
+        sides = zip(("first", "second"), drifts, strict=True)
+        data["drift"] = {side: [result.to_json() for result in results] for side, results in sides}
+        lines += drift_table((first, second), *drifts)
+    return CommandResult(data, lines)
 
 
-def _measures(opened: Any, checkpoints: list[Any], wanted: dict[str, Any]) -> Any:
-    """Where all were asked in public before, the record answers, whether or not that can be reached now."""
+def _with_public_prompts(
+    project: "Project", checkpoints: Sequence["Checkpoint"], plan: "EvalPlan", rerun: bool
+) -> "EvalPlan":
+    """The plan, with the choice made whether to use the public IFEval prompts. Where all results on them are stored,
+    they are used even if the prompts cannot be downloaded now."""
     from evals.suites.config import load_suites
     from pipelines.evaluation.measure import is_measured
-    from pipelines.evaluation.plan import EvalPlan
 
-    asked = EvalPlan(**{each: wanted[each] for each in ("suite", "questions", "ifeval_data", "limit")})
-    in_public = replace(asked, public_ifeval=True) if asked.may_use_public_ifeval else asked
-    if not wanted["again"] and all(is_measured(opened, each, in_public) for each in checkpoints):
-        return in_public
-    return asked.with_public_ifeval_checked(load_suites(opened.base))
+    public = replace(plan, public_ifeval=True) if plan.may_use_public_ifeval else plan
+    if not rerun and all(is_measured(project, checkpoint, public) for checkpoint in checkpoints):
+        return public
+    return plan.with_public_ifeval_checked(load_suites(project.base))
 
 
-def _results(opened: Any, checkpoint: Any, name: str, measures: Any, wanted: dict[str, Any]) -> Any:
-    from pipelines.evaluation.measure import measure_checkpoint
+def _result_lines(result: "Result") -> list[str]:
+    from pipelines.evaluation.tables import describe_cost
 
-    engine = wanted["engine"] or "transformers"
-    return measure_checkpoint(opened, checkpoint, measures, None, name, engine=engine, rerun=wanted["again"])
-
-
-def _drifts(opened: Any, both: list[Any], wanted: dict[str, Any]) -> list[Any]:
-    from pipelines.evaluation.drift import checkpoint_drift, new_task
-
-    task, engine = new_task(opened, both, wanted["questions"]), wanted["engine"] or "transformers"
-    how = {"ifeval_data": wanted["ifeval_data"], "engine": engine, "rerun": wanted["again"]}
-    return [checkpoint_drift(opened, checkpoint, task, **how) for checkpoint in both]
+    lines = [
+        f"{result.task} ({result.suite}, {result.data}, {len(result.items)} items)",
+        f"  took {describe_cost(result.seconds, result.cost)}",
+    ]
+    for name, metric in result.metrics.items():
+        low, high = metric.ci95
+        interval = f"[{low:.3f}, {high:.3f}]" if metric.n > 1 else "-"
+        lines.append(f"  {name:<34} {metric.value:.3f}  {interval}  n = {metric.n}")
+    return lines

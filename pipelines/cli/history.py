@@ -1,18 +1,21 @@
-"""The commands that read the record: status, runs, show, lineage."""
+"""Commands that show what a project has stored: status, runs, show, lineage."""
 
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli import Answer, answers, main
+from pipelines.cli import CommandResult, command_result, main
+
+if TYPE_CHECKING:
+    from db.views import Cycle, Stage
 
 
 @main.command()
-@answers
-def status(project: Path | None) -> Answer:
-    """Where the project stands, and what to run next.
+@command_result
+def status(project: Path | None) -> CommandResult:
+    """Show the current checkpoint, the cycles, and what to run next.
 
     \b
     Example: recover status
@@ -21,46 +24,39 @@ def status(project: Path | None) -> Answer:
     from pipelines.project.project import Project
 
     if not Project.exists(project):
-        following = "recover demo, or recover midtrain --docs DIR"
-        nothing: dict[str, Any] = {"project": None, "base": None, "current": None, "cycles": []}
-        nothing |= {"interrupted": [], "next": following}
-        return Answer(nothing, [f"no project here yet; next: {following}"])
+        command = "recover demo, or recover midtrain --docs DIR"
+        data: dict[str, Any] = {
+            "project": None,
+            "base": None,
+            "current": None,
+            "cycles": [],
+            "interrupted": [],
+            "next": command,
+        }
+        return CommandResult(data, [f"There is no project here yet; next: {command}"])
     opened = Project.open(project)
     cycles = opened.reader.cycles(opened.id)
-    waiting = unfinished_commands(opened.home)
-    following = "recover resume" if waiting else _following(opened.last_cycle)
-    listed = [
-        {
-            "cycle": c.number,
-            "status": c.status,
-            "outcome": c.outcome,
-            "documents": c.documents,
-            **{
-                name: {suite: score.value for suite, score in stage.scores.items()}
-                for name, stage in (("clean", c.clean), ("damaged", c.damaged), ("recovered", c.recovered))
-            },
-        }
-        for c in cycles
-    ]
-    found = {
+    interrupted = unfinished_commands(opened.home)
+    command = "recover resume" if interrupted else _next_command(opened.last_cycle)
+    data = {
         "project": str(opened.root),
         "base": opened.base,
         "current": opened.current.reference,
-        "cycles": listed,
-        "interrupted": waiting,
-        "next": following,
+        "cycles": [_cycle_data(cycle) for cycle in cycles],
+        "interrupted": interrupted,
+        "next": command,
     }
-    words = [f"base     {opened.base}", f"current  {found['current']}"]
-    words += [f"cycle {c.number}  {c.outcome}  {c.documents or ''}" for c in cycles]
-    words += [f"interrupted: recover {command}" for command in waiting]
-    return Answer(found, [*words, f"next: {following}"])
+    lines = [f"base     {data['base']}", f"current  {data['current']}"]
+    lines += [f"cycle {cycle.number}  {cycle.outcome}  {cycle.documents or ''}" for cycle in cycles]
+    lines += [f"interrupted: recover {job}" for job in interrupted]
+    return CommandResult(data, [*lines, f"next: {command}"])
 
 
 @main.command()
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The latest so many.")
-@answers
-def runs(project: Path | None, limit: int) -> Answer:
-    """What was run here: the latest first.
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="List this many runs.")
+@command_result
+def runs(project: Path | None, limit: int) -> CommandResult:
+    """List runs, newest first.
 
     \b
     Example: recover runs --limit 50
@@ -68,34 +64,29 @@ def runs(project: Path | None, limit: int) -> Answer:
     from pipelines.project.project import Project
 
     opened = Project.open_existing(project)
-    silent = {run.id for run in opened.reader.stale_runs(opened.id)}
-    listed = [
+    stale = {run.id for run in opened.reader.stale_runs(opened.id)}
+    rows = [
         {
-            "run": r.id,
-            "kind": r.kind,
-            "stage": r.inputs.stage,
-            "cycle": r.cycle,
-            "status": "silent" if r.id in silent else r.status,
-            "started": _time(r.started_at),
-            "seconds": round((r.finished_at - r.started_at).total_seconds(), 1) if r.finished_at else None,
-            "host": r.host,
-            "error": r.error,
+            "run": run.id,
+            "kind": run.kind,
+            "stage": run.inputs.stage,
+            "cycle": run.cycle,
+            "status": "stale" if run.id in stale else run.status,
+            "started": _timestamp(run.started_at),
+            "seconds": round((run.finished_at - run.started_at).total_seconds(), 1) if run.finished_at else None,
+            "host": run.host,
+            "error": run.error,
         }
-        for r in sorted(opened.reader.runs(opened.id), key=lambda r: -r.id)[:limit]
+        for run in sorted(opened.reader.runs(opened.id), key=lambda run: -run.id)[:limit]
     ]
-    words = [
-        f"run {r['run']:<4} {r['kind']:<9} {'cycle ' + str(r['cycle']) if r['cycle'] else '-':<9} {r['status']:<12} "
-        f"{r['started']}  {'' if r['seconds'] is None else format(r['seconds'], '.0f') + ' s'}  {r['error'] or ''}"
-        for r in listed
-    ]
-    return Answer({"runs": listed}, words or ["no run yet"])
+    return CommandResult({"runs": rows}, [_run_line(row) for row in rows] or ["There are no runs yet"])
 
 
 @main.command()
 @click.argument("ref", default="current")
-@answers
-def show(project: Path | None, ref: str) -> Answer:
-    """One checkpoint: where it lies, what it came from, what it scored.
+@command_result
+def show(project: Path | None, ref: str) -> CommandResult:
+    """Show one checkpoint: its files, origin and scores.
 
     \b
     Example: recover show cycle:1
@@ -106,32 +97,17 @@ def show(project: Path | None, ref: str) -> Answer:
     opened = Project.open_existing(project)
     checkpoint = opened.resolve(ref)
     run = opened.reader.run(checkpoint.run_id) if checkpoint.run_id else None
-    evaluations = opened.reader.evaluations(checkpoint.id)
-    taken: list[dict[str, Any]] = [
-        {
-            "suite": e.suite,
-            "task": e.task,
-            "data": e.data,
-            "at": _time(e.at),
-            "seconds": e.seconds,
-            "cost": e.settings.get("cost"),
-        }
-        for e in evaluations
-    ]
-    scores: list[dict[str, Any]] = [
-        {
-            "suite": e.suite,
-            "task": e.task,
-            "data": e.data,
-            "metric": name,
-            "value": s.value,
-            "n": s.n,
-            "at": _time(e.at),
-        }
-        for e in evaluations
-        for name, s in e.scores.items()
-    ]
-    found: dict[str, Any] = {
+    evaluations: list[dict[str, Any]] = []
+    scores: list[dict[str, Any]] = []
+    for evaluation in opened.reader.evaluations(checkpoint.id):
+        task = {"suite": evaluation.suite, "task": evaluation.task, "data": evaluation.data}
+        at = _timestamp(evaluation.at)
+        cost = evaluation.settings.get("cost")
+        evaluations.append({**task, "at": at, "seconds": evaluation.seconds, "cost": cost})
+        for name, score in evaluation.scores.items():
+            scores.append({**task, "metric": name, "value": score.value, "n": score.n, "at": at})
+    lineage = [ancestor.reference for ancestor in opened.reader.lineage(checkpoint.id)]
+    data: dict[str, Any] = {
         "checkpoint": checkpoint.reference,
         "path": checkpoint.path,
         "kind": checkpoint.kind,
@@ -140,24 +116,24 @@ def show(project: Path | None, ref: str) -> Answer:
         "run": checkpoint.run_id,
         "settings": run.settings if run else None,
         "code_version": run.code_version if run else None,
-        "lineage": [c.reference for c in opened.reader.lineage(checkpoint.id)],
-        "evaluations": taken,
+        "lineage": lineage,
+        "evaluations": evaluations,
         "scores": scores,
     }
-    words = [f"{name:<10} {found[name]}" for name in ("checkpoint", "path", "kind", "hash", "step", "run")]
-    words += [f"from       {' ← '.join(found['lineage'])}"]
-    words += [
+    lines = [f"{name:<10} {data[name]}" for name in ("checkpoint", "path", "kind", "hash", "step", "run")]
+    lines += [f"lineage    {' ← '.join(lineage)}"]
+    lines += [
         f"  {s['suite']:<10} {s['task']:<14} {s['metric']:<30} {_score(s['value'])}  n = {s['n']}" for s in scores
     ]
-    words += [f"  {t['suite']:<10} {t['task']:<14} took {describe_cost(t['seconds'], t['cost'])}" for t in taken]
-    return Answer(found, words)
+    lines += [f"  {e['suite']:<10} {e['task']:<14} took {describe_cost(e['seconds'], e['cost'])}" for e in evaluations]
+    return CommandResult(data, lines)
 
 
 @main.command()
 @click.argument("ref", default="current")
-@answers
-def lineage(project: Path | None, ref: str) -> Answer:
-    """From a checkpoint back to the clean model, with what happened on the way.
+@command_result
+def lineage(project: Path | None, ref: str) -> CommandResult:
+    """Show a checkpoint's ancestors back to the clean model.
 
     \b
     Example: recover lineage current
@@ -168,22 +144,44 @@ def lineage(project: Path | None, ref: str) -> Answer:
     stages = {stage.checkpoint.id: stage for stage in opened.reader.stages(opened.id) if stage.checkpoint}
     chain: list[dict[str, Any]] = [
         {
-            "checkpoint": c.reference,
-            "role": c.role,
-            "cycle": c.cycle,
-            "path": c.path,
-            "scores": {suite: s.value for suite, s in stages[c.id].scores.items()},
+            "checkpoint": checkpoint.reference,
+            "role": checkpoint.role,
+            "cycle": checkpoint.cycle,
+            "path": checkpoint.path,
+            "scores": _scores(stages[checkpoint.id]),
         }
-        for c in opened.reader.lineage(opened.resolve(ref).id)
+        for checkpoint in opened.reader.lineage(opened.resolve(ref).id)
     ]
-    words = [
-        f"{c['checkpoint']:<22} " + " · ".join(f"{suite} {_score(v)}" for suite, v in c["scores"].items())
-        for c in chain
+    lines = [
+        f"{row['checkpoint']:<22} " + " · ".join(f"{suite} {_score(v)}" for suite, v in row["scores"].items())
+        for row in chain
     ]
-    return Answer({"lineage": chain}, words)
+    return CommandResult({"lineage": chain}, lines)
 
 
-def _time(at: datetime) -> str:
+def _cycle_data(cycle: "Cycle") -> dict[str, Any]:
+    stages = {"clean": cycle.clean, "damaged": cycle.damaged, "recovered": cycle.recovered}
+    return {
+        "cycle": cycle.number,
+        "status": cycle.status,
+        "outcome": cycle.outcome,
+        "documents": cycle.documents,
+        **{name: _scores(stage) for name, stage in stages.items()},
+    }
+
+
+def _scores(stage: "Stage") -> dict[str, float | None]:
+    return {suite: score.value for suite, score in stage.scores.items()}
+
+
+def _run_line(row: dict[str, Any]) -> str:
+    cycle = f"cycle {row['cycle']}" if row["cycle"] else "-"
+    seconds = "" if row["seconds"] is None else f"{row['seconds']:.0f} s"
+    status = f"{row['status']:<12} {row['started']}  {seconds}  {row['error'] or ''}"
+    return f"run {row['run']:<4} {row['kind']:<9} {cycle:<9} {status}"
+
+
+def _timestamp(at: datetime) -> str:
     return at.isoformat(timespec="seconds")
 
 
@@ -191,10 +189,10 @@ def _score(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _following(last: Any) -> str:
-    """What the last cycle waits for."""
-    if last is None or last.status != "open":
+def _next_command(cycle: "Cycle | None") -> str:
+    """What the last cycle still needs, else the next cycle."""
+    if cycle is None or cycle.status != "open":
         return "recover cycle --docs DIR"
-    if last.recovered.checkpoint is not None:
-        return f"recover promote cycle:{last.number}, or with --reject"
+    if cycle.recovered.checkpoint is not None:
+        return f"recover promote cycle:{cycle.number}, or with --reject"
     return "recover distill --teacher base"

@@ -1,4 +1,4 @@
-"""Flags that several commands share, and what they come to."""
+"""Options that several commands share."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,68 +8,75 @@ import click
 
 ENGINES = ("transformers", "vllm")
 
-existing = click.Path(path_type=Path)
+file_path = click.Path(path_type=Path)
 
-
-def _option(*names: str, **how: Any) -> Callable[[Any], Any]:
-    return click.option(*names, **how)
-
-
-base = _option(
+project = click.option(
+    "--project",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The project folder [default: the working directory or its nearest parent with a project]",
+)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+base = click.option(
     "--base",
     metavar="REF",
     help="The clean model: a folder or hub id "
     "[default: the project's, RECOVER_BASE, recover.toml, else the built-in model]",
 )
-docs = _option("--docs", type=existing, required=True, help="A folder or file of documents, or a data set of the hub.")
-teacher = _option(
+docs = click.option(
+    "--docs", type=file_path, required=True, help="A file or folder of documents, or a data set on the hub."
+)
+teacher = click.option(
     "--teacher",
     metavar="REF",
     default="base",
     show_default=True,
-    help="Who restores the behaviour; router: the base, and for earlier documents what was last promoted.",
+    help="The model to learn from, or router: the base, and for earlier documents the last promoted checkpoint.",
 )
-prompts = _option(
+prompts = click.option(
     "--prompts",
-    type=existing,
-    help="Prompts to distil on: a file, or a data set of the hub [default: the clean base writes them]",
+    type=file_path,
+    help="Prompts to distil on: a file, or a data set on the hub [default: the base writes them]",
 )
-questions = _option("--questions", type=existing, help="Closed-book questions on the documents (JSONL).")
-recipe = _option("--recipe", metavar="NAME", help="A named setting of the training loop's dials.")
-max_steps = _option("--max-steps", type=click.IntRange(min=1), help="At most so many optimiser steps.")
-max_minutes = _option("--max-minutes", type=click.FloatRange(min=0, min_open=True), help="Distil at most so long.")
-max_flops = _option(
-    "--max-flops", type=click.FloatRange(min=0, min_open=True), help="Distil with at most so many FLOPs."
+questions = click.option("--questions", type=file_path, help="Closed-book questions on the documents (JSONL).")
+recipe = click.option("--recipe", metavar="NAME", help="A named training recipe.")
+max_steps = click.option("--max-steps", type=click.IntRange(min=1), help="Take at most this many optimiser steps.")
+max_minutes = click.option(
+    "--max-minutes", type=click.FloatRange(min=0, min_open=True), help="Distil for at most this many minutes."
 )
-warm_start = _option(
+max_flops = click.option(
+    "--max-flops", type=click.FloatRange(min=0, min_open=True), help="Distil with at most this many FLOPs."
+)
+warm_start = click.option(
     "--warm-start",
     metavar="off|auto|default|SHARE",
-    help="Move the weights part of the way back to where mid-training began, before distilling "
-    "[default: default for small models, off for large ones]",
+    help="Before distilling, move the weights this share of the way back to where mid-training started, or try some "
+    "shares (auto) [default: default for small models, off for large ones]",
 )
-mix = _option(
+mix = click.option(
     "--mix",
-    metavar="documents|auto|NAME=SHARE,…",
-    help="What is read besides the documents, as answers=0.3,texts=0.3,earlier=0.3,paraphrases=1; what is not listed "
-    "is 0. documents: nothing. auto: the default mix, with the share of answers found by trying.",
+    metavar="documents|auto|ENTRIES",
+    help="What mid-training reads: documents alone, shares of other texts besides (such as answers=0.3,texts=0.3), or "
+    "the default mix with its share of answers found by trying (auto).",
 )
-auto = _option("--auto", is_flag=True, help="Tune automatically: --mix auto --warm-start auto; explicit flags win.")
-engine = _option("--engine", type=click.Choice(ENGINES), help="What generates text.")
-seed = _option("--seed", type=int, default=0, show_default=True)
-limit = _option("--limit", type=click.IntRange(min=1), help="At most so many items a task.")
-ifeval_data = _option("--ifeval-data", type=existing, help="IFEval prompts in the public JSONL format.")
-dotted = _option(
+auto = click.option("--auto", is_flag=True, help="Tune automatically (--mix auto --warm-start auto); other flags win.")
+engine = click.option("--engine", type=click.Choice(ENGINES), help="The library that generates text.")
+seed = click.option("--seed", type=int, default=0, show_default=True, help="The random seed.")
+limit = click.option("--limit", type=click.IntRange(min=1), help="Use at most this many items per task.")
+ifeval_data = click.option("--ifeval-data", type=file_path, help="IFEval prompts in the public JSONL format.")
+assignments = click.option(
     "--set",
     "assignments",
     metavar="NAME=VALUE",
     multiple=True,
     help="Any setting, such as distill.steps=20; repeatable.",
 )
-dry_run = _option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-ask = _option("--ask", is_flag=True, help="Let a person decide, with the gate's verdict before them.")
+dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+ask = click.option("--ask", is_flag=True, help="Let a person decide after the gate's verdict.")
 
 
-def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def combine(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """One decorator that adds several options, in this order."""
+
     def add(command: Any) -> Any:
         for option in reversed(options):
             command = option(command)
@@ -78,7 +85,5 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return add
 
 
-# What every command that trains is told.
-training = together(base, questions, recipe, max_steps, engine, seed, dotted, dry_run)
-# What a distillation is told besides, by itself or as part of a cycle.
-distilling = together(teacher, prompts, limit, ifeval_data, warm_start, max_minutes, max_flops, ask)
+training = combine(base, questions, recipe, max_steps, engine, seed, assignments, dry_run)
+distilling = combine(teacher, prompts, limit, ifeval_data, warm_start, max_minutes, max_flops, ask)

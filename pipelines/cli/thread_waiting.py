@@ -1,28 +1,30 @@
-"""How long torch's threads wait busily for each other, to be said before torch is first imported.
+"""How long torch's threads busy-wait for each other; this must be set before torch is first imported.
 
-libgomp's own choice made a rollout 14 times slower beside other work; not waiting at all makes it 1.8 times slower on a
-machine that has nothing else to do (docs/log.md). So they wait long where fewer than half the cores are busy, and
-briefly elsewhere.
+libgomp's default made a rollout 14 times slower beside other work, and no waiting at all makes it 1.8 times slower on
+an idle machine (docs/log.md). So threads wait long where fewer than half the cores are busy, and briefly elsewhere.
 """
 
 import os
 from collections.abc import MutableMapping
 from pathlib import Path
 
-LONG, SHORT = "10000", "1000"  # turns of a loop
+LONG_WAIT, SHORT_WAIT = "10000", "1000"  # turns of a loop
 
 
-def wait_as_fits(environment: MutableMapping[str, str] = os.environ, load: Path = Path("/proc/loadavg")) -> None:
-    """Unless the user has said how."""
+def set_thread_waiting(
+    environment: MutableMapping[str, str] = os.environ, load_file: Path = Path("/proc/loadavg")
+) -> None:
+    """Set GOMP_SPINCOUNT, unless the user has set it or OMP_WAIT_POLICY."""
     if "OMP_WAIT_POLICY" not in environment:
-        environment.setdefault("GOMP_SPINCOUNT", LONG if _idle(load) else SHORT)
+        environment.setdefault("GOMP_SPINCOUNT", LONG_WAIT if _is_idle(load_file) else SHORT_WAIT)
 
 
-def _idle(load: Path) -> bool:
-    """Whether fewer than half the cores have other work at this moment (not over a minute: an installation may just
-    have ended), as Linux tells it; others have no libgomp."""
+def _is_idle(load_file: Path) -> bool:
+    """Whether fewer than half the cores are busy now; False on systems without /proc, which have no libgomp either.
+
+    The load average would not do: an installation may just have ended."""
     try:
-        running = int(load.read_text().split()[3].partition("/")[0])
+        running = int(load_file.read_text().split()[3].partition("/")[0])
     except (OSError, ValueError, IndexError):
         return False
     return running - 1 < (os.cpu_count() or 1) / 2

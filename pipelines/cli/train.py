@@ -1,4 +1,4 @@
-"""The commands that train: midtrain, distill, cycle, resume, demo."""
+"""Commands that train: midtrain, distill, cycle, resume, demo."""
 
 import sys
 from dataclasses import replace
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.cli import REJECTED, Answer, answers, main, options
+from pipelines.cli import REJECTED, SUCCESS, CommandResult, command_result, main, options
 from pipelines.log import log
 
 if TYPE_CHECKING:  # these import torch
@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # these import torch
 
 
 @main.command()
-@options.together(options.docs, options.training, options.mix)
-@answers
+@options.combine(options.docs, options.training, options.mix)
+@command_result
 def midtrain(
     project: Path | None,
     docs: Path,
@@ -34,8 +34,10 @@ def midtrain(
     assignments: tuple[str, ...],
     dry_run: bool,
     mix: str | None,
-) -> Answer:
-    """Teach the current model the documents; it may cost some of its behaviour.
+) -> CommandResult:
+    """Train the current model on documents.
+
+    This usually costs some instruction following, which `recover distill` restores.
 
     \b
     Example: recover midtrain --docs ./corpus
@@ -58,12 +60,14 @@ def midtrain(
 
 
 @main.command()
-@options.together(
-    click.option("--student", metavar="REF", help="What to repair [default: the open cycle's mid-trained checkpoint]"),
+@options.combine(
+    click.option(
+        "--student", metavar="REF", help="The model to repair [default: the open cycle's mid-trained checkpoint]"
+    ),
     options.training,
     options.distilling,
 )
-@answers
+@command_result
 def distill(
     project: Path | None,
     student: str | None,
@@ -83,8 +87,11 @@ def distill(
     max_minutes: float | None,
     max_flops: float | None,
     ask: bool,
-) -> Answer:
-    """Bring the behaviour back from a clean teacher, on what the student itself writes; then judge and promote.
+) -> CommandResult:
+    """Restore instruction following from a teacher, then judge.
+
+    The student learns from the teacher's judgement of the answers that the student samples. Then the gate promotes or
+    rejects it.
 
     \b
     Examples: recover distill --teacher base
@@ -115,8 +122,8 @@ def distill(
 
 
 @main.command()
-@options.together(options.docs, options.training, options.mix, options.distilling, options.auto)
-@answers
+@options.combine(options.docs, options.training, options.mix, options.distilling, options.auto)
+@command_result
 def cycle(
     project: Path | None,
     docs: Path,
@@ -138,8 +145,8 @@ def cycle(
     max_flops: float | None,
     ask: bool,
     auto: bool,
-) -> Answer:
-    """Teach the documents, measure, bring the behaviour back, measure again, promote or reject.
+) -> CommandResult:
+    """Mid-train, distil, measure, and promote or reject the result.
 
     \b
     Example: recover cycle --docs ./corpus --questions ./questions.jsonl
@@ -172,9 +179,11 @@ def cycle(
 
 @main.command()
 @click.argument("run", type=click.IntRange(min=1), required=False)
-@answers
-def resume(project: Path | None, run: int | None) -> Answer:
-    """Pick up what was interrupted: the latest, or what RUN belongs to.
+@command_result
+def resume(project: Path | None, run: int | None) -> CommandResult:
+    """Continue an interrupted command.
+
+    Continues the latest one, or the one that RUN belongs to.
 
     \b
     Example: recover resume
@@ -189,10 +198,10 @@ def resume(project: Path | None, run: int | None) -> Answer:
     with project_lock(opened.home, command_line()):
         jobs = unfinished_jobs(opened.home)
         if run is not None:
-            wanted_job = opened.run(run).inputs.job
-            jobs = [job for job in jobs if job.id == wanted_job]
+            job_id = opened.run(run).inputs.job
+            jobs = [job for job in jobs if job.id == job_id]
         if not jobs:
-            problem = "No job was interrupted here." if run is None else f"Run {run} has nothing left to do."
+            problem = "No command was interrupted here." if run is None else f"Run {run} has nothing left to do."
             raise RecoverError(f"{problem} List the runs with `recover runs`.")
         job = jobs[-1]
         log.info(f"Resuming `recover {job.command}`")
@@ -200,11 +209,13 @@ def resume(project: Path | None, run: int | None) -> Answer:
 
 
 @main.command()
-@click.option("--quick", is_flag=True, help="One cycle instead of two.")
+@click.option("--quick", is_flag=True, help="Run one cycle instead of two.")
 @options.seed
-@answers
-def demo(project: Path | None, quick: bool, seed: int) -> Answer:
-    """The whole job on the built-in lab model: a new world's documents, damage, recovery, and a table.
+@command_result
+def demo(project: Path | None, quick: bool, seed: int) -> CommandResult:
+    """Run the whole process on the built-in model.
+
+    Trains on the documents of a made-up world, shows the damage and the recovery, and prints a table of scores.
 
     \b
     Example: recover demo --quick
@@ -212,10 +223,10 @@ def demo(project: Path | None, quick: bool, seed: int) -> Answer:
     from pipelines.demo import run_demo
 
     data, lines = run_demo(project or Path("recover-demo"), quick=quick, seed=seed)
-    return Answer(data, lines)
+    return CommandResult(data, lines)
 
 
-def _run(folder: Path | None, request: "Request", dry_run: bool) -> Answer:
+def _run(folder: Path | None, request: "Request", dry_run: bool) -> CommandResult:
     """Prepare the job and run it; on a dry run, describe it."""
     from pipelines.cycle import run_job
     from pipelines.prepare_job import describe_job, prepare_job
@@ -232,7 +243,7 @@ def _run(folder: Path | None, request: "Request", dry_run: bool) -> Answer:
             project = Project.open(folder, base, home)
         if dry_run:
             data = describe_job(project, request)
-            return Answer(data, [f"{name}: {value}" for name, value in data.items() if value is not None])
+            return CommandResult(data, [f"{name}: {value}" for name, value in data.items() if value is not None])
     with project_lock(project.home, command_line()):
         job = prepare_job(project, request)
         return _result(run_job(project, job, _ask_person if job.ask else None))
@@ -260,13 +271,13 @@ def _ask_person(verdict: "Verdict") -> bool | None:
         raise KeyboardInterrupt from None
 
 
-def _result(result: "RunResult | Outcome") -> Answer:
+def _result(result: "RunResult | Outcome") -> CommandResult:
     from pipelines.training.run import RunResult
 
     return _midtrain_result(result) if isinstance(result, RunResult) else _cycle_result(result)
 
 
-def _midtrain_result(result: "RunResult") -> Answer:
+def _midtrain_result(result: "RunResult") -> CommandResult:
     checkpoint = result.checkpoint
     data = {
         "run": result.run,
@@ -278,10 +289,12 @@ def _midtrain_result(result: "RunResult") -> Answer:
         "seconds": round(result.seconds, 1),
         "answers_search": result.answers_search,
     }
-    return Answer(data, [f"{checkpoint.reference} is in {checkpoint.path}", "Next: recover distill --teacher base"])
+    return CommandResult(
+        data, [f"{checkpoint.reference} is in {checkpoint.path}", "next: recover distill --teacher base"]
+    )
 
 
-def _cycle_result(outcome: "Outcome") -> Answer:
+def _cycle_result(outcome: "Outcome") -> CommandResult:
     from pipelines.evaluation.tables import scores_table
 
     data = outcome.as_json()
@@ -292,4 +305,4 @@ def _cycle_result(outcome: "Outcome") -> Answer:
         f"{decision.capitalize()}: {outcome.verdict.reason}",
         f"{data['checkpoint']} is in {data['path']}",
     ]
-    return Answer(data, lines, 0 if outcome.promoted or not outcome.decided else REJECTED)
+    return CommandResult(data, lines, SUCCESS if outcome.promoted or not outcome.decided else REJECTED)

@@ -1,6 +1,6 @@
-"""The code blocks of a page: what they are written in, where they stand, and what they need that a laptop lacks.
+"""The code blocks of a Markdown page: language, position, and what a block needs that a laptop lacks.
 
-A block that needs a GPU or the hub says so behind its language: ```sh needs-gpu
+A block that needs a GPU or the hub is marked after its language: ```sh needs-gpu
 """
 
 import re
@@ -22,12 +22,12 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     return [
-        Block(found["language"], found["needs"], found["code"], text[: found.start()].count("\n") + 2)
-        for found in FENCE.finditer(text)
+        Block(match["language"], match["needs"], match["code"], text[: match.start()].count("\n") + 2)
+        for match in FENCE.finditer(text)
     ]
 
 
-def unfenced(page: Path) -> bool:
-    """Whether code stands in the page that no fence tells the language of, so that nobody would run it."""
+def has_unfenced_code(page: Path) -> bool:
+    """Whether the page has an indented or broken code block, which no test would run."""
     text = page.read_text(encoding="utf-8")
     return bool(INDENTED.search(FENCE.sub("", text))) or text.count("\n```") != 2 * len(blocks(page))

@@ -1,4 +1,4 @@
-"""Which pages are written by which generator."""
+"""The generated pages and their generators."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/reference.md: every command as it describes itself."""
+"""Generates docs/reference.md: the help of every command."""
 
 import shlex
 from collections.abc import Iterator
@@ -7,55 +7,67 @@ from inspect import cleandoc
 import click
 
 from pipelines.cli import main
+from pipelines.cli.sections import SECTIONS
 
 HEAD = """# Command reference
 
-Written by `make docs` from the commands themselves; do not edit it by hand. What they promise to scripts (JSON, exit
-codes, references to checkpoints) is in [contracts.md](contracts.md).
+`make docs` writes this page from the help of the commands; do not edit it by hand. JSON output, exit codes and
+references to checkpoints are described in [contracts.md](contracts.md).
 """
 
 
 def reference() -> str:
-    return "\n".join([HEAD, *(section(name, command) for name, command in commands())])
-
-
-def commands() -> Iterator[tuple[str, click.Command]]:
-    """Every command that can be run, those inside groups too, by the words that call it."""
-    yield from _within("recover", main)
-
-
-def _within(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
-    if not isinstance(command, click.Group):
-        yield name, command
-        return
-    for word, inner in sorted(command.commands.items()):
-        if not inner.hidden:
-            yield from _within(f"{name} {word}", inner)
-
-
-def section(name: str, command: click.Command) -> str:
-    context = click.Context(command, info_name=name, parent=click.Context(main, **main.context_settings))
-    usage = " ".join([name, *command.collect_usage_pieces(context)])
-    rows = [record for each in command.get_params(context) if (record := each.get_help_record(context))]
-    lines = [f"## {name}", "", f"    {usage}", "", prose(command), ""]
-    lines += ["| option | |", "|---|---|", *(f"| `{_cell(left)}` | {_cell(right)} |" for left, right in rows), ""]
+    pages = {name: command_page(name, command) for name, command in commands()}
+    lines = [HEAD]
+    for title, names in SECTIONS.items():
+        lines += [f"## {title}", ""]
+        lines += [page for name, page in pages.items() if name.split()[1] in names]
     return "\n".join(lines)
 
 
-def prose(command: click.Command) -> str:
-    """The help as Markdown: paragraphs that keep their lines (click marks them with a backspace) become code."""
-    shown = []
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command that can be run, and its full name, such as `recover db upgrade`; in the order of the help."""
+    for names in SECTIONS.values():
+        for name in names:
+            yield from _commands_of(f"recover {name}", main.commands[name])
+
+
+def _commands_of(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    for inner_name, inner in sorted(command.commands.items()):
+        yield from _commands_of(f"{name} {inner_name}", inner)
+
+
+def command_page(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=name, parent=click.Context(main, **main.context_settings))
+    usage = " ".join([name, *command.collect_usage_pieces(context)])
+    rows = [record for option in command.get_params(context) if (record := option.get_help_record(context))]
+    lines = [f"### {name}", "", f"    {usage}", "", help_as_markdown(command), ""]
+    lines += [
+        "| option | meaning |",
+        "|---|---|",
+        *(f"| `{_cell(left)}` | {_cell(right)} |" for left, right in rows),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def help_as_markdown(command: click.Command) -> str:
+    """The help text; paragraphs that click must not rewrap (marked with a backspace) become code blocks."""
+    paragraphs = []
     for paragraph in cleandoc(command.help or "").split("\n\n"):
-        kept = paragraph.startswith("\b\n")
+        is_code = paragraph.startswith("\b\n")
         lines = paragraph.removeprefix("\b\n").splitlines()
-        shown.append("\n".join(f"    {line}" for line in lines) if kept else " ".join(map(str.strip, lines)))
-    return "\n\n".join(shown)
+        paragraphs.append("\n".join(f"    {line}" if is_code else line.strip() for line in lines))
+    return "\n\n".join(paragraphs)
 
 
 def examples(command: click.Command) -> list[list[str]]:
-    """The command lines that the help gives, as the shell would split them."""
-    kept = [part for part in cleandoc(command.help or "").split("\n\n") if part.startswith("\b\n")]
-    lines = [line for part in kept for line in part.splitlines() if "recover " in line]
+    """The command lines in the help's examples, split into arguments."""
+    paragraphs = [part for part in cleandoc(command.help or "").split("\n\n") if part.startswith("\b\n")]
+    lines = [line for paragraph in paragraphs for line in paragraph.splitlines() if "recover " in line]
     return [shlex.split(line[line.index("recover ") :], comments=True) for line in lines]
 
 

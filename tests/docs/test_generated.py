@@ -1,4 +1,4 @@
-"""The generated pages are of today, and every command says what it does and shows how it is called."""
+"""The generated pages are up to date, and every command has a description and examples that work."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.docs.api import PIECES, parsed
+from tests.docs.api import PUBLIC, parse_module
 from tests.docs.pages import DOCS, GENERATED
 from tests.docs.reference import commands, examples
 
@@ -14,31 +14,32 @@ COMMANDS = dict(commands())
 
 
 @pytest.mark.parametrize("page", GENERATED, ids=lambda page: page.name)
-def test_a_generated_page_is_of_today(page: Path) -> None:
-    assert page.read_text(encoding="utf-8") == GENERATED[page](), f"docs/{page.name} is stale: run make docs"
+def test_a_generated_page_is_up_to_date(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == GENERATED[page](), f"docs/{page.name} is out of date: run make docs"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_explains_itself_and_its_examples_are_true(name: str) -> None:
+def test_a_command_has_a_description_and_valid_examples(name: str) -> None:
     command = COMMANDS[name]
     assert command.help, f"{name} has no help"
-    shown = examples(command)
-    assert shown, f"{name} shows no example"
-    for words in shown:
-        assert words[: len(name.split())] == name.split(), f"{' '.join(words)} is no example of {name}"
-        with command.make_context(name, words[len(name.split()) :]) as context:  # refuses a flag that does not exist
+    command_lines = examples(command)
+    assert command_lines, f"{name} has no example"
+    path = name.split()
+    for arguments in command_lines:
+        assert arguments[: len(path)] == path, f"{' '.join(arguments)} is no example of {name}"
+        with command.make_context(name, arguments[len(path) :]) as context:  # rejects a flag that does not exist
             assert context.params
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_and_its_flags_are_in_the_contracts(name: str) -> None:
     contracts = (DOCS / "contracts.md").read_text(encoding="utf-8")
-    assert name in contracts, f"name {name} in docs/contracts.md first"
-    options = [each for each in COMMANDS[name].params if isinstance(each, click.Option)]
-    missing = [flag for each in options for flag in each.opts if flag.startswith("--") and flag not in contracts]
-    assert not missing, f"{name}: write {', '.join(missing)} into docs/contracts.md first"
+    assert name in contracts, f"describe {name} in docs/contracts.md"
+    options = [option for option in COMMANDS[name].params if isinstance(option, click.Option)]
+    missing = [flag for option in options for flag in option.opts if flag.startswith("--") and flag not in contracts]
+    assert not missing, f"{name}: describe {', '.join(missing)} in docs/contracts.md"
 
 
-@pytest.mark.parametrize("module", PIECES)
-def test_a_public_module_says_what_it_is_for(module: str) -> None:
-    assert ast.get_docstring(parsed(module))
+@pytest.mark.parametrize("module", PUBLIC)
+def test_a_public_module_has_a_docstring(module: str) -> None:
+    assert ast.get_docstring(parse_module(module))

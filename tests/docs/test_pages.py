@@ -1,4 +1,4 @@
-"""Every code block of the pages that a user reads runs as it stands there."""
+"""Every code block of the pages for users runs as it is printed there."""
 
 import json
 import re
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.settings import Settings, apply_overrides
-from tests.docs.blocks import Block, blocks, unfenced
-from tests.docs.sandbox import ROOT, furnish, run
+from tests.docs.blocks import Block, blocks, has_unfenced_code
+from tests.docs.sandbox import ROOT, fill_folder, run
 
 PAGES = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", ROOT / "CONTRIBUTING.md"]
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
@@ -18,15 +18,15 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_runs_in_the_order_of_the_page(page: Path, tmp_path: Path) -> None:
-    furnish(tmp_path)
+    fill_folder(tmp_path)
     for block in blocks(page):
         if block.language in ("sh", "python"):
             run(block, tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_block_says_what_it_is_and_holds_what_it_says(page: Path) -> None:
-    assert not unfenced(page), "fence every block and name its language, or it is never run"
+def test_every_block_names_its_language_and_is_valid(page: Path) -> None:
+    assert not has_unfenced_code(page), "fence every block and name its language, so that it can be run"
     for block in blocks(page):
         check = {"toml": settings_exist, "json": lines_parse, "sh": fits, "python": fits, "text": fits}[block.language]
         check(block)

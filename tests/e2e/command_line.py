@@ -1,4 +1,4 @@
-"""The real command line, as a user's shell would start it."""
+"""Runs the real command line in a process of its own, as a user's shell would."""
 
 import json
 import os
@@ -12,15 +12,15 @@ RECOVER = [sys.executable, "-m", "pipelines.cli"]
 
 
 @dataclass
-class Ran:
-    code: int
-    found: Any
-    words: str
+class Completed:
+    exit_code: int
+    data: Any  # the object that --json printed, else standard output
+    stderr: str
 
 
-def recover(folder: Path, *arguments: object, json_wanted: bool = True) -> Ran:
-    command = [*RECOVER, *map(str, arguments), *(["--json"] if json_wanted else [])]
+def recover(folder: Path, *arguments: object, as_json: bool = True) -> Completed:
+    command = [*RECOVER, *map(str, arguments), *(["--json"] if as_json else [])]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
-    found = json.loads(done.stdout) if json_wanted and done.stdout.strip() else done.stdout
-    return Ran(done.returncode, found, done.stderr)
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    data = json.loads(process.stdout) if as_json and process.stdout.strip() else process.stdout
+    return Completed(process.returncode, data, process.stderr)

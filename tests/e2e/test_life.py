@@ -1,4 +1,4 @@
-"""One whole cycle on the built-in model, through the real command line: as a user would, from an empty folder."""
+"""One whole cycle on the built-in model, through the real command line, from an empty folder."""
 
 from pathlib import Path
 from typing import Any
@@ -6,81 +6,79 @@ from typing import Any
 import pytest
 
 from recovery.lab import make_world
-from tests.e2e.command_line import Ran, recover
+from tests.e2e.command_line import recover
 
-ALONE = ["--set", "midtrain.mix.answers=0", "--set", "midtrain.mix.texts=0"]
+DOCUMENTS_ONLY = ["--mix", "documents"]
 
 
 @pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """midtrain, eval, distill, eval, status, in the order of the README; documents alone are read, so that there is
-    something to bring back."""
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """midtrain, eval, distill, eval, status, in the order of the README. The mix is documents alone, so that there is
+    damage to repair."""
     folder = tmp_path_factory.mktemp("project")
     make_world(77, size="quick").write(folder / "corpus")
     questions = folder / "corpus" / "questions.jsonl"
-    ran: dict[str, Any] = {"folder": folder}
+    results: dict[str, Any] = {"folder": folder}
     docs = folder / "corpus" / "docs"
-    ran["midtrain"] = recover(
-        folder, "midtrain", "--docs", docs, "--questions", questions, "--set", "midtrain.epochs=3", *ALONE
+    results["midtrain"] = recover(
+        folder, "midtrain", "--docs", docs, "--questions", questions, "--set", "midtrain.epochs=3", *DOCUMENTS_ONLY
     )
-    ran["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 100, "--questions", questions)
+    results["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 100, "--questions", questions)
     few = ["--set", "distill.prompts=400", "--set", "distill.probe_items=60", "--max-steps", 8]
-    ran["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 100, *few)
-    ran["recovered"] = recover(folder, "eval", "cycle:1", "--limit", 100, "--suite", "behaviour")
-    ran["status"] = recover(folder, "status")
-    return ran
+    results["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 100, *few)
+    results["recovered"] = recover(folder, "eval", "cycle:1", "--limit", 100, "--suite", "behaviour")
+    results["status"] = recover(folder, "status")
+    return results
 
 
-def headline(ran: Ran, task: str, metric: str) -> float:
-    return next(e["metrics"][metric]["value"] for e in ran.found["evaluations"] if e["task"] == task)
+def test_midtraining_reports_the_checkpoint_and_the_default_base(results: dict[str, Any]) -> None:
+    completed = results["midtrain"]
+    assert completed.exit_code == 0, completed.stderr
+    assert completed.data["cycle"] == 1
+    assert completed.data["checkpoint"] == "cycle:1/midtrained"
+    assert Path(completed.data["path"], "model.safetensors").is_file()
+    assert "built-in lab model" in completed.stderr
+    assert "--base" in completed.stderr
 
 
-def test_midtraining_says_what_it_did_and_which_model_it_took(lived: dict[str, Any]) -> None:
-    ran = lived["midtrain"]
-    assert ran.code == 0, ran.words
-    assert ran.found["cycle"] == 1
-    assert ran.found["checkpoint"] == "cycle:1/midtrained"
-    assert Path(ran.found["path"], "model.safetensors").is_file()
-    assert "built-in lab model" in ran.words
-    assert "--base" in ran.words
-
-
-def test_distilling_brings_the_behaviour_back_and_keeps_the_knowledge(lived: dict[str, Any]) -> None:
-    ran = lived["distill"]
-    assert ran.code in (0, 3), ran.words
-    clean, damaged, recovered = (ran.found[stage] for stage in ("clean", "damaged", "recovered"))
+def test_distilling_restores_instruction_following_and_keeps_knowledge(results: dict[str, Any]) -> None:
+    completed = results["distill"]
+    assert completed.exit_code in (0, 3), completed.stderr
+    clean, damaged, recovered = (completed.data[stage] for stage in ("clean", "damaged", "recovered"))
     assert damaged["behaviour"] < clean["behaviour"] - 0.1
     assert recovered["behaviour"] > damaged["behaviour"] + 0.1
-    assert damaged["knowledge"] is not None  # the questions given to midtrain were remembered
+    assert damaged["knowledge"] is not None  # the questions of midtrain are used again
     assert recovered["knowledge"] > clean["knowledge"] + 0.3
-    assert ran.found["promoted"] == (ran.code == 0) == ran.found["verdict"]["passed"]
+    assert completed.data["promoted"] == (completed.exit_code == 0) == completed.data["verdict"]["passed"]
 
 
-def test_eval_prints_numbers_with_their_uncertainty(lived: dict[str, Any]) -> None:
-    ran = lived["damaged"]
-    assert ran.code == 0, ran.words
-    metric = next(e for e in ran.found["evaluations"] if e["task"] == "ifeval")["metrics"]["prompt_level_strict_acc"]
+def test_eval_prints_confidence_intervals(results: dict[str, Any]) -> None:
+    completed = results["damaged"]
+    assert completed.exit_code == 0, completed.stderr
+    metric = next(e for e in completed.data["evaluations"] if e["task"] == "ifeval")["metrics"][
+        "prompt_level_strict_acc"
+    ]
     assert metric["n"] == 100
     assert metric["ci95"][0] <= metric["value"] <= metric["ci95"][1]
 
 
-def test_what_a_measurement_cost_is_told_and_kept(lived: dict[str, Any]) -> None:
-    told = {e["task"]: e["cost"] for e in lived["damaged"].found["evaluations"]}
-    assert all(cost["tokens_read"] > 0 and cost["tokens_per_second"] > 0 for cost in told.values())
-    assert told["ifeval"]["tokens_written"] >= 100
-    shown = recover(lived["folder"], "show", "cycle:1/midtrained").found["evaluations"]
-    assert told["ifeval"] in [e["cost"] for e in shown if e["task"] == "ifeval"]
+def test_the_cost_of_a_measurement_is_printed_and_stored(results: dict[str, Any]) -> None:
+    costs = {e["task"]: e["cost"] for e in results["damaged"].data["evaluations"]}
+    assert all(cost["tokens_read"] > 0 and cost["tokens_per_second"] > 0 for cost in costs.values())
+    assert costs["ifeval"]["tokens_written"] >= 100
+    stored = recover(results["folder"], "show", "cycle:1/midtrained").data["evaluations"]
+    assert costs["ifeval"] in [e["cost"] for e in stored if e["task"] == "ifeval"]
 
 
-def test_what_is_on_record_is_not_measured_again(lived: dict[str, Any]) -> None:
-    again = recover(lived["folder"], "eval", "cycle:1", "--limit", 100, "--suite", "behaviour")
-    assert "Reusing the stored results" in again.words
-    assert again.found["evaluations"] == lived["recovered"].found["evaluations"]
+def test_stored_results_are_reused(results: dict[str, Any]) -> None:
+    rerun = recover(results["folder"], "eval", "cycle:1", "--limit", 100, "--suite", "behaviour")
+    assert "Reusing the stored results" in rerun.stderr
+    assert rerun.data["evaluations"] == results["recovered"].data["evaluations"]
 
 
-def test_status_knows_the_cycle_and_the_current_model(lived: dict[str, Any]) -> None:
-    found = lived["status"].found
-    promoted = lived["distill"].found["promoted"]
-    assert found["current"] == ("cycle:1/recovered" if promoted else "base")
-    assert [c["status"] for c in found["cycles"]] == ["promoted" if promoted else "rejected"]
-    assert found["next"].startswith("recover cycle")
+def test_status_shows_the_cycle_and_the_current_model(results: dict[str, Any]) -> None:
+    status = results["status"].data
+    promoted = results["distill"].data["promoted"]
+    assert status["current"] == ("cycle:1/recovered" if promoted else "base")
+    assert [c["status"] for c in status["cycles"]] == ["promoted" if promoted else "rejected"]
+    assert status["next"].startswith("recover cycle")

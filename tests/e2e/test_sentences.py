@@ -1,4 +1,4 @@
-"""What the command line says before it has anything to do, and where it cannot do it."""
+"""Commands before there is a project, and the messages of errors that a user can fix."""
 
 import shutil
 from pathlib import Path
@@ -9,31 +9,31 @@ from recovery.lab import BASE
 from tests.e2e.command_line import recover
 
 
-def test_looking_does_not_begin_a_project(tmp_path: Path) -> None:
-    ran = recover(tmp_path, "status")
-    assert ran.code == 0
-    assert ran.found["current"] is None
+def test_status_creates_no_project(tmp_path: Path) -> None:
+    completed = recover(tmp_path, "status")
+    assert completed.exit_code == 0
+    assert completed.data["current"] is None
     assert not list(tmp_path.iterdir())
 
 
-def test_a_repair_is_held_against_its_teacher_where_no_other_base_is_named(tmp_path: Path) -> None:
+def test_the_teacher_is_the_base_of_a_repair_that_names_no_other(tmp_path: Path) -> None:
     teacher = tmp_path / "clean"
     shutil.copytree(BASE, teacher)
-    ran = recover(tmp_path, "distill", "--student", BASE, "--teacher", teacher, "--dry-run")
-    assert ran.code == 0, ran.words
-    assert ran.found["base"] == str(teacher)
-    assert "held against" in ran.words
+    completed = recover(tmp_path, "distill", "--student", BASE, "--teacher", teacher, "--dry-run")
+    assert completed.exit_code == 0, completed.stderr
+    assert completed.data["base"] == str(teacher)
+    assert "held against" in completed.stderr
 
 
-def test_a_router_is_no_checkpoint_but_a_way_to_be_taught(tmp_path: Path) -> None:
-    ran = recover(tmp_path, "distill", "--student", BASE, "--teacher", "router", "--dry-run")
-    assert ran.code == 0, ran.words
-    assert ran.found["teacher"] == "router"
-    assert ran.found["base"] == str(BASE)
+def test_router_is_a_teacher_and_no_checkpoint(tmp_path: Path) -> None:
+    completed = recover(tmp_path, "distill", "--student", BASE, "--teacher", "router", "--dry-run")
+    assert completed.exit_code == 0, completed.stderr
+    assert completed.data["teacher"] == "router"
+    assert completed.data["base"] == str(BASE)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("arguments", "exit_code", "sentence"),
     [
         (["eval", "cycle:9"], 1, "There is no cycle:9"),
         (["eval", "./nowhere"], 1, "There is no checkpoint './nowhere'"),
@@ -42,13 +42,13 @@ def test_a_router_is_no_checkpoint_but_a_way_to_be_taught(tmp_path: Path) -> Non
         (["midtrain", "--docs", "./nowhere"], 1, "There is no file or folder nowhere"),
         (["midtrain"], 2, "Missing option '--docs'"),
         (["distill", "--teacher", "base"], 1, "nothing mid-trained waits here"),
-        (["eval", "--suite", "manners"], 2, "is not one of"),
-        (["distill", "--student", "base", "--prompts", "./none"], 1, "Cannot read none"),
-        (["distill", "--student", "base", "--questions", "./none"], 1, "cannot read none"),
+        (["eval", "--suite", "style"], 2, "is not one of"),
+        (["distill", "--student", "base", "--prompts", "./none"], 1, "annot read none"),
+        (["distill", "--student", "base", "--questions", "./none"], 1, "annot read none"),
         (["distill", "--student", "base", "--recipe", "magic"], 1, "distillation has no recipe 'magic'"),
         (["distill", "--student", "base", "--recipe", "grpo"], 1, "distillation has no recipe 'grpo'"),
         (["midtrain", "--docs", "."], 1, "no readable document"),
-        (["dashboard"], 1, "there is no project here yet"),
+        (["dashboard"], 1, "There is no project here yet"),
         (["resume"], 1, "There is no project here yet"),
         (["runs"], 1, "There is no project here yet"),
         (["rollback"], 1, "There is no project here yet"),
@@ -59,10 +59,12 @@ def test_a_router_is_no_checkpoint_but_a_way_to_be_taught(tmp_path: Path) -> Non
         (["frobnicate"], 2, "No such command"),
     ],
 )
-def test_what_a_user_can_mend_is_one_sentence(tmp_path: Path, arguments: list[str], code: int, sentence: str) -> None:
-    ran = recover(tmp_path, *arguments, json_wanted=arguments[0] != "dashboard")
-    assert ran.code == code
-    assert sentence in ran.words
-    assert "Traceback" not in ran.words
-    if code == 1 and arguments[0] != "dashboard":
-        assert sentence in ran.found["error"]
+def test_an_error_that_a_user_can_fix_is_one_sentence(
+    tmp_path: Path, arguments: list[str], exit_code: int, sentence: str
+) -> None:
+    completed = recover(tmp_path, *arguments, as_json=arguments[0] != "dashboard")
+    assert completed.exit_code == exit_code
+    assert sentence in completed.stderr
+    assert "Traceback" not in completed.stderr
+    if exit_code == 1 and arguments[0] != "dashboard":
+        assert sentence in completed.data["error"]

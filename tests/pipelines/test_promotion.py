@@ -86,7 +86,7 @@ def test_an_interrupted_job_can_be_cancelled_and_the_earlier_open_cycle_is_next_
     checkpoint = project.latest_midtrained()
     assert checkpoint is not None
     assert checkpoint.reference == "cycle:1/midtrained"
-    assert "nothing was interrupted" in recover("cancel")[1]
+    assert "No command was interrupted" in recover("cancel")[1]
 
 
 def test_a_folder_without_a_model_is_not_promoted(project: Project, tmp_path: Path) -> None:

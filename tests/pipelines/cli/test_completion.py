@@ -1,4 +1,4 @@
-"""What a shell is told when a user presses Tab."""
+"""Shell completion, and how little the commands import that need no model."""
 
 import subprocess
 import sys
@@ -8,28 +8,27 @@ from click.shell_completion import BashComplete
 from pipelines.cli import main
 
 
-def completed(*words: str) -> list[str]:
-    *before, begun = words
-    found = BashComplete(main, {}, "recover", "_RECOVER_COMPLETE").get_completions(before, begun)
-    return [each.value for each in found]
+def completions(*words: str) -> list[str]:
+    *before, incomplete = words
+    items = BashComplete(main, {}, "recover", "_RECOVER_COMPLETE").get_completions(before, incomplete)
+    return [item.value for item in items]
 
 
 def test_commands_flags_and_choices_are_completed() -> None:
-    assert completed("cy") == ["cycle"]
-    assert completed("cycle", "--mi") == ["--mix"]
-    assert completed("eval", "--suite", "beh") == ["behaviour"]
+    assert completions("cy") == ["cycle"]
+    assert completions("cycle", "--mi") == ["--mix"]
+    assert completions("eval", "--suite", "beh") == ["behaviour"]
 
 
-def test_a_look_that_needs_no_model_imports_no_model_library() -> None:
-    """Or every Tab and every `recover status` would take seconds."""
-    looked = (
-        "import sys; from pipelines.cli import main; main(['status', '--project', '/nowhere'], standalone_mode=False)"
-    )
-    asked = f"""
+def test_a_command_that_needs_no_model_imports_no_model_library() -> None:
+    """Otherwise every Tab and every `recover status` would take seconds."""
+    code = """
 import atexit, sys
-atexit.register(lambda: print(*(name for name in ("torch", "transformers", "numpy") if name in sys.modules)))
-{looked}
+from pipelines.cli import main
+heavy = ("torch", "transformers", "numpy")
+atexit.register(lambda: print([name for name in heavy if name in sys.modules]))
+main(["status", "--project", "/nowhere"], standalone_mode=False)
 """
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
-    assert "no project here yet" in done.stdout
-    assert done.stdout.splitlines()[-1] == ""
+    status = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "no project here yet" in status.stdout
+    assert status.stdout.splitlines()[-1] == "[]"

@@ -24,38 +24,38 @@ def recover(*words: str) -> Result:
     return CliRunner().invoke(main, words)
 
 
-def found(result: Result) -> Any:
+def data(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
-def test_a_look_at_documents_tells_all_and_begins_nothing(docs: Path, tmp_path: Path) -> None:
-    told = found(recover("documents", str(docs), "--json"))
-    assert (told["files"], told["documents"], told["copies"]) == (12, 12, 1)
-    assert [Path(each["file"]).name for each in told["skipped"]] == ["picture.png"]
-    assert told["base"] == str(BASE)
-    assert told["tokens"] > 1_000
-    assert told["steps"] >= 1
+def test_documents_are_summarised_and_no_project_is_created(docs: Path, tmp_path: Path) -> None:
+    summary = data(recover("documents", str(docs), "--json"))
+    assert (summary["files"], summary["documents"], summary["copies"]) == (12, 12, 1)
+    assert [Path(skipped["file"]).name for skipped in summary["skipped"]] == ["picture.png"]
+    assert summary["base"] == str(BASE)
+    assert summary["tokens"] > 1_000
+    assert summary["steps"] >= 1
     (tmp_path / "recover.toml").write_text("[midtrain]\nmax_steps = 1\nepochs = 800\n")
-    more = found(recover("documents", str(docs), "--json"))
-    assert more["steps"] == 1
-    assert more["petaflops"] == pytest.approx(told["petaflops"] / told["steps"])
-    words = recover("documents", str(docs))
-    assert words.exit_code == 0
-    assert "12 documents in 12 files" in words.stdout
-    assert "picture.png: not a supported format" in words.stdout
+    longer = data(recover("documents", str(docs), "--json"))
+    assert longer["steps"] == 1
+    assert longer["petaflops"] == pytest.approx(summary["petaflops"] / summary["steps"])
+    text = recover("documents", str(docs))
+    assert text.exit_code == 0
+    assert "12 documents in 12 files" in text.stdout
+    assert "picture.png: not a supported format" in text.stdout
     assert not (tmp_path / ".recover").exists()
 
 
-def test_what_cannot_be_read_or_written_over_is_one_sentence(docs: Path, tmp_path: Path) -> None:
-    nothing = recover("documents", str(tmp_path / "nowhere"), "--json")
-    assert nothing.exit_code == 1
-    assert "There is no file or folder" in found(nothing)["error"]
+def test_files_that_cannot_be_read_or_overwritten_are_reported(docs: Path, tmp_path: Path) -> None:
+    missing = recover("documents", str(tmp_path / "nowhere"), "--json")
+    assert missing.exit_code == 1
+    assert "There is no file or folder" in data(missing)["error"]
     (tmp_path / "questions.jsonl").write_text("mine\n")
     refused = recover("questions", "--docs", str(docs))
     assert refused.exit_code == 1
     assert "perhaps with your edits" in refused.stderr
     assert (tmp_path / "questions.jsonl").read_text() == "mine\n"
     (tmp_path / "eval.jsonl").write_text('{"key": 1}\n')
-    useless = recover("questions", "--docs", str(docs), "--out", "q.jsonl", "--against", "eval.jsonl")
+    useless = recover("questions", "--docs", str(docs), "--out", "q.jsonl", "--decontaminate", "eval.jsonl")
     assert useless.exit_code == 1
     assert "Line 1 of eval.jsonl has no field question, prompt or text" in useless.stderr

@@ -1,4 +1,4 @@
-"""`recover report`: one file, whole in itself; what cannot be reported is said in a sentence."""
+"""`recover report` writes one self-contained file, or an error message."""
 
 import json
 from pathlib import Path
@@ -22,38 +22,38 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def reported(folder: Path, *said: str) -> Result:
-    return CliRunner().invoke(main, ["report", *said, "--project", str(folder), "--json"])
+def run_report(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["report", *arguments, "--project", str(folder), "--json"])
 
 
-def test_a_report_holds_all_it_shows(folder: Path) -> None:
+def test_a_report_is_one_self_contained_file(folder: Path) -> None:
     to = folder / "two.html"
-    answer = reported(folder, "2", "--to", str(to))
+    answer = run_report(folder, "2", "--to", str(to))
     assert answer.exit_code == 0, answer.output
     assert json.loads(answer.stdout) == {"cycle": 2, "path": str(to), "bytes": to.stat().st_size}
-    written = to.read_text(encoding="utf-8")
-    assert "Cycle 2 promoted" in written
-    assert "<strong>this</strong>" in written
-    assert written.count('<div class="chart"') == 3
-    own = written[written.index("<body>") :]
-    assert ' src="' not in own
-    assert 'href="' not in own, "a file in a mail has no pages to lead to"
+    html = to.read_text(encoding="utf-8")
+    assert "Cycle 2 promoted" in html
+    assert "<strong>this</strong>" in html
+    assert html.count('<div class="chart"') == 3
+    body = html[html.index("<body>") :]
+    assert ' src="' not in body
+    assert 'href="' not in body, "a file in a mail has no pages to link to"
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("arguments", "sentence"),
     [
         (["7"], "There is no cycle 7 on record, which knows cycles 1 to 3."),
-        (["2", "--to", "/nowhere/at/all.html"], "name another file with --to"),
+        (["2", "--to", "/nowhere/at/all.html"], "Name another file with --to"),
     ],
 )
-def test_what_cannot_be_reported_is_said(folder: Path, said: list[str], sentence: str) -> None:
-    answer = reported(folder, *said)
+def test_a_report_that_cannot_be_written_is_an_error(folder: Path, arguments: list[str], sentence: str) -> None:
+    answer = run_report(folder, *arguments)
     assert answer.exit_code == 1
     assert sentence in json.loads(answer.stdout)["error"]
 
 
-def test_without_a_project_it_says_what_to_run(tmp_path: Path) -> None:
-    answer = reported(tmp_path, "1")
+def test_without_a_project_the_error_says_what_to_run(tmp_path: Path) -> None:
+    answer = run_report(tmp_path, "1")
     assert answer.exit_code == 1
     assert "recover demo" in json.loads(answer.stdout)["error"]

@@ -49,7 +49,7 @@ def test_after_ctrl_c_resume_does_only_what_was_not_yet_done(tunes_answers: list
     code, said = ctrl_c(tmp_path, "  replay 0:", *tunes_answers)
     assert (code, said.splitlines()[-1]) == (
         130,
-        "recover: interrupted; `recover resume` goes on from where it was saved",
+        "Error: Interrupted. Everything is saved. Go on with `recover resume`.",
     )
 
     code, said = ctrl_c(tmp_path, "  step 2/4", "resume")
@@ -58,8 +58,8 @@ def test_after_ctrl_c_resume_does_only_what_was_not_yet_done(tunes_answers: list
     assert "  replay 0.3:" in said
 
     resumed = recover(tmp_path, "resume")
-    assert resumed.code == 0, resumed.words
-    assert "going on at step 3 of 4" in resumed.words
-    assert "trying replay" not in resumed.words
+    assert resumed.exit_code == 0, resumed.stderr
+    assert "going on at step 3 of 4" in resumed.stderr
+    assert "trying replay" not in resumed.stderr
     shown = recover(tmp_path, "runs")
-    assert [(run["kind"], run["status"]) for run in shown.found["runs"]] == [("midtrain", "done")], shown.found
+    assert [(run["kind"], run["status"]) for run in shown.data["runs"]] == [("midtrain", "done")], shown.data

@@ -1,0 +1,135 @@
+"""Commands that maintain a project: init, cancel, gc, db upgrade (doctor has a module of its own)."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pipelines.cli import CommandResult, command_result, main, options
+from pipelines.log import log
+
+if TYPE_CHECKING:
+    from db.views import Run
+    from pipelines.project.project import Project
+
+
+@main.command()
+@options.base
+@click.option("--db", metavar="URL", help="The database, such as postgresql://… [default: SQLite in .recover]")
+@command_result
+def init(project: Path | None, base: str | None, db: str | None) -> CommandResult:
+    """Create a project: recover.toml and .recover/.
+
+    Other commands create a project too, when they first need one.
+
+    \b
+    Example: recover init --base Qwen/Qwen3-8B
+    """
+    from pipelines.project.init import initialise
+
+    opened = initialise(project or Path.cwd(), base, db)
+    data = {"project": str(opened.root), "base": opened.base, "record": opened.database_label}
+    lines = [f"project  {opened.root}", f"base     {opened.base}", "next: recover cycle --docs DIR"]
+    return CommandResult(data, lines)
+
+
+@main.command()
+@click.argument("run", type=click.IntRange(min=1), required=False)
+@command_result
+def cancel(project: Path | None, run: int | None) -> CommandResult:
+    """Stop a run, or discard an interrupted command.
+
+    A running training is saved and stops after its step; `recover resume` continues it. Without RUN, or with a run
+    that is not active, the interrupted command is discarded: it cannot be resumed, and its results stay stored.
+
+    \b
+    Examples: recover cancel 12
+              recover cancel
+    """
+    from pipelines.project.project import Project
+    from recovery.errors import RecoverError
+
+    opened = Project.open_existing(project)
+    target = opened.run(run) if run is not None else None
+    stale = target is not None and target.id in {each.id for each in opened.reader.stale_runs(opened.id)}
+    if target is None or target.status != "running" or stale:
+        return _discard_job(opened, target, "stale" if stale else target.status if target else None)
+    if target.kind == "eval":
+        raise RecoverError(f"Run {run} is an evaluation, which cannot be saved half-way. Stop its process with Ctrl-C.")
+    opened.tracker.request_cancel(target.id)
+    return CommandResult({"run": run, "cancelling": True}, [f"Run {run} will stop after its current step"])
+
+
+def _discard_job(project: "Project", run: "Run | None", status: str | None) -> CommandResult:
+    """Discard the latest unfinished job, or that of a run."""
+    from pipelines.job import unfinished_jobs
+    from pipelines.project.lock import command_line, project_lock
+    from pipelines.project.runs import runs_of_job
+    from recovery.errors import RecoverError
+
+    with project_lock(project.home, command_line()):
+        jobs = [job for job in unfinished_jobs(project.home) if run is None or job.id == run.inputs.job]
+        if not jobs:
+            problem = f"Run {run.id} is not active: it is {status}." if run else "No command was interrupted here."
+            raise RecoverError(f"{problem} There is nothing to cancel. List the runs with `recover runs`.")
+        job = jobs[-1]
+        for each in runs_of_job(project, job.id):
+            if each.waits:
+                project.tracker.give_up(each.id)
+        job.delete(project.home)
+    data = {"run": run.id if run else None, "cancelling": False, "given_up": job.command}
+    return CommandResult(data, [f"Discarded `recover {job.command}`; what it has stored so far is kept"])
+
+
+@main.command()
+@click.option("--rejected", is_flag=True, help="Also delete the weights of rejected and mid-trained checkpoints.")
+@options.dry_run
+@command_result
+def gc(project: Path | None, rejected: bool, dry_run: bool) -> CommandResult:
+    """Delete files that nothing refers to.
+
+    These are incomplete files, saved progress of ended runs, and folders that are not in the database.
+
+    \b
+    Example: recover gc --rejected --dry-run
+    """
+    from pipelines.job import unfinished_jobs
+    from pipelines.project.garbage_collection import collect_garbage
+    from pipelines.project.lock import command_line, project_lock
+    from pipelines.project.project import Project
+
+    opened = Project.open_existing(project)
+    with project_lock(opened.home, command_line()):
+        jobs = {job.id: job.checkpoints for job in unfinished_jobs(opened.home)}
+        freed = collect_garbage(opened, jobs, rejected=rejected, dry_run=dry_run)
+    for path, size in freed:
+        log.info(f"{'Would delete' if dry_run else 'Deleted'} {path} ({size / 1e6:.1f} MB)")
+    total = sum(size for _, size in freed)
+    data = {"freed": [str(path) for path, _ in freed], "bytes": total, "dry_run": dry_run}
+    return CommandResult(data, [f"{total / 1e6:.1f} MB {'would be' if dry_run else 'were'} freed"])
+
+
+@main.group()
+def db() -> None:
+    """Manage the project's database.
+
+    \b
+    Example: recover db upgrade
+    """
+
+
+@db.command()
+@command_result
+def upgrade(project: Path | None) -> CommandResult:
+    """Upgrade the database of an earlier release.
+
+    Other commands do this too, when they open the database.
+
+    \b
+    Example: recover db upgrade
+    """
+    from pipelines.project.project import Project
+
+    opened = Project.open_existing(project)
+    data = {"record": opened.database_label, "projects": len(opened.reader.projects())}
+    return CommandResult(data, ["The database is up to date"])

@@ -1,0 +1,97 @@
+"""The help of `recover`, and how a command reports errors."""
+
+import json
+import subprocess
+import sys
+from typing import NoReturn
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pipelines.cli import CommandResult, command_result, main
+from pipelines.cli.sections import SECTIONS
+from recovery.errors import RecoverError
+
+NARROW = {"COLUMNS": "80"}
+
+
+def test_every_command_has_a_section_and_a_whole_line_in_the_help() -> None:
+    shown = CliRunner().invoke(main, ["--help"], env=NARROW).stdout.splitlines()
+    assert {name for section in SECTIONS.values() for name in section} == set(main.commands)
+    for title in SECTIONS:
+        assert f"{title}:" in shown
+    assert "Other:" not in shown
+    for name, command in main.commands.items():
+        first_sentence = (command.help or "").strip().splitlines()[0]
+        (line,) = [line for line in shown if line.startswith(f"  {name} ")]
+        assert line.endswith(f"  {first_sentence}")
+        assert len(line) <= 80
+
+
+def commands() -> list[click.Command]:
+    groups = [command for command in main.commands.values() if isinstance(command, click.Group)]
+    return [*main.commands.values(), *(inner for group in groups for inner in group.commands.values())]
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: command.name)
+def test_every_option_has_a_description(command: click.Command) -> None:
+    for option in command.params:
+        assert isinstance(option, click.Argument) or option.help
+
+
+def test_help_imports_no_heavy_library() -> None:
+    code = "import sys, pipelines.cli; print([n for n in ('torch', 'pydantic', 'sqlalchemy') if n in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@click.group()
+def example() -> None: ...
+
+
+@example.command()
+@command_result
+def good(project: object) -> CommandResult:
+    return CommandResult({"answer": 42}, ["The answer is 42"], 3)
+
+
+@example.command()
+@command_result
+def refused(project: object) -> NoReturn:
+    raise RecoverError("There is no run 7. List the runs with `recover runs`.")
+
+
+@example.command()
+@command_result
+def interrupted(project: object) -> NoReturn:
+    raise KeyboardInterrupt("Continue with `recover resume`.")
+
+
+@example.command()
+@command_result
+def broken(project: object) -> NoReturn:
+    raise ValueError("no such thing")
+
+
+def test_a_result_is_printed_as_lines_or_as_json() -> None:
+    for flags, output in (([], "The answer is 42\n"), (["--json"], '{"answer": 42}\n')):
+        outcome = CliRunner().invoke(example, ["good", *flags])
+        assert (outcome.stdout, outcome.stderr, outcome.exit_code) == (output, "", 3)
+
+
+@pytest.mark.parametrize(
+    ("command", "message", "exit_code"),
+    [
+        ("refused", "There is no run 7. List the runs with `recover runs`.", 1),
+        ("interrupted", "Interrupted. Continue with `recover resume`.", 130),
+        ("broken", "ValueError: no such thing. Set RECOVER_DEBUG=1 to see the traceback.", 1),
+    ],
+)
+def test_an_error_is_one_sentence(command: str, message: str, exit_code: int) -> None:
+    outcome = CliRunner().invoke(example, [command, "--json"])
+    assert (outcome.stderr, outcome.exit_code) == (f"Error: {message}\n", exit_code)
+    assert json.loads(outcome.stdout) == {"error": message}
+
+
+def test_the_traceback_of_an_unexpected_error_is_shown_on_request() -> None:
+    assert isinstance(CliRunner().invoke(example, ["broken"], env={"RECOVER_DEBUG": "1"}).exception, ValueError)
