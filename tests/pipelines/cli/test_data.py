@@ -58,4 +58,4 @@ def test_files_that_cannot_be_read_or_overwritten_are_reported(docs: Path, tmp_p
     (tmp_path / "eval.jsonl").write_text('{"key": 1}\n')
     useless = recover("questions", "--docs", str(docs), "--out", "q.jsonl", "--decontaminate", "eval.jsonl")
     assert useless.exit_code == 1
-    assert "Line 1 of eval.jsonl has no field question, prompt or text" in useless.stderr
+    assert "eval.jsonl has no field question, prompt or text" in useless.stderr
