@@ -117,10 +117,9 @@ def test_recipes_from_one_damaged_model_on_long_answers_alone(capsys: pytest.Cap
 @pytest.mark.slow
 def test_settings_of_mid_training_side_by_side() -> None:
     short = "midtrain.max_steps=2 midtrain.mix.answers=0 midtrain.mix.texts=0"
-    rows = midtrain_settings.main(
-        ["--items", "3", "--try", short, "--try", f"{short} midtrain.cross_document_attention=false"]
-    )
-    assert [row[1] for row in rows] == ["clean", short, f"{short} midtrain.cross_document_attention=false"]
+    separate = f"{short} midtrain.cross_document_attention=false"
+    rows = midtrain_settings.main(["--items", "3", "--try", short, "--try", separate])
+    assert [row[1] for row in rows] == ["clean", short, separate]
     assert [row[-2] for row in rows] == ["", "2", "2"]
 
 

@@ -55,7 +55,7 @@ def cycle(folder: Path, share: float, seed: int, args: argparse.Namespace) -> Ou
     if cache.is_dir():
         shutil.copytree(cache, home / ".recover" / "cache")
     cycle_args = argparse.Namespace(
-        **vars(args) | {"dotted": [f"midtrain.mix.answers={share}", "midtrain.mix.texts=0", *args.dotted]}
+        **vars(args) | {"assignments": [f"midtrain.mix.answers={share}", "midtrain.mix.texts=0", *args.assignments]}
     )
     print_progress()
     outcome = run_cycle(8000 + seed, seed, home, cycle_args)

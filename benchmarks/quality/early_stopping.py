@@ -29,10 +29,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Outcome]:
     disable_progress_bar()
     log.addHandler(_ProbeLines())
     log.setLevel(logging.INFO)
-    settings, outcomes = args.dotted, dict[str, Outcome]()
+    settings, outcomes = args.assignments, dict[str, Outcome]()
     for name in ("probing", "whole") if args.whole else ("probing",):
         never = [f"distill.probe_every={args.budget}"] if name == "whole" else []  # the verdict's items stay the same
-        args.dotted = [*settings, f"distill.steps={args.budget}", *never]
+        args.assignments = [*settings, f"distill.steps={args.budget}", *never]
         with tempfile.TemporaryDirectory() as folder:
             outcomes[name] = run_cycle(args.world, args.seed, Path(folder), args)
         print(f"{name}: {describe(outcomes[name], args.budget)}", flush=True)

@@ -58,7 +58,7 @@ def compare_settings(folder: Path, world: int, args: argparse.Namespace) -> list
     rows = [[str(world), "clean", *_scores(clean, clean, 0.0), "", ""]]
     prompts = [item.prompt for result in clean if result.task == "ifeval" for item in result.items]
     for settings in args.settings or [""]:
-        request = Request("midtrain", docs=folder / "docs", seed=args.seed, dotted=tuple(settings.split()))
+        request = Request("midtrain", docs=folder / "docs", seed=args.seed, assignments=tuple(settings.split()))
         trained = run_job(project, prepare_job(project, request))
         assert isinstance(trained, RunResult)
         results = measure_checkpoint(project, trained.checkpoint, plan, None)

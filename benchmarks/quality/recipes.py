@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> dict[str, Metric]:
     parser.add_argument("--seed", type=int, default=1, help="of the world and of all sampling")
     parser.add_argument("--world", default="quick", help="the size of the new world")
     parser.add_argument("--only", default=",".join(NAMES), help="recipes, separated by commas")
-    parser.add_argument("--set", dest="dotted", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--set", dest="assignments", action="append", default=[], metavar="NAME=VALUE")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, Path(folder))
@@ -98,7 +98,7 @@ class Bench:
     def __init__(self, args: argparse.Namespace, folder: Path):
         self.args, self.folder = args, folder
         self.instructions: dict[str, Metric] = {}  # instruction following, by the name of the row
-        self.settings = apply_overrides(defaults_for(parameters_of(args.base)), parse_assignments(args.dotted))
+        self.settings = apply_overrides(defaults_for(parameters_of(args.base)), parse_assignments(args.assignments))
         self.teacher = FrozenTeacher(args.base, device=DEVICE)
         base = load_student(args.base, frozen=True, device=DEVICE)
         self.chat = base.chat

@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from pipelines.cycle import Outcome, run_job
 from pipelines.prepare_job import Request, prepare_job
@@ -22,7 +21,7 @@ def cycle_parser(description: str | None, *, items: int, size: str) -> argparse.
     parser.add_argument("--alone", action="store_true", help="train on documents alone, without the base's texts")
     parser.add_argument("--earlier", type=float, metavar="SHARE")
     parser.add_argument("--warm-start", metavar="off|auto|default|SHARE")
-    parser.add_argument("--set", dest="dotted", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--set", dest="assignments", action="append", default=[], metavar="NAME=VALUE")
     return parser
 
 
@@ -30,11 +29,11 @@ def run_cycle(world: int, seed: int, folder: Path, args: argparse.Namespace) -> 
     """Run one cycle in the project of that folder; later cycles in it start from the earlier ones."""
     world_folder = folder / f"world-{world}"
     make_world(world, size=args.size).write(world_folder)
-    flags: dict[str, Any] = {}
+    assignments = list(DOCUMENTS_ALONE if args.alone else ())
     if args.earlier is not None:
-        flags["midtrain"] = {"mix": {"earlier": args.earlier}}
+        assignments.append(f"midtrain.mix.earlier={args.earlier}")
     if args.warm_start is not None:
-        flags["distill"] = {"warm_start": args.warm_start}
+        assignments.append(f"distill.warm_start={args.warm_start}")
     project = Project.open(folder, args.base)
     request = Request(
         "cycle",
@@ -43,8 +42,7 @@ def run_cycle(world: int, seed: int, folder: Path, args: argparse.Namespace) -> 
         teacher=args.teacher,
         limit=args.items,
         seed=seed,
-        flags=flags,
-        dotted=(*(DOCUMENTS_ALONE if args.alone else ()), *args.dotted),
+        assignments=(*assignments, *args.assignments),
     )
     outcome = run_job(project, prepare_job(project, request))
     assert isinstance(outcome, Outcome)

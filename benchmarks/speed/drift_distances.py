@@ -30,8 +30,10 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
         start, cpu = time.perf_counter(), time.process_time()
         distance = measure(before, after)
         seconds[name] = time.perf_counter() - start
-        tested = hasattr(distance, "p_value")
-        value = f"{distance.value:.4f}, p = {distance.p_value:.3f}" if tested else f"{distance:.4f}"
+        if isinstance(distance, float):
+            value = f"{distance:.4f}"
+        else:
+            value = f"{distance.value:.4f}, p = {distance.p_value:.3f}"
         rows.append([name, value, f"{seconds[name]:.2f}", f"{time.process_time() - cpu:.2f}"])
     rows.append(["together", "", f"{sum(seconds.values()):.2f}", ""])
     print(f"2 × {args.states} states of width {args.width}")

@@ -262,13 +262,13 @@ def _lab_choices(file: Path, items: int) -> Path:
     for fact in rng.sample(own_world().facts, items):
         values = {f.value for f in own_world().facts if f.relation == fact.relation} - {fact.value}
         wrong = rng.sample(sorted(values), 3)
-        short = {"choices": [fact.value, *wrong], "labels": [1, 0, 0, 0]}
-        choices = [*short["choices"], *(f"It is {value}." for value in short["choices"])]
+        short, labels = [fact.value, *wrong], [1, 0, 0, 0]
+        sentences = [f"It is {value}." for value in short]
         rows.append(
             {
                 "question": fact.question(0).question,
-                "mc1_targets": short,
-                "mc2_targets": {"choices": choices, "labels": short["labels"] * 2},
+                "mc1_targets": {"choices": short, "labels": labels},
+                "mc2_targets": {"choices": short + sentences, "labels": labels * 2},
             }
         )
     file.write_text("\n".join(json.dumps(row) for row in rows))

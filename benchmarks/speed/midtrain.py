@@ -70,8 +70,9 @@ def _documents(student: Student, args: Any, steps: int) -> Documents:
     needed = args.rows * args.window * (steps + 2)
     texts *= 1 + needed // sum(len(text) for text in texts)
     documents = Documents(texts, end, window=args.window, rows=args.rows)
-    documents.windows = [window for window in documents.windows if len(window) == args.window + 1]
-    documents.order = ShuffledOrder(len(documents.windows), 1)
+    all_windows = [documents.windows[i] for i in range(len(documents.windows))]
+    windows: Any = [window for window in all_windows if len(window) == args.window + 1]
+    documents.windows, documents.order = windows, ShuffledOrder(len(windows), 1)
     return documents
 
 
