@@ -133,7 +133,7 @@ def save(file: Path, text: str) -> None:
         case ".jsonl":
             file.write_text("".join(json.dumps({"text": part}) + "\n" for part in parts))
         case ".parquet":
-            import pyarrow
+            import pyarrow  # type: ignore[import-untyped]
             from pyarrow import parquet
 
             parquet.write_table(pyarrow.table({"text": parts}), file)

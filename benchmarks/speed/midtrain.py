@@ -77,7 +77,7 @@ def _documents(student: Student, args: Any, steps: int) -> Documents:
 
 
 def _trainer(student: Student, rows: list[list[int]], args: Any, steps: int) -> Any:
-    from datasets import Dataset
+    from datasets import Dataset  # type: ignore[import-untyped]
     from transformers import Trainer, TrainingArguments
 
     arguments = TrainingArguments(

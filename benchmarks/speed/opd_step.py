@@ -108,7 +108,7 @@ def _recover(student: Student, folder: str, texts: list[str], args: Any) -> Iter
 
 
 def _trl(student: Student, folder: str, texts: list[str], args: Any, steps: int) -> Any:
-    from datasets import Dataset
+    from datasets import Dataset  # type: ignore[import-untyped]
     from trl import DistillationConfig, DistillationTrainer
 
     config = DistillationConfig(
