@@ -212,8 +212,8 @@ def _gpu_settings(share: float, eager: bool) -> dict[str, Any]:
 def _cpu_settings(student: Student, cache_bytes: int) -> dict[str, Any]:
     """Prefill prompts in one piece: on a CPU, vLLM cannot interrupt a seeded row within its prompt."""
     positions = student.causal.config.get_text_config().max_position_embeddings
-    whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(MAX_BATCHED_TOKENS, positions)}
-    return {"kv_cache_memory_bytes": cache_bytes, "enforce_eager": True, **whole}
+    prefill = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(MAX_BATCHED_TOKENS, positions)}
+    return {"kv_cache_memory_bytes": cache_bytes, "enforce_eager": True, **prefill}
 
 
 def _token_logprobs(logprobs: Sequence[Any], tokens: Sequence[int]) -> list[float]:
