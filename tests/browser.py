@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 WIDTHS = {"desktop": (1440, 900), "phone": (390, 844)}
 TIMEOUT = 30_000  # milliseconds; a busy machine draws pages slowly
@@ -46,12 +46,16 @@ class Visit:
         self.page: Page = context.new_page()
         self.problems: list[str] = []
         self.hosts: set[str] = set()
-        self.page.on("console", lambda message: message.type == "error" and self.problems.append(message.text))
+        self.page.on("console", self._record_error)
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
 
     def close(self) -> None:
         self.page.context.close()
+
+    def _record_error(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.problems.append(message.text)
 
 
 @pytest.fixture(scope="session")
