@@ -100,8 +100,10 @@ class Preflight:
         check_recipes(settings)
         check_logger(settings.report_to)
         _check_model_fits(project, request, settings)
+        _check_files(project, request)  # before a checkpoint is resolved, which creates the project
+        teacher = _teacher(project, request)
         student = _student(project, request) if request.command == "distill" else None
-        return cls(settings, student, _teacher(project, request))
+        return cls(settings, student, teacher)
 
 
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
@@ -126,7 +128,6 @@ def prepare_job(project: Project, request: Request) -> Job:
     """A job that is ready to run, and saved."""
     preflight = Preflight.of(project, request)
     settings, student, teacher = preflight.settings, preflight.student, preflight.teacher
-    _check_files(project, request)
     if teacher is not None:
         check_same_tokenizer(load_chat(student.path if student else project.base), load_chat(teacher.path))
     start = project.current if request.docs else student

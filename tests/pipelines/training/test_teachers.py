@@ -1,4 +1,4 @@
-"""One teacher for all prompts, or a router: who judges what, and whose weights are loaded for it."""
+"""One teacher for all prompts, or a router: which teacher scores which rows, and whose weights are loaded for it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -36,21 +36,22 @@ def router(tmp_path: Path, base: str) -> Teachers:
     return Teachers(checkpoint(base, "base"), checkpoint(promoted, "recovered/1"), ("Once upon", "There was"))
 
 
-def said(teacher: Teacher, domain: str | None) -> torch.Tensor:
+def logprobs(teacher: Teacher, domain: str | None) -> torch.Tensor:
     row = Sample([5, 6, 7, 8], [False, True, True, True], domain=domain)
     return teacher.distribution(Batch.collate([row], 0)).logprobs(slice(None))
 
 
-def test_a_router_asks_what_was_promoted_about_openings_alone(base: str, router: Teachers) -> None:
+def test_a_router_has_the_promoted_model_score_rows_about_earlier_documents_only(base: str, router: Teachers) -> None:
     student = load_student(base)
-    judge = router.judging(student, "cpu")
-    assert router.promoted is not None
-    assert torch.equal(said(judge, None), said(FrozenTeacher(base), None))
-    assert torch.equal(said(judge, EARLIER_DOMAIN), said(FrozenTeacher(router.promoted.path), EARLIER_DOMAIN))
-    alone = replace(router, promoted=None, openings=())
-    assert isinstance(alone.judging(student, "cpu"), FrozenTeacher)
-    assert alone.in_words == "base"
-    assert router.in_words == "base (and cycle:1/recovered for openings of earlier documents)"
+    teacher = router.load(student, "cpu")
+    assert router.earlier is not None
+    assert torch.equal(logprobs(teacher, None), logprobs(FrozenTeacher(base), None))
+    promoted = FrozenTeacher(router.earlier.path)
+    assert torch.equal(logprobs(teacher, EARLIER_DOMAIN), logprobs(promoted, EARLIER_DOMAIN))
+    single = replace(router, earlier=None, prefixes=())
+    assert isinstance(single.load(student, "cpu"), FrozenTeacher)
+    assert str(single) == "base"
+    assert str(router) == "base (and cycle:1/recovered for openings of earlier documents)"
 
 
 def test_adapters_on_one_base_need_no_second_copy_of_it(tmp_path: Path, base: str) -> None:
@@ -61,32 +62,35 @@ def test_adapters_on_one_base_need_no_second_copy_of_it(tmp_path: Path, base: st
     save_student(first, tmp_path / "first", {"parent": base})
     student: Student = load_student(str(tmp_path / "first"))
     promoted = checkpoint(str(tmp_path / "first"), "recovered/1")
-    judge = Teachers(checkpoint(base, "base"), promoted, ("Once",)).judging(student, "cpu")
-    assert isinstance(judge, RouterTeacher)
-    assert isinstance(judge.otherwise, AdapterOffTeacher)
-    assert isinstance(judge.by_domain[EARLIER_DOMAIN], AdapterTeacher)
-    torch.testing.assert_close(said(judge, EARLIER_DOMAIN), said(FrozenTeacher(promoted.path), EARLIER_DOMAIN))
+    teacher = Teachers(checkpoint(base, "base"), promoted, ("Once",)).load(student, "cpu")
+    assert isinstance(teacher, RouterTeacher)
+    assert isinstance(teacher.default, AdapterOffTeacher)
+    assert isinstance(teacher.by_domain[EARLIER_DOMAIN], AdapterTeacher)
+    frozen = FrozenTeacher(promoted.path)
+    torch.testing.assert_close(logprobs(teacher, EARLIER_DOMAIN), logprobs(frozen, EARLIER_DOMAIN))
 
 
-def test_openings_are_asked_among_the_prompts_and_alone_they_stay_in_order(base: str, router: Teachers) -> None:
+def test_prefixes_are_shuffled_among_the_prompts_and_prompts_alone_keep_their_order(
+    base: str, router: Teachers
+) -> None:
     chat, texts = load_student(base).chat, [f"Say {i}." for i in range(30)]
-    asked = router.prompts(texts, chat, seed=1)
-    assert sorted(prompt.text for prompt in asked) == sorted([*texts, *router.openings])
-    assert {prompt.text for prompt in asked if prompt.domain == EARLIER_DOMAIN} == set(router.openings)
-    assert [prompt.domain for prompt in asked][-2:] != [EARLIER_DOMAIN, EARLIER_DOMAIN]
-    alone = replace(router, promoted=None, openings=())
-    assert [prompt.text for prompt in alone.prompts(texts, chat, seed=1)] == texts
+    prompts = router.prompts(texts, chat, seed=1)
+    assert sorted(prompt.text for prompt in prompts) == sorted([*texts, *router.prefixes])
+    assert {prompt.text for prompt in prompts if prompt.domain == EARLIER_DOMAIN} == set(router.prefixes)
+    assert [prompt.domain for prompt in prompts][-2:] != [EARLIER_DOMAIN, EARLIER_DOMAIN]
+    single = replace(router, earlier=None, prefixes=())
+    assert [prompt.text for prompt in single.prompts(texts, chat, seed=1)] == texts
 
 
 def test_each_prompt_is_answered_by_its_own_teacher(base: str, router: Teachers) -> None:
-    asked: list[tuple[str, int]] = []
+    calls: list[tuple[str, int]] = []
 
-    def write(path: str, prompts: list[Prompt]) -> list[Sample]:
-        asked.append((Path(path).name, len(prompts)))
+    def sample(path: str, prompts: list[Prompt]) -> list[Sample]:
+        calls.append((Path(path).name, len(prompts)))
         return [prompt.with_reply([7 if path == base else 9]) for prompt in prompts]
 
     prompts = router.prompts(["a", "b", "c"], load_student(base).chat, seed=3)
-    rows = router.answering(prompts, write)
-    assert asked == [("base", 3), ("promoted", 2)]
+    rows = router.answers(prompts, sample)
+    assert calls == [("base", 3), ("promoted", 2)]
     assert [row.prompt for row in rows] == [prompt.text for prompt in prompts]
     assert [row.tokens[-1] for row in rows] == [9 if prompt.domain == EARLIER_DOMAIN else 7 for prompt in prompts]
