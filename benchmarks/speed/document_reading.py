@@ -133,7 +133,7 @@ def save(file: Path, text: str) -> None:
         case ".jsonl":
             file.write_text("".join(json.dumps({"text": part}) + "\n" for part in parts))
         case ".parquet":
-            import pyarrow  # type: ignore[import-untyped]
+            import pyarrow
             from pyarrow import parquet
 
             parquet.write_table(pyarrow.table({"text": parts}), file)
