@@ -69,7 +69,7 @@ def parse_set_options(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """A TOML value; text that is none stands for itself, so that words need no quotes."""
+    """A TOML value; other text stands for itself, so that it needs no quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -78,7 +78,7 @@ def parse_value(text: str) -> Any:
 
 def parse_mix(text: str, default: Mapping[str, Any]) -> dict[str, Any]:
     """A whole mix from the text of `--mix`: `answers=0.3,texts=0.3` (what is not listed is 0), `documents` (nothing
-    beside the documents), or `auto` (the model's `default` mix, with the answers' share found by trying)."""
+    beside the documents), or `auto` (the model's `default` mix, with the share of answers searched)."""
     if text.strip() == "auto":
         return {**default, "answers": "auto"}
     if text.strip() == "documents":

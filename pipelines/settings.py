@@ -16,9 +16,9 @@ from pydantic_core import ErrorDetails
 from pipelines.setting_sources import parse_mix, parse_set_options, read_environment, read_toml
 from recovery.errors import RecoverError
 
-AUTO: Literal["auto"] = "auto"  # a share that is to be found by trying
-DEFAULT_WARM_START = 0.3  # share of the way back in weights that the lab's measurements favour (docs/benchmarks.md)
-LATER_CYCLE_WARM_START = 0.2  # towards the weights that earlier cycles left, where little was lost (docs/log.md)
+AUTO: Literal["auto"] = "auto"  # a share that is to be searched
+DEFAULT_WARM_START = 0.3  # the share that measurements on the lab's model favour (docs/benchmarks.md)
+LATER_CYCLE_WARM_START = 0.2  # towards the weights of the last cycle, if mid-training lost little (docs/log.md)
 SMALL_MODEL_PARAMETERS = 100_000_000  # up to this size all weights are trained: an adapter would be no smaller
 SHORT_NAMES = {"lr": "learning_rate"}
 RENAMED_SETTINGS = {
@@ -90,7 +90,7 @@ class Distill(Group):
     max_new_tokens: Count = 1024
     prompts: Count = 2048  # how many the base writes when no file of prompts is given
     earlier_prompts: Share = 0.33  # share of the prompts that are openings of earlier documents, with a router
-    warm_start: Annotated[  # share of the way back in weights before the first step; see fixed_warm_start_share
+    warm_start: Annotated[  # share of an interpolation towards the weights before mid-training; see fixed_warm_start_share
         LaxShare | Literal["off", "auto", "default"],
         Field(description="off, auto, default or a share of at least 0 and below 1"),
     ] = "off"

@@ -51,7 +51,7 @@ def cancel(project: Path | None, run: int | None) -> CommandResult:
 
     opened = Project.open_existing(project)
     target = opened.run(run) if run is not None else None
-    stale = target is not None and target.id in {each.id for each in opened.reader.stale_runs(opened.id)}
+    stale = target is not None and any(other.id == target.id for other in opened.reader.stale_runs(opened.id))
     if target is None or target.status != "running" or stale:
         return _discard_job(opened, target, "stale" if stale else target.status if target else None)
     if target.kind == "eval":
@@ -73,12 +73,12 @@ def _discard_job(project: "Project", run: "Run | None", status: str | None) -> C
             problem = f"Run {run.id} is not active: it is {status}." if run else "No command was interrupted here."
             raise RecoverError(f"{problem} There is nothing to cancel. List the runs with `recover runs`.")
         job = jobs[-1]
-        for each in runs_of_job(project, job.id):
-            if each.waits:
-                project.tracker.give_up(each.id)
+        for job_run in runs_of_job(project, job.id):
+            if job_run.waits:
+                project.tracker.give_up(job_run.id)
         job.delete(project.home)
     data = {"run": run.id if run else None, "cancelling": False, "given_up": job.command}
-    return CommandResult(data, [f"Discarded `recover {job.command}`; what it has stored so far is kept"])
+    return CommandResult(data, [f"Discarded `recover {job.command}`; its results so far stay stored"])
 
 
 @main.command()

@@ -49,14 +49,14 @@ max_flops = click.option(
 warm_start = click.option(
     "--warm-start",
     metavar="off|auto|default|SHARE",
-    help="Before distilling, move the weights this share of the way back to where mid-training started, or try some "
+    help="Before distilling, interpolate the weights by this share towards those before mid-training, or try some "
     "shares (auto) [default: default for small models, off for large ones]",
 )
 mix = click.option(
     "--mix",
     metavar="documents|auto|ENTRIES",
     help="What mid-training reads: documents alone, shares of other texts besides (such as answers=0.3,texts=0.3), or "
-    "the default mix with its share of answers found by trying (auto).",
+    "the default mix with its share of answers searched (auto).",
 )
 auto = click.option("--auto", is_flag=True, help="Tune automatically (--mix auto --warm-start auto); other flags win.")
 engine = click.option("--engine", type=click.Choice(ENGINES), help="The library that generates text.")

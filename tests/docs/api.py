@@ -5,6 +5,7 @@ The source is parsed, not imported, so the page is the same under every Python a
 
 import ast
 from pathlib import Path
+from textwrap import indent
 
 ROOT = Path(__file__).parents[2]
 WIDTH = 100  # longer signatures get one argument per line
@@ -65,7 +66,7 @@ def signature(node: ast.FunctionDef | ast.ClassDef) -> str:
     fields = [ast.unparse(member) for member in node.body if isinstance(member, ast.AnnAssign)]
     head = _wrapped(node.name, _arguments(init.args) if init else fields)
     public = [method for method in methods if not method.name.startswith("_")]
-    return "\n".join([head, *(f"    .{_method(method)}" for method in public)])
+    return "\n".join([head, *(indent(f".{_method(method)}", "    ") for method in public)])
 
 
 def _method(node: ast.FunctionDef) -> str:
@@ -75,8 +76,7 @@ def _method(node: ast.FunctionDef) -> str:
 
 
 def _call(name: str, arguments: ast.arguments, returns: ast.expr | None = None) -> str:
-    call = _wrapped(name, _arguments(arguments))
-    return call + (f" -> {ast.unparse(returns)}" if returns else "")
+    return _wrapped(name, _arguments(arguments), f" -> {ast.unparse(returns)}" if returns else "")
 
 
 def _arguments(arguments: ast.arguments) -> list[str]:
@@ -97,10 +97,12 @@ def _argument(argument: ast.arg, default: ast.expr | None) -> str:
     return argument.arg + annotation + (f" = {ast.unparse(default)}" if default else "")
 
 
-def _wrapped(name: str, arguments: list[str]) -> str:
+def _wrapped(name: str, arguments: list[str], returns: str = "") -> str:
     """On one line if it fits, else one argument per line."""
-    line = f"{name}({', '.join(arguments)})"
-    return line if len(line) <= WIDTH else "\n".join([f"{name}(", *(f"    {argument}," for argument in arguments), ")"])
+    line = f"{name}({', '.join(arguments)}){returns}"
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join([f"{name}(", *(f"    {argument}," for argument in arguments), f"){returns}"])
 
 
 def _docstring(node: ast.Module | ast.FunctionDef | ast.ClassDef) -> list[str]:

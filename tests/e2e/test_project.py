@@ -75,8 +75,8 @@ def test_the_second_cycle_is_judged_on_the_questions_of_the_first_too(results: d
     assert first.data["earlier"] == {}
     assert set(second.data["earlier"]) == {"1"}
     assert second.data["verdict"]["earlier"]["1"]["passed"]
-    beside = "5 of 16 rows from 1 earlier corpora, 3 of them as cycle:1/recovered knows them, 3 of 16 rows from what"
-    assert beside in second.stderr
+    mix = "5 of 16 rows from 1 earlier corpus, 3 of them with soft labels; 3 of 16 rows from texts by the clean base"
+    assert mix in second.stderr
     assert second.data["warm_start"]["share"] in (0.0, 0.3, 0.5, 0.7)
     assert set(second.data["warm_start"]["tried"]) == {"0.0", "0.3", "0.5", "0.7"}
 

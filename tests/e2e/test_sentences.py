@@ -16,13 +16,13 @@ def test_status_creates_no_project(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_teacher_is_the_base_of_a_repair_that_names_no_other(tmp_path: Path) -> None:
+def test_a_repair_without_a_base_uses_the_teacher_as_its_base(tmp_path: Path) -> None:
     teacher = tmp_path / "clean"
     shutil.copytree(BASE, teacher)
     completed = recover(tmp_path, "distill", "--student", BASE, "--teacher", teacher, "--dry-run")
     assert completed.exit_code == 0, completed.stderr
     assert completed.data["base"] == str(teacher)
-    assert "held against" in completed.stderr
+    assert "the student is compared with it" in completed.stderr
 
 
 def test_router_is_a_teacher_and_no_checkpoint(tmp_path: Path) -> None:
@@ -41,12 +41,12 @@ def test_router_is_a_teacher_and_no_checkpoint(tmp_path: Path) -> None:
         (["distill", "--student", "base", "--set", "distill.earlier_prompts=1"], 1, "distill.earlier_prompts must be"),
         (["midtrain", "--docs", "./nowhere"], 1, "There is no file or folder nowhere"),
         (["midtrain"], 2, "Missing option '--docs'"),
-        (["distill", "--teacher", "base"], 1, "nothing mid-trained waits here"),
+        (["distill", "--teacher", "base"], 1, "No mid-trained checkpoint waits"),
         (["eval", "--suite", "style"], 2, "is not one of"),
-        (["distill", "--student", "base", "--prompts", "./none"], 1, "annot read none"),
-        (["distill", "--student", "base", "--questions", "./none"], 1, "annot read none"),
-        (["distill", "--student", "base", "--recipe", "magic"], 1, "distillation has no recipe 'magic'"),
-        (["distill", "--student", "base", "--recipe", "grpo"], 1, "distillation has no recipe 'grpo'"),
+        (["distill", "--student", "base", "--prompts", "./none"], 1, "Cannot read none"),
+        (["distill", "--student", "base", "--questions", "./none"], 1, "Cannot read none"),
+        (["distill", "--student", "base", "--recipe", "magic"], 1, "Distillation has no recipe 'magic'"),
+        (["distill", "--student", "base", "--recipe", "grpo"], 1, "Distillation has no recipe 'grpo'"),
         (["midtrain", "--docs", "."], 1, "no readable document"),
         (["dashboard"], 1, "There is no project here yet"),
         (["resume"], 1, "There is no project here yet"),

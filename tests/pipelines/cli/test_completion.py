@@ -8,8 +8,8 @@ from click.shell_completion import BashComplete
 from pipelines.cli import main
 
 
-def completions(*words: str) -> list[str]:
-    *before, incomplete = words
+def completions(*arguments: str) -> list[str]:
+    *before, incomplete = arguments
     items = BashComplete(main, {}, "recover", "_RECOVER_COMPLETE").get_completions(before, incomplete)
     return [item.value for item in items]
 

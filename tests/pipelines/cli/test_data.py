@@ -20,8 +20,8 @@ def docs(no_docs: Path) -> Path:
     return no_docs
 
 
-def recover(*words: str) -> Result:
-    return CliRunner().invoke(main, words)
+def recover(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
 
 
 def data(result: Result) -> Any:
