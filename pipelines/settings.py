@@ -90,7 +90,7 @@ class Distill(Group):
     max_new_tokens: Count = 1024
     prompts: Count = 2048  # how many the base writes when no file of prompts is given
     earlier_prompts: Share = 0.33  # share of the prompts that are openings of earlier documents, with a router
-    warm_start: Annotated[  # share of an interpolation towards the weights before mid-training; see fixed_warm_start_share
+    warm_start: Annotated[  # interpolate by this share towards the weights before mid-training
         LaxShare | Literal["off", "auto", "default"],
         Field(description="off, auto, default or a share of at least 0 and below 1"),
     ] = "off"

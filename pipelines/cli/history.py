@@ -115,6 +115,7 @@ def show(project: Path | None, ref: str) -> CommandResult:
         "step": checkpoint.step,
         "run": checkpoint.run_id,
         "settings": run.settings if run else None,
+        "inputs": run.inputs.as_json() if run else None,
         "code_version": run.code_version if run else None,
         "lineage": lineage,
         "evaluations": evaluations,
