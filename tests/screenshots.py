@@ -40,7 +40,7 @@ def main(folder: str, source: str = "") -> None:
                 for theme in ("light", "dark"):
                     visit = Visit(browser, width, dark=theme == "dark")
                     visit.page.goto(f"{url}/{path}")
-                    visit.page.wait_for_selector(".masthead", state="attached")
+                    visit.page.wait_for_selector("gradio-app .masthead", state="attached")
                     visit.page.wait_for_timeout(1500)
                     for chart in visit.page.locator(".chart").all():
                         chart.locator(".js-plotly-plot .main-svg").first.wait_for()

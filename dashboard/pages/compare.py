@@ -26,7 +26,7 @@ CYCLE_COMMAND = "recover cycle --docs ./corpus"
 SHOW = [("", "all items"), ("flipped", "flipped"), ("lost", "lost: passed, then failed"), ("gained", "gained")]
 _html = load("compare.html")
 
-Task = tuple[str, str, str]  # suite, task, data: evaluations that agree in these asked the same
+Task = tuple[str, str, str]  # suite, task, data: evaluations that agree in these have the same items
 
 
 class Side(NamedTuple):
@@ -89,7 +89,7 @@ def _suggestions(request: PageRequest, measured: Sequence[Checkpoint], unmeasure
 
 
 def _latest_evaluations(request: PageRequest, checkpoint: Checkpoint, runs: set[int]) -> dict[Task, Evaluation]:
-    """The last evaluation of each task. Those of the compared cycles take precedence: they asked the same."""
+    """The last evaluation of each task. Those of the compared cycles take precedence: they have the same items."""
     evaluations = sorted(request.reader.evaluations(checkpoint.id), key=lambda one: one.run_id in runs)
     return {(one.suite, one.task, one.data): one for one in evaluations}
 

@@ -115,7 +115,7 @@ def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[C
     if not rows:
         return Markup()
     columns = ["Cycle", "Documents", "At the end of that cycle", "Mid-trained", "Recovered", "Limit", "Passed"]
-    note = "The questions of each earlier cycle, asked again in this one."
+    note = "Each earlier cycle's questions, answered again in this cycle."
     return card(
         "Knowledge of earlier cycles", table("Knowledge of earlier cycles", columns, rows, save="earlier"), note
     )

@@ -14,7 +14,8 @@ from dashboard.ui.jinja import bdi, join, link, load
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
 from db.views import Checkpoint, Cycle, Stage
 
-ROW, LANE = 52, 18  # pixels between two checkpoints, and between two branches
+ROW, NARROW_ROW = 52, 72  # pixels between two checkpoints; a phone needs two lines for the scores
+LANE = 18  # pixels between two branches
 MAX_LANE = 6
 GRAPH_NOTE = (
     "Newest first. The solid line leads to the current checkpoint. Select a checkpoint to see details and write notes."
@@ -40,11 +41,12 @@ def render(request: PageRequest) -> list[Any]:
     cycles = reader.cycles(project.id)
     ended = {cycle.recovered.checkpoint.id: cycle for cycle in cycles if cycle.recovered.checkpoint}
     own_notes = [note for note in notes if selected and note.checkpoint_id == selected.id]
+    row = NARROW_ROW if request.look.narrow else ROW
     may_note = selected is not None and request.actions.add_note is not None
     may_decide = selected is not None and request.actions.promote is not None and selected != current
     return [
         page_title("Lineage") + (_details(request, selected) if selected else Markup()),
-        card("Checkpoints", graph(stages, current, selected, noted, ended), GRAPH_NOTE),
+        card("Checkpoints", graph(stages, current, selected, noted, ended, row), GRAPH_NOTE),
         notes_card(own_notes) if selected else None,
         gr.update(visible=may_note),
         gr.update(visible=may_decide),
@@ -57,17 +59,18 @@ def graph(
     selected: Checkpoint | None,
     noted: set[int],
     ended: Mapping[int, Cycle],
+    row: int,
 ) -> Markup:
-    """`noted`: checkpoints with notes; `ended`: the cycle of each final checkpoint."""
+    """`noted`: checkpoints with notes; `ended`: the cycle of each final checkpoint; `row`: height in pixels."""
     checkpoints = [stage.checkpoint for stage in stages if stage.checkpoint]
     lanes = lanes_of(checkpoints, current)
     newest_first = list(reversed(checkpoints))
-    heights = {one.id: ROW * row + ROW // 2 for row, one in enumerate(newest_first)}
+    heights = {one.id: row * index + row // 2 for index, one in enumerate(newest_first)}
     scores = {stage.checkpoint.id: _scores(stage) for stage in stages if stage.checkpoint}
     return _html.graph(
         width=LANE * (max(lanes.values(), default=0) + 1) + 8,
-        height=ROW * len(newest_first),
-        lines=[(_line(one, lanes, heights), _css(one, lanes)) for one in newest_first if one.parent_id in heights],
+        row=row,
+        lines=[(_line(one, lanes, heights, row), _css(one, lanes)) for one in newest_first if one.parent_id in heights],
         dots=[(_x(lanes[one.id]), heights[one.id], _css(one, lanes)) for one in newest_first],
         rows=[(one, scores[one.id], _badges(one, current, noted, ended), one == selected) for one in newest_first],
     )
@@ -145,11 +148,11 @@ def _scores(stage: Stage) -> list[tuple[str, float]]:
     return [(suite, score.value) for suite, score in sorted(stage.scores.items()) if score.value is not None]
 
 
-def _line(one: Checkpoint, lanes: Mapping[int, int], heights: Mapping[int, int]) -> str:
+def _line(one: Checkpoint, lanes: Mapping[int, int], heights: Mapping[int, int], row: int) -> str:
     """The SVG path from a checkpoint to its parent."""
     parent = one.parent_id or 0
     x, y, parent_x, end = _x(lanes[one.id]), heights[one.id], _x(lanes[parent]), heights[parent]
-    bend = f"V{end - ROW // 2} C{x} {end - ROW // 4} {parent_x} {end - ROW // 4} {parent_x} {end}"
+    bend = f"V{end - row // 2} C{x} {end - row // 4} {parent_x} {end - row // 4} {parent_x} {end}"
     return f"M{x} {y} {bend if x != parent_x else f'V{end}'}"
 
 

@@ -15,6 +15,8 @@ from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll, project
 from db.views import Rollout, Run
 
 MAX_TOKENS = 800  # of one rollout
+MAX_CHOICES = 5  # of each model, for one token
+_VISIBLE = str.maketrans("\n ", "↵␣")
 _html = load("rollouts.html")
 
 
@@ -73,7 +75,9 @@ def tokens_of(rollout: Rollout) -> list[Token]:
 
 
 def _choices(entries: Sequence[Any]) -> list[tuple[str, float]]:
-    return [(str(e[0]), float(e[1])) for e in entries if isinstance(e, list) and len(e) == 2 and e[1] is not None]
+    """The first choices, with white space made visible."""
+    pairs = [(str(e[0]), float(e[1])) for e in entries if isinstance(e, list) and len(e) == 2 and e[1] is not None]
+    return [(text.translate(_VISIBLE)[:40], probability) for text, probability in pairs[:MAX_CHOICES]]
 
 
 def _head(runs: Sequence[Run], run: Run, steps: Sequence[int], step: int | None) -> Markup:

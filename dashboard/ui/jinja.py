@@ -17,12 +17,16 @@ from dashboard.ui.formats import clock
 MAX_NOTE_LENGTH = 20_000  # characters
 # Control and direction marks: with them a name could pose as another one.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_PLAIN = re.compile(r"[\w .,:-]*")  # nothing to escape: most values, such as numbers
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 
 
 def escape_text(value: object) -> Markup:
     """Return a value as HTML that can only be read. Markup is returned unchanged."""
-    return value if isinstance(value, Markup) else _neutralize(escape(_printable(str(value))))
+    if isinstance(value, Markup):
+        return value
+    text = str(value)
+    return Markup(text) if _PLAIN.fullmatch(text) else _neutralize(escape(_printable(text)))
 
 
 def bdi(value: object, limit: int = 300) -> Markup:

@@ -120,11 +120,11 @@ def test_compare_shows_lost_items_and_their_p_value(reader: Reader, record) -> N
 
 
 @pytest.mark.parametrize(
-    ("search", "found"),
+    ("search", "count"),
     [("&kind=keywords:frequency", "20 of 40"), ("&text=question 7?", "1 of 40"), ("&text=nowhere", "0 of 40")],
 )
-def test_answers_are_filtered_by_kind_and_words(reader: Reader, search: str, found: str) -> None:
-    assert f"{found} items" in page_html(compare, reader, f"?a=1&b=3{search}")
+def test_answers_are_filtered_by_kind_and_words(reader: Reader, search: str, count: str) -> None:
+    assert f"{count} items" in page_html(compare, reader, f"?a=1&b=3{search}")
 
 
 def test_answers_come_in_pages(reader: Reader) -> None:
