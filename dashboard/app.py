@@ -3,7 +3,8 @@
 import gradio as gr
 
 from dashboard.actions import Actions
-from dashboard.pages import compare, cycle, cycles, lineage, live_run, overview, playground, rollout_tokens
+from dashboard.pages import compare, cycle, lineage, live_run, overview, playground, rollout_tokens
+from dashboard.pages import cycle_list as cycles
 from dashboard.ui.polling import Dashboard
 from dashboard.ui.run_metrics import RunMetrics
 from db.queries import Reader

@@ -16,9 +16,9 @@ from sqlalchemy import Engine, Insert, Table, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DataError, IntegrityError
 
+from db.column_types import now
 from db.engine import reason, write_engine
 from db.tables import Run
-from db.types import now
 
 log = logging.getLogger(__name__)
 

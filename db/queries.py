@@ -13,11 +13,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from db import tables, views
+from db.column_types import now
 from db.engine import reason
 from db.errors import RecordError
-from db.headlines import stage, suite_scores
+from db.headline_scores import stage, suite_scores
 from db.run_inputs import RunInputs
-from db.types import now
 
 STALE_AFTER = timedelta(minutes=2)  # a live run writes a heartbeat every ten seconds; without one its process is gone
 STEP_SECONDS = ("rollout_seconds", "teacher_seconds", "update_seconds")  # metrics that add up to a step's duration

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from db.types import AnyText, Number, PlainJson, UtcTime, now
+from db.column_types import AnyText, Number, PlainJson, UtcTime, now
 
 CYCLE_STATUSES = ("open", "promoted", "rejected")
 RUN_KINDS = ("midtrain", "distill", "eval")

@@ -21,11 +21,11 @@ from sqlalchemy.orm import Session
 from db import tables, views
 from db.background_writer import BackgroundWriter, Entry
 from db.code_version import code_version
+from db.column_types import now
 from db.engine import reason, write_engine
 from db.errors import RecordError
 from db.queries import Reader
 from db.run_inputs import RunInputs
-from db.types import now
 
 Row = TypeVar("Row", bound=tables.Table)
 

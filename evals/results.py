@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from evals.stats.bootstrap import ratio_interval
-from evals.stats.paired_tests import wilson
+from evals.stats.paired_comparison import wilson
 from recovery.errors import RecoverError
 
 # The headline task and metric of each suite, which tables, charts and the gate show.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recovery.engines import Engine, Sampling
-from recovery.models.chat import Chat, Message
+from recovery.models.chat_template import Chat, Message
 
 THINK_START, THINK_END = "<think>", "</think>"
 

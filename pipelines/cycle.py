@@ -18,8 +18,8 @@ from evals.results import Result, headlines, main_result
 from evals.suites.config import load_suites
 from evals.suites.knowledge import read_questions
 from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, load_snapshot, require_snapshot
+from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import earlier_results, knowledge_result, measure_checkpoint
-from pipelines.evaluation.plan import EvalPlan
 from pipelines.gate import Verdict, judge, require_pass_fail
 from pipelines.job import Job
 from pipelines.log import log
@@ -27,16 +27,16 @@ from pipelines.project.past_cycles import PastCycle, past_cycles
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
 from pipelines.promotion import current_user
-from pipelines.settings import AUTO, Settings
+from pipelines.settings.schema import AUTO, Settings
 from pipelines.synthetic.prefixes import document_prefixes
 from pipelines.synthetic.prompts import read_prompts
-from pipelines.training.base_outputs import BaseOutputs
+from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.distill import distill
 from pipelines.training.midtrain import midtrain
 from pipelines.training.probes import MidtrainProbe, distill_probe, probe_set
-from pipelines.training.run import RunResult
-from pipelines.training.stage import Stage
-from pipelines.training.teachers import Teachers
+from pipelines.training.stage_context import Stage
+from pipelines.training.stage_teachers import Teachers
+from pipelines.training.training_run import RunResult
 from recovery.errors import RecoverError
 
 PROMPT_RUN_LENGTH = 40  # shared words in a row that drop a prompt: instructions share many shorter runs

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.cycle import Outcome, run_job
-from pipelines.evaluation.tables import scores_table
+from pipelines.evaluation.printed_tables import scores_table
 from pipelines.log import log
 from pipelines.prepare_job import Request, prepare_job
 from pipelines.project.lock import command_line, project_lock

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from evals.results import Result
-from evals.stats.paired_tests import paired_test
-from pipelines.settings import Gate
+from evals.stats.paired_comparison import paired_test
+from pipelines.settings.schema import Gate
 from recovery.errors import RecoverError
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from pipelines.atomic_files import write_atomic
 from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
-from pipelines.evaluation.plan import EvalPlan
-from pipelines.files import write_atomic
-from pipelines.job_files import job_file, job_files
+from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.project.paths import relocate
-from pipelines.settings import Settings
+from pipelines.settings.schema import Settings
+from pipelines.unfinished_jobs import job_file, job_files
 from recovery.errors import RecoverError
 
 Command = Literal["midtrain", "distill", "cycle"]

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from recovery.batch import Sample
 from recovery.errors import RecoverError
 from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
+from recovery.samples import Sample
 from recovery.signals import Blend, Labels, Signal, TeacherSignal
 from recovery.teachers import Teacher
 

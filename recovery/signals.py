@@ -9,7 +9,7 @@ from statistics import fmean
 
 from torch import Tensor
 
-from recovery.batch import Batch, Sample
+from recovery.samples import Batch, Sample
 from recovery.teachers import Teacher, TeacherLogprobs
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol
 
-from recovery.batch import Sample
 from recovery.distributed import rank, shard_for_this_rank
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
-from recovery.models.chat import Chat, Message
+from recovery.models.chat_template import Chat, Message
 from recovery.models.students import Student
+from recovery.samples import Sample
 
 
 class States(Protocol):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recovery.batch import Batch, Sample
+from recovery.samples import Batch, Sample
 from recovery.teachers import Part, Teacher, TeacherLogprobs
 
 

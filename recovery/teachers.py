@@ -11,13 +11,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from recovery.batch import Batch, Sample
 from recovery.errors import RecoverError
 from recovery.losses.chunked_loss import Head, token_logprobs
 from recovery.models.adapters import base_of, check_head_unchanged, preserve_adapter_state, same_model
-from recovery.models.chat import Chat
+from recovery.models.chat_template import Chat
 from recovery.models.model_families import disable_dropout
 from recovery.models.students import Student, checkpoint_metadata, hidden_states, load_student
+from recovery.samples import Batch, Sample
 
 Part = slice | Tensor  # selects some of the targets
 

@@ -17,12 +17,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from recovery.batch import Batch, Sample, micro_batches
 from recovery.distributed import all_reduce_gradients, all_reduce_sum
 from recovery.errors import RecoverError
 from recovery.losses.chunked_loss import LossTerms, chunked_loss
 from recovery.losses.objectives import Objective
 from recovery.models.students import Student
+from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Signal, SignalBatch
 from recovery.states import States
 from recovery.telemetry.step_cost import flops_of_step, peak_memory_bytes

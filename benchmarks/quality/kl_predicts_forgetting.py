@@ -24,15 +24,15 @@ from evals.stats.forgetting import forgetting_correlation, measure_forgetting
 from evals.subject import Subject
 from evals.suites import lab
 from evals.suites.knowledge import Question, measure_questions, read_questions
-from pipelines.models import device
-from pipelines.settings import defaults_for
+from pipelines.model_loading import device
+from pipelines.settings.defaults import defaults_for
 from pipelines.synthetic.answers import answer_rows, sample_answers
 from pipelines.synthetic.prompts import as_prompts, write_prompts
-from recovery.batch import Sample
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, make_world
 from recovery.models.students import Student, load_student, parameters_of
 from recovery.recipes import objective_of, recipe, signal_of
+from recovery.samples import Sample
 from recovery.states import Documents, Mixture, Rollouts, States
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train

@@ -14,18 +14,18 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.common import table
-from evals.drift.drift import MAX_NEW_TOKENS
+from evals.drift.measure import MAX_NEW_TOKENS
 from evals.drift.rollouts import reply_sample, sample_rollouts
 from evals.drift.token_kl import token_kl
 from evals.results import Result, main_result
-from evals.stats.paired_tests import paired_test
+from evals.stats.paired_comparison import paired_test
 from pipelines.cycle import run_job
+from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import measure_checkpoint
-from pipelines.evaluation.plan import EvalPlan
-from pipelines.models import device
+from pipelines.model_loading import device
 from pipelines.prepare_job import Request, prepare_job
 from pipelines.project.project import Project
-from pipelines.training.run import RunResult
+from pipelines.training.training_run import RunResult
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, make_world
 from recovery.models.students import load_student

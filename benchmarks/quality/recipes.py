@@ -25,11 +25,11 @@ from evals.suites import lab
 from evals.suites.instruction_following import Prompt as Instructions
 from evals.suites.instruction_following import judge, measure_ifeval, parse_prompt
 from evals.suites.knowledge import measure_questions, read_questions
-from pipelines.models import device
-from pipelines.setting_sources import parse_assignments
-from pipelines.settings import apply_overrides, defaults_for
+from pipelines.model_loading import device
+from pipelines.settings.defaults import defaults_for
+from pipelines.settings.resolve import apply_overrides
+from pipelines.settings.sources import parse_assignments
 from pipelines.synthetic.prompts import as_prompts, write_prompts
-from recovery.batch import Sample
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, instruction_tasks, make_world, own_world
@@ -37,6 +37,7 @@ from recovery.lab.chat.conversations import conversations
 from recovery.models.interpolation import interpolate
 from recovery.models.students import Student, load_student, parameters_of, save_student
 from recovery.recipes import RECIPES, objective_of, recipe, signal_of
+from recovery.samples import Sample
 from recovery.states import Conversations, Documents, FixedRows, Mixture, Prompt, Rollouts, States
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train

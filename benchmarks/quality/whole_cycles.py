@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.quality.world_cycles import cycle_parser, run_cycle
 from evals.results import main_result
-from evals.stats.paired_tests import paired_test
+from evals.stats.paired_comparison import paired_test
 from pipelines.cycle import Outcome
 
 

@@ -9,11 +9,11 @@ from markupsafe import Markup
 
 from dashboard.pages.answer_diff import Flips, count_flips, diff_pieces, instructions, is_kind, kinds_of, matches_filter
 from dashboard.ui.components import Cell, card, choice, form, nothing, number, page_title, search_field, table
-from dashboard.ui.formats import clock
 from dashboard.ui.jinja import join, link, load
 from dashboard.ui.layout import not_found
+from dashboard.ui.number_formats import clock
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
-from db.headlines import headline
+from db.headline_scores import headline
 from db.views import Checkpoint, Evaluation, Item
 
 SIDES = ("a", "b", "c", "d")

@@ -11,13 +11,13 @@ from dashboard.pages import score_summaries as summaries
 from dashboard.pages.notes import note_form, notes_card
 from dashboard.pages.overview import verdict
 from dashboard.pages.promotion_form import promotion_form
-from dashboard.pages.repairs import no_cycle
+from dashboard.pages.repaired_models import no_cycle
 from dashboard.ui.chart_embed import chart_card
 from dashboard.ui.charts.figure import Axis
 from dashboard.ui.charts.training_curves import RunCurves, curves, meanings
 from dashboard.ui.components import choice, form, links
-from dashboard.ui.formats import STAGE_NAMES
 from dashboard.ui.jinja import join, link, load
+from dashboard.ui.number_formats import STAGE_NAMES
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll, project_version
 from dashboard.ui.run_metrics import RunMetrics
 from db.views import Cycle, Run

@@ -7,14 +7,14 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dashboard.pages.cycles import documents_path
+from dashboard.pages.cycle_list import documents_path
 from dashboard.pages.verdict_text import EARLIER_KNOWLEDGE, bound_status, earlier_bounds
 from dashboard.ui.components import Cell, card, change, code, nothing, number, table, tick
-from dashboard.ui.formats import STAGE_NAMES, ago, clock, duration, size
 from dashboard.ui.jinja import bdi, link, load
-from db.headlines import headline
+from dashboard.ui.number_formats import STAGE_NAMES, ago, clock, duration, size
+from db.column_types import now
+from db.headline_scores import headline
 from db.queries import Reader
-from db.types import now
 from db.views import Cycle, Evaluation, Promotion, Run
 
 Task = tuple[str, str, str]  # suite, task, data: evaluations that agree in these can be compared

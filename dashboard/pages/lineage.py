@@ -9,8 +9,8 @@ from markupsafe import Markup
 from dashboard.pages.notes import note_form, notes_card
 from dashboard.pages.promotion_form import promotion_form
 from dashboard.ui.components import card, code, nothing, page_title
-from dashboard.ui.formats import clock, size
 from dashboard.ui.jinja import bdi, join, link, load
+from dashboard.ui.number_formats import clock, size
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
 from db.views import Checkpoint, Cycle, Stage
 

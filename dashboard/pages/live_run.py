@@ -12,8 +12,8 @@ from dashboard.pages.cycle import TARGETS, curves_of
 from dashboard.ui.chart_embed import chart_card
 from dashboard.ui.charts.training_curves import curves
 from dashboard.ui.components import tiles
-from dashboard.ui.formats import STAGE_NAMES, clock, duration, size, stale
 from dashboard.ui.jinja import bdi, join, link, load
+from dashboard.ui.number_formats import STAGE_NAMES, clock, duration, size, stale
 from dashboard.ui.polling import (
     BROWSER_STATE_JS,
     Dashboard,
@@ -23,7 +23,7 @@ from dashboard.ui.polling import (
     poll,
     project_version,
 )
-from db.types import now
+from db.column_types import now
 from db.views import Resource, Run
 
 MAX_ROLLOUTS = 4

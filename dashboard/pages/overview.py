@@ -7,17 +7,17 @@ import gradio as gr
 from markupsafe import Markup
 
 from dashboard.pages import score_summaries as summaries
-from dashboard.pages.cycles import cycle_table
-from dashboard.pages.repairs import repair_sections
+from dashboard.pages.cycle_list import cycle_table
+from dashboard.pages.repaired_models import repair_sections
 from dashboard.pages.verdict_text import outcome_text, reasons
 from dashboard.ui.chart_embed import chart
+from dashboard.ui.charts.checkpoint_trails import Mark, Trail
 from dashboard.ui.charts.figure import NAMES, Axis
+from dashboard.ui.charts.knowledge_vs_behaviour import plane
 from dashboard.ui.charts.over_time import over_time
-from dashboard.ui.charts.plane import plane
-from dashboard.ui.charts.trails import Mark, Trail
 from dashboard.ui.components import card, links, tiles
-from dashboard.ui.formats import STAGE_NAMES, clock, duration, stale
 from dashboard.ui.jinja import bdi, join, link, load
+from dashboard.ui.number_formats import STAGE_NAMES, clock, duration, stale
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
 from dashboard.ui.run_metrics import RunMetrics
 from db.queries import Reader

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from dashboard.ui.charts.checkpoint_trails import Level, Mark, Trail, end_name
 from dashboard.ui.charts.figure import NAMES, Axis
-from dashboard.ui.charts.trails import Level, Mark, Trail, end_name
 from db.views import Cycle, Run, Score, Stage
 
 

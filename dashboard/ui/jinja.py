@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
-from dashboard.ui.formats import clock
+from dashboard.ui.number_formats import clock
 
 MAX_NOTE_LENGTH = 20_000  # characters
 # Control and direction marks: with them a name could pose as another one.

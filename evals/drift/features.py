@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from recovery.batch import Batch, Sample
 from recovery.models.students import Student
+from recovery.samples import Batch, Sample
 
 BUCKETS = 96  # hash buckets for words
 TOKENS_PER_BATCH = 16384

@@ -8,12 +8,12 @@ import numpy as np
 
 from evals.suites.knowledge import Question
 from evals.suites.passage_recall import WINDOW
-from recovery.batch import Sample
 from recovery.engines import Engine, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.models.adapters import preserve_adapter_state
-from recovery.models.chat import Chat
+from recovery.models.chat_template import Chat
 from recovery.models.students import Student
+from recovery.samples import Sample
 
 
 @dataclass(frozen=True)

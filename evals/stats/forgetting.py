@@ -11,7 +11,7 @@ import numpy as np
 
 from evals.results import Item, Metric, Result
 from evals.stats.bootstrap import difference_interval, share_interval
-from evals.stats.paired_tests import PairedTest, paired_test
+from evals.stats.paired_comparison import PairedTest, paired_test
 from recovery.errors import RecoverError
 
 

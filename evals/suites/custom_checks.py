@@ -24,7 +24,7 @@ from evals.subject import Answer, Subject
 from evals.suites.answer_grading import matches
 from evals.suites.instruction_following import Prompt, judge, parse_prompt
 from recovery.errors import RecoverError
-from recovery.models.chat import Message
+from recovery.models.chat_template import Message
 
 MAX_NEW_TOKENS = 512
 PATTERN_SECONDS = 1.0  # limit on a regular expression, which may backtrack without end

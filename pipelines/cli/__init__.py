@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import click
 
-from pipelines.cli import options
-from pipelines.cli.sections import SectionedGroup
+from pipelines.cli import shared_options as options
+from pipelines.cli.help_sections import SectionedGroup
 from pipelines.cli.thread_waiting import set_thread_waiting
 from pipelines.log import print_progress
 
@@ -100,6 +100,25 @@ def _silence_libraries() -> None:
 
 
 # The commands register themselves with `main`.
-from pipelines.cli import dashboard, data, decide, doctor, evaluate, history, maintain, train  # noqa: E402
+from pipelines.cli import (  # noqa: E402
+    dashboard,
+    data,
+    doctor,
+    evaluate_and_compare,
+    maintain,
+    promote_and_export,
+    status_and_runs,
+    train,
+)
 
-__all__ = ["dashboard", "data", "decide", "doctor", "evaluate", "history", "main", "maintain", "train"]
+__all__ = [
+    "dashboard",
+    "data",
+    "doctor",
+    "evaluate_and_compare",
+    "main",
+    "maintain",
+    "promote_and_export",
+    "status_and_runs",
+    "train",
+]

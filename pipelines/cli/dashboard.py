@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from pipelines.cli import CommandResult, command_result, main, options, report_errors
+from pipelines.cli import CommandResult, command_result, main, report_errors
+from pipelines.cli import shared_options as options
 
 
 @main.command()
@@ -53,7 +54,7 @@ def report(project: Path | None, cycle: int, to: Path | None) -> CommandResult:
     \b
     Example: recover report 3 --to report.html
     """
-    from dashboard.report import report as render
+    from dashboard.html_report import report as render
     from pipelines.project.project import Project
     from recovery.errors import RecoverError
 

@@ -88,7 +88,7 @@ class Models:
         return lab.instruction_prompts(LAB_PROMPTS) + public
 
     def _subject(self, path: str) -> Subject:
-        from pipelines.models import load_frozen
+        from pipelines.model_loading import load_frozen
         from recovery.engines.transformers import TransformersEngine
 
         subject = self._loaded.pop(path, None)

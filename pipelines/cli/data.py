@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from pipelines.cli import CommandResult, command_result, main, options
+from pipelines.cli import CommandResult, command_result, main
+from pipelines.cli import shared_options as options
 from pipelines.log import log
 
 
@@ -21,7 +22,7 @@ def documents(project: Path | None, docs: Path, base: str | None) -> CommandResu
     Example: recover documents ./corpus
     """
     from pipelines.documents import read_corpus
-    from pipelines.documents.summary import summarise, summary_lines
+    from pipelines.documents.corpus_summary import summarise, summary_lines
 
     corpus = read_corpus(docs)
     summary = summarise(corpus, _base(project, base), project or Path.cwd())
@@ -63,7 +64,7 @@ def questions(
     Example: recover questions --docs ./corpus --count 200 --out questions.jsonl
     """
     from pipelines.documents import read_corpus
-    from pipelines.synthetic.questions.file import write_questions
+    from pipelines.synthetic.questions.questions_file import write_questions
 
     model = _base(project, base)
     log.info(f"{model} writes questions on {docs}")
@@ -77,7 +78,7 @@ def questions(
 
 def _base(folder: Path | None, base: str | None) -> str:
     """The base that other commands would use; creates no project."""
-    from pipelines.project.base import resolve_base
+    from pipelines.project.base_lookup import resolve_base
     from pipelines.project.project import Project
 
     return Project.open(folder, base).base if Project.exists(folder) else resolve_base(folder, base).model

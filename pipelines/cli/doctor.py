@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from pipelines.cli import ERROR, SUCCESS, main, options
+from pipelines.cli import ERROR, SUCCESS, main
+from pipelines.cli import shared_options as options
 
 
 @main.command()
@@ -19,7 +20,7 @@ def doctor(project: Path | None, as_json: bool) -> None:
     Example: recover doctor
     """
     # Without `command_result`, which imports libraries that may be broken.
-    from pipelines.machine.doctor import can_run, examine
+    from pipelines.machine.checks import can_run, examine
 
     findings = examine(project)
     runs = can_run(findings)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.cli import REJECTED, SUCCESS, CommandResult, command_result, main, options
+from pipelines.cli import REJECTED, SUCCESS, CommandResult, command_result, main
+from pipelines.cli import shared_options as options
 from pipelines.log import log
 
 if TYPE_CHECKING:  # these import torch
@@ -16,7 +17,7 @@ if TYPE_CHECKING:  # these import torch
     from pipelines.gate import Verdict
     from pipelines.prepare_job import Request
     from pipelines.project.project import Project
-    from pipelines.training.run import RunResult
+    from pipelines.training.training_run import RunResult
 
 
 @main.command()
@@ -251,8 +252,8 @@ def _run(folder: Path | None, request: "Request", dry_run: bool) -> CommandResul
 
 def _base_from_teacher(project: "Project", request: "Request") -> str | None:
     """In a new project without a base, a teacher from outside is the clean model."""
-    from pipelines.project.references import is_model
-    from pipelines.training.teachers import ROUTER
+    from pipelines.project.checkpoint_references import is_model
+    from pipelines.training.stage_teachers import ROUTER
 
     teacher = request.teacher
     if teacher and teacher != ROUTER and project.base_is_default and is_model(teacher):
@@ -272,7 +273,7 @@ def _ask_person(verdict: "Verdict") -> bool | None:
 
 
 def _result(result: "RunResult | Outcome") -> CommandResult:
-    from pipelines.training.run import RunResult
+    from pipelines.training.training_run import RunResult
 
     return _midtrain_result(result) if isinstance(result, RunResult) else _cycle_result(result)
 
@@ -295,7 +296,7 @@ def _midtrain_result(result: "RunResult") -> CommandResult:
 
 
 def _cycle_result(outcome: "Outcome") -> CommandResult:
-    from pipelines.evaluation.tables import scores_table
+    from pipelines.evaluation.printed_tables import scores_table
 
     data = outcome.as_json()
     start = "damaged" if outcome.cycle else "before"  # nothing says that a model from outside is damaged

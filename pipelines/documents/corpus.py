@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.documents.file_formats import READERS, documents_in
 from pipelines.documents.files import files_in
-from pipelines.documents.formats import READERS, documents_in
 from pipelines.documents.hub import dataset_rows, is_hub_id
 from pipelines.documents.near_duplicates import Signatures, exact_copies, near_copies
 from pipelines.documents.splitting import Unreadable

@@ -10,7 +10,7 @@ from typing import Any
 
 from evals.results import Metric, Result
 from evals.stats.forgetting import ForgettingSummary, TaskForgetting, measure_forgetting, recovered_share
-from evals.stats.paired_tests import PairedTest, paired_test
+from evals.stats.paired_comparison import PairedTest, paired_test
 
 NOT_FORGETTABLE = "knowledge"  # of the new documents, which the clean model never had
 

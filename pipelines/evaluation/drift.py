@@ -9,7 +9,7 @@ from pathlib import Path
 
 from db.views import Checkpoint
 from evals.drift.diversity import SAMPLES, prompt_diversity, question_diversity
-from evals.drift.drift import MAX_NEW_TOKENS, measure_drift
+from evals.drift.measure import MAX_NEW_TOKENS, measure_drift
 from evals.drift.rollouts import BaseUnderAdapter, adapter_disabled, passage_samples, question_samples
 from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result
@@ -21,16 +21,16 @@ from evals.suites.passage_recall import read_passages
 from pipelines.documents.snapshot import load_snapshot, sample_passages
 from pipelines.evaluation.results_store import store_results, stored_results
 from pipelines.log import log
-from pipelines.models import load_frozen, open_engine
+from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.synthetic.prompts import cached_prompts, write_prompts
-from recovery.batch import Sample
 from recovery.engines import Engine
 from recovery.models.adapters import same_model
-from recovery.models.chat import Chat
+from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_chat
+from recovery.samples import Sample
 
 PROMPTS, SEED = 128, 20_000  # a seed that no run uses for its prompts, unless someone sets it
 ITEMS = 64  # prompts for diversity, each answered several times

@@ -8,10 +8,10 @@ from evals.results import Result, main_result
 from evals.subject import Subject
 from evals.suites.config import load_suites
 from evals.suites.measure import SUITES
-from pipelines.evaluation.plan import EARLIER_SUITE, EvalPlan
+from pipelines.evaluation.evaluation_plan import EARLIER_SUITE, EvalPlan
 from pipelines.evaluation.results_store import store_results, stored_results
 from pipelines.log import log
-from pipelines.models import load_frozen, open_engine
+from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from pipelines.settings import Settings
+from pipelines.settings.schema import Settings
 from recovery.engines.vllm import gpu_memory_share
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of, same_model

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from db.migrations.renamed_settings import renamed
-from pipelines.files import write_atomic
+from pipelines.atomic_files import write_atomic
 
 OLD_JOBS = "errands"
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.cache import ContentCache
+from pipelines.content_cache import ContentCache
 from pipelines.synthetic.prompts import as_prompts
-from recovery.batch import Sample
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
-from recovery.models.chat import Chat
+from recovery.models.chat_template import Chat
+from recovery.samples import Sample
 from recovery.states import FixedRows
 
 

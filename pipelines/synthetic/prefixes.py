@@ -12,7 +12,7 @@ from random import Random
 from pipelines.documents import document_start
 from pipelines.documents.passages import passages_of
 from pipelines.documents.snapshot import CorpusSnapshot
-from recovery.models.chat import Chat
+from recovery.models.chat_template import Chat
 from recovery.states import Prompt
 
 EARLIER_DOMAIN = "earlier"  # domain of prompts and documents of earlier cycles

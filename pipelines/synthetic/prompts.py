@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from evals.jsonl import read_rows, text_field
-from pipelines.cache import ContentCache
+from pipelines.content_cache import ContentCache
 from pipelines.documents.hub import dataset_rows, is_hub_id
 from pipelines.synthetic.prompt_filters import count_kinds, filter_prompts
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
-from recovery.models.chat import Chat
+from recovery.models.chat_template import Chat
 from recovery.states import Prompt
 
 MAX_PROMPT_TOKENS = 200  # of a prompt that the base writes

@@ -5,22 +5,22 @@ from collections.abc import Callable, Sequence
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from pipelines.log import log
-from pipelines.models import device, open_engine, open_subject
+from pipelines.model_loading import device, open_engine, open_subject
 from pipelines.project.past_cycles import past_cycles
 from pipelines.project.weights_hash import weights_id
-from pipelines.settings import LATER_CYCLE_WARM_START
+from pipelines.settings.schema import LATER_CYCLE_WARM_START
 from pipelines.synthetic.answers import cached_answers
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.probe_results import ProbeFunction
-from pipelines.training.run import RunResult, TrainingRun, has_started
-from pipelines.training.stage import Stage
-from pipelines.training.teachers import Teachers
+from pipelines.training.stage_context import Stage
+from pipelines.training.stage_teachers import Teachers
+from pipelines.training.training_run import RunResult, TrainingRun, has_started
 from pipelines.training.warm_start import WarmStart, WarmStartPlan, warm_start
-from recovery.batch import Sample
 from recovery.engines import Engine, Sampling
 from recovery.models.adapters import base_of
 from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe, objective_of, recipe, signal_of
+from recovery.samples import Sample
 from recovery.states import FixedRows, Mixture, Prompt, Rollouts, States
 
 MakeProbe = Callable[[Student, Engine], ProbeFunction]

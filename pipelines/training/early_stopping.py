@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
-from pipelines.settings import Distill
+from pipelines.settings.schema import Distill
 from pipelines.training.probe_results import ProbeFunction, ProbeResult, best_knowledge
 from recovery.telemetry.step_record import StepRecord
 

@@ -6,19 +6,19 @@ from typing import Any
 
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
-from pipelines.cache import ContentCache
+from pipelines.content_cache import ContentCache
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
-from pipelines.models import open_engine
+from pipelines.model_loading import open_engine
 from pipelines.project.runs import run_of_stage
-from pipelines.settings import AUTO, fixed_answers_share
+from pipelines.settings.schema import AUTO, fixed_answers_share
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.mix import TrainingMix
 from pipelines.training.mix_search import SHARES, AnswersSearch, search_share, trial_steps
 from pipelines.training.probe_results import ProbeScores
 from pipelines.training.probes import MidtrainProbe
-from pipelines.training.run import RunResult, TrainingRun, log_event_once
-from pipelines.training.stage import Stage
+from pipelines.training.stage_context import Stage
+from pipelines.training.training_run import RunResult, TrainingRun, log_event_once
 from recovery.recipes import objective_of, recipe, signal_of
 from recovery.train import Plan, train
 

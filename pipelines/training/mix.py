@@ -8,16 +8,16 @@ from db.views import Checkpoint
 from pipelines.documents import document_end, tokenize_documents
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
-from pipelines.models import device
-from pipelines.settings import split_rows
+from pipelines.model_loading import device
+from pipelines.settings.schema import split_rows
 from pipelines.synthetic.answers import answer_rows
 from pipelines.synthetic.paraphrased_corpus import ParaphrasedCorpus
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN
-from pipelines.synthetic.texts import GeneratedTexts
-from pipelines.training.base_outputs import BaseOutputs
-from pipelines.training.stage import Stage
-from pipelines.training.teachers import Teachers
-from recovery.models.chat import Chat
+from pipelines.synthetic.unprompted_texts import GeneratedTexts
+from pipelines.training.base_model_outputs import BaseOutputs
+from pipelines.training.stage_context import Stage
+from pipelines.training.stage_teachers import Teachers
+from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_chat
 from recovery.states import Documents, FixedRows, Mixture, States
 from recovery.teachers import Teacher

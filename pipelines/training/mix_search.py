@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any, Self
 
-from pipelines.cache import ContentCache
+from pipelines.content_cache import ContentCache
 from pipelines.log import log
 from pipelines.training.probe_results import ProbeScores, Score
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from evals.results import Result, main_result
 from evals.subject import Subject
+from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import knowledge_result
-from pipelines.evaluation.plan import EvalPlan
 from pipelines.gate import Judgement, judge
-from pipelines.settings import Gate
+from pipelines.settings.schema import Gate
 from pipelines.training.probe_results import ProbeFunction, ProbeResult, ProbeScores, Score, best_knowledge
 from recovery.engines import Engine
 from recovery.models.students import Student

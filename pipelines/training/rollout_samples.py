@@ -3,8 +3,8 @@
 from dataclasses import astuple
 
 from db.tracker import Tracker
-from recovery.batch import Sample
 from recovery.models.students import Student
+from recovery.samples import Sample
 from recovery.signals import Signal
 from recovery.states import States
 from recovery.telemetry.token_report import report_tokens

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from recovery.batch import Batch, Sample, micro_batches
 from recovery.engines import Generation, Sampling
 from recovery.engines.attention import grouped_attention, uses_grouped_attention
 from recovery.engines.decoding import FixedDecoder, GrowingDecoder, forward
 from recovery.engines.kv_cache import GrowableLayer, JoinedCache, bytes_per_token, has_full_attention_only
 from recovery.losses.chunked_loss import at_least_float32, token_logprobs
 from recovery.models.students import Student
+from recovery.samples import Batch, Sample, micro_batches
 
 MAX_PASS_TOKENS = 16384  # rows × longest row of one pass over existing text
 

@@ -10,10 +10,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from recovery.batch import Batch
 from recovery.errors import RecoverError
 from recovery.losses.chunked_loss import LossTerms
 from recovery.losses.divergences import divergence, entropy, forward_kl, reverse_kl, with_tail
+from recovery.samples import Batch
 from recovery.signals import SignalBatch
 
 

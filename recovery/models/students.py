@@ -10,13 +10,13 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from recovery.batch import Batch
 from recovery.errors import RecoverError
 from recovery.losses.chunked_loss import Head
 from recovery.models import adapters
 from recovery.models.adapters import Adapter
-from recovery.models.chat import Chat
+from recovery.models.chat_template import Chat
 from recovery.models.model_families import check_head, disable_dropout, fix_generation_config
+from recovery.samples import Batch
 
 FORMAT = 1
 

@@ -5,8 +5,8 @@ import sys
 
 import torch
 
-from recovery.batch import Sample
 from recovery.models.students import Student
+from recovery.samples import Sample
 from recovery.signals import Signal
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recovery.batch import Sample
+from recovery.samples import Sample
 from recovery.telemetry.signal_shape import signal_shape
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recovery.batch import Batch, Sample
 from recovery.losses.chunked_loss import CHUNK_ELEMENTS, chunks
 from recovery.losses.divergences import reverse_kl
 from recovery.models.students import Student
+from recovery.samples import Batch, Sample
 from recovery.teachers import Teacher
 
 Choices = list[tuple[str, float]]  # likeliest first: a token's text and its probability

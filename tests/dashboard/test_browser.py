@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from dashboard.report import report
+from dashboard.html_report import report
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker

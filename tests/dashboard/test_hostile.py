@@ -10,8 +10,9 @@ import pytest
 from playwright.sync_api import expect
 
 from dashboard.app import PAGES
-from dashboard.pages import compare, cycle, cycles, lineage, live_run, overview, playground, rollout_tokens
-from dashboard.report import report
+from dashboard.html_report import report
+from dashboard.pages import compare, cycle, lineage, live_run, overview, playground, rollout_tokens
+from dashboard.pages import cycle_list as cycles
 from dashboard.ui.jinja import markdown
 from dashboard.ui.polling import NotFound
 from tests.browser import Visit

@@ -7,13 +7,14 @@ from datetime import timedelta
 import pytest
 
 from dashboard.actions import Actions
-from dashboard.pages import compare, cycle, cycles, lineage, live_run, rollout_tokens
+from dashboard.pages import compare, cycle, lineage, live_run, rollout_tokens
+from dashboard.pages import cycle_list as cycles
 from dashboard.pages.cycle_sections import gate
-from dashboard.ui import formats
+from dashboard.ui import number_formats as formats
 from dashboard.ui.polling import NotFound
 from db import views
+from db.column_types import now
 from db.queries import Reader
-from db.types import now
 from tests.dashboard.page_requests import page_html, page_request, parts
 from tests.db.seeded import seed, under_way
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from sqlalchemy import Engine, update
 
 from db import views
-from db.headlines import HEADLINES, headline
+from db.headline_scores import HEADLINES, headline
 from db.queries import Reader
 from db.tables import Score
 from db.tracker import Tracker

@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine, update
 
+from db.column_types import now
 from db.queries import Reader
 from db.tables import Run
 from db.tracker import Tracker
-from db.types import now
 from tests.db.seeded import measure
 
 

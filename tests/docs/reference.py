@@ -7,7 +7,7 @@ from inspect import cleandoc
 import click
 
 from pipelines.cli import main
-from pipelines.cli.sections import SECTIONS
+from pipelines.cli.help_sections import SECTIONS
 
 HEAD = """# Command reference
 

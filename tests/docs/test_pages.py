@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.settings import Settings, apply_overrides
+from pipelines.settings.resolve import apply_overrides
+from pipelines.settings.schema import Settings
 from tests.docs.blocks import Block, blocks, has_unfenced_code
 from tests.docs.sandbox import ROOT, fill_folder, run
 

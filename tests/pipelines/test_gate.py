@@ -9,7 +9,7 @@ from pipelines.cycle import Cycle
 from pipelines.gate import judge, require_pass_fail
 from pipelines.job import Job
 from pipelines.project.project import Project
-from pipelines.settings import Distill, Gate, Settings
+from pipelines.settings.schema import Distill, Gate, Settings
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 

@@ -11,15 +11,16 @@ from pipelines.documents import document_end, document_start, read_corpus
 from pipelines.documents.snapshot import CorpusSnapshot, save_snapshot
 from pipelines.job import Job
 from pipelines.project.project import Project
-from pipelines.settings import SMALL_MODEL_PARAMETERS, apply_overrides, defaults_for
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
+from pipelines.settings.resolve import apply_overrides
 from pipelines.synthetic.prefixes import as_prefix_prompts
-from pipelines.synthetic.texts import generate_texts
-from recovery.batch import Sample
+from pipelines.synthetic.unprompted_texts import generate_texts
 from recovery.engines import Generation, Sampling
-from recovery.models.chat import Chat
+from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
+from recovery.samples import Sample
 from tests.models import BOS, save_tiny, tiny_tokenizer
-from tests.pipelines.synthetic.test_texts import PAGE, Pages
+from tests.pipelines.synthetic.test_unprompted_texts import PAGE, Pages
 
 WINDOW = 24
 PLAIN, BEGINS = (Chat.from_tokenizer(tiny_tokenizer(adds_bos=adds_bos)) for adds_bos in (False, True))

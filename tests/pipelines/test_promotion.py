@@ -11,7 +11,7 @@ from pipelines.cli import main
 from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.promotion import decide, previous_checkpoint
-from pipelines.settings import Settings
+from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
 from tests.pipelines.project.checkpoints import record_checkpoint
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from recovery.batch import Batch, Sample
 from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import Student
+from recovery.samples import Batch, Sample
 from recovery.signals import Labels
 from recovery.states import Documents
 from recovery.train import Plan

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from recovery.batch import Sample
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.losses.objectives import Divergence
 from recovery.models.students import Student, load_student
 from recovery.recipes import RECIPES, objective_of, recipe, signal_of
+from recovery.samples import Sample
 from recovery.signals import TeacherSignal
 from recovery.states import Conversations, Documents, FixedRows, Mixture, Prompt, Rollouts, States
 from recovery.teachers import FrozenTeacher

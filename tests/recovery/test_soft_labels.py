@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from recovery.batch import Batch, Sample, micro_batches
 from recovery.losses.divergences import entropy
 from recovery.losses.objectives import CrossEntropy, Divergence
 from recovery.models.students import Student, load_student
+from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Labels, Signal, SignalBatch, TeacherSignal
 from recovery.states import Documents, FixedRows
 from recovery.teachers import FrozenTeacher

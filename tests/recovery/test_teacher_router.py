@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from recovery.batch import Batch, Sample
 from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student, save_student
+from recovery.samples import Batch, Sample
 from recovery.signals import Labels, TeacherSignal
 from recovery.states import FixedRows
 from recovery.teacher_router import RouterTeacher

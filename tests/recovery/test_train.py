@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from recovery.batch import Batch, Sample, micro_batches
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
@@ -12,6 +11,7 @@ from recovery.losses.objectives import CrossEntropy, Divergence, Objective, Samp
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student, save_student
 from recovery.resume_state import load_progress, save_progress
+from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Blend, Labels, Signal, TeacherSignal
 from recovery.states import Documents, FixedRows, Prompt, Rollouts
 from recovery.teachers import FrozenTeacher

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.batch import Sample
 from recovery.errors import RecoverError
+from recovery.samples import Sample
 from recovery.states import Documents, ShuffledOrder
 
 END, BOS = 0, 10

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from dashboard.ui.charts.checkpoint_trails import SCORE_AXIS, Level, Mark, Trail, clean_line, end_name
 from dashboard.ui.charts.figure import NAMES, WIDE_LIGHT, Axis, Figure, Look, Trace, blank, scatter
-from dashboard.ui.charts.trails import SCORE_AXIS, Level, Mark, Trail, clean_line, end_name
 
 SYMBOLS: dict[Axis, str] = {"behaviour": "circle", "knowledge": "diamond"}
 LOW, HIGH = -0.04, 1.08  # the ends of the score axis, with space for a mark at 0 and at 1

@@ -10,7 +10,7 @@ from evals.suites.answer_grading import normalized_words
 from evals.suites.knowledge import Question, matches_reference
 from pipelines.synthetic.filter_counts import FilterCounts
 from pipelines.synthetic.questions.parse import Draft, parse_drafts, question_prompt
-from pipelines.synthetic.questions.rules import is_same_question, rejection_reason
+from pipelines.synthetic.questions.question_filters import is_same_question, rejection_reason
 from recovery.engines import Sampling
 from recovery.errors import RecoverError
 

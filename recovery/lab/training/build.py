@@ -14,7 +14,7 @@ from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 from recovery.errors import RecoverError
 from recovery.lab.training.curriculum import BATCH_TOKENS, Batch, batches, texts
-from recovery.lab.training.model_card import write_card
+from recovery.lab.training.lab_model_card import write_card
 from recovery.lab.training.tokenizer import END, STOP, train_tokenizer
 from recovery.lab.worlds.world import own_world
 from recovery.models.precision import has_bfloat16

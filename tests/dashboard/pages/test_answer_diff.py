@@ -14,7 +14,7 @@ from dashboard.pages.answer_diff import (
     matches_filter,
 )
 from db.views import Item
-from evals.stats.paired_tests import mcnemar
+from evals.stats.paired_comparison import mcnemar
 
 
 def item(passed, prompt="Write.", answer="Words.", kinds=()):

@@ -9,13 +9,13 @@ import pytest
 from dashboard.pages import cycle as cycle_page
 from dashboard.pages import overview
 from dashboard.pages import score_summaries as summaries
-from dashboard.ui import formats
+from dashboard.ui import number_formats as formats
+from dashboard.ui.charts.checkpoint_trails import Level, Mark, Trail
 from dashboard.ui.charts.over_time import over_time
-from dashboard.ui.charts.trails import Level, Mark, Trail
 from dashboard.ui.jinja import bdi
 from dashboard.ui.layout import masthead
 from dashboard.ui.run_metrics import RunMetrics
-from db.types import now
+from db.column_types import now
 from tests.dashboard.page_requests import page_html, refreshed
 from tests.db.seeded import measure, result, seed
 

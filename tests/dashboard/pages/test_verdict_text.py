@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from dashboard.pages import cycle, cycles, lineage, overview
+from dashboard.html_report import report
+from dashboard.pages import cycle, lineage, overview
+from dashboard.pages import cycle_list as cycles
 from dashboard.pages import score_summaries as summaries
 from dashboard.pages.verdict_text import reasons
-from dashboard.report import report
 from dashboard.ui.charts.over_time import over_time
-from db.types import now
+from db.column_types import now
 from db.views import Cycle, Stage
 from tests.dashboard.page_requests import page_html
 from tests.db.seeded import CYCLES, seed, verdict

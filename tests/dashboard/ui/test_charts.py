@@ -7,11 +7,11 @@ from dataclasses import replace
 import plotly.graph_objects as go
 import pytest
 
+from dashboard.ui.charts import knowledge_vs_behaviour as plane_chart
 from dashboard.ui.charts import over_time as over_time_chart
-from dashboard.ui.charts import plane as plane_chart
+from dashboard.ui.charts.checkpoint_trails import Level, Mark, Trail
 from dashboard.ui.charts.figure import DARK, LIGHT, NAMES, Look
 from dashboard.ui.charts.over_time import MAX_MARKS
-from dashboard.ui.charts.trails import Level, Mark, Trail
 
 LOOKS = [Look(dark, narrow) for dark in (False, True) for narrow in (False, True)]
 
@@ -160,7 +160,8 @@ def test_text_in_every_colour_can_be_read(palette):
 
 def test_charts_load_neither_gradio_nor_a_database():
     code = """import sys
-from dashboard.ui.charts import divergence, over_time, plane, training_curves
+from dashboard.ui.charts import divergence, over_time, training_curves
+from dashboard.ui.charts import knowledge_vs_behaviour as plane
 sys.exit(bool({"gradio", "sqlalchemy", "db"} & set(sys.modules)))"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -7,7 +7,7 @@ from scipy import stats
 from evals.results import Item, Metric, Result
 from evals.stats.bootstrap import difference_interval, ratio_interval, share_interval
 from evals.stats.forgetting import mean_gain, measure_forgetting, recovered_share
-from evals.stats.paired_tests import mcnemar
+from evals.stats.paired_comparison import mcnemar
 from recovery.errors import RecoverError
 
 

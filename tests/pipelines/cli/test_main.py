@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import CommandResult, command_result, main
-from pipelines.cli.sections import SECTIONS
+from pipelines.cli.help_sections import SECTIONS
 from recovery.errors import RecoverError
 
 NARROW = {"COLUMNS": "80"}

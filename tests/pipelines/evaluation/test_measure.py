@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pipelines.cli import main
-from pipelines.evaluation.plan import EvalPlan
+from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from recovery.lab import BASE
@@ -126,7 +126,9 @@ def test_few_items_are_not_split(tmp_path: Path) -> None:
 
 def test_whether_the_public_prompts_are_reachable_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     reachable = iter([False, True])
-    monkeypatch.setattr("pipelines.evaluation.plan.is_public_ifeval_available", lambda named: next(reachable))
+    monkeypatch.setattr(
+        "pipelines.evaluation.evaluation_plan.is_public_ifeval_available", lambda named: next(reachable)
+    )
     without, with_public = (EvalPlan().with_public_ifeval_checked({}) for _ in range(2))
     assert (without.public_ifeval, with_public.public_ifeval) == (False, True)
     assert without.key("weights", "behaviour", {}) != with_public.key("weights", "behaviour", {})

@@ -7,7 +7,8 @@ import pytest
 from transformers import Qwen3Config
 
 from pipelines.machine.memory_check import check_memory, check_window
-from pipelines.settings import Settings, defaults_for
+from pipelines.settings.defaults import defaults_for
+from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
 
 LARGE = defaults_for(8_000_000_000).model_copy(update={"bf16": True})

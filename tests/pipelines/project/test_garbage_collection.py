@@ -8,7 +8,7 @@ from pipelines.job import Job, unfinished_jobs
 from pipelines.project.garbage_collection import collect_garbage
 from pipelines.project.project import Project
 from pipelines.promotion import decide
-from pipelines.settings import Settings
+from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
 from tests.pipelines.project.checkpoints import record_checkpoint
 

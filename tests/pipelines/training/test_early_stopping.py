@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.settings import Distill
+from pipelines.settings.schema import Distill
 from pipelines.training.early_stopping import PROBES_IN_A_ROW, EarlyStopping
 from pipelines.training.probe_results import ProbeResult
 from recovery.telemetry.step_record import StepRecord

@@ -13,11 +13,13 @@ from pipelines.cli import main
 from pipelines.job import Job
 from pipelines.prepare_job import Request, teachers_of
 from pipelines.project.project import Project
-from pipelines.settings import SMALL_MODEL_PARAMETERS, Settings, apply_overrides, defaults_for
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
+from pipelines.settings.resolve import apply_overrides
+from pipelines.settings.schema import Settings
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN
-from recovery.batch import Batch, Sample
 from recovery.lab import BASE
 from recovery.models.students import load_student
+from recovery.samples import Batch, Sample
 from recovery.teachers import FrozenTeacher, Teacher
 from tests.models import save_tiny
 

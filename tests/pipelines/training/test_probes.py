@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from evals.results import Item, Metric, Result
-from pipelines.evaluation.plan import EvalPlan
-from pipelines.settings import Gate
+from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.settings.schema import Gate
 from pipelines.training.probe_results import ProbeResult
 from pipelines.training.probes import DistillProbe, probe_set
 

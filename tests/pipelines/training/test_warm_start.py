@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.settings import Distill, Settings, apply_overrides
+from pipelines.settings.resolve import apply_overrides
+from pipelines.settings.schema import Distill, Settings
 from pipelines.training.probe_results import ProbeFunction, ProbeResult
 from pipelines.training.warm_start import ENOUGH, NOTHING_LOST, WarmStart, WarmStartPlan, warm_start
 from recovery.lab import BASE

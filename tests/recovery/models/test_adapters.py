@@ -6,7 +6,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from recovery.batch import Batch, Sample
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.losses.objectives import CrossEntropy
@@ -14,6 +13,7 @@ from recovery.models import adapters
 from recovery.models.adapters import Adapter
 from recovery.models.interpolation import WeightInterpolation, interpolate, merge
 from recovery.models.students import Student, load_causal, load_student, parameters_of, save_student
+from recovery.samples import Batch, Sample
 from recovery.signals import Labels
 from recovery.states import FixedRows
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher

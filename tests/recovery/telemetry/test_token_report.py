@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from recovery.batch import Sample
 from recovery.models.students import load_student
+from recovery.samples import Sample
 from recovery.teachers import FrozenTeacher
 from recovery.telemetry import token_report as module
 from recovery.telemetry.token_report import report_tokens

@@ -12,8 +12,8 @@ from pipelines.documents import read_corpus
 from pipelines.log import log
 from pipelines.synthetic.filter_counts import FilterCounts
 from pipelines.synthetic.questions import Draft, GeneratedQuestion, generate_questions
-from pipelines.synthetic.questions.file import save_questions, write_questions
-from pipelines.synthetic.questions.rules import longest_shared_run, rejection_reason
+from pipelines.synthetic.questions.question_filters import longest_shared_run, rejection_reason
+from pipelines.synthetic.questions.questions_file import save_questions, write_questions
 from recovery.errors import RecoverError
 from recovery.lab import BASE, make_world
 from tests.evals.fakes import fake_subject

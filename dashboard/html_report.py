@@ -1,0 +1,72 @@
+"""One cycle as a single HTML file to mail: the text, tables and charts of its pages, with nothing to fetch."""
+
+import re
+
+from markupsafe import Markup
+
+from dashboard.pages import cycle_sections as cycle_parts
+from dashboard.pages import score_summaries as summaries
+from dashboard.pages.cycle import curves_of
+from dashboard.pages.notes import notes_card
+from dashboard.pages.overview import summary
+from dashboard.ui.chart_embed import PLOTLY, chart
+from dashboard.ui.charts.figure import FONT, LIGHT, Look
+from dashboard.ui.charts.knowledge_vs_behaviour import plane
+from dashboard.ui.charts.over_time import over_time
+from dashboard.ui.charts.training_curves import curves
+from dashboard.ui.components import card
+from dashboard.ui.jinja import load
+from dashboard.ui.layout import SCRIPT, STYLE
+from dashboard.ui.run_metrics import RunMetrics
+from dashboard.ui.static_files import read_static
+from db.column_types import now
+from db.errors import RecordError
+from db.queries import Reader
+from db.views import Project
+
+# The file cannot load anything, whatever texts it contains.
+POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
+# A chart keeps the colours it was drawn in, so the file has a light look only.
+PAGE_STYLE = f"""body {{ background: #f6f7f9; color: {LIGHT.ink}; font: 15px/1.5 {FONT}; margin: 0 }}
+main {{ max-width: 1080px; margin: 0 auto; padding: 20px }} .save {{ display: none }}"""
+_html = load("layout.html")
+
+
+def report(reader: Reader, project: Project, number: int) -> str:
+    """The HTML of a report on a cycle, by its number."""
+    cycles = reader.cycles(project.id)
+    cycle = next((one for one in cycles if one.number == number), None)
+    if cycle is None:
+        existing = f"The record has cycles 1 to {cycles[-1].number}." if cycles else "The record has no cycles."
+        raise RecordError(f"There is no cycle {number}. {existing}")
+    past = cycles[: cycles.index(cycle) + 1]
+    trails, clean = summaries.trails(past, reader.stages(project.id)), summaries.clean_mark(past)
+    runs, metrics, look = reader.runs(project.id), RunMetrics(reader), Look()
+    own = [run for run in reversed(runs) if run.cycle == number]
+    evaluations = cycle_parts.latest_evaluations(reader, cycle, own)
+    figure = curves(curves_of(own, metrics), look)
+    sections = [
+        summary(reader, project, cycle, trails[-1], clean, own, metrics),
+        card("Over the cycles", chart("over-time", over_time(trails, clean, look))),
+        card("Knowledge against instruction following", chart("plane", plane(trails, clean, look))),
+        cycle_parts.gate(cycle),
+        cycle_parts.measurements(evaluations, cycle),
+        cycle_parts.earlier_knowledge(evaluations, cycle, past),
+        cycle_parts.instruction_kinds(evaluations, cycle),
+        cycle_parts.timeline(own, reader.promotions(project.id), cycle),
+        card("Curves", chart("curves", figure)) if figure else "",
+        cycle_parts.settings(runs, cycle, past[-2] if len(past) > 1 else None),
+        cycle_parts.documents(reader, cycle, project.root),
+    ]
+    unlinked = [Markup(re.sub(r"</?a\b[^>]*>", "", section)) for section in sections]  # there are no other pages
+    return str(
+        _html.report(
+            title=f"Cycle {number} of {project.name}",
+            time=now(),
+            policy=POLICY,
+            style=Markup(f"{STYLE}\n{PAGE_STYLE}"),
+            program=Markup(read_static(PLOTLY)),
+            script=Markup(SCRIPT),
+            sections=[*unlinked, notes_card(reader.notes(project.id, cycle=cycle.id))],
+        )
+    )

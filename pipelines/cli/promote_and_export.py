@@ -1,0 +1,88 @@
+"""Commands that decide which checkpoint is current and hand it on: promote, rollback, export."""
+
+from pathlib import Path
+
+import click
+
+from pipelines.cli import CommandResult, command_result, main
+from pipelines.cli import shared_options as options
+
+reason = click.option("--reason", default="", help="Why, for the project's history.")
+
+
+@main.command()
+@click.argument("ref")
+@click.option("--reject", is_flag=True, help="Reject the checkpoint instead.")
+@reason
+@options.dry_run
+@command_result
+def promote(project: Path | None, ref: str, reject: bool, reason: str, dry_run: bool) -> CommandResult:
+    """Make a checkpoint current, or reject it.
+
+    This is a person's decision: it is stored with its reason and may go against the gate.
+
+    \b
+    Example: recover promote cycle:3 --reason "read fifty answers, they are fine"
+    """
+    from db.tracker import Decision
+    from pipelines.project.project import Project
+    from pipelines.promotion import decide
+    from recovery.models.students import load_chat, parameters_of
+
+    opened = Project.open_existing(project)
+    checkpoint = opened.resolve(ref)
+    if checkpoint.role == "external":  # raises RecoverError unless it is a model
+        load_chat(checkpoint.path)
+        parameters_of(checkpoint.path)
+    decision: Decision = "rejected" if reject else "promoted"
+    if not dry_run:
+        decide(opened, checkpoint, decision, reason or "decided by a person")
+    current = opened.current.reference
+    data = {"checkpoint": checkpoint.reference, "decision": decision, "current": current, "dry_run": dry_run}
+    verb = f"would be {decision}" if dry_run else f"is {decision}"
+    return CommandResult(data, [f"{checkpoint.reference} {verb}; the current checkpoint is {current}"])
+
+
+@main.command()
+@reason
+@options.dry_run
+@command_result
+def rollback(project: Path | None, reason: str, dry_run: bool) -> CommandResult:
+    """Return to the previously current checkpoint.
+
+    \b
+    Example: recover rollback --reason "it forgot the tables"
+    """
+    from pipelines.project.project import Project
+    from pipelines.promotion import decide, previous_checkpoint
+
+    opened = Project.open_existing(project)
+    current, previous = opened.current, previous_checkpoint(opened)
+    if not dry_run:
+        decide(opened, previous, "promoted", reason or f"rolled back from {current.reference}", closes_cycle=False)
+    data = {"from": current.reference, "current": previous.reference, "dry_run": dry_run}
+    verb = "Would return" if dry_run else "Returned"
+    return CommandResult(data, [f"{verb} from {current.reference} to {previous.reference}"])
+
+
+@main.command()
+@click.argument("ref", default="current")
+@click.option("--to", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder to write.")
+@click.option("--adapter", is_flag=True, help="Write the adapter by itself, not merged into its base.")
+@command_result
+def export(project: Path | None, ref: str, to: Path, adapter: bool) -> CommandResult:
+    """Export a checkpoint as a folder that other tools load.
+
+    The folder has safetensors, a tokenizer, and a model card with scores and lineage.
+
+    \b
+    Example: recover export current --to ./my-model
+    """
+    from pipelines.project.export import export_checkpoint
+    from pipelines.project.project import Project
+
+    opened = Project.open_existing(project)
+    checkpoint = opened.resolve(ref)
+    kind = export_checkpoint(opened, checkpoint, to, adapter=adapter)
+    data = {"checkpoint": checkpoint.reference, "path": str(to.resolve()), "kind": kind}
+    return CommandResult(data, [f"{checkpoint.reference} is in {to} ({kind} weights)"])

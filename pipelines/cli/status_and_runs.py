@@ -1,0 +1,199 @@
+"""Commands that show what a project has stored: status, runs, show, lineage."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipelines.cli import CommandResult, command_result, main
+
+if TYPE_CHECKING:
+    from db.views import Cycle, Stage
+
+
+@main.command()
+@command_result
+def status(project: Path | None) -> CommandResult:
+    """Show the current checkpoint, the cycles, and what to run next.
+
+    \b
+    Example: recover status
+    """
+    from pipelines.project.project import Project
+    from pipelines.unfinished_jobs import unfinished_commands
+
+    if not Project.exists(project):
+        command = "recover demo, or recover midtrain --docs DIR"
+        data: dict[str, Any] = {
+            "project": None,
+            "base": None,
+            "current": None,
+            "cycles": [],
+            "interrupted": [],
+            "next": command,
+        }
+        return CommandResult(data, [f"There is no project here yet; next: {command}"])
+    opened = Project.open(project)
+    cycles = opened.reader.cycles(opened.id)
+    interrupted = unfinished_commands(opened.home)
+    command = "recover resume" if interrupted else _next_command(opened.last_cycle)
+    data = {
+        "project": str(opened.root),
+        "base": opened.base,
+        "current": opened.current.reference,
+        "cycles": [_cycle_data(cycle) for cycle in cycles],
+        "interrupted": interrupted,
+        "next": command,
+    }
+    lines = [f"base     {data['base']}", f"current  {data['current']}"]
+    lines += [f"cycle {cycle.number}  {cycle.outcome}  {cycle.documents or ''}" for cycle in cycles]
+    lines += [f"interrupted: recover {job}" for job in interrupted]
+    return CommandResult(data, [*lines, f"next: {command}"])
+
+
+@main.command()
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="List this many runs.")
+@command_result
+def runs(project: Path | None, limit: int) -> CommandResult:
+    """List runs, newest first.
+
+    \b
+    Example: recover runs --limit 50
+    """
+    from pipelines.project.project import Project
+
+    opened = Project.open_existing(project)
+    stale = {run.id for run in opened.reader.stale_runs(opened.id)}
+    rows = [
+        {
+            "run": run.id,
+            "kind": run.kind,
+            "stage": run.inputs.stage,
+            "cycle": run.cycle,
+            "status": "stale" if run.id in stale else run.status,
+            "started": _timestamp(run.started_at),
+            "seconds": round((run.finished_at - run.started_at).total_seconds(), 1) if run.finished_at else None,
+            "host": run.host,
+            "error": run.error,
+        }
+        for run in sorted(opened.reader.runs(opened.id), key=lambda run: -run.id)[:limit]
+    ]
+    return CommandResult({"runs": rows}, [_run_line(row) for row in rows] or ["There are no runs yet"])
+
+
+@main.command()
+@click.argument("ref", default="current")
+@command_result
+def show(project: Path | None, ref: str) -> CommandResult:
+    """Show one checkpoint: its files, origin and scores.
+
+    \b
+    Example: recover show cycle:1
+    """
+    from pipelines.evaluation.printed_tables import describe_cost
+    from pipelines.project.project import Project
+
+    opened = Project.open_existing(project)
+    checkpoint = opened.resolve(ref)
+    run = opened.reader.run(checkpoint.run_id) if checkpoint.run_id else None
+    evaluations: list[dict[str, Any]] = []
+    scores: list[dict[str, Any]] = []
+    for evaluation in opened.reader.evaluations(checkpoint.id):
+        task = {"suite": evaluation.suite, "task": evaluation.task, "data": evaluation.data}
+        at = _timestamp(evaluation.at)
+        cost = evaluation.settings.get("cost")
+        evaluations.append({**task, "at": at, "seconds": evaluation.seconds, "cost": cost})
+        for name, score in evaluation.scores.items():
+            scores.append({**task, "metric": name, "value": score.value, "n": score.n, "at": at})
+    lineage = [ancestor.reference for ancestor in opened.reader.lineage(checkpoint.id)]
+    data: dict[str, Any] = {
+        "checkpoint": checkpoint.reference,
+        "path": checkpoint.path,
+        "kind": checkpoint.kind,
+        "hash": checkpoint.hash,
+        "step": checkpoint.step,
+        "run": checkpoint.run_id,
+        "settings": run.settings if run else None,
+        "inputs": run.inputs.as_json() if run else None,
+        "code_version": run.code_version if run else None,
+        "lineage": lineage,
+        "evaluations": evaluations,
+        "scores": scores,
+    }
+    lines = [f"{name:<10} {data[name]}" for name in ("checkpoint", "path", "kind", "hash", "step", "run")]
+    lines += [f"lineage    {' ← '.join(lineage)}"]
+    lines += [
+        f"  {s['suite']:<10} {s['task']:<14} {s['metric']:<30} {_score(s['value'])}  n = {s['n']}" for s in scores
+    ]
+    lines += [f"  {e['suite']:<10} {e['task']:<14} took {describe_cost(e['seconds'], e['cost'])}" for e in evaluations]
+    return CommandResult(data, lines)
+
+
+@main.command()
+@click.argument("ref", default="current")
+@command_result
+def lineage(project: Path | None, ref: str) -> CommandResult:
+    """Show a checkpoint's ancestors back to the clean model.
+
+    \b
+    Example: recover lineage current
+    """
+    from pipelines.project.project import Project
+
+    opened = Project.open_existing(project)
+    stages = {stage.checkpoint.id: stage for stage in opened.reader.stages(opened.id) if stage.checkpoint}
+    chain: list[dict[str, Any]] = [
+        {
+            "checkpoint": checkpoint.reference,
+            "role": checkpoint.role,
+            "cycle": checkpoint.cycle,
+            "path": checkpoint.path,
+            "scores": _scores(stages[checkpoint.id]),
+        }
+        for checkpoint in opened.reader.lineage(opened.resolve(ref).id)
+    ]
+    lines = [
+        f"{row['checkpoint']:<22} " + " · ".join(f"{suite} {_score(v)}" for suite, v in row["scores"].items())
+        for row in chain
+    ]
+    return CommandResult({"lineage": chain}, lines)
+
+
+def _cycle_data(cycle: "Cycle") -> dict[str, Any]:
+    stages = {"clean": cycle.clean, "damaged": cycle.damaged, "recovered": cycle.recovered}
+    return {
+        "cycle": cycle.number,
+        "status": cycle.status,
+        "outcome": cycle.outcome,
+        "documents": cycle.documents,
+        **{name: _scores(stage) for name, stage in stages.items()},
+    }
+
+
+def _scores(stage: "Stage") -> dict[str, float | None]:
+    return {suite: score.value for suite, score in stage.scores.items()}
+
+
+def _run_line(row: dict[str, Any]) -> str:
+    cycle = f"cycle {row['cycle']}" if row["cycle"] else "-"
+    seconds = "" if row["seconds"] is None else f"{row['seconds']:.0f} s"
+    status = f"{row['status']:<12} {row['started']}  {seconds}  {row['error'] or ''}"
+    return f"run {row['run']:<4} {row['kind']:<9} {cycle:<9} {status}"
+
+
+def _timestamp(at: datetime) -> str:
+    return at.isoformat(timespec="seconds")
+
+
+def _score(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _next_command(cycle: "Cycle | None") -> str:
+    """What the last cycle still needs, else the next cycle."""
+    if cycle is None or cycle.status != "open":
+        return "recover cycle --docs DIR"
+    if cycle.recovered.checkpoint is not None:
+        return f"recover promote cycle:{cycle.number}, or with --reject"
+    return "recover distill --teacher base"

@@ -1,0 +1,84 @@
+"""Tokenize a corpus into one flat file of token ids, cached by content. Mid-training reads its windows from it."""
+
+import json
+import mmap
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pipelines.atomic_files import open_atomic
+from pipelines.content_cache import ContentCache
+from recovery.models.chat_template import Chat
+
+BATCH = 64  # texts in one call of the tokenizer
+
+
+class TokenFile(Sequence[Sequence[int]]):
+    """Each item is one document's token ids, as a view of the memory-mapped file."""
+
+    def __init__(self, file: Path):
+        self.ends = array("Q")
+        self.ends.frombytes(_ends(file).read_bytes())
+        with file.open("rb") as raw:
+            empty = not self.ends or self.ends[-1] == 0
+            self.ids = memoryview(b"" if empty else mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)).cast("I")
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        return self.ids[self.ends[number - 1] if number else 0 : self.ends[number]]
+
+    @property
+    def tokens(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+
+def tokenize_documents(texts: Iterable[str], tokenizer: Any, folder: Path, content: str) -> TokenFile:
+    """Tokenize the texts, or open the file of an earlier call. `content` is the hash of the texts."""
+    file = ContentCache(folder).path("tokens", f"{content}/{_definition(tokenizer)}", ".u32", digits=24)
+    if not (file.is_file() and _ends(file).is_file()):
+        ends = array("Q")
+        with open_atomic(file) as raw:
+            for ids in _tokenize(texts, tokenizer):
+                raw.write(array("I", ids).tobytes())
+                ends.append((ends[-1] if ends else 0) + len(ids))
+            _ends(file).write_bytes(ends.tobytes())  # the token file must not appear before its ends
+    return TokenFile(file)
+
+
+def count_tokens(texts: Iterable[str], tokenizer: Any) -> int:
+    return sum(len(ids) for ids in _tokenize(texts, tokenizer))
+
+
+def document_end(tokenizer: Any) -> int:
+    """The token that ended documents in pre-training: the pad where that is an end of text (Qwen), else the EOS."""
+    return int(tokenizer.pad_token_id if "endoftext" in (tokenizer.pad_token or "") else tokenizer.eos_token_id)
+
+
+def document_start(chat: Chat) -> int:
+    """The token before a document: the BOS if the tokenizer adds one to plain text, else another document's end."""
+    begin = chat.document_bos
+    return document_end(chat.tokenizer) if begin is None else begin
+
+
+def _tokenize(texts: Iterable[str], tokenizer: Any) -> Iterator[list[int]]:
+    remaining = iter(texts)
+    while batch := list(islice(remaining, BATCH)):
+        # The name of a special token inside a document is plain text.
+        yield from tokenizer(batch, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+
+
+def _definition(tokenizer: Any) -> str:
+    """Everything that decides how this tokenizer splits a text."""
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    return fast.to_str() if fast is not None else json.dumps(tokenizer.get_vocab(), sort_keys=True)
+
+
+def _ends(file: Path) -> Path:
+    return file.with_suffix(".ends")

@@ -1,0 +1,44 @@
+"""The clean model of a project: which one is configured, and where the recorded one is now."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelines.project.paths import absolute_if_exists, find_root
+from pipelines.settings.sources import read_toml
+from recovery.errors import RecoverError
+from recovery.lab import BASE as LAB_BASE
+from recovery.lab import installed_base_path
+
+
+class Base(NamedTuple):
+    model: str  # a folder or hub id
+    is_default: bool  # the built-in model, because none was configured
+
+
+def resolve_base(folder: Path | None, flag: str | None = None) -> Base:
+    """The configured base: `--base`, else RECOVER_BASE, else `base` in recover.toml, else the built-in model.
+
+    Only for a project that is not in the record yet: `Project.open` prefers the recorded base."""
+    root = find_root(folder)
+    in_toml = read_toml(root).get("base")
+    if in_toml is not None and not isinstance(in_toml, str):
+        raise RecoverError(
+            f"The setting base in {root / 'recover.toml'} is {in_toml!r}. It must be a folder or a hub id in quotes."
+        )
+    if in_toml and (root / in_toml).exists():
+        in_toml = str(root / in_toml)  # a path in the file is relative to the file
+    configured = flag or os.environ.get("RECOVER_BASE") or in_toml
+    return Base(absolute_if_exists(configured or str(LAB_BASE)), not configured)
+
+
+def locate_base(recorded: str, root: Path) -> str:
+    """The recorded base where it is now: the built-in model may be installed elsewhere, and a base inside the project
+    folder moves with it."""
+    if os.path.isdir(recorded) or not os.path.isabs(recorded):
+        return recorded
+    if built_in := installed_base_path(recorded):
+        return built_in
+    parts = Path(recorded).parts
+    inside = (root.joinpath(*parts[first:]) for first in range(1, len(parts)))
+    return next((str(folder) for folder in inside if folder.is_dir()), recorded)

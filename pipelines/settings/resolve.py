@@ -1,0 +1,117 @@
+"""From defaults, recover.toml, RECOVER_* variables, flags and `--set` to checked settings; later sources win."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeGuard, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from pipelines.settings.defaults import defaults_for
+from pipelines.settings.schema import Mix, Settings
+from pipelines.settings.sources import parse_mix, parse_set_options, read_environment, read_toml
+from recovery.errors import RecoverError
+
+SHORT_NAMES = {"lr": "learning_rate"}
+RENAMED_SETTINGS = {
+    "midtrain.across": "midtrain.cross_document_attention",
+    "midtrain.soft": "midtrain.soft_labels",
+    "midtrain.recollections": "midtrain.generated_texts",
+    "midtrain.replay": "midtrain.mix.answers",
+    "midtrain.recollect": "midtrain.mix.texts",
+    "midtrain.rehearse": "midtrain.mix.earlier",
+    "midtrain.reword": "midtrain.mix.paraphrases",
+    "distill.remember": "distill.earlier_prompts",
+}
+
+
+def resolve_settings(
+    parameters: int, root: Path, flags: Mapping[str, Any], assignments: Iterable[str] = ()
+) -> tuple[Settings, Settings]:
+    """The settings of a command, and the defaults they differ from. `assignments` are those of `--set`; `flags` are
+    nested like recover.toml, and `midtrain.mix` may be the text of `--mix`."""
+    default = defaults_for(parameters)
+    values = default.model_dump()
+    environment = read_environment(os.environ, Settings.model_fields)
+    for layer in (read_toml(root), environment, flags, parse_set_options(assignments)):
+        values = _merge(values, _expand_mix(layer, default.midtrain.mix))
+    return _validate(values), default
+
+
+def apply_overrides(settings: Settings, overrides: Mapping[str, Any]) -> Settings:
+    """The settings with some of them replaced, nested like recover.toml."""
+    return _validate(_merge(settings.model_dump(), overrides))
+
+
+def differences(settings: BaseModel, default: BaseModel, prefix: str = "") -> list[str]:
+    """`name = value (default …)` for each setting that is not the default."""
+    lines = []
+    for name, value in settings:
+        default_value = getattr(default, name)
+        if isinstance(value, BaseModel):
+            lines += differences(value, default_value, f"{prefix}{name}.")
+        elif value != default_value:
+            lines.append(f"{prefix}{name} = {value} (default {default_value})")
+    return lines
+
+
+def _expand_mix(layer: Mapping[str, Any], default: Mix) -> Mapping[str, Any]:
+    midtrain = layer.get("midtrain")
+    if not isinstance(midtrain, Mapping) or not isinstance(midtrain.get("mix"), str):
+        return layer
+    return {**layer, "midtrain": {**midtrain, "mix": parse_mix(midtrain["mix"], default.model_dump())}}
+
+
+def _merge(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(values)
+    for name, value in changes.items():
+        name = SHORT_NAMES.get(name, name)
+        nested = isinstance(value, Mapping) and isinstance(merged.get(name), dict)
+        merged[name] = _merge(merged[name], value) if nested else value
+    return merged
+
+
+def _validate(values: dict[str, Any]) -> Settings:
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise RecoverError(_explain(error.errors()[0])) from error
+
+
+def _explain(error: ErrorDetails) -> str:
+    """One sentence on the first setting that does not fit."""
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    group: type[BaseModel] = Settings
+    field: FieldInfo | None = None
+    path: list[str] = []
+    for part in map(str, error["loc"]):
+        if field is not None and not _is_group(field.annotation):
+            break  # what follows names one member of a union
+        group = field.annotation if field is not None and _is_group(field.annotation) else group
+        field = group.model_fields.get(part)
+        path.append(part)
+    name = ".".join(path)
+    if field is None:
+        now = RENAMED_SETTINGS.get(name)
+        return f"There is no setting {name}. " + (
+            f"It is called {now} now." if now else f"Known here: {', '.join(group.model_fields)}."
+        )
+    if _is_group(field.annotation):
+        return f"The setting {name} is a group of settings. Write it as a [{name}] table."
+    return f"The setting {name} must be {_requirement(field)}, not {error['input']!r}."
+
+
+def _is_group(kind: Any) -> TypeGuard[type[BaseModel]]:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _requirement(field: FieldInfo) -> str:
+    """What a value must be; for a type like `Count | None`, what its first member must be."""
+    if field.description:
+        return field.description
+    kind = get_args(field.annotation)[0] if get_args(field.annotation) else field.annotation
+    described = next((m.description for m in getattr(kind, "__metadata__", ()) if isinstance(m, FieldInfo)), None)
+    return described or ("true or false" if kind is bool else "text")

@@ -1,0 +1,123 @@
+"""The settings of mid-training, distillation and the gate: names, types and limits."""
+
+import math
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+AUTO: Literal["auto"] = "auto"  # a share that is to be searched
+DEFAULT_WARM_START = 0.3  # the share that measurements on the lab's model favour (docs/benchmarks.md)
+LATER_CYCLE_WARM_START = 0.2  # towards the weights of the last cycle, if mid-training lost little (docs/log.md)
+
+# Types of settings. The description completes the sentence "NAME must be …".
+Count = Annotated[int, Field(ge=1, description="a whole number of at least 1")]
+CountOrZero = Annotated[int, Field(ge=0, description="a whole number of at least 0")]
+Number = Annotated[float, Field(ge=0, description="a number of at least 0")]
+Share = Annotated[float, Field(ge=0, lt=1, description="at least 0 and below 1")]
+LaxShare = Annotated[float, Field(ge=0, lt=1, strict=False)]  # flags and variables give text
+
+
+class Group(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Mix(Group):
+    """What mid-training reads besides the new documents, which get the rest."""
+
+    answers: Annotated[  # of all tokens taught, the share that is the base's sampled answers to its own prompts
+        LaxShare | Literal["auto"], Field(description="auto or a share of at least 0 and below 1")
+    ] = 0.0
+    texts: Share = 0.0  # of the rows read, the share that is unprompted text the base wrote
+    earlier: Share = 0.3  # of the rows read, the share that is documents of earlier cycles, if there are any
+    paraphrases: CountOrZero = 0  # how many paraphrases of each passage by the base are read beside the documents
+
+    @model_validator(mode="after")
+    def _leaves_room_for_documents(self) -> "Mix":
+        if self.texts + self.earlier >= 1:
+            raise ValueError(
+                f"The shares midtrain.mix.earlier ({self.earlier:g}) and midtrain.mix.texts ({self.texts:g}) leave "
+                "nothing to the new documents. Together they must be below 1."
+            )
+        return self
+
+
+class Midtrain(Group):
+    recipe: str = "midtrain"
+    learning_rate: Number = 2e-4
+    epochs: Annotated[float, Field(gt=0, description="a number above 0")] = 3.0
+    window: Count = 2048  # tokens of one row
+    rows: Count = 16  # rows of one step
+    cross_document_attention: bool = True  # tokens may attend to earlier documents in their window
+    soft_labels: bool = True  # generated and earlier rows are taught by full distributions, which takes a teacher
+    generated_texts: Count = 2048  # how many texts the base writes for the mix
+    max_steps: Count | None = None
+    mix: Mix = Mix()
+
+    def steps(self, windows: int, rows: int) -> int:
+        """Steps that read `windows` windows `epochs` times, `rows` windows a step."""
+        steps = max(1, math.ceil(self.epochs * windows / rows))
+        return min(steps, self.max_steps or steps)
+
+
+class Distill(Group):
+    recipe: str = "opd"
+    learning_rate: Number = 1e-4
+    steps: Count = 100
+    rows: Count = 64
+    max_new_tokens: Count = 1024
+    prompts: Count = 2048  # how many the base writes when no file of prompts is given
+    earlier_prompts: Share = 0.33  # share of the prompts that are openings of earlier documents, with a router
+    warm_start: Annotated[  # interpolate by this share towards the weights before mid-training
+        LaxShare | Literal["off", "auto", "default"],
+        Field(description="off, auto, default or a share of at least 0 and below 1"),
+    ] = "off"
+    probe_every: CountOrZero = 10  # steps between two evaluations on the probe set; 0: none, so all steps are taken
+    probe_items: Count = 300
+    max_steps: Count | None = None
+    max_minutes: Number | None = None
+    max_flops: Number | None = None
+
+
+class Gate(Group):
+    behaviour_margin: Number = 0.03
+    keep_knowledge: Number = 0.95
+    keep_earlier: Number = 0.95  # of each earlier cycle's final score on its own questions
+
+
+class Settings(Group):
+    base: str | None = None
+    db: str | None = None  # address of the database; a SQLite file of the project by default
+    lora_rank: CountOrZero = 128  # 0: all weights are trained
+    bf16: bool = True  # off where the processor only emulates it: there float32 is several times faster
+    engine: Annotated[  # generates the student's rollouts
+        Literal["transformers", "vllm"], Field(description="transformers or vllm")
+    ] = "transformers"
+    tokens_at_once: Count = 8192  # per forward pass in training; changes memory, not the result
+    checkpointing: bool = True  # recompute layers in the backward pass, which saves much memory
+    keep_documents: bool = True  # keep the documents' text in .recover/, to resume and for later cycles' mix
+    report_to: str = "none"  # also log to "wandb", "trackio" or "tensorboard"
+    save_minutes: Number = 2.0  # between two saves of a run in progress
+    midtrain: Midtrain = Midtrain()
+    distill: Distill = Distill()
+    gate: Gate = Gate()
+
+
+def split_rows(rows: int, shares: Iterable[float]) -> list[int]:
+    """How many of `rows` each share gets: at least one each, and at least one left over, where there are enough."""
+    shares = list(shares)
+    counts = [max(round(share * rows), int(share > 0)) for share in shares]
+    return counts if sum(counts) < rows else [int(share * rows) for share in shares]
+
+
+def fixed_answers_share(settings: Settings) -> float:
+    """The share of the base's answers that is set; 0 where it is to be searched ("auto")."""
+    share = settings.midtrain.mix.answers
+    return 0.0 if isinstance(share, str) else share
+
+
+def fixed_warm_start_share(settings: Settings) -> float:
+    """The warm start's share that is set; 0 if off, searched ("auto"), or dependent on the model ("default": a model
+    from outside may have started from other weights, and an average of two unrelated models is of no use)."""
+    share = settings.distill.warm_start
+    return 0.0 if isinstance(share, str) else share

@@ -1,0 +1,61 @@
+"""What both training stages share: the project and job they run for, and how a model is loaded and trained."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from db.run_inputs import RunInputs
+from db.views import Checkpoint
+from pipelines.job import Job
+from pipelines.model_loading import device
+from pipelines.project.project import Project
+from pipelines.project.runs import recorded_run
+from pipelines.settings.schema import Settings
+from recovery.models.adapters import Adapter
+from recovery.models.students import Student, load_student
+from recovery.train import Plan
+
+SEEDS_PER_CYCLE = 100  # between the generation seeds of two cycles
+
+Role = Literal["midtrained", "recovered"]  # of the checkpoint that a stage makes
+
+
+@dataclass(frozen=True)
+class Stage:
+    project: Project
+    job: Job
+    cycle: int | None  # its id; None for a repair outside any cycle
+    cycle_number: int = 0
+
+    @property
+    def settings(self) -> Settings:
+        return self.job.settings
+
+    @property
+    def generation_seed(self) -> int:
+        """Of what the base writes: another one each cycle, for the same texts again would be learned by heart."""
+        return self.job.seed + SEEDS_PER_CYCLE * max(0, self.cycle_number - 1)
+
+    def load_student(self, start: Checkpoint) -> Student:
+        rank = self.settings.lora_rank
+        adapter = Adapter(rank=rank, seed=self.job.seed) if rank else None
+        return load_student(start.path, adapter=adapter, device=device())
+
+    def plan(self, steps: int, learning_rate: float, warmup: int) -> Plan:
+        settings = self.settings
+        return Plan(
+            steps,
+            learning_rate,
+            warmup,
+            "linear",
+            settings.tokens_at_once,
+            bf16=settings.bf16,
+            checkpointing=settings.checkpointing,
+        )
+
+    @contextmanager
+    def recorded_run(self, kind: Literal["midtrain", "distill"], steps: int, inputs: RunInputs) -> Iterator[int]:
+        settings, seed = self.settings.model_dump(), self.job.seed
+        with recorded_run(self.project, kind, self.cycle, settings, seed, inputs, steps) as run:
+            yield run

@@ -1,0 +1,68 @@
+"""Teachers of a stage: one for all rows, or a router that picks one for each row.
+
+The router asks the clean base how to behave, and the last promoted checkpoint about the documents of earlier cycles,
+which the clean base has never read.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from db.views import Checkpoint
+from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts
+from pipelines.synthetic.prompts import as_prompts
+from recovery.models.adapters import base_of, same_model
+from recovery.models.chat_template import Chat
+from recovery.models.students import Student
+from recovery.samples import Sample
+from recovery.states import Prompt
+from recovery.teacher_router import RouterTeacher
+from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
+
+ROUTER = "router"  # the value of `--teacher`
+SampleAnswers = Callable[[str, list[Prompt]], list[Sample]]  # by the model at a path
+
+
+@dataclass(frozen=True)
+class Teachers:
+    main: Checkpoint
+    earlier: Checkpoint | None = None  # scores rows about documents of earlier cycles
+    prefixes: tuple[str, ...] = ()  # of those documents, used as prompts
+
+    def __str__(self) -> str:
+        if self.earlier is None:
+            return self.main.reference
+        return f"{self.main.reference} (and {self.earlier.reference} for openings of earlier documents)"
+
+    def prompts(self, texts: list[str], chat: Chat, seed: int) -> list[Prompt]:
+        prompts = [*as_prompts(texts, chat), *as_prefix_prompts(self.prefixes, chat)]
+        if self.prefixes:  # so that any first part of them is a fair sample
+            Random(seed).shuffle(prompts)
+        return prompts
+
+    def load(self, student: Student, device: str) -> Teacher:
+        main = _load(student, self.main.path, device)
+        if self.earlier is None:
+            return main
+        return RouterTeacher(main, {EARLIER_DOMAIN: _load(student, self.earlier.path, device)})
+
+    def answers(self, prompts: list[Prompt], sample: SampleAnswers) -> list[Sample]:
+        """Each prompt answered by its own teacher, with one model in memory at a time."""
+        rows: dict[int, Sample] = {}
+        for path, is_earlier in ((self.main.path, False), (self.earlier.path if self.earlier else "", True)):
+            indices = [i for i, prompt in enumerate(prompts) if (prompt.domain == EARLIER_DOMAIN) is is_earlier]
+            if indices:
+                rows |= zip(indices, sample(path, [prompts[i] for i in indices]), strict=True)
+        return [rows[i] for i in range(len(prompts))]
+
+
+def _load(student: Student, path: str, device: str) -> Teacher:
+    """Shares the student's weights where only the adapter differs; else a model of its own."""
+    below, base = student.adapter_base, base_of(path)
+    if below and same_model(below, path):
+        return AdapterOffTeacher(student, path)
+    if below and base and same_model(below, base):
+        return AdapterTeacher(student, path)
+    teacher = FrozenTeacher(path, device=device)
+    teacher.bind_student(student)
+    return teacher

@@ -1,0 +1,201 @@
+"""One training run in the record: reported step by step, saved as it goes, and resumed where it stopped."""
+
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from db.errors import RecordError
+from db.views import Checkpoint
+from evals.suites.config import resolve_suites
+from pipelines.log import log
+from pipelines.machine.resource_usage import ResourceMeter
+from pipelines.project.project import Project
+from pipelines.project.weights_hash import weights_hash
+from pipelines.training.early_stopping import EarlyStopping
+from pipelines.training.metric_loggers import MetricLogger, metric_logger
+from pipelines.training.probe_results import ProbeResult
+from pipelines.training.rollout_samples import RecordedStates, record_rollouts
+from pipelines.training.stage_context import Role, Stage
+from pipelines.training.stop_requests import stop_requests
+from pipelines.training.warm_start import WarmStart
+from recovery.losses.objectives import Objective
+from recovery.models.students import Student, checkpoint_metadata, save_student
+from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
+from recovery.signals import Signal
+from recovery.states import States
+from recovery.telemetry.step_record import StepRecord
+from recovery.train import Plan, TrainState, train
+
+
+@dataclass(frozen=True)
+class RunResult:
+    checkpoint: Checkpoint
+    run: int
+    steps: int
+    tokens: int = 0
+    seconds: float = 0.0
+    stopped: str = ""  # why it ended before its last step
+    warm_start: dict[str, Any] | None = None  # the share of the way back, and what was tried
+    answers_search: dict[str, Any] | None = None  # the share of answers, where it was searched, and what was tried
+
+
+@dataclass
+class TrainingRun:
+    stage: Stage
+    run: int
+    role: Role  # of the checkpoint it makes
+    start: Checkpoint
+    student: Student
+    states: States
+    signal: Signal
+    objective: Objective
+    plan: Plan
+    monitor: EarlyStopping
+    warm_start: WarmStart = WarmStart()  # noqa: RUF009
+
+    def run_to_end(self) -> RunResult:
+        """Train from the start or from the last saved state, write the checkpoint and record it."""
+        if (checkpoint := self.project.reader.run_checkpoint(self.run)) is not None:
+            return _result_of(self.project.verify(checkpoint), self.run)  # it was interrupted after its checkpoint
+        state = TrainState.start(self.student, self.plan)
+        warm, stopped = self.warm_start.as_json(), self.warm_start.stop_reason
+        if (saved := load_progress(self._folder, self.student, state)) is not None:
+            self.monitor.restore(saved["monitor"])
+            warm, stopped = saved["warm_start"], saved["stopped"]
+            if state.step < self.plan.steps:
+                log.info(f"Going on at step {state.step + 1} of {self.plan.steps}")
+        if not stopped and state.step < self.plan.steps:
+            stopped = self._train(state, warm)
+        return self._save_checkpoint(state.step, stopped, warm)
+
+    @property
+    def project(self) -> Project:
+        return self.stage.project
+
+    def _train(self, state: TrainState, warm: dict[str, Any] | None) -> str:
+        """Returns why it stopped early; empty after the last step."""
+        states, last_save = RecordedStates(self.states), time.monotonic()
+        report_every = max(1, self.plan.steps // 10)
+        meter = ResourceMeter()
+        with stop_requests() as requests, self._metric_logger() as log_metrics:
+            for record in train(self.student, states, self.signal, self.objective, self.plan, state):
+                self.project.tracker.step(self.run, record.step, record.metrics())
+                log_metrics(record.metrics(), record.step)
+                if record.step % report_every == 0 or record.step == self.plan.steps - 1:
+                    log.info(_progress(record, self.plan))
+                    record_rollouts(self.project.tracker, self.run, record.step, self.student, self.signal, states.last)
+                    self.project.tracker.resources(self.run, meter.read())
+                probe, stopped = self.monitor.after_step(record, self.plan.steps)
+                if probe is not None:
+                    self._record_probe(record.step, probe)
+                if self.monitor.collapsed:
+                    return self._return_to_last_good(state, stopped, warm)
+                if probe is not None and not stopped:
+                    self._save(state, self._last_good, warm)
+                leaving = requests.stop or self._is_cancelled()
+                due = time.monotonic() - last_save > 60 * self.stage.settings.save_minutes
+                if (due or stopped or leaving) and self._save(state, self._folder, warm, stopped):
+                    last_save = time.monotonic()
+                    if leaving:
+                        raise KeyboardInterrupt
+                if stopped:
+                    return stopped
+            self._save(state, self._folder, warm)
+        return ""
+
+    def _metric_logger(self) -> AbstractContextManager[MetricLogger]:
+        settings, name = self.stage.settings, f"run-{self.run:04d}"
+        return metric_logger(settings.report_to, self.project.home, self.project.name, name, settings.model_dump())
+
+    def _save_checkpoint(self, steps: int, stopped: str, warm: dict[str, Any] | None) -> RunResult:
+        if stopped:
+            log.info(f"Stopped after {steps} of {self.plan.steps} steps: {stopped}")
+            self.project.tracker.event(self.run, f"stopped after {steps} steps: {stopped}")
+        folder = self.project.checkpoint_folder(self.run)
+        monitor = self.monitor.state
+        trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": stopped, "warm_start": warm}
+        about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
+        save_student(self.student, folder, about | {"trained": trained})
+        id = self.project.tracker.checkpoint(
+            self.project.id,
+            self.role,
+            folder,
+            "adapter" if self.student.has_adapter else "full",
+            parent=self.start.id,
+            run=self.run,
+            cycle=self.stage.cycle,
+            hash=weights_hash(folder),
+            bytes=sum(file.stat().st_size for file in folder.iterdir()),
+            step=steps,
+        )
+        for saved in (self._folder, self._last_good):
+            discard_progress(saved)
+        checkpoint = self.project.reader.checkpoint(id)
+        assert checkpoint is not None
+        return RunResult(checkpoint, self.run, steps, monitor.tokens, monitor.seconds, stopped, warm)
+
+    @property
+    def _folder(self) -> Path:
+        return progress_folder(self.project, self.run)
+
+    @property
+    def _last_good(self) -> Path:
+        """The state at the last probe that did not end the run."""
+        return self._folder.with_name(self._folder.name + "-good")
+
+    def _save(self, state: TrainState, folder: Path, warm: dict[str, Any] | None, stopped: str = "") -> bool:
+        self.project.tracker.flush()  # the state on disk must not be ahead of the record
+        notes = {"monitor": self.monitor.as_dict(), "warm_start": warm, "stopped": stopped}
+        return save_progress(folder, self.student, state, notes)
+
+    def _return_to_last_good(self, state: TrainState, reason: str, warm: dict[str, Any] | None) -> str:
+        saved = load_progress(self._last_good, self.student, state)
+        where = f"back at step {state.step}, the last good state" if saved else "no earlier state was saved"
+        reason = f"{reason}; {where}"
+        self._save(state, self._folder, warm, reason)
+        return reason
+
+    def _is_cancelled(self) -> bool:
+        try:
+            return self.project.reader.cancel_requested(self.run)
+        except RecordError:  # the database is away: training goes on
+            return False
+
+    def _record_probe(self, step: int, probe: ProbeResult) -> None:
+        values = {
+            "probe/behaviour": probe.behaviour,
+            "probe/knowledge": probe.knowledge,
+            "probe/holds": float(probe.holds),
+        }
+        self.project.tracker.step(self.run, step, values)
+        log.info(f"  probe at step {step + 1}: {probe}")
+
+
+def progress_folder(project: Project, run: int) -> Path:
+    return project.home / "progress" / f"run-{run:04d}"
+
+
+def has_started(project: Project, run: int) -> bool:
+    """Whether the run has a saved state or a checkpoint to go on from."""
+    return has_progress(progress_folder(project, run)) or project.reader.run_checkpoint(run) is not None
+
+
+def log_event_once(project: Project, run: int, message: str) -> None:
+    """A resumed run may have logged the event before it was interrupted, or may not."""
+    if message not in [event.message for event in project.reader.events(project.id) if event.run_id == run]:
+        project.tracker.event(run, message)
+
+
+def _result_of(checkpoint: Checkpoint, run: int) -> RunResult:
+    return RunResult(checkpoint, run, checkpoint.step or 0, **checkpoint_metadata(checkpoint.path).get("trained", {}))
+
+
+def _progress(record: StepRecord, plan: Plan) -> str:
+    parts = [f"step {record.step + 1}/{plan.steps}", f"loss {record.loss:.3f}"]
+    if record.kl is not None:
+        parts.append(f"KL {record.kl:.3f}")
+    if record.rollout_length is not None:
+        parts.append(f"length {record.rollout_length:.0f}")
+    return "  " + " · ".join([*parts, f"{record.tokens_per_second:,.0f} tokens/s"])

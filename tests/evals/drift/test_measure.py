@@ -1,0 +1,161 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from evals.drift.features import hidden_features, lexical_features
+from evals.drift.measure import jaccard, measure_drift
+from evals.drift.rollouts import BaseUnderAdapter, Rollout, passage_samples
+from evals.drift.token_kl import token_kl
+from evals.stats.forgetting import forgetting_correlation
+from evals.suites.passage_recall import WINDOW
+from recovery.errors import RecoverError
+from recovery.models.adapters import Adapter
+from recovery.models.chat_template import Chat
+from recovery.models.students import Student, load_student
+from recovery.samples import Sample
+from tests.models import BOS, save_tiny, tiny_student, tiny_tokenizer
+
+PROMPTS = [f"Say something of the number {i}." for i in range(24)]
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Student:
+    return tiny_student(tmp_path_factory.mktemp("clean"))
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> Student:
+    """The same model with scaled logits, so that it repeats itself."""
+    student = tiny_student(tmp_path_factory.mktemp("moved"))
+    student.model.get_decoder().norm.weight.data *= 4
+    return student
+
+
+def test_a_model_has_no_drift_from_itself(clean: Student) -> None:
+    metrics = measure_drift(clean, clean, PROMPTS, data="own", max_new_tokens=24).metrics
+    assert metrics["kl_from_clean"].value == pytest.approx(0.0, abs=1e-6)
+    assert metrics["kl_to_clean"].value == pytest.approx(0.0, abs=1e-6)
+    assert metrics["mmd_p/lexical"].value > 0.01
+    assert metrics["mmd_p/hidden"].value > 0.01
+
+
+def test_another_model_has_drift(clean: Student, moved: Student) -> None:
+    result = measure_drift(moved, clean, PROMPTS, data="own", max_new_tokens=24)
+    same = measure_drift(clean, clean, PROMPTS, data="own", max_new_tokens=24)
+    for kind in ("lexical", "hidden"):
+        for name in ("mmd", "centroid", "sliced_wasserstein"):
+            assert result.metrics[f"{name}/{kind}"].value > same.metrics[f"{name}/{kind}"].value
+    assert result.metrics["mmd_p/lexical"].value < 0.01
+    assert result.metrics["kl_from_clean"].value > 0.1
+    assert (result.suite, result.task, len(result.items)) == ("drift", "drift", 24)
+    assert result.metrics["mmd/hidden"].n > 100
+
+
+def test_the_kl_is_the_sum_over_the_vocabulary(clean: Student, moved: Student) -> None:
+    rows = [
+        Sample([5, 9, 30, 41, 7], [False, False, True, True, True]),
+        Sample([8, 61, 12], [False, True, False]),
+    ]
+    from_clean, to_clean = [], []
+    for row in rows:
+        ids = torch.tensor([row.tokens])
+        p = torch.log_softmax(moved.model(ids).logits[0].detach().double(), -1)
+        q = torch.log_softmax(clean.model(ids).logits[0].detach().double(), -1)
+        for at, is_target in enumerate(row.targets):
+            if is_target:
+                from_clean.append(float((q[at - 1].exp() * (q[at - 1] - p[at - 1])).sum()))
+                to_clean.append(float((p[at - 1].exp() * (p[at - 1] - q[at - 1])).sum()))
+    metrics = token_kl(moved, clean, rows)
+    assert metrics["kl_from_clean"].value == pytest.approx(np.mean(from_clean), rel=1e-4)
+    assert metrics["kl_to_clean"].value == pytest.approx(np.mean(to_clean), rel=1e-4)
+    assert metrics["kl_from_clean"].n == 2
+
+
+def test_the_base_under_an_adapter_equals_the_base_loaded_separately(tmp_path: Path) -> None:
+    base = str(save_tiny(tmp_path))
+    student, separate = load_student(base, adapter=Adapter(rank=4)), load_student(base, frozen=True)
+    torch.manual_seed(0)
+    for name, weight in student.model.named_parameters():
+        if ".lora_B." in name:
+            weight.data.normal_(std=0.2)
+    trainable = [p.requires_grad for p in student.model.parameters()]
+    new_task = passage_samples(separate.chat, ["A new task."])
+    result, expected = (
+        measure_drift(student, clean, PROMPTS, data="own", new_task=new_task, max_new_tokens=24)
+        for clean in (BaseUnderAdapter(student.model, separate.chat, base), separate)
+    )
+    assert {n: m.value for n, m in result.metrics.items()} == {n: m.value for n, m in expected.metrics.items()}
+    assert [item.verdicts for item in result.items] == [item.verdicts for item in expected.items]
+    assert result.metrics["kl_from_clean"].value > 0.01
+    assert [p.requires_grad for p in student.model.parameters()] == trainable
+
+
+def test_padding_rows_of_a_head_do_not_change_the_kl(tmp_path: Path) -> None:
+    clean, padded = tiny_student(tmp_path / "clean"), tiny_student(tmp_path / "padded", padding=5)
+    shared = {n: p.data for n, p in clean.model.named_parameters()}
+    for name, weight in padded.model.named_parameters():
+        weight.data[: len(shared[name])] = shared[name]
+    rows = [Sample([5, 9, 30, 41, 7], [False, False, True, True, True])]
+    for pair in ((padded, clean), (clean, padded)):
+        metrics = token_kl(*pair, rows)
+        assert metrics["kl_from_clean"].value == pytest.approx(0.0, abs=1e-6)
+        assert metrics["kl_to_clean"].value == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_passage_starts_with_the_document_start_token() -> None:
+    plain, begins = (Chat.from_tokenizer(tiny_tokenizer(adds_bos=value)) for value in (False, True))
+    ids = plain.tokenizer("A pump")["input_ids"]
+    (row,) = passage_samples(plain, ["A pump"])
+    assert (row.tokens, row.targets) == (ids, [False, True, True, True, True, True])
+    (row,) = passage_samples(begins, ["A pump"])
+    assert (row.tokens, row.targets) == ([BOS, *ids], [False, True, True, True, True, True, True])
+    (long,) = passage_samples(begins, ["a" * 5000])
+    assert len(long.tokens) == WINDOW
+
+
+def test_hidden_states_equal_those_of_each_prefix_alone(clean: Student) -> None:
+    long = list(range(40, 90))
+    prefixes = [long[:7], long[:20], [3, 4, 5], long[:50], [3, 4, 5], [3, 9]]
+    states = hidden_features(clean, prefixes)
+    assert states.shape == (6, 32)
+    for prefix, state in zip(prefixes, states, strict=True):
+        with torch.inference_mode():
+            alone = clean.model.get_decoder()(input_ids=torch.tensor([prefix])).last_hidden_state[0, -1]
+        assert state == pytest.approx(alone.numpy(), abs=1e-4)
+
+
+def test_lexical_features_cover_words_and_punctuation() -> None:
+    a, b, c = lexical_features(["the green house", "house the green", "The GREEN house!"])
+    assert a == pytest.approx(b)
+    assert not np.allclose(a, c)
+    assert np.isfinite(lexical_features(["", "\n", "x" * 100_000, "\ud800"])).all()
+
+
+def test_prefixes_are_spread_evenly_over_a_rollout() -> None:
+    rollout = Rollout("?", [1, 2, *range(10, 30)], list(range(10, 30)))
+    assert [len(prefix) for prefix in rollout.prefixes(4)] == [1, 7, 13, 20]
+    assert Rollout("?", [1, 2], [2]).prefixes(4) == [[2]]
+
+
+def test_jaccard_similarity_of_words() -> None:
+    assert jaccard("The house is green.", "the House was green") == pytest.approx(3 / 5)
+    assert jaccard("", "") == 1.0
+    assert jaccard("a", "") == 0.0
+
+
+def test_the_correlation_of_drift_with_forgetting() -> None:
+    kls = [0.1, 0.2, 0.5, 0.9, 1.5, 2.0]
+    correlation, p = forgetting_correlation(kls, [0.0, 0.01, 0.05, 0.2, 0.3, 0.6])
+    assert correlation == pytest.approx(1.0)
+    assert p < 0.01
+    correlation, p = forgetting_correlation(kls, [0.3, 0.0, 0.2, 0.1, 0.4, 0.05])
+    assert p > 0.2
+    with pytest.raises(RecoverError, match="at least four"):
+        forgetting_correlation([1.0, 2.0], [1.0, 2.0])
+
+
+def test_drift_needs_two_prompts(clean: Student) -> None:
+    with pytest.raises(RecoverError, match="two different prompts"):
+        measure_drift(clean, clean, ["a", "a"], data="own")

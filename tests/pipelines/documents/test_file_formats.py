@@ -1,0 +1,108 @@
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.documents import optional_libraries as libraries
+from pipelines.documents import read_corpus
+from pipelines.documents.file_formats import documents_in
+from pipelines.documents.splitting import Unreadable, split_document
+from pipelines.documents.tabular import row_text
+from tests.pipelines.documents.make import every_format, with_libraries
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for name in ("bs4", "markdownify", "pypdf", "docx", "pyarrow"):
+        pytest.importorskip(name)
+    folder = tmp_path_factory.mktemp("formats")
+    every_format(folder)
+    with_libraries(folder)
+    return folder
+
+
+def test_every_format_is_read(folder: Path) -> None:
+    documents = {file.name: list(documents_in(file)) for file in folder.iterdir()}
+    assert documents == {
+        "plain.txt": ["Said in txt.\n\nTwice."],
+        "plain.md": ["Said in md.\n\nTwice."],
+        "plain.rst": ["Said in rst.\n\nTwice."],
+        "wide.txt": ["Said in UTF-16."],
+        "page.html": ["# A page\n\nSaid in **HTML**, linked.\n\n* one"],
+        "table.csv": ["name: Ada\ntown: Oslo, west", "name: Bo"],
+        "table.tsv": ["Head\n\nBody of it"],
+        "rows.jsonl": ["Said in JSONL.", "a: 1\nc: [2]", "a bare line"],
+        "list.json": ["Said in JSON.", "lone: \ud800"],
+        "paper.pdf": ["Said in a PDF."],
+        "rows.parquet": ["Said in Parquet."],
+        "letter.docx": ["## A letter\n\nSaid in Word.\n\nleft | right"],
+    }
+    corpus = read_corpus(folder)
+    assert corpus.files == len(documents)
+    assert not corpus.skipped
+
+
+def test_files_of_a_missing_library_are_skipped_with_a_hint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(libraries.importlib, "import_module", missing)
+    corpus = read_corpus(folder)
+    reasons = {path.name: reason for path, reason in corpus.skipped}
+    assert set(reasons) == {"page.html", "paper.pdf", "letter.docx", "rows.parquet"}
+    assert all("recover[documents]" in reason for reason in reasons.values())
+
+
+def test_broken_files_of_every_format_are_never_fatal(folder: Path, tmp_path: Path) -> None:
+    rng = random.Random(0)
+    (tmp_path / "good.txt").write_text("good")
+    for file in sorted(folder.iterdir()):
+        content = file.read_bytes()
+        for number in range(12):
+            broken = bytearray(content[: rng.randrange(len(content))] if number % 2 else content)
+            for _ in range(rng.randint(1, 20)):
+                if broken:
+                    broken[rng.randrange(len(broken))] = rng.randrange(256)
+            (tmp_path / f"{file.stem}-{number}{file.suffix}").write_bytes(broken)
+    corpus = read_corpus(tmp_path)
+    assert "good" in list(corpus.texts)
+    assert corpus.hash == read_corpus(tmp_path).hash
+    assert all(reason for _, reason in corpus.skipped)
+
+
+def test_a_document_that_unpacks_to_too_much_is_not_unpacked(tmp_path: Path) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "bomb.docx", "w", zipfile.ZIP_DEFLATED) as bomb:
+        for number in range(9):
+            bomb.writestr(f"word/{number}.xml", bytes(8 << 20))
+    with pytest.raises(Unreadable, match="unpacks to more than"):
+        list(documents_in(tmp_path / "bomb.docx"))
+
+
+def test_files_that_are_read_as_a_whole_have_a_size_limit(tmp_path: Path) -> None:
+    for name, size in (("page.html", 17 << 20), ("list.json", 65 << 20)):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+        with pytest.raises(Unreadable, match="too large"):
+            list(documents_in(tmp_path / name))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(st.sampled_from("ab \n"), max_size=30), max_size=12), st.integers(4, 40))
+def test_the_parts_of_a_long_document_have_all_its_text(pieces: list[str], max_characters: int) -> None:
+    parts = list(split_document(pieces, max_characters))
+    assert all(0 < len(part) <= max_characters for part in parts)
+    assert "".join("".join(parts).split()) == "".join("".join(pieces).split())
+    if len(text := "".join(pieces)) <= max_characters:
+        assert parts == [text.strip()][: bool(text.strip())]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner)), st.text())
+def test_any_row_becomes_a_text(value: Any, name: str) -> None:
+    assert isinstance(row_text(value), str)
+    assert isinstance(row_text({name: value}), str)

@@ -1,0 +1,26 @@
+from pathlib import Path
+
+import pytest
+
+from pipelines.project.checkpoint_references import Reference, is_model, model_path, parse_reference
+from recovery.errors import RecoverError
+
+
+def test_a_project_reference_is_parsed_into_its_parts() -> None:
+    assert parse_reference("base") == Reference("base")
+    assert parse_reference("current") == Reference("current")
+    assert parse_reference("run:12") == Reference("run", 12)
+    assert parse_reference("cycle:3") == Reference("cycle", 3, "recovered")
+    assert parse_reference("cycle:3/midtrained") == Reference("cycle", 3, "midtrained")
+
+
+def test_anything_else_is_a_folder_or_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    assert is_model("model")
+    assert not is_model("cycle:3")
+    assert model_path("model") == str(tmp_path / "model")
+    assert model_path("org/name") == "org/name"
+    for missing in ("./missing", "missing", "cycle:x"):
+        with pytest.raises(RecoverError, match=f"There is no checkpoint '{missing}'"):
+            model_path(missing)

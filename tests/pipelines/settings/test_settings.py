@@ -1,0 +1,179 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pipelines.cli.shared_options import ENGINES
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
+from pipelines.settings.resolve import RENAMED_SETTINGS, apply_overrides, differences, resolve_settings
+from pipelines.settings.schema import Mix, Settings, fixed_answers_share, fixed_warm_start_share, split_rows
+from pipelines.settings.sources import read_toml
+from recovery.errors import RecoverError
+
+LARGE_MODEL_PARAMETERS = SMALL_MODEL_PARAMETERS + 1
+
+
+def test_small_models_train_all_weights_and_large_ones_an_adapter() -> None:
+    assert defaults_for(SMALL_MODEL_PARAMETERS).lora_rank == 0
+    assert defaults_for(LARGE_MODEL_PARAMETERS).lora_rank > 0
+
+
+def test_bfloat16_is_the_default_only_where_there_are_units_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for supported in (True, False):
+        monkeypatch.setattr("recovery.models.precision.has_bfloat16", lambda supported=supported: supported)
+        for parameters in (SMALL_MODEL_PARAMETERS, LARGE_MODEL_PARAMETERS):
+            assert defaults_for(parameters).bf16 is supported
+
+
+def test_settings_of_the_project_replace_defaults_and_are_announced(tmp_path: Path) -> None:
+    (tmp_path / "recover.toml").write_text(
+        'lora_rank = 0\n[midtrain.mix]\nanswers = "auto"\n[distill]\nlearning_rate = 1\nmax_steps = 7\n'
+    )
+    settings = apply_overrides(Settings(), read_toml(tmp_path))
+    assert settings.distill.learning_rate == 1.0
+    assert differences(settings, Settings()) == [
+        "lora_rank = 0 (default 128)",
+        "midtrain.mix.answers = auto (default 0.0)",
+        "distill.learning_rate = 1.0 (default 0.0001)",
+        "distill.max_steps = 7 (default None)",
+    ]
+
+
+def test_later_sources_replace_earlier_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recover.toml").write_text("[distill]\nsteps = 1\nrows = 1\nprompts = 1\nlr = 1\n")
+    for name, value in {"STEPS": "2", "ROWS": "2", "PROMPTS": "2"}.items():
+        monkeypatch.setenv(f"RECOVER_DISTILL__{name}", value)
+    monkeypatch.setenv("RECOVER_AUTH", "no:setting")
+    flags = {"distill": {"rows": 3, "prompts": 3}}
+    settings, default = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, flags, ["distill.prompts=4"])
+    distill = settings.distill
+    assert (distill.learning_rate, distill.steps, distill.rows, distill.prompts) == (1.0, 2, 3, 4)
+    assert default == defaults_for(SMALL_MODEL_PARAMETERS)
+
+
+def test_settings_are_stored_as_json_and_read_back() -> None:
+    for settings in (defaults_for(SMALL_MODEL_PARAMETERS), defaults_for(LARGE_MODEL_PARAMETERS)):
+        assert apply_overrides(Settings(), json.loads(json.dumps(settings.model_dump()))) == settings
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({"distil": {}}, "There is no setting distil. Known here: base, "),
+        ({"distill": {"rate": 1}}, "There is no setting distill.rate. Known here: recipe, "),
+        ({"midtrain": {"mix": {"text": 1}}}, "There is no setting midtrain.mix.text. Known here: answers, texts, "),
+        ({"distill": 3}, r"Write it as a \[distill\] table"),
+        ({"distill": {"rows": 2.5}}, "distill.rows must be a whole number of at least 1, not 2.5"),
+        ({"distill": {"rows": 0}}, "distill.rows must be a whole number of at least 1, not 0"),
+        ({"distill": {"max_steps": "ten"}}, "distill.max_steps must be a whole number of at least 1, not 'ten'"),
+        ({"distill": {"warm_start": "usual"}}, "warm_start must be off, auto, default or a share of at least 0"),
+        ({"midtrain": {"mix": {"answers": "some"}}}, "answers must be auto or a share of at least 0 and below 1"),
+        ({"midtrain": {"mix": {"texts": 1.5}}}, "midtrain.mix.texts must be at least 0 and below 1, not 1.5"),
+        ({"midtrain": {"epochs": 0}}, "midtrain.epochs must be a number above 0, not 0"),
+        ({"gate": {"behaviour_margin": -1.0}}, "at least 0"),
+        ({"gate": {"behaviour_margin": float("nan")}}, "behaviour_margin must be a number of at least 0, not nan"),
+        ({"midtrain": {"learning_rate": float("inf")}}, "learning_rate must be a number of at least 0, not inf"),
+        ({"engine": "steam"}, "engine must be transformers or vllm, not 'steam'"),
+        ({"bf16": 1}, "bf16 must be true or false, not 1"),
+        ({"lora_rank": True}, "lora_rank must be a whole number of at least 0, not True"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_one_sentence(overrides: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(RecoverError, match=sentence):
+        apply_overrides(Settings(), overrides)
+
+
+@pytest.mark.parametrize(("former", "now"), RENAMED_SETTINGS.items())
+def test_the_new_name_of_a_renamed_setting_is_given(former: str, now: str, tmp_path: Path) -> None:
+    with pytest.raises(RecoverError, match=f"There is no setting {former}. It is called {now} now."):
+        resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, [f"{former}=1"])
+    values: Any = Settings()
+    for name in now.split("."):
+        values = getattr(values, name)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "sentence"),
+    [
+        ("base=foo", "base cannot be changed by --set. Give --base REF"),
+        ("db=x.db", "RECOVER_DB"),
+        ("midtrain.epochs=0", "midtrain.epochs must be a number above 0"),
+        ("nonsense", "Write a setting as name=value"),
+    ],
+)
+def test_an_assignment_that_cannot_be_applied_is_refused(assignment: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(RecoverError, match=sentence):
+        resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, [assignment])
+
+
+def test_broken_toml_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "recover.toml").write_text("base = ")
+    with pytest.raises(RecoverError, match="not valid TOML"):
+        read_toml(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "mix"),
+    [
+        ("documents", SMALL_MODEL_PARAMETERS, Mix(answers=0, texts=0, earlier=0)),
+        ("auto", SMALL_MODEL_PARAMETERS, Mix(answers="auto", texts=0.3, earlier=0.3)),
+        ("auto", LARGE_MODEL_PARAMETERS, Mix(answers="auto", texts=0, earlier=0.3)),
+        ("answers=0.1, texts=0.2", SMALL_MODEL_PARAMETERS, Mix(answers=0.1, texts=0.2, earlier=0)),
+        ("answers=auto,paraphrases=2", SMALL_MODEL_PARAMETERS, Mix(answers="auto", earlier=0, paraphrases=2)),
+    ],
+)
+def test_the_mix_option_replaces_the_whole_mix(text: str, parameters: int, mix: Mix, tmp_path: Path) -> None:
+    (tmp_path / "recover.toml").write_text("[midtrain.mix]\nearlier = 0.1\nparaphrases = 1")
+    assert resolve_settings(parameters, tmp_path, {"midtrain": {"mix": text}})[0].midtrain.mix == mix
+
+
+def test_a_mix_in_short_may_stand_wherever_a_setting_may(tmp_path: Path) -> None:
+    (tmp_path / "recover.toml").write_text('[midtrain]\nmix = "auto"')
+    assert resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {})[0].midtrain.mix.answers == "auto"
+    settings, _ = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["midtrain.mix=documents"])
+    assert settings.midtrain.mix == Mix(answers=0, texts=0, earlier=0)
+
+
+def test_one_entry_of_the_mix_can_be_changed(tmp_path: Path) -> None:
+    settings, default = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["midtrain.mix.answers=0.1"])
+    assert settings.midtrain.mix == default.midtrain.mix.model_copy(update={"answers": 0.1})
+
+
+@pytest.mark.parametrize("text", ["", "half", "answer=0.3", "answers", "documents=0.5", "documents,texts=0.1"])
+def test_a_mix_that_cannot_be_read_is_one_sentence(text: str, tmp_path: Path) -> None:
+    with pytest.raises(RecoverError, match="Write --mix documents, --mix auto, or shares of answers, texts"):
+        resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {"midtrain": {"mix": text}})
+
+
+def test_the_mix_must_leave_room_for_the_new_documents(tmp_path: Path) -> None:
+    with pytest.raises(RecoverError, match="leave nothing to the new documents"):
+        resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {"midtrain": {"mix": "earlier=0.6,texts=0.4"}})
+    settings, _ = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["midtrain.mix.texts=0.5"])
+    assert settings.midtrain.mix == Mix(answers=0.3, texts=0.5, earlier=0.3)
+
+
+def test_shares_that_are_not_set_are_zero() -> None:
+    for text, share in (("auto", 0.0), ("0.2", 0.2)):
+        overrides = {"midtrain": {"mix": {"answers": text}}, "distill": {"warm_start": text}}
+        settings = apply_overrides(Settings(), overrides)
+        assert fixed_answers_share(settings) == fixed_warm_start_share(settings) == share
+
+
+@given(rows=st.integers(1, 64), first=st.floats(0, 0.98), second=st.floats(0, 0.98))
+def test_the_new_documents_always_have_a_row(rows: int, first: float, second: float) -> None:
+    assume(first + second < 1)
+    counts = split_rows(rows, (first, second))
+    assert sum(counts) < rows
+    assert all(abs(count - share * rows) <= 1 for count, share in zip(counts, (first, second), strict=True))
+
+
+def test_any_positive_share_is_at_least_one_row() -> None:
+    assert str(split_rows(16, (0.0, 0.03))) == "[0, 1]"  # printed, so it must be whole numbers
+
+
+def test_the_command_line_offers_the_engines_of_the_settings() -> None:
+    for engine in ENGINES:
+        assert apply_overrides(Settings(), {"engine": engine}).engine == engine

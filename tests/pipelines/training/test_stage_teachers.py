@@ -1,0 +1,96 @@
+"""One teacher for all prompts, or a router: which teacher scores which rows, and whose weights are loaded for it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from db.views import Checkpoint
+from pipelines.synthetic.prefixes import EARLIER_DOMAIN
+from pipelines.training.stage_teachers import Teachers
+from recovery.models.adapters import Adapter
+from recovery.models.students import Student, load_student, save_student
+from recovery.samples import Batch, Sample
+from recovery.states import Prompt
+from recovery.teacher_router import RouterTeacher
+from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
+from tests.models import save_tiny
+
+
+def checkpoint(path: str, reference: str) -> Checkpoint:
+    blank: dict[str, Any] = dict.fromkeys(Checkpoint.__dataclass_fields__)
+    role, _, cycle = reference.partition("/")
+    return Checkpoint(**{**blank, "id": 1, "role": role, "cycle": int(cycle) if cycle else None, "path": path})
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> str:
+    return str(save_tiny(tmp_path / "base"))
+
+
+@pytest.fixture
+def router(tmp_path: Path, base: str) -> Teachers:
+    promoted = str(save_tiny(tmp_path / "promoted", seed=1))
+    return Teachers(checkpoint(base, "base"), checkpoint(promoted, "recovered/1"), ("Once upon", "There was"))
+
+
+def logprobs(teacher: Teacher, domain: str | None) -> torch.Tensor:
+    row = Sample([5, 6, 7, 8], [False, True, True, True], domain=domain)
+    return teacher.distribution(Batch.collate([row], 0)).logprobs(slice(None))
+
+
+def test_a_router_has_the_promoted_model_score_rows_about_earlier_documents_only(base: str, router: Teachers) -> None:
+    student = load_student(base)
+    teacher = router.load(student, "cpu")
+    assert router.earlier is not None
+    assert torch.equal(logprobs(teacher, None), logprobs(FrozenTeacher(base), None))
+    promoted = FrozenTeacher(router.earlier.path)
+    assert torch.equal(logprobs(teacher, EARLIER_DOMAIN), logprobs(promoted, EARLIER_DOMAIN))
+    single = replace(router, earlier=None, prefixes=())
+    assert isinstance(single.load(student, "cpu"), FrozenTeacher)
+    assert str(single) == "base"
+    assert str(router) == "base (and cycle:1/recovered for openings of earlier documents)"
+
+
+def test_adapters_on_one_base_need_no_second_copy_of_it(tmp_path: Path, base: str) -> None:
+    first = load_student(base, adapter=Adapter(rank=2))
+    with torch.no_grad():
+        for parameter in first.trainable():
+            parameter.add_(0.1)
+    save_student(first, tmp_path / "first", {"parent": base})
+    student: Student = load_student(str(tmp_path / "first"))
+    promoted = checkpoint(str(tmp_path / "first"), "recovered/1")
+    teacher = Teachers(checkpoint(base, "base"), promoted, ("Once",)).load(student, "cpu")
+    assert isinstance(teacher, RouterTeacher)
+    assert isinstance(teacher.default, AdapterOffTeacher)
+    assert isinstance(teacher.by_domain[EARLIER_DOMAIN], AdapterTeacher)
+    frozen = FrozenTeacher(promoted.path)
+    torch.testing.assert_close(logprobs(teacher, EARLIER_DOMAIN), logprobs(frozen, EARLIER_DOMAIN))
+
+
+def test_prefixes_are_shuffled_among_the_prompts_and_prompts_alone_keep_their_order(
+    base: str, router: Teachers
+) -> None:
+    chat, texts = load_student(base).chat, [f"Say {i}." for i in range(30)]
+    prompts = router.prompts(texts, chat, seed=1)
+    assert sorted(prompt.text for prompt in prompts) == sorted([*texts, *router.prefixes])
+    assert {prompt.text for prompt in prompts if prompt.domain == EARLIER_DOMAIN} == set(router.prefixes)
+    assert [prompt.domain for prompt in prompts][-2:] != [EARLIER_DOMAIN, EARLIER_DOMAIN]
+    single = replace(router, earlier=None, prefixes=())
+    assert [prompt.text for prompt in single.prompts(texts, chat, seed=1)] == texts
+
+
+def test_each_prompt_is_answered_by_its_own_teacher(base: str, router: Teachers) -> None:
+    calls: list[tuple[str, int]] = []
+
+    def sample(path: str, prompts: list[Prompt]) -> list[Sample]:
+        calls.append((Path(path).name, len(prompts)))
+        return [prompt.with_reply([7 if path == base else 9]) for prompt in prompts]
+
+    prompts = router.prompts(["a", "b", "c"], load_student(base).chat, seed=3)
+    rows = router.answers(prompts, sample)
+    assert calls == [("base", 3), ("promoted", 2)]
+    assert [row.prompt for row in rows] == [prompt.text for prompt in prompts]
+    assert [row.tokens[-1] for row in rows] == [9 if prompt.domain == EARLIER_DOMAIN else 7 for prompt in prompts]
