@@ -39,7 +39,8 @@ class BaseOutputs:
         try:
             prompts = self._prompts(self.seed)
         except RecoverError as error:
-            raise RecoverError(f"{error} Or mid-train without the base's answers: --mix documents.") from error
+            alternative = "Or mid-train without the base's answers: --set midtrain.mix.answers=0."
+            raise RecoverError(f"{error} {alternative}") from error
         with self.open_base() as base:
             return sample_answers(
                 base.engine,
@@ -52,7 +53,7 @@ class BaseOutputs:
             )
 
     def answers_if_possible(self) -> list[Sample]:
-        """None where the default mix asks for answers and the base cannot write them; an error where the user does."""
+        """Empty if the base cannot write the answers of the default mix; an error if the user set their share."""
         try:
             return self.answers
         except RecoverError as error:

@@ -1,24 +1,94 @@
+"""Jobs: saved before they start, read back unchanged, and gone when they are finished."""
+
+import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pipelines.job import Job, unfinished
+from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.evaluation.plan import EvalPlan
+from pipelines.job import Job, unfinished_jobs
+from pipelines.settings import SMALL_MODEL_PARAMETERS, Settings, apply_overrides, defaults_for
 from recovery.errors import RecoverError
 
+SHARES = st.floats(0, 0.4)
+IDS = st.none() | st.integers(1, 9)
+SETTINGS = st.builds(
+    lambda answers, texts, earlier, warm_start, rank: apply_overrides(
+        Settings(lora_rank=rank),
+        {
+            "midtrain": {"mix": {"answers": answers, "texts": texts, "earlier": earlier}},
+            "distill": {"warm_start": warm_start},
+        },
+    ),
+    SHARES | st.just("auto"),
+    SHARES,
+    SHARES,
+    SHARES | st.sampled_from(["off", "auto", "default"]),
+    st.integers(0, 128),
+)
 
-def test_an_errand_comes_back_as_it_was_written_until_it_is_done(tmp_path: Path) -> None:
-    first = Job("midtrain", {"lora_rank": 0}, 3, start=1, corpus="abc", documents="/d", files=2).write(tmp_path)
-    second = Job("distill", {}, 0, measures={"suite": "all"}).write(tmp_path)
-    assert unfinished(tmp_path) == [first, second]
-    first.done(tmp_path)
-    assert unfinished(tmp_path) == [second]
-    second.done(tmp_path)
-    second.done(tmp_path)  # told twice, as after a kill between the two
-    assert unfinished(tmp_path) == []
+
+def snapshot(home: Path) -> CorpusSnapshot:
+    return CorpusSnapshot(Path("/d"), "abc", 2, home / "documents" / "abc.jsonl")
 
 
-def test_one_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
-    Job("midtrain", {}, 0, id="bad").write(tmp_path)
-    (tmp_path / "jobs" / "bad.json").write_text("{")
-    with pytest.raises(RecoverError, match="delete it and run the command again"):
-        unfinished(tmp_path)
+def test_a_job_is_read_back_unchanged_until_it_is_deleted(tmp_path: Path) -> None:
+    first = Job("midtrain", Settings(lora_rank=0), seed=3, corpus=snapshot(tmp_path), start=1).save(tmp_path)
+    second = Job("distill", Settings(), EvalPlan(suite="behaviour")).save(tmp_path)
+    assert unfinished_jobs(tmp_path) == [first, second]
+    first.delete(tmp_path)
+    assert unfinished_jobs(tmp_path) == [second]
+    second.delete(tmp_path)
+    second.delete(tmp_path)  # as after a kill between its end and its deletion
+    assert unfinished_jobs(tmp_path) == []
+
+
+def test_a_file_that_is_no_job_is_a_one_sentence_error(tmp_path: Path) -> None:
+    job = Job("midtrain", Settings(), id="bad").save(tmp_path)
+    file = tmp_path / "jobs" / "bad.json"
+    without_settings = {name: value for name, value in job.as_json().items() if name != "settings"}
+    for content in ("{", json.dumps(without_settings), json.dumps(job.as_json() | {"settings": {"rank": 1}})):
+        file.write_text(content)
+        with pytest.raises(RecoverError, match="Delete it and run the command again"):
+            unfinished_jobs(tmp_path)
+
+
+@given(SETTINGS, IDS, IDS, IDS, st.booleans(), st.booleans(), st.sampled_from(["all", "final"]))
+def test_json_round_trip(
+    settings: Settings, start: int | None, student: int | None, teacher: int | None, router: bool, ask: bool, split: str
+) -> None:
+    home = Path("/home/ada/project/.recover")
+    job = Job(
+        "cycle",
+        settings,
+        EvalPlan(questions=home / "questions" / "q.jsonl", split=split, limit=5, earlier_questions=((1, home / "q"),)),
+        seed=4,
+        corpus=snapshot(home) if start else None,
+        start=start,
+        student=student,
+        teacher=teacher,
+        router=router,
+        prompts=home / "cache" / "prompts.jsonl" if ask else None,
+        ask=ask,
+    )
+    assert Job.from_json(json.loads(json.dumps(job.as_json())), home) == job
+    assert job.checkpoints == {id for id in (start, student, teacher) if id}
+
+
+def test_files_of_a_project_that_was_moved_are_located_in_its_new_folder(tmp_path: Path) -> None:
+    old, new = tmp_path / "old" / ".recover", tmp_path / "new" / ".recover"
+    for name in ("questions", "cache"):
+        (new / name).mkdir(parents=True)
+        (new / name / "file.jsonl").touch()
+    plan = EvalPlan(questions=old / "questions" / "file.jsonl", ifeval_data=Path("/data/ifeval.jsonl"))
+    job = Job(
+        "cycle", defaults_for(SMALL_MODEL_PARAMETERS), plan, corpus=snapshot(old), prompts=old / "cache/file.jsonl"
+    )
+    moved = Job.from_json(job.as_json(), new)
+    assert moved.eval_plan == EvalPlan(questions=new / "questions" / "file.jsonl", ifeval_data=plan.ifeval_data)
+    assert moved.prompts == new / "cache" / "file.jsonl"
+    assert moved.corpus is not None
+    assert (moved.corpus.file, moved.corpus.path) == (new / "documents" / "abc.jsonl", Path("/d"))

@@ -1,16 +1,19 @@
-"""What a command that was refused leaves behind."""
+"""Preparing a job: what is checked first, and what a refused command leaves behind."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import main
+from pipelines.prepare_job import Request, teachers_in_memory
+from pipelines.settings import SMALL_MODEL_PARAMETERS, Settings, apply_overrides, defaults_for
 from tests.models import save_tiny
 
 
-def test_a_base_that_was_too_large_can_be_given_up_for_another(
+def test_after_a_base_was_refused_as_too_large_another_can_be_used(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = ("midtrain", "--docs", str(docs), "--base", str(save_tiny(tmp_path / "other")), "--dry-run")
@@ -22,18 +25,56 @@ def test_a_base_that_was_too_large_can_be_given_up_for_another(
     assert CliRunner().invoke(main, other).exit_code == 0
 
 
-def test_a_dry_run_where_nothing_is_begun_leaves_nothing(
+def test_a_dry_run_in_an_empty_folder_leaves_nothing(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (empty := tmp_path / "empty").mkdir()
     monkeypatch.chdir(empty)
-    ran = CliRunner().invoke(main, ["cycle", "--docs", str(docs), "--dry-run", "--json"])
-    found = json.loads(ran.stdout)
-    assert (ran.exit_code, found["start"], found["teacher"], found["files"]) == (0, "base", "base", 60)
+    completed = CliRunner().invoke(main, ["cycle", "--docs", str(docs), "--dry-run", "--json"])
+    plan = json.loads(completed.stdout)
+    assert (completed.exit_code, plan["start"], plan["teacher"], plan["files"]) == (0, "base", "base", 60)
     assert list(empty.iterdir()) == []
 
 
-def test_what_was_refused_began_nothing(docs: Path, tmp_path: Path) -> None:
-    refused = CliRunner().invoke(main, ["midtrain", "--docs", str(docs), "--set", "midtrian.rows=4"])
-    assert refused.exit_code == 1
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        ("midtrain", "--set", "midtrian.rows=4"),
+        ("cycle", "--questions", "invalid.jsonl"),
+        ("cycle", "--prompts", "missing.jsonl"),
+        ("cycle", "--ifeval-data", "invalid.jsonl"),
+        ("cycle", "--recipe", "grpo"),
+    ],
+)
+def test_a_refused_command_creates_no_project(
+    docs: Path, tmp_path: Path, command: str, option: str, value: str
+) -> None:
+    (tmp_path / "invalid.jsonl").write_text("no JSON")
+    refused = CliRunner().invoke(main, [command, "--docs", str(docs), option, value])
+    assert refused.exit_code == 1, refused.stderr
     assert json.loads(CliRunner().invoke(main, ["status", "--json"]).stdout)["project"] is None
+
+
+def test_memory_is_checked_for_the_teachers_that_will_be_loaded() -> None:
+    default, midtraining = defaults_for(SMALL_MODEL_PARAMETERS), Request("midtrain", docs=Path("docs"))
+
+    def teachers(request: Request, settings: Settings, promoted: str | None = None) -> tuple[list[str], list[str]]:
+        return teachers_in_memory(request, settings, "clean", promoted)
+
+    assert teachers(midtraining, default) == (["clean"], [])
+    assert teachers(midtraining, default, "last") == (["clean", "last"], [])
+    overrides: tuple[dict[str, Any], ...] = (
+        {"soft_labels": False},
+        {"mix": {"answers": 0.0, "texts": 0.0, "earlier": 0.0}},
+    )
+    for override in overrides:
+        settings = apply_overrides(default, {"midtrain": override})
+        assert teachers(midtraining, settings, "last") == ([], [])
+        assert teachers(Request("distill"), settings) == ([], ["clean"])
+    documents = apply_overrides(default, {"midtrain": {"mix": {"answers": 0.0, "texts": 0.0}}})
+    assert teachers(midtraining, documents) == ([], [])
+    assert teachers(midtraining, documents, "last") == (["last"], [])
+    search = apply_overrides(documents, {"midtrain": {"mix": {"answers": "auto"}}})
+    assert teachers(midtraining, search) == (["clean"], [])
+    router = Request("cycle", docs=Path("docs"), teacher="router")
+    assert teachers(router, default, "last") == (["clean", "last"], ["clean", "last"])

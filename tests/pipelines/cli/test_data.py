@@ -12,12 +12,12 @@ from recovery.lab import BASE
 
 
 @pytest.fixture
-def docs(no_docs: Path) -> Path:
+def docs(empty_docs: Path) -> Path:
     for number in range(12):
-        (no_docs / f"{number:02d}.txt").write_text(f"Note {number}. " + f"The harbour has {number} ships. " * 30)
-    (no_docs / "copy.txt").write_bytes((no_docs / "00.txt").read_bytes())
-    (no_docs / "picture.png").write_bytes(b"png")
-    return no_docs
+        (empty_docs / f"{number:02d}.txt").write_text(f"Note {number}. " + f"The harbour has {number} ships. " * 30)
+    (empty_docs / "copy.txt").write_bytes((empty_docs / "00.txt").read_bytes())
+    (empty_docs / "picture.png").write_bytes(b"png")
+    return empty_docs
 
 
 def recover(*arguments: str) -> Result:

@@ -1,87 +1,182 @@
-"""How `recover midtrain` reads: documents apart from each other, or in other words besides, where the base can."""
+"""Mid-training: what is read beside the documents, which teacher gives the soft labels, and what is recorded."""
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+import torch
+from click.testing import Result
 
+from db.views import Checkpoint
 from evals.subject import Subject
-from pipelines import prepare_job as beginning
-from pipelines.cli import main
+from pipelines.job import Job
 from pipelines.project.project import Project
-from pipelines.training import stages
+from pipelines.settings import SMALL_MODEL_PARAMETERS, apply_overrides, defaults_for
+from pipelines.synthetic.prefixes import EARLIER_DOMAIN
+from pipelines.training import base_outputs
+from pipelines.training.base_outputs import BaseOutputs
+from pipelines.training.midtrain import MidtrainData
+from pipelines.training.stage import Stage
+from recovery.batch import Batch, Sample
+from recovery.lab import BASE
+from recovery.models.students import load_student
+from recovery.teachers import FrozenTeacher, Teacher
 from tests.evals.fakes import fake_subject
+from tests.models import save_tiny
+from tests.pipelines.options import set_options
 from tests.pipelines.synthetic.test_paraphrased_corpus import backwards
+from tests.pipelines.training.commands import (
+    DOCUMENTS_ONLY,
+    data_of,
+    first_value,
+    midtrain,
+    promote_a_cycle,
+    recorded_run,
+)
 
 
-def midtrain(docs: Path, *more: str) -> Result:
-    short = ["--set", "midtrain.max_steps=1", "--mix", "documents"]
-    return CliRunner().invoke(main, ["midtrain", "--docs", str(docs), *short, *more, "--json"])
+def one_step(docs: Path, *assignments: str) -> Result:
+    """One step of 16 rows on the documents only, whatever the assignments do not add."""
+    settings = set_options("midtrain.max_steps=1", "midtrain.rows=16", *assignments)
+    return midtrain(docs, "--mix", "documents", *settings)
 
 
-def test_read_apart_the_first_token_of_a_document_is_no_target(docs: Path) -> None:
-    across, apart = (
-        midtrain(docs, "--set", f"midtrain.cross_document_attention={value}") for value in ("true", "false")
-    )
-    window, rows = (_settings(apart)["midtrain"][name] for name in ("window", "rows"))
-    learned = [json.loads(ran.stdout)["tokens"] for ran in (across, apart)]
-    assert learned[0] <= window * rows
-    assert learned[0] * 0.9 < learned[1] < learned[0]
-    assert (
-        "midtrain.cross_document_attention must be true or false"
-        in midtrain(docs, "--set", "midtrain.cross_document_attention=maybe").stderr
-    )
+def test_without_cross_document_attention_a_documents_first_token_is_no_target(docs: Path) -> None:
+    joined, separate = (one_step(docs, f"midtrain.cross_document_attention={value}") for value in ("true", "false"))
+    settings = recorded_run(separate).settings["midtrain"]
+    tokens = [data_of(completed)["tokens"] for completed in (joined, separate)]
+    assert tokens[0] <= settings["window"] * settings["rows"]
+    assert tokens[0] * 0.9 < tokens[1] < tokens[0]
+    invalid = one_step(docs, "midtrain.cross_document_attention=maybe")
+    assert "midtrain.cross_document_attention must be true or false" in invalid.stderr
 
 
-def test_the_lab_base_cannot_reword_and_nothing_is_begun(docs: Path, tmp_path: Path) -> None:
-    ran = midtrain(docs, "--set", "midtrain.mix.paraphrases=1")
-    assert ran.exit_code == 1
-    assert "stood the test" in json.loads(ran.stdout)["error"]
-    assert "leave the paraphrases away, or name a more capable model with --base" in ran.stderr
+def test_the_lab_base_cannot_paraphrase_and_nothing_is_started(docs: Path, tmp_path: Path) -> None:
+    completed = one_step(docs, "midtrain.mix.paraphrases=1")
+    assert completed.exit_code == 1
+    assert "none of its first 16 paraphrases passed" in completed.stdout
+    assert "name a more capable model with --base" in completed.stderr
     project = Project.open_existing(None)
     assert list(project.reader.runs(project.id)) == list(project.reader.cycles(project.id)) == []
     assert not list((tmp_path / ".recover" / "jobs").glob("*"))
 
 
-def test_rewordings_are_read_beside_the_documents_and_counted(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(path: str, engine: str) -> Any:
-        raise AssertionError("written twice")
-
+def test_paraphrases_are_read_beside_the_documents_and_counted(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def capable(path: str, engine: str) -> Iterator[Subject]:
+    def capable_base(path: str, engine: str) -> Iterator[Subject]:
         yield fake_subject(backwards)
 
-    plain, reworded = midtrain(docs), _with(capable, docs, monkeypatch)
-    tally = _settings(reworded)["reworded"]
-    assert 0 < tally["kept"] <= tally["written"] == tally["passages"]
-    assert f"{tally['kept']} of {tally['written']} paraphrases of {tally['passages']} passages" in reworded.stderr
-    assert "reworded" not in _settings(plain)
-    assert 1.2 * _tokens(plain) < _tokens(reworded) <= 2.2 * _tokens(plain)
-    again = _with(nobody, docs, monkeypatch)
-    assert _settings(again)["reworded"] == tally
-    assert _tokens(again) == _tokens(reworded)
+    def no_base(path: str, engine: str) -> Any:
+        raise AssertionError("the paraphrases were written twice")
+
+    plain = one_step(docs)
+    monkeypatch.setattr(base_outputs, "open_subject", capable_base)
+    paraphrased = one_step(docs, "midtrain.mix.paraphrases=1")
+    counts = recorded_run(paraphrased).inputs.paraphrases
+    assert counts is not None
+    assert 0 < counts["kept"] <= counts["written"] == counts["passages"]
+    summary = f"{counts['kept']} of {counts['written']} paraphrases of {counts['passages']} passages"
+    assert summary in paraphrased.stderr
+    assert recorded_run(plain).inputs.paraphrases is None
+    assert 1.2 * corpus_tokens(plain) < corpus_tokens(paraphrased) <= 2.2 * corpus_tokens(plain)
+    monkeypatch.setattr(base_outputs, "open_subject", no_base)
+    again = one_step(docs, "midtrain.mix.paraphrases=1")
+    assert recorded_run(again).inputs.paraphrases == counts
+    assert corpus_tokens(again) == corpus_tokens(paraphrased)
 
 
-def _with(open_subject: Any, docs: Path, monkeypatch: pytest.MonkeyPatch) -> Result:
-    for module in (beginning, stages):
-        monkeypatch.setattr(module, "open_subject", open_subject)
-    return midtrain(docs, "--set", "midtrain.mix.paraphrases=1")
+def corpus_tokens(completed: Result) -> int:
+    (tokens,) = re.findall(r"([\d,]+) tokens: 1 steps", completed.stderr)
+    return int(tokens.replace(",", ""))
 
 
-def _tokens(ran: Result) -> int:
-    (told,) = re.findall(r"([\d,]+) tokens: 1 steps", ran.stderr)
-    return int(told.replace(",", ""))
+def flops(completed: Result) -> float:
+    """Of the first step, in which a teacher's forward pass counts."""
+    return first_value(completed, "flops")
 
 
-def _settings(ran: Result) -> dict[str, Any]:
-    """Of the run, as they are on record."""
-    assert ran.exit_code == 0, ran.stderr
+@pytest.mark.parametrize("omitted", ["texts", "answers"])
+def test_the_base_gives_the_soft_labels_of_what_it_wrote(docs: Path, omitted: str) -> None:
+    soft, hard, adapter = (
+        midtrain(docs, *set_options(f"midtrain.mix.{omitted}=0", assignment))
+        for assignment in ("midtrain.soft_labels=true", "midtrain.soft_labels=false", "lora_rank=4")
+    )
+    assert flops(soft) > 1.05 * flops(hard)
+    assert flops(adapter) > 1.05 * flops(hard)  # the weights under the adapter are the base
+    mix = "30% answers" if omitted == "texts" else "1 of 4 rows from texts by the clean base"
+    assert mix in soft.stderr
+    expected = {"answers": 0.3, "texts": 0.0} if omitted == "texts" else {"answers": 0.0, "texts": 0.25}
+    assert recorded_run(soft).inputs.mix == expected | {"earlier": 0.0}
+
+
+def test_documents_alone_have_no_teacher(docs: Path) -> None:
+    without_soft_labels = midtrain(docs, *DOCUMENTS_ONLY, *set_options("midtrain.soft_labels=false"))
+    assert flops(midtrain(docs, *DOCUMENTS_ONLY)) == flops(without_soft_labels)
+
+
+def test_a_base_that_cannot_write_is_an_error_only_if_the_user_set_the_share(docs: Path, tmp_path: Path) -> None:
+    base = ("--base", str(save_tiny(tmp_path / "base")))
+    by_default = midtrain(docs, *base)
+    assert by_default.exit_code == 0, by_default.stderr
+    assert by_default.stderr.count("Going on without: The base") == 2
+    assert "30% answers" not in by_default.stderr
+    for share in ("answers", "texts"):
+        refused = midtrain(docs, *base, *set_options(f"midtrain.mix.{share}=0.2"))
+        assert refused.exit_code == 1
+        assert f"midtrain.mix.{share}=0" in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 4])
+def test_the_last_promoted_model_gives_the_soft_labels_of_earlier_documents(docs: Path, rank: int) -> None:
+    """At the first step the student still is that model, so a row with its soft labels adds no loss."""
+    promote_a_cycle(docs, rank)
+
+    def first_loss(rows: int, *more: str) -> float:
+        return first_value(midtrain(docs, *more, *set_options(f"lora_rank={rank}", f"midtrain.rows={rows}")), "loss")
+
+    new_rows_only = first_loss(3, "--mix", "documents")
+    one_soft_row = first_loss(4, "--mix", "earlier=0.25")
+    assert one_soft_row == pytest.approx(new_rows_only * 3 / 4, rel=0.02)
+    assert first_loss(4, "--mix", "earlier=0.25", *set_options("midtrain.soft_labels=false")) > 1.1 * one_soft_row
+    one_soft_one_hard = first_loss(4, "--mix", "earlier=0.5")
+    assert one_soft_one_hard == pytest.approx(one_soft_row, rel=0.2)
+
+
+@pytest.mark.slow
+def test_the_base_scores_what_it_wrote_and_the_promoted_model_what_it_learned(docs: Path) -> None:
+    promote_a_cycle(docs)
     project = Project.open_existing(None)
-    run = project.reader.run(json.loads(ran.stdout)["run"])
-    assert run is not None
-    return run.settings
+    settings, student = defaults_for(SMALL_MODEL_PARAMETERS), load_student(str(BASE))
+    hard = apply_overrides(settings, {"midtrain": {"soft_labels": False}})
+    tokens = student.chat.prompt([{"role": "user", "content": "In which town is Anna at home?"}])
+    row = Sample(tokens, [False] + [True] * (len(tokens) - 1), soft_labels=True)
+    rows = [row, replace(row, domain=EARLIER_DOMAIN)]
+
+    def logprobs(teacher: Teacher | None, rows: list[Sample]) -> torch.Tensor:
+        assert teacher is not None
+        return teacher.distribution(Batch.collate(rows, 0)).logprobs(slice(None))
+
+    clean, promoted = (logprobs(FrozenTeacher(c.path), [row]) for c in (project.clean, project.current))
+    assert float((clean - promoted).abs().max()) > 0.1
+    data = data_with_rows(Stage(project, Job("midtrain", settings), None), project.current)
+    both = data(earlier_rows=1).teacher(student, True)
+    torch.testing.assert_close(logprobs(both, rows), torch.cat([clean, promoted]))
+    both = data(earlier_rows=1, text_rows=1).teacher(student, False)
+    torch.testing.assert_close(logprobs(both, rows), torch.cat([clean, promoted]))
+    torch.testing.assert_close(logprobs(data().teacher(student, True), rows[:1]), clean)
+    torch.testing.assert_close(logprobs(data(earlier_rows=1).teacher(student, False), rows[1:]), promoted)
+    assert data().teacher(student, False) is None
+    data = data_with_rows(Stage(project, Job("midtrain", hard), None), project.current)
+    assert data(earlier_rows=1).teacher(student, True) is None
+
+
+def data_with_rows(stage: Stage, start: Checkpoint) -> Any:
+    """A function from numbers of rows to the data of a mid-training."""
+    documents: Any = None
+    base = BaseOutputs(stage.project, stage.settings, stage.generation_seed)
+    return lambda **rows: MidtrainData(stage, base, start, documents, **rows)

@@ -1,4 +1,4 @@
-"""Which share of replay is taken, and what an interruption costs."""
+"""The search for the share of answers: which share is taken, and what an interruption costs."""
 
 import json
 from pathlib import Path
@@ -8,111 +8,114 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.cache import ContentCache
 from pipelines.cli import main
-from pipelines.project.project import Project
-from pipelines.training.mix_search import SHARES, ProbeScores, Score, best_share, probe_steps, search_share, why
+from pipelines.training.mix_search import SHARES, AnswersSearch, best_share, explain, search_share, trial_steps
+from pipelines.training.probe_results import ProbeScores, Score
+from tests.pipelines.options import set_options
+from tests.pipelines.training.commands import data_of, recorded_run
 
-SCORES = st.builds(Score, st.floats(0, 1), st.floats(0, 0.1))
-LOOKS = st.builds(ProbeScores, SCORES, SCORES)
-BLIND = st.builds(ProbeScores, SCORES, st.none())
+SCORE = st.builds(Score, st.floats(0, 1), st.floats(0, 0.1))
+WITH_KNOWLEDGE = st.builds(ProbeScores, SCORE, SCORE)
+WITHOUT_KNOWLEDGE = st.builds(ProbeScores, SCORE, st.none())
 
 
-def looks(*found: tuple[float, float | None]) -> dict[float, ProbeScores]:
-    """(behaviour, knowledge) of each share, give or take 0.02 and 0.05."""
-    scores = [ProbeScores(Score(b, 0.02), None if k is None else Score(k, 0.05)) for b, k in found]
-    return dict(zip(SHARES, scores, strict=True))
+def trials(*scores: tuple[float, float | None]) -> dict[float, ProbeScores]:
+    """The (behaviour, knowledge) of each share, with standard errors of 0.02 and 0.05."""
+    probed = [ProbeScores(Score(b, 0.02), None if k is None else Score(k, 0.05)) for b, k in scores]
+    return dict(zip(SHARES, probed, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("found", "share"),
+    ("scores", "share"),
     [
-        (looks((0.90, 0.8), (0.91, 0.8), (0.91, 0.8)), 0.0),
-        (looks((0.60, 0.8), (0.89, 0.8), (0.90, 0.8)), 0.1),
-        (looks((0.60, 0.8), (0.80, 0.8), (0.90, 0.8)), 0.3),
-        (looks((0.60, 0.8), (0.80, 0.8), (0.90, 0.5)), 0.1),  # the best in manners learned less
-        (looks((0.60, 0.8), (0.80, 0.6), (0.90, 0.5)), 0.0),
-        (looks((0.60, 0.8), (0.80, 0.8), (0.90, 0.7)), 0.3),  # so few questions do not show it
-        (looks((0.60, None), (0.80, None), (0.90, None)), 0.3),
+        (trials((0.90, 0.8), (0.91, 0.8), (0.91, 0.8)), 0.0),
+        (trials((0.60, 0.8), (0.89, 0.8), (0.90, 0.8)), 0.1),
+        (trials((0.60, 0.8), (0.80, 0.8), (0.90, 0.8)), 0.3),
+        (trials((0.60, 0.8), (0.80, 0.8), (0.90, 0.5)), 0.1),  # the best behaviour learned less
+        (trials((0.60, 0.8), (0.80, 0.6), (0.90, 0.5)), 0.0),
+        (trials((0.60, 0.8), (0.80, 0.8), (0.90, 0.7)), 0.3),  # the difference in knowledge is not significant
+        (trials((0.60, None), (0.80, None), (0.90, None)), 0.3),
     ],
 )
-def test_the_least_share_that_does_as_well_as_any(found: dict[float, ProbeScores], share: float) -> None:
-    assert best_share(found) == share
-    assert f"{found[share].behaviour.value:.3f}" in why(found, share)
+def test_the_smallest_share_that_does_as_well_as_any_is_taken(scores: dict[float, ProbeScores], share: float) -> None:
+    assert best_share(scores) == share
+    assert f"{scores[share].behaviour.value:.3f}" in explain(scores, share)
 
 
-@given(st.lists(LOOKS, min_size=3, max_size=3) | st.lists(BLIND, min_size=3, max_size=3))
-def test_no_lesser_share_would_have_done(seen: list[ProbeScores]) -> None:
-    found = dict(zip(SHARES, seen, strict=True))
-    share = best_share(found)
-    for other, look in found.items():
-        worse = look.behaviour.value < found[share].behaviour.value
-        less = look.knowledge is not None and look.knowledge.value < max(s.knowledge.value for s in seen if s.knowledge)
-        assert other >= share or worse or less
+@given(st.lists(WITH_KNOWLEDGE, min_size=3, max_size=3) | st.lists(WITHOUT_KNOWLEDGE, min_size=3, max_size=3))
+def test_every_smaller_share_behaves_worse_or_learned_less(probed: list[ProbeScores]) -> None:
+    scores = dict(zip(SHARES, probed, strict=True))
+    share = best_share(scores)
+    most_knowledge = max((score.knowledge.value for score in probed if score.knowledge), default=0.0)
+    for other, score in scores.items():
+        worse = score.behaviour.value < scores[share].behaviour.value
+        learned_less = score.knowledge is not None and score.knowledge.value < most_knowledge
+        assert other >= share or worse or learned_less
 
 
-def test_a_share_that_learned_less_is_named(tmp_path: Path) -> None:
-    found = looks((0.60, 0.8), (0.80, 0.8), (0.90, 0.5))
-    assert why(found, best_share(found)).endswith("; 0.3 learned less of the documents")
+def test_the_explanation_names_a_share_that_learned_less() -> None:
+    scores = trials((0.60, 0.8), (0.80, 0.8), (0.90, 0.5))
+    assert explain(scores, best_share(scores)).endswith("; 0.3 learned less of the documents")
 
 
-@pytest.mark.parametrize(("steps", "few"), [(1, 1), (8, 2), (111, 28), (9999, 100)])
-def test_a_probe_takes_a_part_of_the_steps(steps: int, few: int) -> None:
-    assert probe_steps(steps) == few
+@pytest.mark.parametrize(("steps", "expected"), [(1, 1), (8, 2), (111, 28), (9999, 100)])
+def test_a_trial_takes_a_part_of_the_steps(steps: int, expected: int) -> None:
+    assert trial_steps(steps) == expected
 
 
-def test_what_was_tried_before_an_interruption_is_not_tried_again(
+def test_after_an_interruption_finished_trials_are_not_repeated(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found, tried = looks((0.6, 0.8), (0.8, 0.8), (0.81, 0.8)), list[float]()
+    scores, tried = trials((0.6, 0.8), (0.8, 0.8), (0.81, 0.8)), list[float]()
 
-    def cut_off(share: float) -> ProbeScores:
-        if share == 0.3 and tried.count(0.3) == 0:
-            tried.append(share)
-            raise KeyboardInterrupt
+    def interrupted_once(share: float) -> ProbeScores:
         tried.append(share)
-        return found[share]
+        if share == 0.3 and tried.count(0.3) == 1:
+            raise KeyboardInterrupt
+        return scores[share]
 
+    cache = ContentCache(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        search_share(cut_off, tmp_path, ["of this"])
-    whole = search_share(cut_off, tmp_path, ["of this"])
+        search_share(interrupted_once, cache, ["one corpus"], 7)
+    search = search_share(interrupted_once, cache, ["one corpus"], 7)
     assert tried == [0.0, 0.1, 0.3, 0.3]
-    assert whole["share"] == 0.1
-    assert whole["tried"]["0.3"] == {"behaviour": 0.81, "knowledge": 0.8}
-    assert "  replay 0.1: behaviour 0.800 · knowledge 0.800 (probed before)" in caplog.messages
-    search_share(cut_off, tmp_path, ["of that"])
+    assert (search.share, search.steps) == (0.1, 7)
+    assert search.tried["0.3"] == {"behaviour": 0.81, "knowledge": 0.8}
+    assert AnswersSearch.from_json(json.loads(json.dumps(search.as_json()))) == search
+    assert "  answers 0.1: behaviour 0.800 · knowledge 0.800 (cached)" in caplog.messages
+    search_share(interrupted_once, cache, ["another corpus"], 7)
     assert tried[4:] == [0.0, 0.1, 0.3]
 
 
 @pytest.mark.slow
-def test_mid_training_tries_the_shares_and_says_what_it_took(tunes_answers: list[str]) -> None:
-    ran = CliRunner().invoke(main, [*tunes_answers, "--dry-run", "--json"])
-    assert json.loads(ran.stdout)["answers_search"].startswith("tries 0, 0.1, 0.3, each for 1/4 of")
-    ran = CliRunner().invoke(main, [*tunes_answers, "--json"])
-    assert ran.exit_code == 0, ran.stderr
-    found = json.loads(ran.stdout)["answers_search"]
-    assert found["share"] in SHARES
-    assert (found["steps"], set(found["tried"])) == (1, {"0", "0.1", "0.3"})
-    assert "trying replay of 0, 0.1, 0.3: 3 short mid-trainings of 1 steps, the whole takes 4" in ran.stderr
-    project = Project.open_existing(None)
-    run = project.reader.run(json.loads(ran.stdout)["run"])
-    assert run is not None
-    assert run.settings["replay"] == found
-    another = CliRunner().invoke(main, [*tunes_answers, "--json"])
-    assert "probed before" not in another.stderr, "another cycle has other words of the base to replay"
+def test_mid_training_tries_the_shares_and_records_the_search(search_command: list[str]) -> None:
+    planned = data_of(CliRunner().invoke(main, [*search_command, "--dry-run", "--json"]))
+    assert planned["answers_search"].startswith("tries 0, 0.1, 0.3, each for 1/4 of")
+    completed = CliRunner().invoke(main, [*search_command, "--json"])
+    search = data_of(completed)["answers_search"]
+    assert search["share"] in SHARES
+    assert (search["steps"], set(search["tried"])) == (1, {"0", "0.1", "0.3"})
+    assert "Trying shares of answers: 0, 0.1, 0.3 (3 short mid-trainings of 1 steps of 4)" in completed.stderr
+    assert recorded_run(completed).inputs.answers_search == search
+    second_cycle = CliRunner().invoke(main, [*search_command, "--json"])
+    assert second_cycle.exit_code == 0, second_cycle.stderr
+    assert "(cached)" not in second_cycle.stderr, "another cycle has other answers of the base"
 
 
-def test_one_switch_leaves_to_trying_what_is_not_given(no_docs: Path) -> None:
-    (no_docs / "a.md").write_text("A harbour in the north.")
-    wanted = []
-    for more in ([], ["--mix", "answers=0.1"], ["--set", "distill.warm_start=0.2"]):
-        ran = CliRunner().invoke(main, ["cycle", "--docs", str(no_docs), "--auto", *more, "--dry-run", "--json"])
-        settings = json.loads(ran.stdout)["settings"]
-        wanted.append((settings["midtrain"]["mix"]["answers"], settings["distill"]["warm_start"]))
-    assert wanted == [("auto", "auto"), (0.1, "auto"), ("auto", 0.2)]
+def test_auto_leaves_to_a_search_what_is_not_set(empty_docs: Path) -> None:
+    (empty_docs / "a.md").write_text("A harbour in the north.")
+    shares = []
+    for more in ([], ["--mix", "answers=0.1"], set_options("distill.warm_start=0.2")):
+        command = ["cycle", "--docs", str(empty_docs), "--auto", *more, "--dry-run", "--json"]
+        settings = data_of(CliRunner().invoke(main, command))["settings"]
+        shares.append((settings["midtrain"]["mix"]["answers"], settings["distill"]["warm_start"]))
+    assert shares == [("auto", "auto"), (0.1, "auto"), ("auto", 0.2)]
 
 
-def test_what_is_no_share_is_one_sentence(no_docs: Path) -> None:
-    for said in ("half", "1"):
-        ran = CliRunner().invoke(main, ["midtrain", "--docs", str(no_docs), "--mix", f"answers={said}"])
-        assert ran.exit_code == 1
-        assert "midtrain.mix.answers must be" in ran.stderr
+def test_an_invalid_share_is_a_one_line_error(empty_docs: Path) -> None:
+    for share in ("half", "1"):
+        completed = CliRunner().invoke(main, ["midtrain", "--docs", str(empty_docs), "--mix", f"answers={share}"])
+        assert completed.exit_code == 1
+        assert "midtrain.mix.answers must be" in completed.stderr
+        assert len(completed.stderr.splitlines()) == 2  # the base's name, and the error

@@ -1,4 +1,4 @@
-"""Ctrl-C, wherever it comes: exit 130 and a sentence; `recover resume` does only what was not yet done."""
+"""Ctrl-C: exit code 130 and a message; `recover resume` repeats nothing that was finished."""
 
 import os
 import signal
@@ -7,59 +7,55 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cycle import run_job
-from pipelines.prepare_job import Request, prepare_job
-from pipelines.project.project import Project
-from pipelines.training.training_run import RunResult
-from recovery.lab import BASE
+from pipelines.training.interrupts import stop_requests
 from tests.e2e.command_line import RECOVER, recover
 
 
-def ctrl_c(folder: Path, line: str, *typed: object) -> tuple[int, str]:
-    """The exit code and all that was said on standard error, where Ctrl-C came when `line` had begun one."""
-    said, environment = "", {**os.environ, "HF_HUB_OFFLINE": "1"}
+def test_the_first_signal_asks_for_a_stop_and_the_second_interrupts_at_once() -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with stop_requests() as requests:
+        assert not requests.stop
+        signal.raise_signal(signal.SIGTERM)
+        assert requests.stop
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def interrupt_at(line_start: str, folder: Path, *arguments: object) -> tuple[int, str]:
+    """The exit code and standard error of a command that gets Ctrl-C at the line that starts so."""
+    output, environment = "", {**os.environ, "HF_HUB_OFFLINE": "1"}
+    command = [*RECOVER, *map(str, arguments)]
     with subprocess.Popen(
-        [*RECOVER, *map(str, typed)], cwd=folder, env=environment, text=True, stderr=subprocess.PIPE, preexec_fn=_hears
+        command, cwd=folder, env=environment, text=True, stderr=subprocess.PIPE, preexec_fn=_handle_interrupts
     ) as process:
         assert process.stderr is not None
-        for each in process.stderr:
-            said += each
-            if each.startswith(line):
+        for line in process.stderr:
+            output += line
+            if line.startswith(line_start):
                 process.send_signal(signal.SIGINT)
-    return process.returncode, said
+    return process.returncode, output
 
 
-def _hears() -> None:
-    """What a shell sends to the background ignores Ctrl-C, and so would its children."""
+def _handle_interrupts() -> None:
+    """A process that a shell starts in the background ignores Ctrl-C, and so do its children."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_what_a_training_took_is_known_to_whoever_resumes_after_its_end(docs: Path, tmp_path: Path) -> None:
-    project = Project.open(tmp_path, str(BASE))
-    few = ("midtrain.max_steps=2", "midtrain.rows=2", "midtrain.mix.texts=0", "midtrain.mix.answers=0")
-    job = prepare_job(project, Request("midtrain", docs=docs, dotted=few))
-    took, again = run_job(project, job), run_job(project, job)
-    assert isinstance(took, RunResult)
-    assert took.tokens > 0
-    assert again == took
-
-
 @pytest.mark.slow
-def test_after_ctrl_c_resume_does_only_what_was_not_yet_done(tunes_answers: list[str], tmp_path: Path) -> None:
-    code, said = ctrl_c(tmp_path, "  replay 0:", *tunes_answers)
-    assert (code, said.splitlines()[-1]) == (
-        130,
-        "Error: Interrupted. Everything is saved. Go on with `recover resume`.",
-    )
+def test_resume_after_ctrl_c_repeats_nothing(search_command: list[str], tmp_path: Path) -> None:
+    code, output = interrupt_at("  answers 0:", tmp_path, *search_command)
+    message = "Error: Interrupted. Everything is saved. Go on with `recover resume`."
+    assert (code, output.splitlines()[-1]) == (130, message)
 
-    code, said = ctrl_c(tmp_path, "  step 2/4", "resume")
+    code, output = interrupt_at("  step 2/4", tmp_path, "resume")
     assert code == 130
-    assert [line.partition(":")[0] for line in said.splitlines() if "probed before" in line] == ["  replay 0"]
-    assert "  replay 0.3:" in said
+    assert [line.partition(":")[0] for line in output.splitlines() if "(cached)" in line] == ["  answers 0"]
+    assert "  answers 0.3:" in output
 
     resumed = recover(tmp_path, "resume")
     assert resumed.exit_code == 0, resumed.stderr
-    assert "going on at step 3 of 4" in resumed.stderr
-    assert "trying replay" not in resumed.stderr
-    shown = recover(tmp_path, "runs")
-    assert [(run["kind"], run["status"]) for run in shown.data["runs"]] == [("midtrain", "done")], shown.data
+    assert "Going on at step 3 of 4" in resumed.stderr
+    assert "Trying shares of answers" not in resumed.stderr
+    runs = recover(tmp_path, "runs").data["runs"]
+    assert [(run["kind"], run["status"]) for run in runs] == [("midtrain", "done")], runs

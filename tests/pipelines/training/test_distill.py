@@ -1,0 +1,48 @@
+"""Distillation: the teachers' answers, and how far the default warm start goes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pipelines.cli import main
+from recovery.lab import BASE
+from tests.pipelines.options import set_options
+from tests.pipelines.training.commands import distill, midtrain, promote_a_cycle
+
+OFF_POLICY = ("rows=8", "max_new_tokens=32", "prompts=16", "probe_every=0", "max_steps=1", "warm_start=off")
+
+
+@pytest.mark.parametrize("recipe", ["offpolicy", "gkd"])
+def test_the_teachers_answers_are_sampled_once(recipe: str, tmp_path: Path) -> None:
+    settings = set_options(*(f"distill.{assignment}" for assignment in OFF_POLICY))
+    command = ["distill", "--student", str(BASE), "--recipe", recipe, "--limit", "2", "--json", *settings]
+    caches = []
+    for _ in range(2):
+        completed = CliRunner().invoke(main, [*command, "--project", str(tmp_path)])
+        assert completed.exit_code in (0, 3), completed.stderr
+        assert json.loads(completed.stdout)["steps"] == 1
+        (file,) = (tmp_path / ".recover" / "cache").glob("answers-*.json")
+        caches.append((file.stat().st_mtime_ns, len(json.loads(file.read_text()))))
+    assert caches[0] == caches[1]
+    assert caches[0][1] == 8
+
+
+@pytest.mark.slow
+def test_the_default_warm_start_is_for_models_that_read_documents_alone(docs: Path) -> None:
+    cases = ("0", "Warm start: the weights moved 0.3 of the way back"), ("0.3", "No warm start by default")
+    for number, (texts, message) in enumerate(cases, 1):
+        midtrained = midtrain(docs, *set_options("midtrain.mix.answers=0", f"midtrain.mix.texts={texts}"))
+        assert midtrained.exit_code == 0, midtrained.stderr
+        for student in ([], ["--student", f"cycle:{number}"]):  # the mid-training of a distilled model decides, too
+            assert message in distill(*student).stderr
+
+
+@pytest.mark.slow
+def test_the_default_warm_start_of_a_later_cycle_is_short_and_happens_once(docs: Path) -> None:
+    promote_a_cycle(docs)
+    midtrained = midtrain(docs, *set_options("midtrain.mix.answers=0"))
+    assert midtrained.exit_code == 0, midtrained.stderr
+    assert "Warm start: the weights moved 0.2 of the way back" in distill().stderr
+    assert "No warm start by default" in distill("--student", "cycle:2").stderr

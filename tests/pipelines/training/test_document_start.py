@@ -1,0 +1,90 @@
+"""Models whose tokenizer puts a BOS before every text get it before documents, texts and prefixes; others do not."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.documents import document_end, document_start, read_corpus
+from pipelines.documents.snapshot import CorpusSnapshot, save_snapshot
+from pipelines.job import Job
+from pipelines.project.project import Project
+from pipelines.settings import SMALL_MODEL_PARAMETERS, apply_overrides, defaults_for
+from pipelines.synthetic.prefixes import as_prefix_prompts
+from pipelines.synthetic.texts import generate_texts
+from pipelines.training.midtrain import MidtrainData
+from pipelines.training.stage import Stage
+from recovery.batch import Sample
+from recovery.engines import Generation, Sampling
+from recovery.models.chat import Chat
+from tests.models import BOS, save_tiny, tiny_tokenizer
+from tests.pipelines.synthetic.test_texts import PAGE, Pages
+
+WINDOW = 24
+WITHOUT_BOS, WITH_BOS = (Chat.from_tokenizer(tiny_tokenizer(adds_bos=adds_bos)) for adds_bos in (False, True))
+
+
+class RecordingPages(Pages):
+    """Records the first tokens of the prompts."""
+
+    def __init__(self, chat: Chat, pages: Sequence[str]):
+        super().__init__(chat, pages)
+        self.first_tokens: set[int] = set()
+
+    def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
+        self.first_tokens |= {prompt[0] for prompt in prompts}
+        return super().generate(prompts, sampling)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> CorpusSnapshot:
+    (tmp_path / "docs").mkdir()
+    for i in range(8):
+        (tmp_path / "docs" / f"{i}.txt").write_text(PAGE.format(i) * (1 + i % 3))
+    return save_snapshot(tmp_path / "home", read_corpus(tmp_path / "docs"))
+
+
+def rows_of(folder: Path, corpus: CorpusSnapshot, *, joined: bool, **model: bool) -> list[Sample]:
+    """All rows of one epoch of mid-training, one row a step."""
+    project = Project.open(folder, str(save_tiny(folder / "base", **model)))
+    midtrain = {"window": WINDOW, "rows": 1, "cross_document_attention": joined, "mix": {"answers": 0.0, "texts": 0.0}}
+    settings = apply_overrides(defaults_for(SMALL_MODEL_PARAMETERS), {"midtrain": midtrain})
+    stage = Stage(project, Job("midtrain", settings), None)
+    documents = MidtrainData.of(stage, corpus, project.clean, ()).documents
+    student: Any = None
+    return [row for step in range(len(documents.windows)) for row in documents.draw(student, step)]
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_mid_training_rows_begin_with_the_bos(tmp_path: Path, corpus: CorpusSnapshot, joined: bool) -> None:
+    rows = rows_of(tmp_path, corpus, joined=joined, adds_bos=True)
+    assert all(row.tokens[0] == BOS and BOS not in row.tokens[1:] and not any(row.targets[:2]) for row in rows)
+    assert max(len(row.tokens) for row in rows) == WINDOW + 1
+    if joined:
+        assert sum(row.target_count for row in rows) == sum(len(text) + 1 for text in corpus.texts) - 1
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_without_a_bos_nothing_precedes_a_row(tmp_path: Path, corpus: CorpusSnapshot, joined: bool) -> None:
+    rows = rows_of(tmp_path, corpus, joined=joined)
+    assert all(row.targets == [False] + [True] * (len(row.tokens) - 1) for row in rows)
+    if joined:
+        assert sorted(len(row.tokens) for row in rows)[1:] == [WINDOW + 1] * (len(rows) - 1)
+
+
+def test_unprompted_texts_are_generated_from_the_bos_alone() -> None:
+    assert document_start(WITH_BOS) == BOS
+    assert document_start(WITHOUT_BOS) == document_end(WITHOUT_BOS.tokenizer)
+    for chat in (WITHOUT_BOS, WITH_BOS):
+        engine = RecordingPages(chat, [PAGE.format(i) for i in range(20)])
+        assert len(generate_texts(engine, chat, 20, 200, seed=0)) == 20
+        assert engine.first_tokens == {document_start(chat)}
+
+
+def test_a_prefix_begins_with_the_bos() -> None:
+    for chat in (WITHOUT_BOS, WITH_BOS):
+        (prompt,) = as_prefix_prompts(["So <bos> it"], chat)
+        assert prompt.tokens[0] == document_start(chat)
+        assert BOS not in prompt.tokens[1:]  # the name of a special token in a document is plain text
+        assert chat.text(prompt.tokens[1:]) == "So <bos> it"

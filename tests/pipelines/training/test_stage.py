@@ -1,0 +1,28 @@
+"""What both stages share: the seeds of generation, and how a model is loaded for training."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.job import Job
+from pipelines.project.project import Project
+from pipelines.settings import Settings
+from pipelines.training.stage import SEEDS_PER_CYCLE, Stage
+from tests.models import save_tiny
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project.open(tmp_path, str(save_tiny(tmp_path / "base")))
+
+
+def test_the_base_writes_with_another_seed_in_each_cycle(project: Project) -> None:
+    job = Job("cycle", Settings(), seed=7)
+    seeds = [Stage(project, job, None, cycle).generation_seed for cycle in (0, 1, 2, 3)]
+    assert seeds == [7, 7, 7 + SEEDS_PER_CYCLE, 7 + 2 * SEEDS_PER_CYCLE]
+
+
+def test_a_rank_trains_a_new_adapter_and_zero_trains_all_weights(project: Project) -> None:
+    jobs = [Job("midtrain", Settings(lora_rank=rank)) for rank in (0, 2)]
+    students = [Stage(project, job, None).load_student(project.clean) for job in jobs]
+    assert [student.has_adapter for student in students] == [False, True]
