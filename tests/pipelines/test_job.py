@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.documents.snapshot import CorpusSnapshot
-from pipelines.evaluation.plan import EvalPlan
+from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.job import Job, unfinished_jobs
-from pipelines.settings import SMALL_MODEL_PARAMETERS, Settings, apply_overrides, defaults_for
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
+from pipelines.settings.resolve import apply_overrides
+from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
 
 SHARES = st.floats(0, 0.4)

@@ -9,7 +9,9 @@ from click.testing import CliRunner
 
 from pipelines.cli import main
 from pipelines.prepare_job import Request, teachers_in_memory
-from pipelines.settings import SMALL_MODEL_PARAMETERS, Settings, apply_overrides, defaults_for
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
+from pipelines.settings.resolve import apply_overrides
+from pipelines.settings.schema import Settings
 from tests.models import save_tiny
 
 

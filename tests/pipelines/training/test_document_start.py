@@ -10,16 +10,17 @@ from pipelines.documents import document_end, document_start, read_corpus
 from pipelines.documents.snapshot import CorpusSnapshot, save_snapshot
 from pipelines.job import Job
 from pipelines.project.project import Project
-from pipelines.settings import SMALL_MODEL_PARAMETERS, apply_overrides, defaults_for
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
+from pipelines.settings.resolve import apply_overrides
 from pipelines.synthetic.prefixes import as_prefix_prompts
-from pipelines.synthetic.texts import generate_texts
-from pipelines.training.midtrain import MidtrainData
-from pipelines.training.stage import Stage
-from recovery.batch import Sample
+from pipelines.synthetic.unprompted_texts import generate_texts
+from pipelines.training.mix import TrainingMix
+from pipelines.training.stage_context import Stage
 from recovery.engines import Generation, Sampling
-from recovery.models.chat import Chat
+from recovery.models.chat_template import Chat
+from recovery.samples import Sample
 from tests.models import BOS, save_tiny, tiny_tokenizer
-from tests.pipelines.synthetic.test_texts import PAGE, Pages
+from tests.pipelines.synthetic.test_unprompted_texts import PAGE, Pages
 
 WINDOW = 24
 WITHOUT_BOS, WITH_BOS = (Chat.from_tokenizer(tiny_tokenizer(adds_bos=adds_bos)) for adds_bos in (False, True))
@@ -51,7 +52,7 @@ def rows_of(folder: Path, corpus: CorpusSnapshot, *, joined: bool, **model: bool
     midtrain = {"window": WINDOW, "rows": 1, "cross_document_attention": joined, "mix": {"answers": 0.0, "texts": 0.0}}
     settings = apply_overrides(defaults_for(SMALL_MODEL_PARAMETERS), {"midtrain": midtrain})
     stage = Stage(project, Job("midtrain", settings), None)
-    documents = MidtrainData.of(stage, corpus, project.clean, ()).documents
+    documents = TrainingMix.of(stage, corpus, project.clean, ()).documents
     student: Any = None
     return [row for step in range(len(documents.windows)) for row in documents.draw(student, step)]
 

@@ -15,15 +15,16 @@ from db.views import Checkpoint
 from evals.subject import Subject
 from pipelines.job import Job
 from pipelines.project.project import Project
-from pipelines.settings import SMALL_MODEL_PARAMETERS, apply_overrides, defaults_for
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
+from pipelines.settings.resolve import apply_overrides
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN
-from pipelines.training import base_outputs
-from pipelines.training.base_outputs import BaseOutputs
-from pipelines.training.midtrain import MidtrainData
-from pipelines.training.stage import Stage
-from recovery.batch import Batch, Sample
+from pipelines.training import base_model_outputs as base_outputs
+from pipelines.training.base_model_outputs import BaseOutputs
+from pipelines.training.mix import TrainingMix
+from pipelines.training.stage_context import Stage
 from recovery.lab import BASE
 from recovery.models.students import load_student
+from recovery.samples import Batch, Sample
 from recovery.teachers import FrozenTeacher, Teacher
 from tests.evals.fakes import fake_subject
 from tests.models import save_tiny
@@ -179,4 +180,4 @@ def data_with_rows(stage: Stage, start: Checkpoint) -> Any:
     """A function from numbers of rows to the data of a mid-training."""
     documents: Any = None
     base = BaseOutputs(stage.project, stage.settings, stage.generation_seed)
-    return lambda **rows: MidtrainData(stage, base, start, documents, **rows)
+    return lambda **rows: TrainingMix(stage, base, start, documents, **rows)

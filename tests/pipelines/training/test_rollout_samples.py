@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.training.rollout_samples import ROLLOUTS_A_STEP, RecordedStates, record_rollouts
-from recovery.batch import Sample
 from recovery.recipes import recipe, signal_of
+from recovery.samples import Sample
 from recovery.teachers import FrozenTeacher
 from tests.models import save_tiny, tiny_student
 

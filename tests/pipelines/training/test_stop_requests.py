@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.training.interrupts import stop_requests
+from pipelines.training.stop_requests import stop_requests
 from tests.e2e.command_line import RECOVER, recover
 
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 from pipelines.job import Job
 from pipelines.project.project import Project
-from pipelines.settings import SMALL_MODEL_PARAMETERS, apply_overrides, defaults_for
-from pipelines.training.base_outputs import BaseOutputs
-from pipelines.training.stage import Stage
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
+from pipelines.settings.resolve import apply_overrides
+from pipelines.training.base_model_outputs import BaseOutputs
+from pipelines.training.stage_context import Stage
 
 
 def test_each_cycle_reads_other_texts_and_distils_on_yet_other_prompts(tmp_path: Path) -> None:

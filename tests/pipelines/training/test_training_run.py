@@ -5,7 +5,7 @@ from pathlib import Path
 from pipelines.cycle import run_job
 from pipelines.prepare_job import Request, prepare_job
 from pipelines.project.project import Project
-from pipelines.training.run import RunResult, has_started, log_event_once
+from pipelines.training.training_run import RunResult, has_started, log_event_once
 from recovery.lab import BASE
 
 FEW = ("midtrain.max_steps=2", "midtrain.rows=2", "midtrain.mix.texts=0", "midtrain.mix.answers=0")

@@ -6,8 +6,8 @@ import pytest
 
 from pipelines.job import Job
 from pipelines.project.project import Project
-from pipelines.settings import Settings
-from pipelines.training.stage import SEEDS_PER_CYCLE, Stage
+from pipelines.settings.schema import Settings
+from pipelines.training.stage_context import SEEDS_PER_CYCLE, Stage
 from tests.models import save_tiny
 
 
