@@ -29,13 +29,13 @@ def renamed(settings: dict[str, Any]) -> dict[str, Any]:
     if isinstance(old := settings.get("midtrain"), dict):
         midtrain = {MIDTRAIN.get(name, name): value for name, value in old.items() if name not in MIX}
         mix = {new: old[name] for name, new in MIX.items() if name in old}
-        if isinstance(share := mix.get("answers"), str) and share != "auto":
-            mix["answers"] = float(share)
+        if "answers" in mix:
+            mix["answers"] = _as_number(mix["answers"])
         settings["midtrain"] = midtrain | ({"mix": mix} if mix else {})
     if isinstance(old := settings.get("distill"), dict):
         distill = {DISTILL.get(name, name): value for name, value in old.items()}
-        if distill.get("warm_start") == "usual":
-            distill["warm_start"] = "default"
+        if "warm_start" in distill:
+            distill["warm_start"] = _as_number({"usual": "default"}.get(old["warm_start"], old["warm_start"]))
         settings["distill"] = distill
     return settings
 
@@ -48,14 +48,14 @@ def restored(settings: dict[str, Any]) -> dict[str, Any]:
         midtrain = {old_names.get(name, name): value for name, value in new.items() if name != "mix"}
         mix = new.get("mix") or {}
         midtrain |= {old: mix[name] for old, name in MIX.items() if name in mix}
-        if isinstance(midtrain.get("replay"), float):
-            midtrain["replay"] = f"{midtrain['replay']:g}"
+        if "replay" in midtrain:
+            midtrain["replay"] = _as_text(midtrain["replay"])
         settings["midtrain"] = midtrain
     if isinstance(new := settings.get("distill"), dict):
         old_names = {after: before for before, after in DISTILL.items()}
         distill = {old_names.get(name, name): value for name, value in new.items()}
-        if distill.get("warm_start") == "default":
-            distill["warm_start"] = "usual"
+        if "warm_start" in distill:
+            distill["warm_start"] = _as_text({"default": "usual"}.get(new["warm_start"], new["warm_start"]))
         settings["distill"] = distill
     return settings
 
@@ -79,6 +79,15 @@ def join(kind: str, settings: dict[str, Any], inputs: dict[str, Any]) -> dict[st
         inputs["mix"] = {old_names[name]: share for name, share in inputs["mix"].items()}
     old_names = {new: old for old, new in INPUTS.items()}
     return restored(settings) | {old_names[name]: value for name, value in inputs.items()}
+
+
+def _as_number(share: Any) -> Any:
+    """A share that version 0002 wrote as text; words such as "auto" stay."""
+    return share if share in ("auto", "off", "default") else float(share)
+
+
+def _as_text(share: Any) -> str:
+    return repr(share).removesuffix(".0") if isinstance(share, float) else str(share)
 
 
 def _mix_in_effect(midtrain: dict[str, Any], search: dict[str, Any]) -> dict[str, float]:
