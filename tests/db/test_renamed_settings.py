@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from db.migrations.renamed_settings import join, renamed, restored, split
 from db.run_inputs import RunInputs
-from pipelines.settings import Settings
+from pipelines.settings.schema import Settings
 
 SHARES = st.floats(0, 0.99).map(lambda share: repr(share).removesuffix(".0"))
 MIDTRAIN = st.fixed_dictionaries(
