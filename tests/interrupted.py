@@ -180,14 +180,11 @@ def _rows(record: sqlite3.Connection, query: str) -> list[Any]:
 def _runs(record: sqlite3.Connection) -> list[Any]:
     """The runs without the job's random name and the paths in the project's folder."""
     rows = _rows(record, "SELECT id, cycle_id, kind, status, seed, steps, settings, inputs FROM runs ORDER BY id")
-    dropped = {"job", "questions", "earlier"}
-    return [
-        (
-            *row,
-            *({name: value for name, value in json.loads(column).items() if name not in dropped} for column in columns),
-        )
-        for *row, columns in ((*row[:-2], row[-2:]) for row in rows)
-    ]
+    return [(*row[:-2], *map(_comparable, row[-2:])) for row in rows]
+
+
+def _comparable(column: str) -> dict[str, Any]:
+    return {name: value for name, value in json.loads(column).items() if name not in ("job", "questions", "earlier")}
 
 
 if __name__ == "__main__":
