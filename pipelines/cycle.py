@@ -93,7 +93,7 @@ def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | O
         result = run[job.command]()
     except KeyboardInterrupt:
         option = "" if project.contains_cwd else f" --project {shlex.quote(str(project.root))}"
-        raise KeyboardInterrupt(f"Everything is saved. Go on with `recover resume{option}`.") from None
+        raise KeyboardInterrupt(f"Go on from the last saved state with `recover resume{option}`.") from None
     if job.corpus and not job.settings.keep_documents:
         delete_snapshot(project.home, job.corpus.hash)
     job.delete(project.home)
@@ -280,7 +280,7 @@ class Cycle:
             log.info(f"Waiting for a decision ({verdict.reason}): recover promote {recovered.reference}")
             return False, False
         decision: Decision = "promoted" if promote else "rejected"
-        reason = verdict.reason if promote == verdict.passed else f"Decided against the gate. {verdict.reason}"
+        reason = verdict.reason if promote == verdict.passed else f"decided against the gate: {verdict.reason}"
         log.info(f"{verdict.decision_text(promote).capitalize()}: {reason}")
         cycle = self.id or None
         self.project.tracker.promote(

@@ -14,9 +14,10 @@ from typing import Any, Literal, Self
 from pipelines.atomic_files import write_atomic
 from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.job_store import job_file, job_files, read_job_file, unreadable
 from pipelines.project.paths import relocate
+from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
-from pipelines.unfinished_jobs import job_file, job_files
 from recovery.errors import RecoverError
 
 Command = Literal["midtrain", "distill", "cycle"]
@@ -73,7 +74,7 @@ class Job:
         if corpus := fields["corpus"]:
             file = snapshot_file(home, corpus["hash"])
             fields["corpus"] = CorpusSnapshot(Path(corpus["path"]), corpus["hash"], corpus["files"], file)
-        fields["settings"] = Settings.model_validate(fields["settings"])
+        fields["settings"] = apply_overrides(Settings(), fields["settings"])
         fields["eval_plan"] = EvalPlan.from_json(fields["eval_plan"]).relocated(home)
         fields["prompts"] = relocate(home, Path(fields["prompts"])) if fields["prompts"] else None
         return cls(**fields)
@@ -85,9 +86,8 @@ def unfinished_jobs(home: Path) -> list[Job]:
 
 
 def _read(file: Path, home: Path) -> Job:
+    values = read_job_file(file)
     try:
-        return Job.from_json(json.loads(file.read_text(encoding="utf-8")), home)
-    except (ValueError, TypeError, KeyError) as error:
-        raise RecoverError(
-            f"The job in {file} cannot be read ({error}). Delete it and run the command again."
-        ) from error
+        return Job.from_json(values, home)
+    except (ValueError, TypeError, KeyError, RecoverError) as error:
+        raise unreadable(file, error) from error

@@ -104,6 +104,8 @@ class Preflight:
         _check_files(project, request)  # before a checkpoint is resolved, which creates the project
         teacher = _teacher(project, request)
         student = _student(project, request) if request.command == "distill" else None
+        if teacher is not None:
+            check_same_tokenizer(load_chat(student.path if student else project.base), load_chat(teacher.path))
         return cls(settings, student, teacher)
 
 
@@ -129,8 +131,6 @@ def prepare_job(project: Project, request: Request) -> Job:
     """A job that is ready to run, and saved."""
     preflight = Preflight.of(project, request)
     settings, student, teacher = preflight.settings, preflight.student, preflight.teacher
-    if teacher is not None:
-        check_same_tokenizer(load_chat(student.path if student else project.base), load_chat(teacher.path))
     start = project.current if request.docs else student
     plan = _eval_plan(project, request, start, student)
     if request.command != "midtrain" or settings.midtrain.mix.answers == AUTO:  # otherwise nothing is measured

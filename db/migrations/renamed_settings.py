@@ -66,24 +66,25 @@ def split(kind: str, settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str
     inputs = {INPUTS[name]: settings[name] for name in moved if settings[name] is not None}
     if "mix" in inputs:
         inputs["mix"] = {MIX[name]: share for name, share in inputs["mix"].items()}
-    elif kind == "midtrain" and isinstance(asked_for := settings.get("midtrain"), dict):
-        inputs["mix"] = _mix_in_effect(asked_for, inputs.get("answers_search") or {})
+    elif kind == "midtrain" and isinstance(old_midtrain := settings.get("midtrain"), dict):
+        inputs["mix"] = _mix_in_effect(old_midtrain, inputs.get("answers_search") or {})
     return renamed({name: value for name, value in settings.items() if name not in moved}), inputs
 
 
-def join(kind: str, settings: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+def join(settings: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run as version 0002 recorded them."""
     inputs = dict(inputs)
     if "mix" in inputs:
         old_names = {new: old for old, new in MIX.items()}
-        inputs["mix"] = {old_names[name]: share for name, share in inputs["mix"].items()}
+        shares = {old_names[name]: share for name, share in inputs["mix"].items()}
+        inputs["mix"] = {name: share for name, share in shares.items() if name != "rehearse"}  # 0002 kept only these
     old_names = {new: old for old, new in INPUTS.items()}
     return restored(settings) | {old_names[name]: value for name, value in inputs.items()}
 
 
 def _as_number(share: Any) -> Any:
     """A share that version 0002 wrote as text; words such as "auto" stay."""
-    return share if share in ("auto", "off", "default") else float(share)
+    return share if share in ("auto", "off", "default") else _number(share)
 
 
 def _as_text(share: Any) -> str:
@@ -93,4 +94,12 @@ def _as_text(share: Any) -> str:
 def _mix_in_effect(midtrain: dict[str, Any], search: dict[str, Any]) -> dict[str, float]:
     """What the earliest records say of it: the shares that were set, or the one that a search took."""
     answers = search.get("share", midtrain.get("replay", 0))
-    return {"answers": 0.0 if answers == "auto" else float(answers), "texts": float(midtrain.get("recollect", 0))}
+    return {"answers": _number(answers), "texts": _number(midtrain.get("recollect", 0))}
+
+
+def _number(value: Any) -> float:
+    """0 for what is no number: one odd value must not keep the whole record from opening."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return 0.0

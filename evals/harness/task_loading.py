@@ -14,7 +14,7 @@ from lm_eval.tasks import TaskManager
 
 from evals.downloads import is_hub_offline, is_hub_reachable, run_with_timeout
 from evals.suites.config import is_task_file
-from recovery.errors import RecoverError
+from recovery.errors import RecoverError, first_line
 
 LOADING_SECONDS = 1800.0  # enough to download a group of many tasks over a slow connection
 
@@ -30,7 +30,7 @@ def load_tasks(task: str | dict[str, Any]) -> tuple[TaskManager, list[Any]]:
         )
     if isinstance(tasks, Exception):
         raise RecoverError(
-            f"The data of the lm-eval task {_task_name(task)} cannot be loaded ({_first_line(tasks)}). "
+            f"The data of the lm-eval task {_task_name(task)} cannot be loaded ({first_line(tasks)}). "
             "Connect to the hub once, or give a task whose YAML refers to local files."
         ) from tasks
     return manager, tasks
@@ -81,7 +81,3 @@ def _manager_for(task: str | dict[str, Any]) -> TaskManager:
 
 def _task_name(task: str | dict[str, Any]) -> str:
     return repr(task if isinstance(task, str) else task.get("task", "(unnamed)"))
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -23,9 +23,10 @@ def documents(project: Path | None, docs: Path, base: str | None) -> CommandResu
     """
     from pipelines.documents import read_corpus
     from pipelines.documents.corpus_summary import summarise, summary_lines
+    from pipelines.project.paths import find_root
 
     corpus = read_corpus(docs)
-    summary = summarise(corpus, _base(project, base), project or Path.cwd())
+    summary = summarise(corpus, _base(project, base), find_root(project))
     return CommandResult(summary.as_dict(), summary_lines(summary))
 
 

@@ -20,8 +20,8 @@ def status(project: Path | None) -> CommandResult:
     \b
     Example: recover status
     """
+    from pipelines.job_store import unfinished_commands
     from pipelines.project.project import Project
-    from pipelines.unfinished_jobs import unfinished_commands
 
     if not Project.exists(project):
         command = "recover demo, or recover midtrain --docs DIR"

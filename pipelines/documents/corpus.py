@@ -12,7 +12,7 @@ from pipelines.documents.near_duplicates import Signatures, exact_copies, near_c
 from pipelines.documents.splitting import Unreadable
 from pipelines.documents.tabular import row_documents
 from pipelines.documents.text_store import Spool, Texts
-from recovery.errors import RecoverError
+from recovery.errors import RecoverError, first_line
 
 Skipped = list[tuple[Path, str]]  # (file, reason)
 
@@ -114,5 +114,4 @@ class _Reader:
 def _reason(error: Exception) -> str:
     if isinstance(error, Unreadable):
         return str(error)
-    message = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return f"unreadable: {message[:200]}"
+    return f"unreadable: {first_line(error)[:200]}"

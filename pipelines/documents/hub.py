@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from evals.downloads import is_reachable
-from recovery.errors import RecoverError
+from recovery.errors import RecoverError, first_line
 
 HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?(:(?P<split>\w+))?")
 
@@ -32,8 +32,7 @@ def dataset_rows(reference: str) -> Iterator[dict[str, Any]]:
             parts["name"], revision=parts["revision"], split=parts["split"] or "train", streaming=True
         )
     except (OSError, ValueError, RuntimeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise RecoverError(
-            f"There is no file or folder {reference}, and it cannot be read as a data set of the hub ({reason}). "
-            "Give a folder or a file."
+            f"There is no file or folder {reference}, and it cannot be read as a data set of the hub "
+            f"({first_line(error)}). Give a folder or a file."
         ) from error

@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from pipelines.project.paths import find_root
+
 LARGE_MODEL_BYTES = 20e9  # a model of 8 billion parameters from the hub
 SMALL_MODEL_BYTES = 0.2e9  # a cycle of the built-in model
 VLLM_SECONDS = 120.0
@@ -38,7 +40,7 @@ class Finding:
 
 def examine(folder: Path | None) -> list[Finding]:
     """Run all checks for the project in `folder`, or else in the working directory or above it."""
-    project = folder or next((p for p in [Path.cwd(), *Path.cwd().parents] if (p / ".recover").is_dir()), Path.cwd())
+    project = find_root(folder)
     checks: dict[str, Callable[[], Finding]] = {
         "python": _python,
         "libraries": _libraries,

@@ -43,8 +43,8 @@ class Project:
         root = find_root(folder)
         configured = resolve_base(root, base)
         project = cls(root.resolve(), configured.model, configured.is_default, temporary_home)
+        row = project.reader.project(project.name)  # opens the record, and upgrades it
         upgrade_files(project.home)
-        row = project.reader.project(project.name)
         if row is not None:
             recorded = locate_base(row.base, project.root)
             if base and recorded != project.base:

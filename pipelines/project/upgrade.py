@@ -1,44 +1,78 @@
 """Files of a project as earlier releases wrote them, brought to today's names. The database upgrades itself."""
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from db.migrations.renamed_settings import renamed
 from pipelines.atomic_files import write_atomic
+from pipelines.project.lock import project_lock
 
-OLD_JOBS = "errands"
+OLD_JOBS, LEFTOVERS = "errands", "errands.old"
 
 
 def upgrade_files(home: Path) -> None:
-    """Rewrite unfinished jobs, the saved states of runs, and the notes of checkpoints; safe to repeat."""
-    old_jobs = home / OLD_JOBS
-    if not old_jobs.is_dir():
+    """Rewrite unfinished jobs, the saved states of runs, and the notes of checkpoints; safe to repeat.
+
+    Raises RecoverError while another command, perhaps of the earlier release, works in the project."""
+    if not (home / OLD_JOBS).is_dir():
         return
-    for file in (home / "progress").glob("*/notes.json"):
-        _rewrite(file, _saved_state)
-    for file in (home / "checkpoints").glob("*/recover.json"):
-        _rewrite(file, _checkpoint)
-    for file in old_jobs.glob("*.json"):
-        job = _job(json.loads(file.read_text(encoding="utf-8")))
-        write_atomic(home / "jobs" / file.name, [json.dumps(job, indent=1)])
+    with project_lock(home, "recover db upgrade"):
+        for file in _complete(home, "progress/*/notes.json"):
+            _rewrite(file, file, _saved_state)
+        for file in _complete(home, "checkpoints/*/recover.json"):
+            _rewrite(file, file, _checkpoint)
+        for file in sorted((home / OLD_JOBS).glob("*.json"), key=lambda file: file.stat().st_mtime_ns):
+            _rewrite(file, home / "jobs" / file.name, _job)
+            file.unlink()
+        _remove_old_folder(home)  # last: until then an interrupted upgrade starts again
+
+
+def _complete(home: Path, pattern: str) -> list[Path]:
+    """Without the folders that an interrupted save left behind."""
+    return [file for file in home.glob(pattern) if file.parent.suffix != ".partial"]
+
+
+def _rewrite(file: Path, target: Path, upgrade: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Upgrade the file's content; what cannot be read stays as it is, for the command that needs it to report."""
+    content, times = file.read_text(encoding="utf-8"), file.stat()
+    try:
+        old = json.loads(content)
+        new = upgrade(old)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        old = new = None
+    if new != old:
+        content = json.dumps(new, indent=2) + "\n"
+    if new != old or target != file:
+        write_atomic(target, [content])
+        os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))  # jobs are ordered by their times
+
+
+def _remove_old_folder(home: Path) -> None:
+    folder = home / OLD_JOBS
+    for file in folder.glob("*.partial"):
         file.unlink()
-    old_jobs.rmdir()  # last: until then an interrupted upgrade starts again
-
-
-def _rewrite(file: Path, upgrade: Any) -> None:
-    write_atomic(file, [json.dumps(upgrade(json.loads(file.read_text(encoding="utf-8"))))])
+    if any(folder.iterdir()):
+        folder.rename(home / LEFTOVERS)
+    else:
+        folder.rmdir()
 
 
 def _job(old: Mapping[str, Any]) -> dict[str, Any]:
-    corpus = {"hash": old["corpus"], "path": old["documents"], "files": old["files"]} if old["corpus"] else None
-    same = ("id", "command", "seed", "start", "student", "teacher", "router", "prompts", "ask")
+    corpus = None
+    if old.get("corpus"):
+        corpus = {"hash": old["corpus"], "path": old.get("documents") or "", "files": old.get("files", 0)}
     return {
-        **{name: old[name] for name in same},
+        "id": old["id"],
+        "command": old["command"],
         "settings": renamed(old["settings"]),
-        "eval_plan": old["measures"],
+        "eval_plan": old.get("measures") or {"suite": "all", "part": "all", "limit": None},
+        "seed": old["seed"],
         "corpus": corpus,
+        **{name: old.get(name) for name in ("start", "student", "teacher", "prompts")},
+        **{name: old.get(name, False) for name in ("router", "ask")},
     }
 
 
@@ -46,7 +80,8 @@ def _saved_state(notes: dict[str, Any]) -> dict[str, Any]:
     if "watch" not in notes:
         return notes
     monitor = dict(notes["watch"])
-    return {"monitor": monitor, "warm_start": monitor.pop("warm"), "stopped": notes["stopped"]}
+    warm_start = monitor.pop("warm", None)
+    return {"monitor": monitor, "warm_start": warm_start, "stopped": notes.get("stopped", "")}
 
 
 def _checkpoint(notes: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
-from recovery.errors import RecoverError
+from recovery.errors import RecoverError, first_line
 from recovery.models import adapters
 from recovery.models.precision import has_bfloat16
 from recovery.models.students import Student, split_revision
@@ -62,7 +62,7 @@ class VllmEngine:
                 self._llm = self._vllm.LLM(**settings)
         except Exception as error:  # vLLM also raises AssertionError
             raise RecoverError(
-                f"vLLM cannot serve {student.path} ({_first_line(error)}). Use the transformers engine."
+                f"vLLM cannot serve {student.path} ({first_line(error)}). Use the transformers engine."
             ) from error
         self.sync(student)
         self._check_agreement(student, 1e-3 if dtype == torch.float32 else 0.25)
@@ -121,7 +121,7 @@ class VllmEngine:
             return list(self._llm.generate(requests, params, use_tqdm=False, lora_request=self._adapter))
         except Exception as error:
             self.close()  # an interrupted call leaves requests behind that would block the next one
-            raise RecoverError(f"vLLM failed ({_first_line(error)}). Use the transformers engine.") from error
+            raise RecoverError(f"vLLM failed ({first_line(error)}). Use the transformers engine.") from error
 
     def _adapter_settings(self, student: Student) -> dict[str, Any]:
         """Serve the clean base from its folder, with space for one adapter of the student's rank."""
@@ -218,10 +218,6 @@ def _cpu_settings(student: Student, cache_bytes: int) -> dict[str, Any]:
 
 def _token_logprobs(logprobs: Sequence[Any], tokens: Sequence[int]) -> list[float]:
     return [at[token].logprob for at, token in zip(logprobs, tokens, strict=True)]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _pack_tied_head(model: Any) -> None:

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from recovery.errors import RecoverError
+from recovery.errors import RecoverError, first_line
 from recovery.losses.chunked_loss import Head
 from recovery.models import adapters
 from recovery.models.adapters import Adapter
@@ -133,7 +133,7 @@ def load_chat(reference: str) -> Chat:
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise RecoverError(
-            f"No tokenizer could be loaded from {reference!r} ({_first_line(error)}). Check the model name or folder."
+            f"No tokenizer could be loaded from {reference!r} ({first_line(error)}). Check the model name or folder."
         ) from error
     if len(tokenizer) < 16:  # transformers' default if the tokenizer's files are missing
         raise RecoverError(
@@ -163,7 +163,7 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
         )
     except (OSError, ValueError, SafetensorError) as error:
         raise RecoverError(
-            f"No model could be loaded from {reference!r} ({_first_line(error)}). Check the model name or folder."
+            f"No model could be loaded from {reference!r} ({first_line(error)}). Check the model name or folder."
         ) from error
     if getattr(causal, "_hf_peft_config_loaded", False):  # transformers loads adapters from the hub, too
         raise RecoverError(f"The model {reference} is an adapter on the hub. Download it and pass its folder instead.")
@@ -190,7 +190,7 @@ def config_of(reference: str) -> Any:
         return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise RecoverError(
-            f"No model could be loaded from {reference!r} ({_first_line(error)}). Check the model name or folder."
+            f"No model could be loaded from {reference!r} ({first_line(error)}). Check the model name or folder."
         ) from error
 
 
@@ -219,7 +219,3 @@ def checkpoint_metadata(folder: str | Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     except ValueError as error:
         raise RecoverError(f"The file {path} is not valid JSON ({error}). Fix or delete it.") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

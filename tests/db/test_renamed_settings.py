@@ -70,7 +70,7 @@ def test_split_and_join_are_inverse(
 ) -> None:
     recorded = old | inputs | {"beside": {"replay": replay, "recollect": recollect}}
     settings, new_inputs = split("midtrain", recorded)
-    assert join("midtrain", settings, new_inputs) == recorded
+    assert join(settings, new_inputs) == recorded
     assert settings == renamed(old)
     assert RunInputs.from_json(new_inputs).as_json() == new_inputs
     assert new_inputs["mix"] == {"answers": replay, "texts": recollect}
@@ -101,7 +101,7 @@ def test_evaluations_keep_their_plan_in_the_settings() -> None:
     settings, inputs = split("eval", recorded)
     assert settings == plan
     assert inputs == {"job": "bbd72f39", "stage": "measure/clean"}
-    assert join("eval", settings, inputs) == recorded
+    assert join(settings, inputs) == recorded
 
 
 @pytest.mark.parametrize(

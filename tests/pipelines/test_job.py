@@ -54,7 +54,7 @@ def test_a_file_that_is_no_job_is_a_one_sentence_error(tmp_path: Path) -> None:
     without_settings = {name: value for name, value in job.as_json().items() if name != "settings"}
     for content in ("{", json.dumps(without_settings), json.dumps(job.as_json() | {"settings": {"rank": 1}})):
         file.write_text(content)
-        with pytest.raises(RecoverError, match="Delete it and run the command again"):
+        with pytest.raises(RecoverError, match="Delete the file and run the command again"):
             unfinished_jobs(tmp_path)
 
 

@@ -30,9 +30,9 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     connection = op.get_bind()
-    chosen = sa.select(RUNS.c.id, RUNS.c.kind, RUNS.c.settings, RUNS.c.inputs)
-    for id, kind, settings, inputs in connection.execute(chosen).all():
-        values = {"settings": join(kind, settings, inputs or {})}
+    chosen = sa.select(RUNS.c.id, RUNS.c.settings, RUNS.c.inputs)
+    for id, settings, inputs in connection.execute(chosen).all():
+        values = {"settings": join(settings, inputs or {})}
         connection.execute(sa.update(RUNS).where(RUNS.c.id == id).values(**values))
     with op.batch_alter_table("runs", schema=None) as batch_op:
         batch_op.drop_column("inputs")

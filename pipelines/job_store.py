@@ -1,0 +1,34 @@
+"""Where jobs are stored. Unlike `pipelines.job` this imports no model library, so that `recover status` stays fast."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from recovery.errors import RecoverError
+
+
+def job_file(home: Path, id: str) -> Path:
+    return home / "jobs" / f"{id}.json"
+
+
+def job_files(home: Path) -> list[Path]:
+    """The files of unfinished jobs, the oldest first."""
+    return sorted((home / "jobs").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def read_job_file(file: Path) -> dict[str, Any]:
+    try:
+        values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        _ = values["command"]
+        return values
+    except (ValueError, TypeError, KeyError) as error:
+        raise unreadable(file, error) from error
+
+
+def unreadable(file: Path, error: Exception) -> RecoverError:
+    return RecoverError(f"The job in {file} cannot be read ({error}). Delete the file and run the command again.")
+
+
+def unfinished_commands(home: Path) -> list[str]:
+    """The commands of unfinished jobs, the oldest first."""
+    return [str(read_job_file(file)["command"]) for file in job_files(home)]
