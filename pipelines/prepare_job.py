@@ -72,9 +72,9 @@ class Request:
         stage = "midtrain" if self.command == "midtrain" else "distill"
         tuned = AUTO if self.auto else None
         flags: dict[str, dict[str, Any]] = {
-            "midtrain": {"mix": self.mix or tuned},
+            "midtrain": {"mix": self.mix if self.mix is not None else tuned},
             "distill": {
-                "warm_start": self.warm_start or tuned,
+                "warm_start": self.warm_start if self.warm_start is not None else tuned,
                 "max_minutes": self.max_minutes,
                 "max_flops": self.max_flops,
             },
@@ -84,7 +84,8 @@ class Request:
             group: {name: value for name, value in values.items() if value is not None}
             for group, values in flags.items()
         }
-        return set_flags | ({"engine": self.engine} if self.engine else {})
+        set_flags = {group: values for group, values in set_flags.items() if values}
+        return set_flags | ({"engine": self.engine} if self.engine is not None else {})
 
 
 @dataclass(frozen=True)

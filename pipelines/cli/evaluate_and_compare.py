@@ -9,6 +9,7 @@ import click
 
 from pipelines.cli import CommandResult, command_result, main
 from pipelines.cli import shared_options as options
+from pipelines.settings.sources import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from db.views import Checkpoint
@@ -55,7 +56,7 @@ def evaluate(
     opened = Project.open(project, base)
     checkpoint = opened.resolve(ref)
     plan = _with_public_prompts(opened, [checkpoint], EvalPlan(suite, questions, ifeval_data, limit=limit), rerun)
-    results = measure_checkpoint(opened, checkpoint, plan, None, ref, engine=engine or options.ENGINES[0], rerun=rerun)
+    results = measure_checkpoint(opened, checkpoint, plan, None, ref, engine=engine or DEFAULT_ENGINE, rerun=rerun)
     data = {"checkpoint": ref, "evaluations": [result.to_json() for result in results]}
     return CommandResult(data, [line for result in results for line in _result_lines(result)])
 
@@ -97,7 +98,7 @@ def compare(
     opened = Project.open(project)
     pair = [opened.resolve(ref) for ref in (first, second)]  # both, before either is measured
     plan = _with_public_prompts(opened, pair, EvalPlan(suite, questions, ifeval_data, limit=limit), rerun)
-    engine = engine or options.ENGINES[0]
+    engine = engine or DEFAULT_ENGINE
     before, after = (
         measure_checkpoint(opened, checkpoint, plan, None, ref, engine=engine, rerun=rerun)
         for checkpoint, ref in zip(pair, (first, second), strict=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-ENGINES = ("transformers", "vllm")
+from pipelines.settings.sources import ENGINES
 
 file_path = click.Path(path_type=Path)
 
@@ -56,7 +56,7 @@ mix = click.option(
     "--mix",
     metavar="documents|auto|ENTRIES",
     help="What mid-training reads: documents alone, shares of other texts besides (such as answers=0.3,texts=0.3), or "
-    "the default mix with its share of answers searched (auto).",
+    "auto: search the share of answers; the rest of the mix stays.",
 )
 auto = click.option("--auto", is_flag=True, help="Tune automatically (--mix auto --warm-start auto); other flags win.")
 engine = click.option("--engine", type=click.Choice(ENGINES), help="The library that generates text.")

@@ -25,6 +25,7 @@ from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
+from pipelines.settings.sources import DEFAULT_ENGINE
 from pipelines.synthetic.prompts import cached_prompts, write_prompts
 from recovery.engines import Engine
 from recovery.models.adapters import same_model
@@ -73,7 +74,7 @@ def checkpoint_drift(
     task: NewTask,
     *,
     ifeval_data: Path | None = None,
-    engine: str = "transformers",
+    engine: str = DEFAULT_ENGINE,
     rerun: bool = False,
 ) -> list[Result]:
     """The stored drift and diversity of a checkpoint; measured and stored if missing (or with `rerun`)."""

@@ -9,21 +9,21 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from db.migrations.renamed_settings import DISTILL, MIDTRAIN, MIX
 from pipelines.settings.defaults import defaults_for
-from pipelines.settings.schema import Mix, Settings
+from pipelines.settings.schema import Settings
 from pipelines.settings.sources import parse_mix, parse_set_options, read_environment, read_toml
 from recovery.errors import RecoverError
 
 SHORT_NAMES = {"lr": "learning_rate"}
 RENAMED_SETTINGS = {
-    "midtrain.across": "midtrain.cross_document_attention",
-    "midtrain.soft": "midtrain.soft_labels",
-    "midtrain.recollections": "midtrain.generated_texts",
-    "midtrain.replay": "midtrain.mix.answers",
-    "midtrain.recollect": "midtrain.mix.texts",
-    "midtrain.rehearse": "midtrain.mix.earlier",
-    "midtrain.reword": "midtrain.mix.paraphrases",
-    "distill.remember": "distill.earlier_prompts",
+    f"{former_group}.{former}": f"{group}.{name}"
+    for former_group, group, names in (
+        ("midtrain", "midtrain", MIDTRAIN),
+        ("midtrain", "midtrain.mix", MIX),
+        ("distill", "distill", DISTILL),
+    )
+    for former, name in names.items()
 }
 
 
@@ -36,7 +36,7 @@ def resolve_settings(
     values = default.model_dump()
     environment = read_environment(os.environ, Settings.model_fields)
     for layer in (read_toml(root), environment, flags, parse_set_options(assignments)):
-        values = _merge(values, _expand_mix(layer, default.midtrain.mix))
+        values = _merge(values, _expand_mix(layer))
     return _validate(values), default
 
 
@@ -57,19 +57,22 @@ def differences(settings: BaseModel, default: BaseModel, prefix: str = "") -> li
     return lines
 
 
-def _expand_mix(layer: Mapping[str, Any], default: Mix) -> Mapping[str, Any]:
+def _expand_mix(layer: Mapping[str, Any]) -> Mapping[str, Any]:
     midtrain = layer.get("midtrain")
     if not isinstance(midtrain, Mapping) or not isinstance(midtrain.get("mix"), str):
         return layer
-    return {**layer, "midtrain": {**midtrain, "mix": parse_mix(midtrain["mix"], default.model_dump())}}
+    return {**layer, "midtrain": {**midtrain, "mix": parse_mix(midtrain["mix"])}}
 
 
-def _merge(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(values: dict[str, Any], changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     merged = dict(values)
     for name, value in changes.items():
         name = SHORT_NAMES.get(name, name)
-        nested = isinstance(value, Mapping) and isinstance(merged.get(name), dict)
-        merged[name] = _merge(merged[name], value) if nested else value
+        is_group = isinstance(merged.get(name), dict)
+        if is_group and not isinstance(value, Mapping):
+            path = prefix + name
+            raise RecoverError(f"The setting {path} is a group of settings. Write it as a [{path}] table.")
+        merged[name] = _merge(merged[name], value, f"{prefix}{name}.") if is_group else value
     return merged
 
 
@@ -99,8 +102,6 @@ def _explain(error: ErrorDetails) -> str:
         return f"There is no setting {name}. " + (
             f"It is called {now} now." if now else f"Known here: {', '.join(group.model_fields)}."
         )
-    if _is_group(field.annotation):
-        return f"The setting {name} is a group of settings. Write it as a [{name}] table."
     return f"The setting {name} must be {_requirement(field)}, not {error['input']!r}."
 
 

@@ -2,20 +2,34 @@
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from pipelines.settings.sources import DEFAULT_ENGINE, ENGINES, EngineName
 
 AUTO: Literal["auto"] = "auto"  # a share that is to be searched
 DEFAULT_WARM_START = 0.3  # the share that measurements on the lab's model favour (docs/benchmarks.md)
 LATER_CYCLE_WARM_START = 0.2  # towards the weights of the last cycle, if mid-training lost little (docs/log.md)
 
+
+def _number_from_text(value: Any) -> Any:
+    """The number that a text such as ".3" stands for. Other values stay as they are."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 # Types of settings. The description completes the sentence "NAME must be …".
 Count = Annotated[int, Field(ge=1, description="a whole number of at least 1")]
 CountOrZero = Annotated[int, Field(ge=0, description="a whole number of at least 0")]
 Number = Annotated[float, Field(ge=0, description="a number of at least 0")]
-Share = Annotated[float, Field(ge=0, lt=1, description="at least 0 and below 1")]
-LaxShare = Annotated[float, Field(ge=0, lt=1, strict=False)]  # flags and variables give text
+Share = Annotated[
+    float,
+    BeforeValidator(_number_from_text),  # flags and variables give text
+    Field(ge=0, lt=1, description="a number of at least 0 and below 1"),
+]
 
 
 class Group(BaseModel):
@@ -26,7 +40,7 @@ class Mix(Group):
     """What mid-training reads besides the new documents, which get the rest."""
 
     answers: Annotated[  # of all tokens taught, the share that is the base's sampled answers to its own prompts
-        LaxShare | Literal["auto"], Field(description="auto or a share of at least 0 and below 1")
+        Share | Literal["auto"], Field(description="auto or a share of at least 0 and below 1")
     ] = 0.0
     texts: Share = 0.0  # of the rows read, the share that is unprompted text the base wrote
     earlier: Share = 0.3  # of the rows read, the share that is documents of earlier cycles, if there are any
@@ -69,7 +83,7 @@ class Distill(Group):
     prompts: Count = 2048  # how many the base writes when no file of prompts is given
     earlier_prompts: Share = 0.33  # share of the prompts that are openings of earlier documents, with a router
     warm_start: Annotated[  # interpolate by this share towards the weights before mid-training
-        LaxShare | Literal["off", "auto", "default"],
+        Share | Literal["off", "auto", "default"],
         Field(description="off, auto, default or a share of at least 0 and below 1"),
     ] = "off"
     probe_every: CountOrZero = 10  # steps between two evaluations on the probe set; 0: none, so all steps are taken
@@ -91,8 +105,8 @@ class Settings(Group):
     lora_rank: CountOrZero = 128  # 0: all weights are trained
     bf16: bool = True  # off where the processor only emulates it: there float32 is several times faster
     engine: Annotated[  # generates the student's rollouts
-        Literal["transformers", "vllm"], Field(description="transformers or vllm")
-    ] = "transformers"
+        EngineName, Field(description=" or ".join(ENGINES))
+    ] = DEFAULT_ENGINE
     tokens_at_once: Count = 8192  # per forward pass in training; changes memory, not the result
     checkpointing: bool = True  # recompute layers in the backward pass, which saves much memory
     keep_documents: bool = True  # keep the documents' text in .recover/, to resume and for later cycles' mix

@@ -7,9 +7,13 @@ is imported here, so that commands which only read the record start quickly.
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from recovery.errors import RecoverError
+
+EngineName = Literal["transformers", "vllm"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)  # libraries that generate text
+DEFAULT_ENGINE: EngineName = "transformers"
 
 DOCUMENTS_ONLY = {"answers": 0.0, "texts": 0.0, "earlier": 0.0, "paraphrases": 0}
 PROJECT_SETTINGS = {  # these belong to the project, not to one command
@@ -76,11 +80,11 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def parse_mix(text: str, default: Mapping[str, Any]) -> dict[str, Any]:
-    """A whole mix from the text of `--mix`: `answers=0.3,texts=0.3` (what is not listed is 0), `documents` (nothing
-    beside the documents), or `auto` (the model's `default` mix, with the share of answers searched)."""
+def parse_mix(text: str) -> dict[str, Any]:
+    """Entries of the mix from the text of `--mix`: `answers=0.3,texts=0.3` (what is not listed is 0), `documents`
+    (nothing beside the documents), or `auto` (the share of answers is searched; the rest of the mix stays)."""
     if text.strip() == "auto":
-        return {**default, "answers": "auto"}
+        return {"answers": "auto"}
     if text.strip() == "documents":
         return dict(DOCUMENTS_ONLY)
     mix = dict(DOCUMENTS_ONLY)

@@ -13,6 +13,7 @@ from pipelines.documents import Corpus
 from pipelines.documents.passages import interleaved_passages
 from pipelines.log import log
 from pipelines.model_loading import open_subject
+from pipelines.settings.sources import DEFAULT_ENGINE
 from pipelines.synthetic.filter_counts import FilterCounts
 from pipelines.synthetic.questions.generate import generate_questions
 from recovery.errors import RecoverError
@@ -37,7 +38,7 @@ def write_questions(
     if out.exists():
         raise RecoverError(f"The file {out} exists already, perhaps with your edits. Name another file with --out.")
     items = [item for file in decontaminate for item in _items(file)]
-    with open_subject(base, engine or "transformers") as subject:
+    with open_subject(base, engine or DEFAULT_ENGINE) as subject:
         return save_questions(subject, corpus, out, count, items, seed)
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipelines.cli.shared_options import ENGINES
+from pipelines.prepare_job import Request
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import RENAMED_SETTINGS, apply_overrides, differences, resolve_settings
 from pipelines.settings.schema import Mix, Settings, fixed_answers_share, fixed_warm_start_share, split_rows
-from pipelines.settings.sources import read_toml
+from pipelines.settings.sources import ENGINES, read_toml
 from recovery.errors import RecoverError
 
 LARGE_MODEL_PARAMETERS = SMALL_MODEL_PARAMETERS + 1
@@ -65,13 +65,23 @@ def test_settings_are_stored_as_json_and_read_back() -> None:
         ({"distil": {}}, "There is no setting distil. Known here: base, "),
         ({"distill": {"rate": 1}}, "There is no setting distill.rate. Known here: recipe, "),
         ({"midtrain": {"mix": {"text": 1}}}, "There is no setting midtrain.mix.text. Known here: answers, texts, "),
-        ({"distill": 3}, r"Write it as a \[distill\] table"),
+        ({"distill": 3}, r"The setting distill is a group of settings. Write it as a \[distill\] table."),
+        ({"midtrain": {"mix": True}}, r"Write it as a \[midtrain.mix\] table."),
         ({"distill": {"rows": 2.5}}, "distill.rows must be a whole number of at least 1, not 2.5"),
         ({"distill": {"rows": 0}}, "distill.rows must be a whole number of at least 1, not 0"),
         ({"distill": {"max_steps": "ten"}}, "distill.max_steps must be a whole number of at least 1, not 'ten'"),
         ({"distill": {"warm_start": "usual"}}, "warm_start must be off, auto, default or a share of at least 0"),
         ({"midtrain": {"mix": {"answers": "some"}}}, "answers must be auto or a share of at least 0 and below 1"),
-        ({"midtrain": {"mix": {"texts": 1.5}}}, "midtrain.mix.texts must be at least 0 and below 1, not 1.5"),
+        (
+            {"midtrain": {"mix": {"texts": 1.5}}},
+            "mix.texts must be a number of at least 0 and below 1, not 1.5",
+        ),
+        ({"midtrain": {"mix": {"texts": "half"}}}, "midtrain.mix.texts must be a number of at least 0 .*, not 'half'"),
+        ({"midtrain": {"mix": {"texts": "nan"}}}, "midtrain.mix.texts must be a number of at least 0 .*, not "),
+        ({"midtrain": {"mix": {"texts": False}}}, "midtrain.mix.texts must be a number of at least 0 .*, not False"),
+        ({"midtrain": {"mix": {"answers": False}}}, "answers must be auto or a share of .*, not False"),
+        ({"distill": {"warm_start": False}}, "warm_start must be off, auto, default or a share of .*, not False"),
+        ({"distill": {"warm_start": ""}}, "warm_start must be off, auto, default or a share of .*, not ''"),
         ({"midtrain": {"epochs": 0}}, "midtrain.epochs must be a number above 0, not 0"),
         ({"gate": {"behaviour_margin": -1.0}}, "at least 0"),
         ({"gate": {"behaviour_margin": float("nan")}}, "behaviour_margin must be a number of at least 0, not nan"),
@@ -119,13 +129,14 @@ def test_broken_toml_is_one_sentence(tmp_path: Path) -> None:
     ("text", "parameters", "mix"),
     [
         ("documents", SMALL_MODEL_PARAMETERS, Mix(answers=0, texts=0, earlier=0)),
-        ("auto", SMALL_MODEL_PARAMETERS, Mix(answers="auto", texts=0.3, earlier=0.3)),
-        ("auto", LARGE_MODEL_PARAMETERS, Mix(answers="auto", texts=0, earlier=0.3)),
+        ("auto", SMALL_MODEL_PARAMETERS, Mix(answers="auto", texts=0.3, earlier=0.1, paraphrases=1)),
+        ("auto", LARGE_MODEL_PARAMETERS, Mix(answers="auto", texts=0, earlier=0.1, paraphrases=1)),
         ("answers=0.1, texts=0.2", SMALL_MODEL_PARAMETERS, Mix(answers=0.1, texts=0.2, earlier=0)),
+        ("answers=.1,texts=.2", SMALL_MODEL_PARAMETERS, Mix(answers=0.1, texts=0.2, earlier=0)),
         ("answers=auto,paraphrases=2", SMALL_MODEL_PARAMETERS, Mix(answers="auto", earlier=0, paraphrases=2)),
     ],
 )
-def test_the_mix_option_replaces_the_whole_mix(text: str, parameters: int, mix: Mix, tmp_path: Path) -> None:
+def test_the_mix_option_replaces_all_or_auto_one_entry(text: str, parameters: int, mix: Mix, tmp_path: Path) -> None:
     (tmp_path / "recover.toml").write_text("[midtrain.mix]\nearlier = 0.1\nparaphrases = 1")
     assert resolve_settings(parameters, tmp_path, {"midtrain": {"mix": text}})[0].midtrain.mix == mix
 
@@ -135,6 +146,26 @@ def test_a_mix_in_short_may_stand_wherever_a_setting_may(tmp_path: Path) -> None
     assert resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {})[0].midtrain.mix.answers == "auto"
     settings, _ = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["midtrain.mix=documents"])
     assert settings.midtrain.mix == Mix(answers=0, texts=0, earlier=0)
+
+
+@pytest.mark.parametrize("file", ['midtrain = "x"', "[midtrain]\nmix = 3", "RECOVER_MIDTRAIN=x"])
+def test_a_value_where_a_group_belongs_is_refused_in_every_source(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if file.startswith("RECOVER_"):
+        monkeypatch.setenv(*file.split("="))
+    else:
+        (tmp_path / "recover.toml").write_text(file)
+    with pytest.raises(RecoverError, match=r"The setting midtrain.* is a group of settings. Write it as a \[midtrain"):
+        resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, Request("midtrain", mix="documents").setting_flags())
+
+
+def test_flags_have_only_what_was_set() -> None:
+    assert Request("cycle").setting_flags() == {}
+    assert Request("cycle", mix="", warm_start="", auto=True).setting_flags() == {
+        "midtrain": {"mix": ""},
+        "distill": {"warm_start": ""},
+    }
 
 
 def test_one_entry_of_the_mix_can_be_changed(tmp_path: Path) -> None:
@@ -174,6 +205,7 @@ def test_any_positive_share_is_at_least_one_row() -> None:
     assert str(split_rows(16, (0.0, 0.03))) == "[0, 1]"  # printed, so it must be whole numbers
 
 
-def test_the_command_line_offers_the_engines_of_the_settings() -> None:
+def test_the_settings_accept_every_engine() -> None:
+    assert ENGINES == ("transformers", "vllm")
     for engine in ENGINES:
         assert apply_overrides(Settings(), {"engine": engine}).engine == engine
