@@ -20,13 +20,13 @@ from evals.suites.knowledge import read_questions
 from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, load_snapshot, require_snapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import earlier_results, knowledge_result, measure_checkpoint
-from pipelines.gate import Verdict, judge, require_pass_fail
-from pipelines.job import Job
+from pipelines.gate.promotion import current_user
+from pipelines.gate.verdict import Verdict, judge, require_pass_fail
+from pipelines.jobs.job import Job
 from pipelines.log import log
 from pipelines.project.past_cycles import PastCycle, past_cycles
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
-from pipelines.promotion import current_user
 from pipelines.settings.schema import AUTO, Settings
 from pipelines.synthetic.prefixes import document_prefixes
 from pipelines.synthetic.prompts import read_prompts

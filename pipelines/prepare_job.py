@@ -12,14 +12,12 @@ from evals.suites.config import load_suites, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
-from pipelines.atomic_files import write_atomic
-from pipelines.content_cache import ContentCache
 from pipelines.documents import read_corpus
 from pipelines.documents.corpus import Corpus
 from pipelines.documents.hub import is_hub_id
 from pipelines.documents.snapshot import CorpusSnapshot, sample_passages, save_snapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.job import Command, Job
+from pipelines.jobs.job import Command, Job
 from pipelines.log import log
 from pipelines.machine.memory_check import check_memory, check_window
 from pipelines.project.past_cycles import past_cycles
@@ -27,6 +25,8 @@ from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.settings.resolve import differences, resolve_settings
 from pipelines.settings.schema import AUTO, Settings, fixed_answers_share
+from pipelines.storage.atomic_files import write_atomic
+from pipelines.storage.content_cache import ContentCache
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.metric_loggers import check_logger

@@ -15,9 +15,9 @@ from evals.downloads import public_ifeval
 from evals.subject import Answer, Subject
 from evals.suites import lab
 from evals.suites.instruction_following import Prompt, judge, parse_prompt
-from pipelines import promotion
+from pipelines.gate import promotion
+from pipelines.gate.promotion import current_user
 from pipelines.project.project import Project
-from pipelines.promotion import current_user
 from recovery.errors import RecoverError
 
 MAX_MODELS = 4  # in memory; on a GPU, whose memory a training may need, only one

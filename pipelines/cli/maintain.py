@@ -63,7 +63,7 @@ def cancel(project: Path | None, run: int | None) -> CommandResult:
 
 def _discard_job(project: "Project", run: "Run | None", status: str | None) -> CommandResult:
     """Discard the latest unfinished job, or that of a run."""
-    from pipelines.job import unfinished_jobs
+    from pipelines.jobs.job import unfinished_jobs
     from pipelines.project.lock import command_line, project_lock
     from pipelines.project.runs import runs_of_job
     from recovery.errors import RecoverError
@@ -94,7 +94,7 @@ def gc(project: Path | None, rejected: bool, dry_run: bool) -> CommandResult:
     \b
     Example: recover gc --rejected --dry-run
     """
-    from pipelines.job import unfinished_jobs
+    from pipelines.jobs.job import unfinished_jobs
     from pipelines.project.garbage_collection import collect_garbage
     from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project

@@ -25,8 +25,8 @@ def promote(project: Path | None, ref: str, reject: bool, reason: str, dry_run: 
     Example: recover promote cycle:3 --reason "read fifty answers, they are fine"
     """
     from db.tracker import Decision
+    from pipelines.gate.promotion import decide
     from pipelines.project.project import Project
-    from pipelines.promotion import decide
     from recovery.models.students import load_chat, parameters_of
 
     opened = Project.open_existing(project)
@@ -53,8 +53,8 @@ def rollback(project: Path | None, reason: str, dry_run: bool) -> CommandResult:
     \b
     Example: recover rollback --reason "it forgot the tables"
     """
+    from pipelines.gate.promotion import decide, previous_checkpoint
     from pipelines.project.project import Project
-    from pipelines.promotion import decide, previous_checkpoint
 
     opened = Project.open_existing(project)
     current, previous = opened.current, previous_checkpoint(opened)

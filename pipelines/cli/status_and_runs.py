@@ -20,7 +20,7 @@ def status(project: Path | None) -> CommandResult:
     \b
     Example: recover status
     """
-    from pipelines.job_store import unfinished_commands
+    from pipelines.jobs.job_store import unfinished_commands
     from pipelines.project.project import Project
 
     if not Project.exists(project):

@@ -14,7 +14,7 @@ from pipelines.log import log
 
 if TYPE_CHECKING:  # these import torch
     from pipelines.cycle import Outcome
-    from pipelines.gate import Verdict
+    from pipelines.gate.verdict import Verdict
     from pipelines.prepare_job import Request
     from pipelines.project.project import Project
     from pipelines.training.training_run import RunResult
@@ -190,7 +190,7 @@ def resume(project: Path | None, run: int | None) -> CommandResult:
     Example: recover resume
     """
     from pipelines.cycle import run_job
-    from pipelines.job import unfinished_jobs
+    from pipelines.jobs.job import unfinished_jobs
     from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project
     from recovery.errors import RecoverError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipelines.atomic_files import JsonLines
+from pipelines.storage.atomic_files import JsonLines
 from recovery.errors import RecoverError
 
 

@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipelines.atomic_files import open_atomic
-from pipelines.content_cache import ContentCache
+from pipelines.storage.atomic_files import open_atomic
+from pipelines.storage.content_cache import ContentCache
 from recovery.models.chat_template import Chat
 
 BATCH = 64  # texts in one call of the tokenizer

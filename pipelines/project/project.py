@@ -12,13 +12,13 @@ from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
 from db.views import Checkpoint, Cycle, Run
-from pipelines.atomic_files import write_atomic
 from pipelines.project.base_lookup import locate_base, resolve_base
 from pipelines.project.checkpoint_references import Reference, model_path, parse_reference
 from pipelines.project.paths import HOME, find_root, relocate
 from pipelines.project.upgrade import upgrade_files
 from pipelines.project.weights_hash import weights_hash, weights_id
 from pipelines.settings.sources import read_toml
+from pipelines.storage.atomic_files import write_atomic
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
 

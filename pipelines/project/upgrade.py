@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from db.migrations.renamed_settings import renamed
-from pipelines.atomic_files import write_atomic
 from pipelines.project.lock import project_lock
+from pipelines.storage.atomic_files import write_atomic
 
 OLD_JOBS, LEFTOVERS = "errands", "errands.old"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from evals.jsonl import read_rows, text_field
-from pipelines.content_cache import ContentCache
 from pipelines.documents.hub import dataset_rows, is_hub_id
+from pipelines.storage.content_cache import ContentCache
 from pipelines.synthetic.prompt_filters import count_kinds, filter_prompts
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError

@@ -10,11 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pipelines.atomic_files import JsonLines
-from pipelines.content_cache import ContentCache, content_hash
 from pipelines.documents import document_end, document_start
 from pipelines.log import log
 from pipelines.model_loading import OpenSubject
+from pipelines.storage.atomic_files import JsonLines
+from pipelines.storage.content_cache import ContentCache, content_hash
 from pipelines.synthetic.prompt_filters import garbled
 from recovery.engines import Engine, Generation, Sampling
 from recovery.errors import RecoverError

@@ -6,12 +6,12 @@ from typing import Any
 
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
-from pipelines.content_cache import ContentCache
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import open_engine
 from pipelines.project.runs import run_of_stage
 from pipelines.settings.schema import AUTO, fixed_answers_share
+from pipelines.storage.content_cache import ContentCache
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.mix import TrainingMix
 from pipelines.training.mix_search import SHARES, AnswersSearch, search_share, trial_steps

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any, Self
 
-from pipelines.content_cache import ContentCache
 from pipelines.log import log
+from pipelines.storage.content_cache import ContentCache
 from pipelines.training.probe_results import ProbeScores, Score
 
 SHARES = (0.0, 0.1, 0.3)

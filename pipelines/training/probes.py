@@ -13,7 +13,7 @@ from evals.results import Result, main_result
 from evals.subject import Subject
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import knowledge_result
-from pipelines.gate import Judgement, judge
+from pipelines.gate.verdict import Judgement, judge
 from pipelines.settings.schema import Gate
 from pipelines.training.probe_results import ProbeFunction, ProbeResult, ProbeScores, Score, best_knowledge
 from recovery.engines import Engine

@@ -7,7 +7,7 @@ from typing import Literal
 
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
-from pipelines.job import Job
+from pipelines.jobs.job import Job
 from pipelines.model_loading import device
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run

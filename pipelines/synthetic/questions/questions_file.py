@@ -8,12 +8,12 @@ from pathlib import Path
 
 from evals.jsonl import read_rows
 from evals.subject import Subject
-from pipelines.atomic_files import write_atomic
 from pipelines.documents import Corpus
 from pipelines.documents.passages import interleaved_passages
 from pipelines.log import log
 from pipelines.model_loading import open_subject
 from pipelines.settings.sources import DEFAULT_ENGINE
+from pipelines.storage.atomic_files import write_atomic
 from pipelines.synthetic.filter_counts import FilterCounts
 from pipelines.synthetic.questions.generate import generate_questions
 from recovery.errors import RecoverError

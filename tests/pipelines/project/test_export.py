@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 
+from pipelines.gate.promotion import decide
 from pipelines.project.export import model_card, without_files
 from pipelines.project.project import Project
-from pipelines.promotion import decide
 from tests.pipelines.project.checkpoints import record_checkpoint
 
 

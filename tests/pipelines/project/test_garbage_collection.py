@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from db.run_inputs import RunInputs
-from pipelines.job import Job, unfinished_jobs
+from pipelines.gate.promotion import decide
+from pipelines.jobs.job import Job, unfinished_jobs
 from pipelines.project.garbage_collection import collect_garbage
 from pipelines.project.project import Project
-from pipelines.promotion import decide
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
 from tests.pipelines.project.checkpoints import record_checkpoint

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.gate.promotion import decide
 from pipelines.project.project import Project
 from pipelines.project.weights_hash import weights_hash
-from pipelines.promotion import decide
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from tests.pipelines.project.checkpoints import record_checkpoint

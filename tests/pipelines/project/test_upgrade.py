@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.job import unfinished_jobs
+from pipelines.jobs.job import unfinished_jobs
 from pipelines.project.lock import project_lock
 from pipelines.project.upgrade import upgrade_files
 from recovery.errors import RecoverError

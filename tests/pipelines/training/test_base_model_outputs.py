@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipelines.job import Job
+from pipelines.jobs.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides

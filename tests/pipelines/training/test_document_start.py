@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.documents import document_end, document_start, read_corpus
 from pipelines.documents.snapshot import CorpusSnapshot, save_snapshot
-from pipelines.job import Job
+from pipelines.jobs.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.cli import main
-from pipelines.content_cache import ContentCache
+from pipelines.storage.content_cache import ContentCache
 from pipelines.training.mix_search import SHARES, AnswersSearch, best_share, explain, search_share, trial_steps
 from pipelines.training.probe_results import ProbeScores, Score
 from tests.pipelines.options import set_options

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.job import Job
+from pipelines.jobs.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
 from pipelines.training.stage_context import SEEDS_PER_CYCLE, Stage

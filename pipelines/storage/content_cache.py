@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.atomic_files import write_atomic
+from pipelines.storage.atomic_files import write_atomic
 
 
 def content_hash(inputs: Any) -> str:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pipelines.atomic_files import write_atomic
 from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.job_store import job_file, job_files, read_job_file, unreadable
+from pipelines.jobs.job_store import job_file, job_files, read_job_file, unreadable
 from pipelines.project.paths import relocate
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
+from pipelines.storage.atomic_files import write_atomic
 from recovery.errors import RecoverError
 
 Command = Literal["midtrain", "distill", "cycle"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.atomic_files import JsonLines, write_atomic
+from pipelines.storage.atomic_files import JsonLines, write_atomic
 
 
 def test_a_file_that_is_not_completely_written_does_not_replace_the_old_one(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.content_cache import ContentCache, content_hash
+from pipelines.storage.content_cache import ContentCache, content_hash
 
 
 def test_results_are_computed_once_for_the_same_inputs(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.job import Job, unfinished_jobs
+from pipelines.jobs.job import Job, unfinished_jobs
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings

@@ -6,8 +6,8 @@ import pytest
 from db.run_inputs import RunInputs
 from evals.results import Item, Metric, Result
 from pipelines.cycle import Cycle
-from pipelines.gate import judge, require_pass_fail
-from pipelines.job import Job
+from pipelines.gate.verdict import judge, require_pass_fail
+from pipelines.jobs.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Gate, Settings
 from recovery.errors import RecoverError
