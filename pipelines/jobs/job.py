@@ -4,7 +4,6 @@
 every run names its job and its stage.
 """
 
-import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,11 +12,10 @@ from typing import Any, Literal, Self
 
 from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.jobs.job_store import job_file, job_files, read_job_file, unreadable
+from pipelines.jobs.job_store import delete_job, job_files, read_job_file, unreadable, write_job
 from pipelines.project.paths import relocate
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
-from pipelines.storage.atomic_files import write_atomic
 from recovery.errors import RecoverError
 
 Command = Literal["midtrain", "distill", "cycle"]
@@ -44,11 +42,11 @@ class Job:
         return {id for id in (self.start, self.student, self.teacher) if id is not None}
 
     def save(self, home: Path) -> Self:
-        write_atomic(job_file(home, self.id), [json.dumps(self.as_json(), indent=1)])
+        write_job(home, self.id, self.as_json())
         return self
 
     def delete(self, home: Path) -> None:
-        job_file(home, self.id).unlink(missing_ok=True)
+        delete_job(home, self.id)
 
     def as_json(self) -> dict[str, Any]:
         corpus = self.corpus

@@ -4,11 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pipelines.storage.atomic_files import write_atomic
 from recovery.errors import RecoverError
 
 
-def job_file(home: Path, id: str) -> Path:
-    return home / "jobs" / f"{id}.json"
+def write_job(home: Path, id: str, values: dict[str, Any]) -> None:
+    write_atomic(_file(home, id), [json.dumps(values, indent=1)])
+
+
+def delete_job(home: Path, id: str) -> None:
+    _file(home, id).unlink(missing_ok=True)
 
 
 def job_files(home: Path) -> list[Path]:
@@ -32,3 +37,7 @@ def unreadable(file: Path, error: Exception) -> RecoverError:
 def unfinished_commands(home: Path) -> list[str]:
     """The commands of unfinished jobs, the oldest first."""
     return [str(read_job_file(file)["command"]) for file in job_files(home)]
+
+
+def _file(home: Path, id: str) -> Path:
+    return home / "jobs" / f"{id}.json"
