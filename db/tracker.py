@@ -81,14 +81,6 @@ class Tracker:
             cycle = _add(session, tables.Cycle(project_id=project, number=last + 1, corpus_id=corpus))
             return CycleKey(cycle.id, cycle.number)
 
-    def close_cycle(
-        self, cycle: int, status: Literal["promoted", "rejected"], verdict: Mapping[str, Any] | None = None
-    ) -> None:
-        with self._transaction(f"the end of cycle {cycle}") as session:
-            row = _get(session, tables.Cycle, cycle)
-            row.status, row.closed_at = status, now()
-            row.verdict = dict(verdict) if verdict is not None else row.verdict
-
     def start_run(
         self, project: int, kind: RunKind, cycle: int | None = None, settings: Mapping[str, Any] | None = None,
         seed: int = 0, steps: int | None = None, inputs: RunInputs = RunInputs(),  # noqa: B008
@@ -122,7 +114,9 @@ class Tracker:
         with self._transaction(f"the request to stop run {run}") as session:
             row = _get(session, tables.Run, run)
             if row.status != "running":
-                raise RecordError(f"Run {run} is {row.status} already, so there is nothing to stop.")
+                raise RecordError(
+                    f"Run {run} is {row.status} already and cannot be stopped. List the runs with `recover runs`."
+                )
             row.cancel_requested_at = row.cancel_requested_at or now()
 
     def cancel_requested(self, run: int) -> bool:
@@ -263,7 +257,9 @@ class Tracker:
             with Session(self._engine) as session, session.begin():
                 yield session
         except SQLAlchemyError as error:
-            raise RecordError(f"The record could not store {what}: {reason(error)}.") from error
+            raise RecordError(
+                f"The record could not store {what}: {reason(error)}. Check the database, and try again."
+            ) from error
 
     def _get_or_create(self, session: Session, table: type[Row], key: dict[str, Any], others: dict[str, Any]) -> Row:
         """Get or insert a row in one statement, as two processes may do so at the same time."""
@@ -278,13 +274,13 @@ class Tracker:
 def _lock_project(session: Session, project: int) -> None:
     """Allow one writer at a time in a project, so that what it reads stays true until it writes (PostgreSQL)."""
     if session.scalar(select(tables.Project.id).filter_by(id=project).with_for_update()) is None:
-        raise RecordError(f"The record has no project {project}.")
+        raise RecordError(f"The record has no project {project}. Check its number, or the address of the database.")
 
 
 def _get(session: Session, table: type[Row], id: int) -> Row:
     row = session.get(table, id)
     if row is None:
-        raise RecordError(f"The record has no {table.__name__.lower()} {id}.")
+        raise RecordError(f"The record has no {table.__name__.lower()} {id}. Check its number with `recover status`.")
     return row
 
 
@@ -300,7 +296,9 @@ def _add_evaluation(session: Session, checkpoint: int, run: int | None, result: 
         session.add_all(_scores(evaluation.id, result["metrics"]))
         session.add_all(_item(evaluation.id, n, item) for n, item in enumerate(result.get("items") or ()))
     except KeyError as error:
-        raise RecordError(f"The result of an evaluation lacks {error}; see docs/contracts.md.") from error
+        raise RecordError(
+            f"The result of an evaluation lacks {error}. Add it, as docs/contracts.md describes."
+        ) from error
     return evaluation.id
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from dashboard.ui.components import Cell, badge
+from dashboard.ui.components import Cell
 from dashboard.ui.jinja import load
 from db.views import Cycle
 
@@ -35,10 +35,6 @@ def needed_text(cycle: Cycle) -> str:
 
 def outcome_text(cycle: Cycle) -> str:
     return "; ".join(filter(None, [_OUTCOMES.get(cycle.status), needed_text(cycle)]))
-
-
-def cycle_badge(cycle: Cycle) -> Markup:
-    return badge(cycle.outcome)
 
 
 def verdict_cell(cycle: Cycle) -> Cell:

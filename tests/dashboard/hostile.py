@@ -41,8 +41,7 @@ def hostile(tracker: Tracker) -> Seeded:
         BAD: {"passed": BAD},
         "reason": BAD,
     }
-    tracker.promote(project, cycle.id, last, "rejected", BAD, LONG)
-    tracker.close_cycle(cycle.id, "rejected", reason)
+    tracker.promote(project, cycle.id, last, "rejected", BAD, LONG, reason)
     tracker.note(project, NOTE, BAD, cycle=cycle.id)
     tracker.note(project, NOTE, BAD, checkpoint=last)
     return seeded

@@ -71,8 +71,8 @@ def seed(tracker: Tracker, name: str = "handbook", cycles: int = 3, steps: int =
         rec = _train(tracker, seeded, cycle.id, "distill", mid, recovered, steps, rng)
         decision: Decision = "promoted" if passed else "rejected"
         reason = "both bounds hold" if passed else "behaviour fell short of its bound by 0.09"
-        tracker.close_cycle(cycle.id, decision, verdict(recovered, damaged, passed, reason))
-        tracker.promote(project, cycle.id, rec, decision, "gate", reason)
+        bounds = verdict(recovered, damaged, passed, reason)
+        tracker.promote(project, cycle.id, rec, decision, "gate", reason, bounds)
         current = rec if passed else current
         seeded.cycles.append(cycle.id)
     tracker.flush()

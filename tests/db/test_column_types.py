@@ -59,10 +59,17 @@ def test_json_turns_numbers_that_are_not_finite_into_null(engine: Engine, tracke
         "at": Path("/a"),
     }
     cycle = tracker.open_cycle(project)
-    tracker.close_cycle(cycle.id, "promoted", verdict)
+    tracker.store_verdict(cycle.id, 1, verdict)
     with Session(engine) as session:
         stored = session.scalars(select(Cycle)).one().verdict
-    assert stored == {"passed": True, "low": None, "many": [1, 2.5, None, None], "text": "a␀b", "at": "/a"}
+    assert stored == {
+        "passed": True,
+        "low": None,
+        "many": [1, 2.5, None, None],
+        "text": "a␀b",
+        "at": "/a",
+        "checkpoint": 1,
+    }
 
 
 @few

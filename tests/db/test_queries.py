@@ -259,7 +259,7 @@ def test_changes_differ_when_a_page_must_be_redrawn(reader: Reader, tracker: Tra
     assert changed()
     tracker.finish_run(run, "done")
     assert changed()
-    tracker.close_cycle(cycle.id, "rejected")
+    tracker.store_verdict(cycle.id, checkpoint, {"passed": False})
     assert changed()
     tracker.promote(project, None, checkpoint, "promoted", "ada", "I like it")
     assert changed()

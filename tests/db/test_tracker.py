@@ -117,7 +117,7 @@ def test_a_promotion_moves_current_and_closes_the_cycle(tracker: Tracker, reader
         lambda tracker, project: tracker.start_run(project, "dance"),
         lambda tracker, project: tracker.finish_run(99, "done"),
         lambda tracker, project: tracker.checkpoint(project, "base", "x", parent=99),
-        lambda tracker, project: tracker.close_cycle(99, "promoted"),
+        lambda tracker, project: tracker.store_verdict(99, 1, {}),
         lambda tracker, project: tracker.promote(project, None, 99, "promoted", "ada", "why not"),
         lambda tracker, project: tracker.note(project, "well", "ada", cycle=99),
         lambda tracker, project: tracker.plan(99, 10),
