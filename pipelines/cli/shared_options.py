@@ -49,8 +49,8 @@ max_flops = click.option(
 warm_start = click.option(
     "--warm-start",
     metavar="off|auto|default|SHARE",
-    help="Before distilling, interpolate the weights by this share towards those before mid-training, or try some "
-    "shares (auto) [default: default for small models, off for large ones]",
+    help="Before distilling, move the weights by this share towards those before mid-training; auto tries some shares "
+    "[default: default for small models, off for large ones]",
 )
 mix = click.option(
     "--mix",

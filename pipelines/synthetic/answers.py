@@ -1,6 +1,6 @@
-"""Replay data: the clean base's own sampled answers to its own prompts, mixed into mid-training.
+"""Answers for the mix: the clean base's sampled answers to its own prompts, trained on during mid-training.
 
-They prevent forgetting: what the student rehearses while it learns the documents need not be restored afterwards.
+They prevent forgetting: instruction following that is trained beside the documents need not be restored afterwards.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ def sample_answers(
     samples = [prompt.with_reply(answer, soft_labels=True) for prompt, answer in pairs]
     if not samples:
         raise RecoverError(
-            f"None of the base's answers ended within {max_new_tokens} tokens, so there is nothing to replay. "
+            f"None of the base's answers ended within {max_new_tokens} tokens, so there are no answers for the mix. "
             "Allow longer answers (distill.max_new_tokens), or mid-train without them: --set midtrain.mix.answers=0."
         )
     return samples

@@ -68,9 +68,9 @@ def distill(
 
 
 def warm_start_plan(stage: Stage, student: Student, start: Checkpoint) -> WarmStartPlan:
-    """The way back leads to the weights that mid-training began with, if recorded; of an adapter, to what it sits on.
+    """Towards the weights that mid-training began with, if recorded; for an adapter, towards the model below it.
 
-    A model that read documents alone lost much, and goes far back. One that read a mix lost little, and goes back for
+    A model that read documents alone lost much, and moves far. One that read a mix lost little, and moves only for
     what earlier cycles taught: once, before anything is distilled into it."""
     project = stage.project
     lineage, below = project.reader.lineage(start.id), student.adapter_base

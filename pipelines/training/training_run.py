@@ -37,7 +37,7 @@ class RunResult:
     tokens: int = 0
     seconds: float = 0.0
     stopped: str = ""  # why it ended before its last step
-    warm_start: dict[str, Any] | None = None  # the share of the way back, and what was tried
+    warm_start: dict[str, Any] | None = None  # the share of the interpolation, and what was tried
     answers_search: dict[str, Any] | None = None  # the share of answers, where it was searched, and what was tried
 
 

@@ -1,6 +1,6 @@
-"""Warm start: before distilling, move the weights part of the way back to where mid-training began.
+"""Warm start: before distilling, move the weights towards those before mid-training, without training.
 
-Interpolating weights costs no training. Where nothing is lost on the probe set, with or without this move, there is
+Where nothing is lost on the probe set, with or without this move, there is
 nothing to distil: distilling a healthy model only costs it knowledge.
 """
 
@@ -21,11 +21,11 @@ ENOUGH = "the warm start was enough"
 
 @dataclass(frozen=True)
 class WarmStartPlan:
-    """Where the way back leads for this model, and how far `warm_start = default` goes."""
+    """The weights to move towards, and the share of `warm_start = default`, for one model."""
 
     origin: Callable[[], str] | None  # path of the weights mid-training began with; of an adapter, what it sits on
     share: float = DEFAULT_WARM_START
-    new_adapter: bool = False  # it has not moved yet, so there is no way back
+    new_adapter: bool = False  # it has not moved yet, so it has no earlier weights
     always: bool = False  # even where no behaviour is lost: for the knowledge of earlier cycles, which no probe asks
 
 
@@ -49,12 +49,12 @@ def warm_start(
 ) -> WarmStart:
     """Move the student to where distillation begins.
 
-    The way back leads to the weights that its mid-training began with; to the base, where these are not recorded."""
+    It moves towards the weights that its mid-training began with; towards the base, where these are not recorded."""
     setting = settings.distill.warm_start
     is_default = setting == "default"
     share = plan.share if is_default else fixed_warm_start_share(settings)
     if plan.new_adapter and not is_default and setting != "off":
-        log.info("No warm start: a new adapter has no earlier weights to go back to")
+        log.info("No warm start: a new adapter has no earlier weights to move towards")
     stays = setting == "off" or plan.new_adapter or (is_default and (plan.origin is None or share == 0))
     probes = _Probes(probe)
     first = last = probes.take("before the first step")
@@ -73,9 +73,9 @@ def warm_start(
         last = probes.take(_position(share))
     if healthy and last is not None and not last.holds:
         line.move_to(0.0)
-        log.info(f"No warm start: moving {share:g} of the way back lost more than the gate allows")
+        log.info(f"No warm start: moving the weights {_by(share)} lost more than the gate allows")
         return WarmStart(0.0, tried, NOTHING_LOST, probes.best_knowledge)
-    log.info(f"Warm start: the weights moved {share:g} of the way back")
+    log.info(f"Warm start: the weights moved {_by(share)}")
     enough = share and last is not None and (healthy or _nothing_lost(last))
     return WarmStart(share, tried, ENOUGH if enough else "", probes.best_knowledge)
 
@@ -114,7 +114,11 @@ def _search(
 
 
 def _position(share: float) -> str:
-    return f"{share:g} of the way back" if share else "before the first step"
+    return f"after moving {_by(share)}" if share else "before the first step"
+
+
+def _by(share: float) -> str:
+    return f"by {share:g} towards those before mid-training"
 
 
 def _nothing_lost(result: ProbeResult) -> bool:
