@@ -25,7 +25,7 @@ from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.settings.resolve import differences, resolve_settings
 from pipelines.settings.schema import AUTO, Settings, fixed_answers_share
-from pipelines.storage.atomic_files import write_atomic
+from pipelines.storage.atomic_files import JsonLines
 from pipelines.storage.content_cache import ContentCache
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.training.base_model_outputs import BaseOutputs
@@ -292,7 +292,8 @@ def _store_questions(project: Project, file: Path | None) -> Path | None:
 def _store_prompts(project: Project, file: Path | None) -> Path | None:
     if file is None:
         return None
-    lines = "\n".join(json.dumps({"prompt": text}, ensure_ascii=False) for text in read_prompts(file))
-    copy = ContentCache(project.home / "cache").path("prompts", lines, ".jsonl")
-    write_atomic(copy, [lines, "\n"])
+    prompts = [{"prompt": text} for text in read_prompts(file)]
+    content = "\n".join(json.dumps(prompt, ensure_ascii=False) for prompt in prompts)  # names the file
+    copy = ContentCache(project.home / "cache").path("prompts", content, ".jsonl")
+    JsonLines(copy).write(prompts)
     return copy

@@ -8,7 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import main
-from pipelines.prepare_job import Request, teachers_in_memory
+from pipelines.storage.content_cache import content_hash
+from pipelines.prepare_job import Request, _store_prompts, teachers_in_memory
+from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
@@ -80,3 +82,17 @@ def test_memory_is_checked_for_the_teachers_that_will_be_loaded() -> None:
     assert teachers(midtraining, search) == (["clean"], [])
     router = Request("cycle", docs=Path("docs"), teacher="router")
     assert teachers(router, default, "last") == (["clean", "last"], ["clean", "last"])
+
+
+def test_prompts_are_stored_under_a_name_that_does_not_change(empty_docs: Path, tmp_path: Path) -> None:
+    (file := tmp_path / "prompts.txt").write_text("Où ?\nSay it.\n")
+    copy = _store_prompts(Project.open(None), file)
+    lines = '{"prompt": "Où ?"}\n{"prompt": "Say it."}'
+    assert copy is not None
+    assert (copy.read_text(), copy.name) == (lines + "\n", f"prompts-{content_hash(lines)[:16]}.jsonl")
+
+
+@pytest.mark.parametrize("option", ["--mix", "--warm-start"])
+def test_an_empty_option_is_an_error(docs: Path, option: str) -> None:
+    refused = CliRunner().invoke(main, ["cycle", "--docs", str(docs), option, "", "--dry-run"])
+    assert (refused.exit_code, "Error: The " in refused.stderr) == (1, True)

@@ -1,6 +1,5 @@
 """Write the file of generated questions. It is written once; after that it is the user's to edit."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import islice
@@ -13,9 +12,9 @@ from pipelines.documents.passages import interleaved_passages
 from pipelines.log import log
 from pipelines.model_loading import open_subject
 from pipelines.settings.sources import DEFAULT_ENGINE
-from pipelines.storage.atomic_files import write_atomic
+from pipelines.storage.atomic_files import JsonLines
 from pipelines.synthetic.filter_counts import FilterCounts
-from pipelines.synthetic.questions.generate import generate_questions
+from pipelines.synthetic.questions.generate import GeneratedQuestion, generate_questions
 from recovery.errors import RecoverError
 
 PROGRESS_EVERY = 20  # questions
@@ -53,24 +52,24 @@ def save_questions(
     counts = FilterCounts()
     passages = ((corpus.source(number), passage) for number, passage in interleaved_passages(corpus.texts, seed))
     questions = generate_questions(subject, passages, counts, evaluation_items=evaluation_items, seed=seed)
-    lines: list[str] = []
+    accepted: list[GeneratedQuestion] = []
     try:
         for question in islice(questions, count):
-            lines.append(json.dumps(asdict(question), ensure_ascii=False) + "\n")
-            if len(lines) % PROGRESS_EVERY == 0:
-                log.info(f"  Kept {len(lines)} of {counts.written} questions on {counts.passages} passages")
+            accepted.append(question)
+            if len(accepted) % PROGRESS_EVERY == 0:
+                log.info(f"  Kept {len(accepted)} of {counts.written} questions on {counts.passages} passages")
     except KeyboardInterrupt:
-        if not lines:
+        if not accepted:
             raise
-        write_atomic(out, lines)
-        raise KeyboardInterrupt(f"The {len(lines)} questions kept so far are in {out}.") from None
-    if not lines:
+        JsonLines(out).write(map(asdict, accepted))
+        raise KeyboardInterrupt(f"The {len(accepted)} questions kept so far are in {out}.") from None
+    if not accepted:
         raise RecoverError(
             f"None of the {counts.written} questions that the base wrote passed the filters "
             f"({', '.join(counts.reasons(3)) or 'no passage'}). "
             "Write questions yourself for --questions, or name a more capable model with --base."
         )
-    write_atomic(out, lines)
+    JsonLines(out).write(map(asdict, accepted))
     return counts
 
 
