@@ -19,7 +19,7 @@ from pipelines.log import print_progress
 
 set_thread_waiting()
 
-SUCCESS, ERROR, USAGE, REJECTED, INTERRUPTED = 0, 1, 2, 3, 130  # exit codes
+SUCCESS, ERROR, REJECTED, INTERRUPTED = 0, 1, 3, 130  # exit codes; click exits with 2 for wrong usage
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -78,8 +78,9 @@ def report_errors(as_json: bool = False) -> Iterator[None]:
     except Exception as error:
         if os.environ.get("RECOVER_DEBUG"):
             raise
-        message = f"{type(error).__name__}: {error}. Set RECOVER_DEBUG=1 to see the traceback."
-        fail(message, ERROR, as_json)
+        first_line = str(error).strip().partition("\n")[0].rstrip(" .:")
+        summary = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+        fail(f"{summary}. Set RECOVER_DEBUG=1 to see the traceback.", ERROR, as_json)
 
 
 def fail(message: str, exit_code: int, as_json: bool = False) -> NoReturn:

@@ -73,6 +73,12 @@ def broken(project: object) -> NoReturn:
     raise ValueError("no such thing")
 
 
+@example.command()
+@command_result
+def broken_library(project: object) -> NoReturn:
+    raise OSError("no connection.\nThe above exception has a long explanation.")
+
+
 def test_a_result_is_printed_as_lines_or_as_json() -> None:
     for flags, output in (([], "The answer is 42\n"), (["--json"], '{"answer": 42}\n')):
         outcome = CliRunner().invoke(example, ["good", *flags])
@@ -84,6 +90,7 @@ def test_a_result_is_printed_as_lines_or_as_json() -> None:
     [
         ("refused", "There is no run 7. List the runs with `recover runs`.", 1),
         ("interrupted", "Interrupted. Continue with `recover resume`.", 130),
+        ("broken-library", "OSError: no connection. Set RECOVER_DEBUG=1 to see the traceback.", 1),
         ("broken", "ValueError: no such thing. Set RECOVER_DEBUG=1 to see the traceback.", 1),
     ],
 )
