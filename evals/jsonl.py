@@ -15,7 +15,9 @@ def read_rows(path: str | Path) -> list[Row]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise RecoverError(f"Cannot read {path}: {error.strerror or error}.") from error
+        raise RecoverError(
+            f"Cannot read {path}: {error.strerror or error}. Check the path and its permissions."
+        ) from error
     rows = list(_rows(path, content.removeprefix(b"\xef\xbb\xbf")))
     if not rows:
         raise RecoverError(f"The file {path} is empty. Write one JSON object per line.")
@@ -29,7 +31,7 @@ def text_field(row: Row, name: str) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value.strip():
-        raise RecoverError(f'{location}: "{name}" is missing. Every line needs it, as a text.')
+        raise RecoverError(f'{location} has no "{name}". Every line needs it, as a text.')
     return value
 
 

@@ -27,7 +27,9 @@ def measurement_key(checkpoint: str, task: str, data: str, settings: Mapping[str
     try:
         text = json.dumps(inputs, sort_keys=True, allow_nan=False, default=_to_plain)
     except (TypeError, ValueError) as error:
-        raise RecoverError(f"The settings of the task {task} cannot be written as JSON ({error}).") from error
+        raise RecoverError(
+            f"The settings of the task {task} cannot be written as JSON ({error}). Use text, numbers and lists."
+        ) from error
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -40,7 +42,9 @@ def data_hash(path: str | Path | None) -> str:
         files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
         return _hash(part for file in files for part in (file.relative_to(path).as_posix().encode(), file.read_bytes()))
     except OSError as error:
-        raise RecoverError(f"Cannot read {path}: {error.strerror or error}.") from error
+        raise RecoverError(
+            f"Cannot read {path}: {error.strerror or error}. Check the path and its permissions."
+        ) from error
 
 
 def _hash(parts: Iterable[bytes]) -> str:

@@ -169,7 +169,7 @@ def headlines(results: Iterable[Result]) -> dict[str, float | None]:
 def _require_items(items: list[Any]) -> int:
     """Return the number of items, which must not be 0."""
     if not items:
-        raise RecoverError("There is nothing to measure: the data has no items.")
+        raise RecoverError("There is nothing to measure: the data has no items. Give data with at least one.")
     return len(items)
 
 

@@ -29,7 +29,8 @@ def resolve_suites(base: str | Path) -> dict[str, str]:
     folder, suites = Path(base).absolute(), checkpoint_metadata(base).get("suites") or {}
     if not isinstance(suites, dict) or not all(isinstance(task_spec, str) for task_spec in suites.values()):
         raise RecoverError(
-            f'"suites" in {folder / "recover.json"} should be like {{"behaviour": "ifeval,house.jsonl"}}.'
+            f'The field "suites" of {folder / "recover.json"} does not map names to lists of tasks. '
+            'Write it like {"behaviour": "ifeval,house.jsonl"}.'
         )
     return {
         suite: ",".join(str(folder / task) if is_task_file(task) else task for task in task_names(task_spec))

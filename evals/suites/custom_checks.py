@@ -79,7 +79,9 @@ def parse_task(row: Row) -> Task:
     messages = _messages(row)
     checks = fields.get("checks")
     if not isinstance(checks, list) or not checks or not all(isinstance(check, dict) for check in checks):
-        raise RecoverError(f'{location}: "checks" must be a list of one or more objects such as {{"contains": "yes"}}.')
+        raise RecoverError(
+            f'{location} has no list of "checks". Give it one or more objects such as {{"contains": "yes"}}.'
+        )
     prompt = "\n".join(message["content"] for message in messages)
     key = str(fields.get("key", item_key(prompt)))
     return Task(key, messages, [_parse_check(location, check, prompt) for check in checks])
@@ -95,7 +97,7 @@ def _messages(row: Row) -> list[Message]:
     )
     if not is_valid or not messages or messages[-1]["role"] != "user":
         raise RecoverError(
-            f'{location}: "messages" must be a list of {{"role": …, "content": …}} that ends with the user.'
+            f'{location} has no valid "messages". Write a list of {{"role": …, "content": …}} that ends with the user.'
         )
     return [{"role": m["role"], "content": m["content"]} for m in messages]
 
@@ -107,16 +109,22 @@ def _parse_check(location: str, check: dict[str, Any], prompt_text: str) -> tupl
         prompt: Prompt = parse_prompt((location, line))
         return prompt.instructions[0], lambda answer: judge(prompt, answer).passed
     if len(check) != 1 or next(iter(check)) not in CHECKS:
-        raise RecoverError(f"{location}: {check!r} is no check. Use {', '.join(sorted(CHECKS))} or instruction.")
+        raise RecoverError(
+            f"{location} has an unknown check, {check!r}. Use {', '.join(sorted(CHECKS))} or instruction."
+        )
     [(kind, value)] = check.items()
     value_type, passes = CHECKS[kind]
     if not isinstance(value, value_type) or (isinstance(value, bool) and value_type is not bool) or value == "":
-        raise RecoverError(f'{location}: The check "{kind}" takes a {TYPE_NAMES[value_type]}, not {value!r}.')
+        raise RecoverError(
+            f'{location} has the value {value!r} for the check "{kind}". Write a {TYPE_NAMES[value_type]}.'
+        )
     if kind == "matches":
         try:
             regex.compile(value)
         except regex.error as error:
-            raise RecoverError(f"{location}: {value!r} is not a regular expression ({error}).") from error
+            raise RecoverError(
+                f"{location} has {value!r}, which is not a regular expression ({error}). Correct the pattern."
+            ) from error
     return kind, lambda answer: passes(answer, value)
 
 
@@ -136,7 +144,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-TYPE_NAMES = {str: "text", int: "whole number", bool: "true or false"}
+TYPE_NAMES = {str: "text", int: "whole number", bool: "value true or false"}
 CHECKS: dict[str, tuple[type, Callable[[Answer, Any], bool]]] = {
     "contains": (str, lambda answer, value: value.casefold() in answer.text.casefold()),
     "lacks": (str, lambda answer, value: value.casefold() not in answer.text.casefold()),

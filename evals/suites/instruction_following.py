@@ -114,17 +114,20 @@ def parse_prompt(row: Row) -> Prompt:
     ids, kwargs = fields.get("instruction_id_list"), fields.get("kwargs")
     if not isinstance(ids, list) or not ids or not isinstance(kwargs, list) or len(kwargs) != len(ids):
         raise RecoverError(
-            f'{location}: "instruction_id_list" and "kwargs" must be lists of the same length with at least one entry.'
+            f'{location} has no matching "instruction_id_list" and "kwargs". Write two lists of the same length, with '
+            "at least one entry."
         )
     checkers = ifeval_checkers()[0].instructions_registry.INSTRUCTION_DICT
     for name, arguments in zip(ids, kwargs, strict=True):
         if not isinstance(name, str) or name not in checkers:
             raise RecoverError(
-                f"{location}: There is no instruction {name!r}. IFEval has {', '.join(sorted(checkers))}."
+                f"{location} has an unknown instruction, {name!r}. Use one of {', '.join(sorted(checkers))}."
             )
         try:
             checkers[name](name).build_description(**{k: v for k, v in arguments.items() if v})
         except Exception as error:
-            raise RecoverError(f"{location}: {name!r} does not take {arguments!r} ({error}).") from error
+            raise RecoverError(
+                f"{location} has arguments that {name!r} does not take, {arguments!r} ({error}). Correct its kwargs."
+            ) from error
     text = text_field(row, "prompt")
     return Prompt(str(fields.get("key", item_key(text))), text, ids, kwargs)

@@ -125,5 +125,5 @@ def _parse_question(row: Row) -> Question:
     location, fields = row
     aliases = fields.get("aliases") or []
     if not isinstance(aliases, list) or not all(isinstance(alias, str) and alias.strip() for alias in aliases):
-        raise RecoverError(f'{location}: "aliases" must be a list of texts.')
+        raise RecoverError(f'{location} has no valid "aliases". Write a list of texts.')
     return Question(text_field(row, "question"), text_field(row, "answer"), tuple(aliases))

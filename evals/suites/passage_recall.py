@@ -44,7 +44,9 @@ def read_passages(path: str | Path) -> list[str]:
     try:
         texts = [file.read_text(encoding="utf-8-sig") for file in files]
     except (OSError, UnicodeDecodeError) as error:
-        raise RecoverError(f"Cannot read the passages in {path} as UTF-8 text ({error}).") from error
+        raise RecoverError(
+            f"Cannot read the passages in {path} as UTF-8 text ({error}). Check the path and its encoding."
+        ) from error
     texts = [text for text in texts if text.strip()]
     if not texts:
         raise RecoverError(f"The passages in {path} are empty. Give passages held out from the documents.")
@@ -70,7 +72,7 @@ def measure_cloze(subject: Subject, passages: Sequence[str], *, data: str) -> Re
     subject, cost = with_cost_meter(subject)
     sources = {c.context: (c, passage) for passage in _distinct(passages) for c in find_clozes(passage)}
     if not sources:
-        raise RecoverError(f"The passages of {data} contain no names or numbers to predict.")
+        raise RecoverError(f"The passages of {data} contain no names or numbers to predict. Give other passages.")
     contexts, targets = _encode_clozes(subject, [cloze for cloze, _ in sources.values()])
     generations = _continue(subject, contexts, targets)
     scores = subject.engine.logprobs([context + target for context, target in zip(contexts, targets, strict=True)])

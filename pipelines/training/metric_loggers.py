@@ -49,5 +49,5 @@ def _import(module: str, name: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise RecoverError(
-            f"The logger {name} (report_to) is not installed. Install it with: pip install {name}."
+            f"The logger {name} (report_to) is not installed. Install it with `pip install {name}`."
         ) from error

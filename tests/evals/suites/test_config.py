@@ -57,7 +57,7 @@ def test_a_missing_file_is_reported_with_the_recover_json_that_lists_it(
 
 
 def test_malformed_suites(tmp_path: Path) -> None:
-    with pytest.raises(RecoverError, match="should be like"):
+    with pytest.raises(RecoverError, match="Write it like"):
         load_suites(base(tmp_path / "base", behaviour=["lab"]))
     comma = base(tmp_path / "a,b", behaviour="house.jsonl")
     (comma / "house.jsonl").write_text("content")

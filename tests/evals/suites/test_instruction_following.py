@@ -116,11 +116,11 @@ def test_the_labs_own_answers_follow_the_labs_own_instructions() -> None:
     [
         ({"prompt": "x"}, "lists of the same length"),
         ({"prompt": "x", "instruction_id_list": ["punctuation:no_comma"], "kwargs": []}, "lists of the same length"),
-        ({"prompt": "x", "instruction_id_list": ["be:nice"], "kwargs": [{}]}, "no instruction 'be:nice'"),
-        ({"prompt": "x", "instruction_id_list": [["a"]], "kwargs": [{}]}, "no instruction"),
+        ({"prompt": "x", "instruction_id_list": ["be:nice"], "kwargs": [{}]}, "unknown instruction, 'be:nice'"),
+        ({"prompt": "x", "instruction_id_list": [["a"]], "kwargs": [{}]}, "unknown instruction"),
         ({"prompt": "x", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{"how": 1}]}, "does not take"),
         ({"prompt": "x", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [None]}, "does not take"),
-        ({"prompt": " ", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, '"prompt" is missing'),
+        ({"prompt": " ", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, 'has no "prompt"'),
     ],
 )
 def test_a_malformed_prompt_is_reported_by_line_number(tmp_path: Path, line: dict, message: str) -> None:

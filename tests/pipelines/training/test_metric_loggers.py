@@ -23,5 +23,5 @@ def test_tensorboard_receives_the_metrics_of_the_record(tmp_path: Path) -> None:
 def test_an_unknown_or_missing_logger_is_reported_before_training() -> None:
     with pytest.raises(RecoverError, match="Choose one of none, wandb, trackio, tensorboard"):
         check_logger("paper")
-    with pytest.raises(RecoverError, match="pip install wandb"):
+    with pytest.raises(RecoverError, match=r"Install it with `pip install wandb`\."):
         check_logger("wandb")
