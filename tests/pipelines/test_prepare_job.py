@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import main
-from pipelines.storage.content_cache import content_hash
 from pipelines.prepare_job import Request, _store_prompts, teachers_in_memory
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
+from pipelines.storage.content_cache import content_hash
 from tests.models import save_tiny
 
 
