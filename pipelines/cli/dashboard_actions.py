@@ -16,7 +16,7 @@ from evals.subject import Answer, Subject
 from evals.suites import lab
 from evals.suites.instruction_following import Prompt, judge, parse_prompt
 from pipelines.gate.promotion import current_user
-from pipelines.gate.verdict import promotion
+from pipelines.gate import promotion
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 
