@@ -132,7 +132,7 @@ def test_each_of_many_cycles_starts_from_the_last(capsys: pytest.CaptureFixture[
     first, second = many_cycles.main(["--cycles", "2", "--items", "3", *flags, *settings])
     assert first.promoted
     assert list(second.as_json()["earlier"]) == ["1"]
-    assert second.distilled.warm == {"share": 0.4}
+    assert second.distilled.warm_start == {"share": 0.4}
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 3
     assert printed.err.count("the router is the clean model alone") == 1  # before any promotion
