@@ -121,12 +121,11 @@ class Run:
     heartbeat_at: datetime
     finished_at: datetime | None
     error: str | None
-    steps: int | None
-    """How many are planned, where that is known."""
+    steps: int | None  # how many are planned, if known
     cancel_requested_at: datetime | None
 
     @property
-    def waits(self) -> bool:
+    def resumable(self) -> bool:
         """Whether `recover resume` would go on with it, should it not be going on."""
         return self.status != "done" and not (self.error or "").startswith(GIVEN_UP)
 

@@ -101,7 +101,7 @@ def _since(run: Run) -> tuple[str, bool]:
 def _next_command(cycle: Cycle, trail: Trail, runs: Sequence[Run]) -> str:
     """The command that continues an open cycle while nothing is running."""
     latest = max((run for run in runs if run.cycle == cycle.number), key=lambda run: run.id, default=None)
-    if latest and latest.waits:  # it was stopped, failed, or its process ended
+    if latest and latest.resumable:  # it was stopped, failed, or its process ended
         return "recover resume"
     if trail.recovered:
         return f"recover promote cycle:{cycle.number}"

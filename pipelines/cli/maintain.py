@@ -75,7 +75,7 @@ def _discard_job(project: "Project", run: "Run | None", status: str | None) -> C
             raise RecoverError(f"{problem} There is nothing to cancel. List the runs with `recover runs`.")
         job = jobs[-1]
         for job_run in runs_of_job(project, job.id):
-            if job_run.waits:
+            if job_run.resumable:
                 project.tracker.give_up(job_run.id)
         job.delete(project.home)
     data = {"run": run.id if run else None, "cancelling": False, "given_up": job.command}

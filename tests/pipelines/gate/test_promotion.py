@@ -81,7 +81,7 @@ def test_an_interrupted_job_can_be_cancelled_and_the_earlier_open_cycle_is_next_
     assert json.loads(recover("cancel", str(run))[1])["given_up"] == "midtrain"
     assert json.loads(recover("status")[1])["next"] == "recover distill --teacher base"
     (given_up,) = project.reader.runs(project.id)[:1]
-    assert (given_up.id, given_up.status, given_up.waits) == (run, "failed", False)
+    assert (given_up.id, given_up.status, given_up.resumable) == (run, "failed", False)
     assert "no such rate" in (given_up.error or "")
     checkpoint = project.latest_midtrained()
     assert checkpoint is not None
