@@ -85,14 +85,14 @@ class Tracker:
         self, project: int, kind: RunKind, cycle: int | None = None, settings: Mapping[str, Any] | None = None,
         seed: int = 0, steps: int | None = None, inputs: RunInputs = RunInputs(),  # noqa: B008
     ) -> int:  # fmt: skip
-        """`steps` is how many are planned, where that is known already; `plan` tells it later."""
+        """Record a new run. `steps` is the number planned, if known; `plan` sets it later."""
         with self._transaction(f"a {kind} run") as session:
-            made = tables.Run(
+            row = tables.Run(
                 project_id=project, cycle_id=cycle, kind=kind, settings=dict(settings or {}), seed=seed,
                 inputs=inputs.as_json(), steps=steps, host=socket.gethostname(), pid=os.getpid(),
                 code_version=code_version(),
             )  # fmt: skip
-            run = _add(session, made).id
+            run = _add(session, row).id
         self._background.start_heartbeat(run)
         return run
 

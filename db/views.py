@@ -126,7 +126,7 @@ class Run:
 
     @property
     def resumable(self) -> bool:
-        """Whether `recover resume` would go on with it, should it not be going on."""
+        """Whether `recover resume` can continue it, if it is not running."""
         return self.status != "done" and not (self.error or "").startswith(GIVEN_UP)
 
 
