@@ -15,8 +15,8 @@ from evals.downloads import public_ifeval
 from evals.subject import Answer, Subject
 from evals.suites import lab
 from evals.suites.instruction_following import Prompt, judge, parse_prompt
-from pipelines.gate.promotion import current_user
 from pipelines.gate import promotion
+from pipelines.gate.promotion import current_user
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 
