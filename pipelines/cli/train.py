@@ -91,7 +91,7 @@ def distill(
 ) -> CommandResult:
     """Restore instruction following from a teacher, then judge.
 
-    The student learns from the teacher's judgement of the answers that the student samples. Then the gate promotes or
+    The student learns the teacher's token distribution on the student's own rollouts. Then the gate promotes or
     rejects it.
 
     \b

@@ -87,13 +87,15 @@ def parse_mix(text: str) -> dict[str, Any]:
         return {"answers": "auto"}
     if text.strip() == "documents":
         return dict(DOCUMENTS_ONLY)
-    mix = dict(DOCUMENTS_ONLY)
+    mix, listed = dict(DOCUMENTS_ONLY), set[str]()
     for entry in text.split(","):
         name, equals, value = (part.strip() for part in entry.partition("="))
-        if name not in DOCUMENTS_ONLY or not equals:
+        if name not in DOCUMENTS_ONLY or not equals or name in listed:
+            problem = "lists an entry twice" if name in listed else f"has the unknown entry {entry.strip()!r}"
             raise RecoverError(
-                f"The mix {text!r} has no entry {entry.strip()!r}. Write --mix documents, --mix auto, or shares of "
+                f"The mix {text!r} {problem}. Write --mix documents, --mix auto, or shares of "
                 f"{', '.join(DOCUMENTS_ONLY)}, such as --mix answers=0.3,texts=0.3."
             )
+        listed.add(name)
         mix[name] = parse_value(value)
     return mix

@@ -10,7 +10,7 @@ from pipelines.prepare_job import Request
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import RENAMED_SETTINGS, apply_overrides, differences, resolve_settings
 from pipelines.settings.schema import Mix, Settings, fixed_answers_share, fixed_warm_start_share, split_rows
-from pipelines.settings.sources import ENGINES, read_toml
+from pipelines.settings.sources import ENGINES, parse_mix, read_toml
 from recovery.errors import RecoverError
 
 LARGE_MODEL_PARAMETERS = SMALL_MODEL_PARAMETERS + 1
@@ -209,3 +209,10 @@ def test_the_settings_accept_every_engine() -> None:
     assert ENGINES == ("transformers", "vllm")
     for engine in ENGINES:
         assert apply_overrides(Settings(), {"engine": engine}).engine == engine
+
+
+def test_a_mix_lists_each_entry_once() -> None:
+    with pytest.raises(RecoverError, match="lists an entry twice"):
+        parse_mix("answers=0.3,answers=0.4")
+    with pytest.raises(RecoverError, match="has the unknown entry 'replay=0.3'"):
+        parse_mix("replay=0.3")
