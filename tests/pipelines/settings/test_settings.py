@@ -214,5 +214,5 @@ def test_the_settings_accept_every_engine() -> None:
 def test_a_mix_lists_each_entry_once() -> None:
     with pytest.raises(RecoverError, match="lists an entry twice"):
         parse_mix("answers=0.3,answers=0.4")
-    with pytest.raises(RecoverError, match="has the unknown entry 'replay=0.3'"):
+    with pytest.raises(RecoverError, match=r"has the unknown entry 'replay=0\.3'"):
         parse_mix("replay=0.3")
