@@ -37,10 +37,12 @@ def midtrain(
     search = answers_search(stage, mix, steps, probe) if settings.mix.answers == AUTO else None
     share = search.share if search else fixed_answers_share(stage.settings)
     answers = mix.answers(share)
+    share_in_effect = share if answers else 0.0  # a base that cannot answer may be left out
+    search_json = search.as_json() if search else None
     student, plan = stage.load_student(start), _plan(stage, steps)
     log.info(
         f"Mid-training on {corpus.files} file{'s' * (corpus.files != 1)}, {mix.documents.tokens:,} tokens: "
-        f"{steps} steps from {start.reference}{mix.describe(share if answers else 0.0)}"
+        f"{steps} steps from {start.reference}{mix.describe(share_in_effect)}"
     )
     inputs = RunInputs(
         job=stage.job.id,
@@ -48,8 +50,8 @@ def midtrain(
         corpus=corpus.hash,
         questions=_path(stage.job.eval_plan.questions),
         passages=_path(stage.job.eval_plan.passages),
-        mix=mix.shares(share if answers else 0.0),
-        answers_search=search.as_json() if search else None,
+        mix=mix.shares(share_in_effect),
+        answers_search=search_json,
         paraphrases=mix.paraphrase_counts,
     )
     with stage.recorded_run("midtrain", steps, inputs) as run:
@@ -70,7 +72,7 @@ def midtrain(
         if search and search.tried:
             message = f"The share of answers, {search.share:g}, was chosen by trying {', '.join(search.tried)}"
             log_event_once(stage.project, run, message)
-        return replace(training.run_to_end(), answers_search=search.as_json() if search else None)
+        return replace(training.run_to_end(), answers_search=search_json)
 
 
 def answers_search(stage: Stage, mix: TrainingMix, steps: int, probe: MidtrainProbe | None) -> AnswersSearch:

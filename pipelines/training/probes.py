@@ -38,8 +38,8 @@ class DistillProbe:
             score = knowledge.headline.value if knowledge else None
             verdict = judge(self.gate, clean, behaviour, knowledge, best_knowledge(score, best_so_far))
             lost = -verdict.behaviour.value
-            kept = knowledge is None or verdict.knowledge is None or _within_error(knowledge, verdict.knowledge)
-            holds = kept and lost <= self.gate.behaviour_margin / 2
+            knows = knowledge is None or verdict.knowledge is None or _within_error(knowledge, verdict.knowledge)
+            holds = knows and lost <= self.gate.behaviour_margin / 2
             return ProbeResult(behaviour.headline.value, score, lost, holds)
 
         return probe
