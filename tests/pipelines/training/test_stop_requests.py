@@ -45,7 +45,7 @@ def _handle_interrupts() -> None:
 @pytest.mark.slow
 def test_resume_after_ctrl_c_repeats_nothing(search_command: list[str], tmp_path: Path) -> None:
     code, output = interrupt_at("  answers 0:", tmp_path, *search_command)
-    message = "Error: Interrupted. Everything is saved. Go on with `recover resume`."
+    message = "Error: Interrupted. Go on from the last saved state with `recover resume`."
     assert (code, output.splitlines()[-1]) == (130, message)
 
     code, output = interrupt_at("  step 2/4", tmp_path, "resume")
