@@ -13,9 +13,9 @@ from pipelines.project.project import Project
 from recovery.lab import BASE, make_world
 
 EXAMPLES = 3  # prompts in the output
-ITEMS, QUICK_ITEMS = 600, 400  # per task
+ITEMS, SECONDARY_ITEMS = 400, 100  # per task; the gate does not judge the secondary ones
 DOCUMENTS_ONLY = "midtrain.mix=documents"  # the demo shows what this costs
-BRIEF = ("midtrain.epochs=5", "distill.steps=10", "distill.prompts=640", "distill.probe_items=200")  # takes minutes
+BRIEF = ("midtrain.epochs=4", "distill.steps=8", "distill.prompts=512", "distill.probe_every=0")  # so it takes minutes
 
 
 def run_demo(folder: Path, *, quick: bool, seed: int) -> tuple[dict[str, Any], list[str]]:
@@ -32,7 +32,8 @@ def run_demo(folder: Path, *, quick: bool, seed: int) -> tuple[dict[str, Any], l
             docs=corpus_folder / "docs",
             teacher="base",
             questions=corpus_folder / "questions.jsonl",
-            limit=QUICK_ITEMS if quick else ITEMS,
+            limit=ITEMS,
+            secondary_limit=SECONDARY_ITEMS,
             assignments=(DOCUMENTS_ONLY, *BRIEF),
             seed=seed,
         )

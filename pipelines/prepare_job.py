@@ -55,6 +55,7 @@ class Request:
     questions: Path | None = None
     ifeval_data: Path | None = None
     limit: int | None = None
+    secondary_limit: int = SECONDARY_LIMIT
     seed: int = 0
     ask: bool = False
     recipe: str | None = None
@@ -258,7 +259,7 @@ def _eval_plan(project: Project, request: Request, start: Checkpoint | None, stu
         ifeval_data=request.ifeval_data,
         passages=passages,
         limit=request.limit,
-        secondary_limit=SECONDARY_LIMIT,
+        secondary_limit=request.secondary_limit,
         earlier_questions=earlier,
     )
 
