@@ -1,14 +1,21 @@
-"""Runs the real command line in a process of its own, as a user's shell would."""
+"""Runs the command line in a process of its own, as a user's shell would.
+
+Each process is forked from a server that has imported the libraries: importing torch takes longer than most commands.
+What needs a true start, such as a signal's default handling, runs the command `RECOVER`."""
 
 import json
+import multiprocessing
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 RECOVER = [sys.executable, "-m", "pipelines.cli"]
+
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["pipelines.cli", "pipelines.cycle", "pipelines.demo"])
 
 
 @dataclass
@@ -19,8 +26,26 @@ class Completed:
 
 
 def recover(folder: Path, *arguments: object, as_json: bool = True) -> Completed:
-    command = [*RECOVER, *map(str, arguments), *(["--json"] if as_json else [])]
+    command = [*map(str, arguments), *(["--json"] if as_json else [])]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}
-    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
-    data = json.loads(process.stdout) if as_json and process.stdout.strip() else process.stdout
-    return Completed(process.returncode, data, process.stderr)
+    with TemporaryDirectory() as output:
+        stdout, stderr = Path(output, "stdout"), Path(output, "stderr")
+        process = _server.Process(target=_run, args=(folder, command, environment, stdout, stderr))
+        process.start()
+        process.join()
+        text = stdout.read_text(encoding="utf-8")
+        data = json.loads(text) if as_json and text.strip() else text
+        assert process.exitcode is not None
+        return Completed(process.exitcode, data, stderr.read_text(encoding="utf-8"))
+
+
+def _run(folder: Path, command: list[str], environment: dict[str, str], stdout: Path, stderr: Path) -> None:
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for descriptor, file in ((1, stdout), (2, stderr)):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), descriptor)
+    sys.argv = ["recover", *command]
+    from pipelines.cli import main
+
+    main(prog_name="recover")

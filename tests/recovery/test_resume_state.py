@@ -50,7 +50,9 @@ save_student(student, folder / "final", {})
 """
 
 
-@pytest.mark.parametrize("kind", ["midtrain", "sft", "opd", "grpo"])
+@pytest.mark.parametrize(
+    "kind", ["midtrain", "opd", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sft", "grpo"))]
+)
 def test_a_killed_and_resumed_run_gives_the_same_bits(tmp_path: Path, kind: str) -> None:
     script = tmp_path / "run.py"
     script.write_text(RUN)
