@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Literal
+from typing import Any
 
 from db.errors import RecordError
 from db.run_inputs import RunInputs
@@ -42,8 +42,9 @@ def recorded_run(
     try:
         yield run
     except BaseException as error:
-        status: Literal["interrupted", "failed"] = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        interrupted = isinstance(error, KeyboardInterrupt)
+        reason = str(error) or (None if interrupted else type(error).__name__)
         with suppress(RecordError):  # the first error matters more; a run that stays silent is recognised as ended
-            tracker.finish_run(run, status, str(error) or type(error).__name__)
+            tracker.finish_run(run, "interrupted" if interrupted else "failed", reason)
         raise
     tracker.finish_run(run, "done")
