@@ -46,10 +46,13 @@ class CommandResult:
     exit_code: int = SUCCESS
 
 
-def command_result(command: Callable[..., CommandResult]) -> Callable[..., None]:
+def command_result(
+    command: Callable[..., CommandResult],
+    project: Callable[[Callable[..., None]], Callable[..., None]] = options.project,
+) -> Callable[..., None]:
     """Add `--project` and `--json` to a command, print its result, and report errors in one sentence."""
 
-    @options.project
+    @project
     @options.as_json
     @wraps(command)
     def run(as_json: bool, **arguments: Any) -> None:

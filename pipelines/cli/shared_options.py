@@ -10,11 +10,14 @@ from pipelines.settings.sources import ENGINES
 
 file_path = click.Path(path_type=Path)
 
-project = click.option(
-    "--project",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The project folder [default: the working directory or its nearest parent with a project]",
-)
+
+def project_in(default: str) -> Callable[[Any], Any]:
+    """`--project`, with the folder that a command uses without it."""
+    folder = click.Path(path_type=Path, file_okay=False)
+    return click.option("--project", type=folder, help=f"The project folder [default: {default}]")
+
+
+project = project_in("the working directory or its nearest parent with a project")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 base = click.option(
     "--base",

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -212,7 +213,7 @@ def resume(project: Path | None, run: int | None) -> CommandResult:
 @main.command()
 @click.option("--quick", is_flag=True, help="Run one cycle instead of two.")
 @options.seed
-@command_result
+@partial(command_result, project=options.project_in("./recover-demo"))
 def demo(project: Path | None, quick: bool, seed: int) -> CommandResult:
     """Run the whole process on the built-in model.
 
