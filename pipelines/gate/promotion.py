@@ -35,14 +35,17 @@ def decide(
 
 
 def previous_checkpoint(project: Project) -> Checkpoint:
-    """The checkpoint that was current before the present one was promoted; the clean model, if there was none."""
+    """The checkpoint that was current before the present one was promoted, and was not rejected since; the clean model,
+    if there is none."""
     current = project.current
     if current.id == project.clean.id:
         raise RecoverError("The clean model is the current checkpoint, so there is nothing to go back to.")
-    promoted = [p for p in project.reader.promotions(project.id) if p.decision == "promoted"]  # newest first
+    decisions = project.reader.promotions(project.id)  # newest first
+    last = {p.checkpoint_id: p.decision for p in reversed(decisions)}
+    promoted = [p for p in decisions if p.decision == "promoted"]
     # A rollback is recorded as a promotion too, so the first promotion of the current checkpoint counts.
     first = max(i for i, p in enumerate(promoted) if p.checkpoint_id == current.id)
-    earlier = [p.checkpoint_id for p in promoted[first + 1 :]]
+    earlier = [p.checkpoint_id for p in promoted[first + 1 :] if last[p.checkpoint_id] == "promoted"]
     previous = project.reader.checkpoint(earlier[0]) if earlier else None
     return project.verify(previous or project.clean)
 

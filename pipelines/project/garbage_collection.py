@@ -53,19 +53,21 @@ def _run_name(folder: str) -> str:
 def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected: bool) -> list[Path]:
     """Folders without a checkpoint in the record; with `rejected`, also those of checkpoints that nothing needs.
 
-    Needed are checkpoints that were promoted, belong to an open cycle, wait for a decision or are used by an
-    unfinished job, and the checkpoints below an adapter among these."""
+    Needed are the current checkpoint and those that were promoted last, belong to an open cycle or are its start, wait
+    for a decision or are used by an unfinished job, and the checkpoints below an adapter among these."""
     checkpoints = {Path(c.path).name: c for c in project.reader.checkpoints(project.id) if c.run_id}
     unrecorded = [folder for folder in folders if folder.name not in checkpoints]
     if not rejected:
         return unrecorded
     decisions = project.reader.promotions(project.id)
-    decided = {p.checkpoint_id for p in decisions}
-    needed = in_use | {p.checkpoint_id for p in decisions if p.decision == "promoted"}
+    promoted = [p.checkpoint_id for p in decisions if p.decision == "promoted"]  # the first is the current one
+    last = {p.checkpoint_id: p.decision for p in reversed(decisions)}
     open_cycles = {c.number for c in project.reader.cycles(project.id) if c.status == "open"}
+    starts = {c.parent_id for c in checkpoints.values() if c.cycle in open_cycles}  # for a warm start
+    needed = in_use | starts | set(promoted[:1]) | {id for id in promoted if last[id] == "promoted"}
 
     def is_needed(checkpoint: Checkpoint) -> bool:
-        undecided = checkpoint.role == "recovered" and checkpoint.cycle is None and checkpoint.id not in decided
+        undecided = checkpoint.role == "recovered" and checkpoint.cycle is None and checkpoint.id not in last
         return checkpoint.id in needed or checkpoint.cycle in open_cycles or undecided
 
     recorded = [folder for folder in folders if folder.name in checkpoints]

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from db.run_inputs import RunInputs
-from pipelines.gate.promotion import decide
+from pipelines.gate.promotion import decide, previous_checkpoint
 from pipelines.jobs.job import Job, unfinished_jobs
 from pipelines.project.garbage_collection import collect_garbage
 from pipelines.project.project import Project
@@ -75,3 +75,32 @@ def test_undecided_checkpoints_and_those_below_an_adapter_are_not_deleted(projec
     assert _collect(project, rejected=True, dry_run=False) == []
     project.tracker.promote(project.id, None, undecided, "rejected", "ada", "reads badly")
     assert [path for path, _ in _collect(project, rejected=True, dry_run=False)] == [folder]
+
+
+def test_a_promoted_checkpoint_that_was_rejected_later_is_deleted_unless_something_needs_it(project: Project) -> None:
+    for number in (1, 2, 3):
+        cycle, _ = project.tracker.open_cycle(project.id)
+        record_checkpoint(project, cycle, number)
+        decide(project, project.resolve(f"cycle:{number}"), "promoted", "because")
+    decide(project, project.resolve("cycle:2"), "rejected", "reads badly")
+    assert previous_checkpoint(project).reference == "cycle:1/recovered"
+    adapter_config = project.checkpoint_folder(3) / "adapter_config.json"
+    adapter_config.write_text(json.dumps({"base_model_name_or_path": str(project.checkpoint_folder(2))}))
+    assert _collect(project, rejected=True, dry_run=False) == []
+    adapter_config.unlink()
+    decide(project, project.resolve("cycle:1"), "rejected", "reads worse")
+    decide(project, project.resolve("cycle:1"), "promoted", "on second thoughts")
+    deleted = [path for path, _ in _collect(project, rejected=True, dry_run=False)]
+    assert deleted == [project.checkpoint_folder(2)]
+
+
+def test_the_start_of_an_open_cycle_is_not_deleted(project: Project) -> None:
+    first, _ = project.tracker.open_cycle(project.id)
+    start = record_checkpoint(project, first, 1)
+    decide(project, project.resolve("cycle:1"), "rejected", "reads badly")
+    second, _ = project.tracker.open_cycle(project.id)
+    run = project.tracker.start_run(project.id, "midtrain", second)
+    folder = project.checkpoint_folder(run)
+    folder.mkdir()
+    project.tracker.checkpoint(project.id, "midtrained", folder, parent=start, run=run, cycle=second)
+    assert _collect(project, rejected=True, dry_run=True) == []
