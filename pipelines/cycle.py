@@ -24,6 +24,7 @@ from pipelines.gate.promotion import current_user
 from pipelines.gate.verdict import Verdict, judge, require_pass_fail
 from pipelines.jobs.job import Job
 from pipelines.log import log
+from pipelines.project.lock import store_job
 from pipelines.project.past_cycles import PastCycle, past_cycles
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
@@ -89,6 +90,7 @@ def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | O
         "distill": lambda: cycle.repair(ask),
         "cycle": lambda: cycle.run(ask),
     }
+    store_job(project.home, job.id)
     try:
         result = run[job.command]()
     except KeyboardInterrupt:

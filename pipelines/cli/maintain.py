@@ -40,8 +40,9 @@ def init(project: Path | None, base: str | None, db: str | None) -> CommandResul
 def cancel(project: Path | None, run: int | None) -> CommandResult:
     """Stop a run, or discard an interrupted command.
 
-    A running training is saved and stops after its step; `recover resume` continues it. Without RUN, or with a run
-    that is not active, the interrupted command is discarded: it cannot be resumed, and its results stay stored.
+    A running training is saved and stops after its step; `recover resume` continues it. Without RUN, this is the run
+    of the running command. If no command is running, or RUN is not active, the interrupted command is discarded: it
+    cannot be resumed, and its results stay stored.
 
     \b
     Examples: recover cancel 12
@@ -51,14 +52,25 @@ def cancel(project: Path | None, run: int | None) -> CommandResult:
     from recovery.errors import RecoverError
 
     opened = Project.open_existing(project)
-    target = opened.run(run) if run is not None else None
+    target = opened.run(run) if run is not None else _current_run(opened)
     stale = target is not None and any(other.id == target.id for other in opened.reader.stale_runs(opened.id))
     if target is None or target.status != "running" or stale:
         return _discard_job(opened, target, "stale" if stale else target.status if target else None)
+    run = target.id
     if target.kind == "eval":
         raise RecoverError(f"Run {run} is an evaluation, which cannot be saved half-way. Stop its process with Ctrl-C.")
-    opened.tracker.request_cancel(target.id)
+    opened.tracker.request_cancel(run)
     return CommandResult({"run": run, "cancelling": True}, [f"Run {run} will stop after its current step"])
+
+
+def _current_run(project: "Project") -> "Run | None":
+    """The run that the running command is in, if there is one."""
+    from pipelines.project.lock import lock_holder
+    from pipelines.project.runs import runs_of_job
+
+    holder = lock_holder(project.home)
+    runs = runs_of_job(project, holder.job) if holder and holder.job else []
+    return next((run for run in runs if run.status == "running"), None)
 
 
 def _discard_job(project: "Project", run: "Run | None", status: str | None) -> CommandResult:

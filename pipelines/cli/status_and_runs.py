@@ -20,7 +20,8 @@ def status(project: Path | None) -> CommandResult:
     \b
     Example: recover status
     """
-    from pipelines.jobs.job_store import unfinished_commands
+    from pipelines.jobs.job_store import interrupted_commands
+    from pipelines.project.lock import lock_holder
     from pipelines.project.project import Project
 
     if not Project.exists(project):
@@ -30,24 +31,30 @@ def status(project: Path | None) -> CommandResult:
             "base": None,
             "current": None,
             "cycles": [],
+            "running": None,
             "interrupted": [],
             "next": command,
         }
         return CommandResult(data, [f"There is no project here yet; next: {command}"])
     opened = Project.open(project)
     cycles = opened.reader.cycles(opened.id)
-    interrupted = unfinished_commands(opened.home)
+    holder = lock_holder(opened.home)
+    interrupted = interrupted_commands(opened.home, holder.job if holder else None)
     command = "recover resume" if interrupted else _next_command(opened.last_cycle)
+    if holder:
+        command = "wait until it ends" + (", or stop it with recover cancel" if holder.job else "")
     data = {
         "project": str(opened.root),
         "base": opened.base,
         "current": opened.current.reference,
         "cycles": [_cycle_data(cycle) for cycle in cycles],
+        "running": holder.command if holder else None,
         "interrupted": interrupted,
         "next": command,
     }
     lines = [f"base     {data['base']}", f"current  {data['current']}"]
     lines += [f"cycle {cycle.number}  {cycle.outcome}  {cycle.documents or ''}" for cycle in cycles]
+    lines += [f"running: {holder}"] if holder else []
     lines += [f"interrupted: recover {job}" for job in interrupted]
     return CommandResult(data, [*lines, f"next: {command}"])
 

@@ -34,9 +34,9 @@ def unreadable(file: Path, error: Exception) -> RecoverError:
     return RecoverError(f"The job in {file} cannot be read ({error}). Delete the file and run the command again.")
 
 
-def unfinished_commands(home: Path) -> list[str]:
-    """The commands of unfinished jobs, the oldest first."""
-    return [str(read_job_file(file)["command"]) for file in job_files(home)]
+def interrupted_commands(home: Path, running_job: str | None) -> list[str]:
+    """The commands of unfinished jobs other than the running one, the oldest first."""
+    return [str(read_job_file(file)["command"]) for file in job_files(home) if file.stem != running_job]
 
 
 def _file(home: Path, id: str) -> Path:

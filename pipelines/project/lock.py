@@ -6,39 +6,80 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from pipelines.storage.atomic_files import write_atomic
 from recovery.errors import RecoverError
+
+HOLDER_FILE = "lock.json"
+
+
+@dataclass(frozen=True)
+class LockHolder:
+    """The command that holds the lock, as stored beside it."""
+
+    command: str
+    pid: int
+    host: str
+    job: str | None = None  # the id of the job that it runs
+
+    def __str__(self) -> str:
+        return f"`{self.command}` (process {self.pid} on {self.host})"
 
 
 @contextmanager
 def project_lock(home: Path, command: str) -> Iterator[None]:
     """Hold the lock; raises RecoverError, with the command that holds it, if it is taken."""
-    home.mkdir(parents=True, exist_ok=True)
-    holder_file = home / "lock.json"
     lock = FileLock(home / "lock")
     try:
+        home.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
+        holder = _stored_holder(home)
         raise RecoverError(
-            f"Another command is running in this project{_holder(holder_file)}. Wait until it ends, or stop it first."
+            f"Another command is running in this project{f': {holder}' if holder else ''}. Wait until it ends, or stop "
+            "it (Ctrl-C, or `recover cancel` while it trains)."
         ) from None
+    except OSError as error:
+        raise RecoverError(f"Cannot write to {home} ({error.strerror}). Name another folder with --project.") from error
     try:
-        holder_file.write_text(json.dumps({"command": command, "pid": os.getpid(), "host": socket.gethostname()}))
+        _store(home, LockHolder(command, os.getpid(), socket.gethostname()))
         yield
     finally:
-        holder_file.unlink(missing_ok=True)
+        (home / HOLDER_FILE).unlink(missing_ok=True)
         lock.release()
 
 
-def _holder(file: Path) -> str:
+def lock_holder(home: Path) -> LockHolder | None:
+    """The command that is running in the project, if there is one."""
+    holder = _stored_holder(home)
+    if holder is None:
+        return None
     try:
-        holder = json.loads(file.read_text())
-        return f": `{holder['command']}` (process {holder['pid']} on {holder['host']})"
-    except (OSError, ValueError, KeyError):
-        return ""
+        with FileLock(home / "lock", timeout=0):
+            return None  # it was killed
+    except OSError:  # Timeout is one
+        return holder
+
+
+def store_job(home: Path, job: str) -> None:
+    """Store which job the holder of the lock runs; without a holder, nothing is stored."""
+    if holder := _stored_holder(home):
+        _store(home, replace(holder, job=job))
+
+
+def _store(home: Path, holder: LockHolder) -> None:
+    write_atomic(home / HOLDER_FILE, [json.dumps(asdict(holder))])
+
+
+def _stored_holder(home: Path) -> LockHolder | None:
+    try:
+        return LockHolder(**json.loads((home / HOLDER_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def command_line() -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.project.lock import project_lock
+from pipelines.project.lock import lock_holder, project_lock, store_job
 from recovery.errors import RecoverError
 
 HOLDER = """
@@ -31,3 +31,21 @@ def test_a_second_command_learns_who_holds_the_lock_and_a_killed_process_release
     with project_lock(tmp_path, "x"):
         assert "x" in (tmp_path / "lock.json").read_text()
     assert not (tmp_path / "lock.json").exists()
+
+
+def test_the_holder_is_known_while_it_holds_the_lock(tmp_path: Path) -> None:
+    assert lock_holder(tmp_path) is None
+    with project_lock(tmp_path, "recover cycle"):
+        store_job(tmp_path, "abc")
+        holder = lock_holder(tmp_path)
+        assert holder is not None
+        assert (holder.command, holder.job) == ("recover cycle", "abc")
+    assert lock_holder(tmp_path) is None
+
+
+def test_a_folder_that_cannot_be_written_to_is_a_one_sentence_error() -> None:
+    with (
+        pytest.raises(RecoverError, match="Cannot write to /dev/null"),
+        project_lock(Path("/dev/null/p"), "x"),
+    ):
+        pass

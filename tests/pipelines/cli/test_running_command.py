@@ -1,0 +1,84 @@
+"""What `recover status` and `recover cancel` do while another command is running."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from db.run_inputs import RunInputs
+from db.tracker import RunKind
+from pipelines.cli import main
+from pipelines.jobs.job import Job, unfinished_jobs
+from pipelines.project.lock import project_lock, store_job
+from pipelines.project.project import Project
+from pipelines.settings.schema import Settings
+
+COMMAND = "recover cycle --docs there"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = Project.open(tmp_path)
+    _ = project.id
+    return project
+
+
+@pytest.fixture
+def job(project: Project) -> Iterator[Job]:
+    """The job of a running command."""
+    job = Job("cycle", Settings()).save(project.home)
+    with project_lock(project.home, COMMAND):
+        store_job(project.home, job.id)
+        yield job
+
+
+def start_run(project: Project, job: Job, kind: RunKind) -> int:
+    return project.tracker.start_run(project.id, kind, inputs=RunInputs(job=job.id))
+
+
+def recover(project: Project, command: str) -> dict[str, Any]:
+    ran = CliRunner().invoke(main, [command, "--json", "--project", str(project.root)])
+    answer: dict[str, Any] = json.loads(ran.stdout)
+    return answer
+
+
+def test_a_running_command_is_not_interrupted(project: Project, job: Job) -> None:
+    status = recover(project, "status")
+    assert (status["running"], status["interrupted"]) == (COMMAND, [])
+    assert status["next"] == "wait until it ends, or stop it with recover cancel"
+    lines = CliRunner().invoke(main, ["status", "--project", str(project.root)]).stdout
+    assert f"running: `{COMMAND}` (process" in lines
+    Job("distill", Settings()).save(project.home)
+    assert recover(project, "status")["interrupted"] == ["distill"]
+
+
+def test_a_command_that_ended_without_finishing_its_job_was_interrupted(project: Project) -> None:
+    job = Job("midtrain", Settings()).save(project.home)
+    with project_lock(project.home, COMMAND):
+        store_job(project.home, job.id)
+        left_behind = (project.home / "lock.json").read_text()
+    (project.home / "lock.json").write_text(left_behind)  # as after a kill
+    status = recover(project, "status")
+    assert (status["running"], status["interrupted"], status["next"]) == (None, ["midtrain"], "recover resume")
+
+
+def test_cancel_stops_the_run_of_the_running_command(project: Project, job: Job) -> None:
+    run = start_run(project, job, "midtrain")
+    assert recover(project, "cancel") == {"run": run, "cancelling": True}
+    assert project.reader.cancel_requested(run)
+
+
+def test_cancel_says_how_to_stop_an_evaluation_and_what_is_between_two_runs(project: Project, job: Job) -> None:
+    assert "`recover cancel` while it trains" in recover(project, "cancel")["error"]
+    run = start_run(project, job, "eval")
+    assert f"Run {run} is an evaluation" in recover(project, "cancel")["error"]
+    assert unfinished_jobs(project.home) == [job]
+
+
+def test_without_a_running_command_cancel_discards_the_interrupted_one(project: Project) -> None:
+    job = Job("midtrain", Settings()).save(project.home)
+    start_run(project, job, "midtrain")  # its process was killed, and the record does not know it yet
+    assert recover(project, "cancel") == {"run": None, "cancelling": False, "given_up": "midtrain"}
