@@ -89,37 +89,33 @@ class Request:
         return set_flags | ({"engine": self.engine} if self.engine is not None else {})
 
 
-@dataclass(frozen=True)
-class Preflight:
-    """What a command would work with, all of it checked."""
+def check_request(project: Project, request: Request) -> tuple[Settings, Corpus | None]:
+    """Check everything that a command was given, and read its documents.
 
-    settings: Settings
-    student: Checkpoint | None  # to repair; None where the job mid-trains one
-    teacher: Checkpoint | None
-
-    @classmethod
-    def of(cls, project: Project, request: Request) -> "Preflight":
-        settings = announce_settings(project, request)
-        check_recipes(settings)
-        check_logger(settings.report_to)
-        _check_model_fits(project, request, settings)
-        _check_files(project, request)  # before a checkpoint is resolved, which creates the project
-        teacher = _teacher(project, request)
-        student = _student(project, request) if request.command == "distill" else None
-        if teacher is not None:
-            check_same_tokenizer(load_chat(student.path if student else project.base), load_chat(teacher.path))
-        return cls(settings, student, teacher)
+    Creates no project: after a command is refused, another base may be named."""
+    settings = announce_settings(project, request)
+    check_recipes(settings)
+    check_logger(settings.report_to)
+    if request.docs:
+        start = project.path_of("current")
+    else:
+        start = project.path_of(request.student) if request.student else _student(project, request).path
+    _check_model_fits(project, request, settings, start)
+    _check_files(project, request)
+    if request.teacher is not None:
+        student = project.base if request.docs else start
+        check_same_tokenizer(load_chat(student), load_chat(project.path_of(_teacher(request.teacher))))
+    return settings, _read_corpus(request.docs) if request.docs else None
 
 
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
     """What `prepare_job` would prepare (`--dry-run`); writes nothing."""
-    preflight = Preflight.of(project, request)
-    settings, teacher = preflight.settings, preflight.teacher
-    corpus = _read_corpus(request.docs) if request.docs else None
+    settings, corpus = check_request(project, request)
+    teacher = project.resolve(_teacher(request.teacher)) if request.teacher else None
     return {
         "command": request.command,
         "base": project.base,
-        "start": (preflight.student or project.current).reference,
+        "start": (project.current if request.docs else _student(project, request)).reference,
         "files": corpus.files if corpus else None,
         "characters": corpus.texts.characters if corpus else None,
         "teacher": ROUTER if request.teacher == ROUTER else teacher.reference if teacher else None,
@@ -131,13 +127,14 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
 
 def prepare_job(project: Project, request: Request) -> Job:
     """A job that is ready to run, and saved."""
-    preflight = Preflight.of(project, request)
-    settings, student, teacher = preflight.settings, preflight.student, preflight.teacher
-    start = project.current if request.docs else student
+    settings, documents = check_request(project, request)
+    teacher = project.resolve(_teacher(request.teacher)) if request.teacher else None
+    student = None if request.docs else _student(project, request)
+    start = student or project.current
     plan = _eval_plan(project, request, start, student)
     if request.command != "midtrain" or settings.midtrain.mix.answers == AUTO:  # otherwise nothing is measured
         plan = plan.with_public_ifeval_checked(load_suites(project.base))
-    corpus = _snapshot(project, request.docs) if request.docs is not None else None
+    corpus = _snapshot(project, documents) if documents else None
     if corpus is not None and plan.questions is None:
         plan = replace(plan, passages=sample_passages(project.home, corpus))
     if corpus is not None and settings.midtrain.mix.paraphrases:
@@ -150,7 +147,7 @@ def prepare_job(project: Project, request: Request) -> Job:
         plan,
         request.seed,
         corpus,
-        start=start.id if start else None,
+        start=start.id,
         student=student.id if student else None,
         teacher=teacher.id if teacher else None,
         router=request.teacher == ROUTER,
@@ -206,15 +203,10 @@ def teachers_in_memory(
     return midtraining, [named if is_model else base] + ([promoted] if promoted and request.teacher == ROUTER else [])
 
 
-def _check_model_fits(project: Project, request: Request, settings: Settings) -> None:
+def _check_model_fits(project: Project, request: Request, settings: Settings, start: str) -> None:
     check_window(project.base, settings)
-    if project.reader.project(project.name) is None:  # a check must not create the project: another base may fit
-        student = request.student if request.student and Path(request.student).is_dir() else project.base
-        check_memory(student, settings, *teachers_in_memory(request, settings, project.base, None))
-        return
-    start = project.current if request.docs else _student(project, request)
-    promoted = project.current.path if past_cycles(project, project.current) else None
-    check_memory(start.path, settings, *teachers_in_memory(request, settings, project.base, promoted))
+    promoted = project.current.path if project.row and past_cycles(project, project.current) else None
+    check_memory(start, settings, *teachers_in_memory(request, settings, project.base, promoted))
 
 
 def _check_files(project: Project, request: Request) -> None:
@@ -240,19 +232,19 @@ def _student(project: Project, request: Request) -> Checkpoint:
     return student
 
 
-def _teacher(project: Project, request: Request) -> Checkpoint | None:
+def _teacher(reference: str) -> str:
     """The main teacher; a router's is the base."""
-    return project.resolve("base" if request.teacher == ROUTER else request.teacher) if request.teacher else None
+    return "base" if reference == ROUTER else reference
 
 
-def _eval_plan(project: Project, request: Request, start: Checkpoint | None, student: Checkpoint | None) -> EvalPlan:
+def _eval_plan(project: Project, request: Request, start: Checkpoint, student: Checkpoint | None) -> EvalPlan:
     """Without questions of its own, a distillation uses what its student's mid-training was given."""
     questions, passages = _store_questions(project, request.questions), None
     if questions is None and student is not None and student.run_id:
         run = project.reader.run(student.run_id)
         files = (run.inputs.questions, run.inputs.passages) if run else (None, None)
         questions, passages = (relocate(project.home, Path(file)) if file else None for file in files)
-    past = past_cycles(project, start) if start else []
+    past = past_cycles(project, start)
     earlier = tuple((cycle.cycle, cycle.questions) for cycle in past if cycle.questions is not None)
     return EvalPlan(
         questions=questions,
@@ -264,8 +256,7 @@ def _eval_plan(project: Project, request: Request, start: Checkpoint | None, stu
     )
 
 
-def _snapshot(project: Project, docs: Path) -> CorpusSnapshot:
-    corpus = _read_corpus(docs)
+def _snapshot(project: Project, corpus: Corpus) -> CorpusSnapshot:
     snapshot = save_snapshot(project.home, corpus)
     return replace(snapshot, path=corpus.path.resolve()) if corpus.path.exists() else snapshot  # else it is a hub id
 

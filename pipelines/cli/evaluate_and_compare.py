@@ -96,6 +96,8 @@ def compare(
     from pipelines.project.project import Project
 
     opened = Project.open(project)
+    for ref in (first, second):
+        opened.path_of(ref)  # both exist, or no project is created
     pair = [opened.resolve(ref) for ref in (first, second)]  # both, before either is measured
     plan = _with_public_prompts(opened, pair, EvalPlan(suite, questions, ifeval_data, limit=limit), rerun)
     engine = engine or DEFAULT_ENGINE

@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -32,7 +32,10 @@ class LockHolder:
 
 @contextmanager
 def project_lock(home: Path, command: str) -> Iterator[None]:
-    """Hold the lock; raises RecoverError, with the command that holds it, if it is taken."""
+    """Hold the lock; raises RecoverError, with the command that holds it, if it is taken.
+
+    Folders created for the lock are removed with it if nothing was stored in them: no refused command leaves them."""
+    new_folders = [folder for folder in (home, *home.parents) if not folder.exists()]
     lock = FileLock(home / "lock")
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -50,6 +53,11 @@ def project_lock(home: Path, command: str) -> Iterator[None]:
         yield
     finally:
         (home / HOLDER_FILE).unlink(missing_ok=True)
+        with suppress(OSError):  # a folder may have been used meanwhile
+            if new_folders and os.listdir(home) == ["lock"]:
+                (home / "lock").unlink()
+                for folder in new_folders:
+                    folder.rmdir()
         lock.release()
 
 

@@ -12,6 +12,7 @@ from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
 from db.views import Checkpoint, Cycle, Run
+from db.views import Project as ProjectRow
 from pipelines.project.base_lookup import locate_base, resolve_base
 from pipelines.project.checkpoint_references import Reference, model_path, parse_reference
 from pipelines.project.paths import HOME, find_root, relocate
@@ -43,7 +44,7 @@ class Project:
         root = find_root(folder)
         configured = resolve_base(root, base)
         project = cls(root.resolve(), configured.model, configured.is_default, temporary_home)
-        row = project.reader.project(project.name)  # opens the record, and upgrades it
+        row = project.row  # opens the record, and upgrades it
         upgrade_files(project.home)
         if row is not None:
             recorded = locate_base(row.base, project.root)
@@ -82,7 +83,8 @@ class Project:
         may hold several projects."""
         if self.name_file.is_file():
             return self.name_file.read_text(encoding="utf-8").strip()
-        if self.reader.project(str(self.root)) is not None:  # early releases used the folder as the name
+        # Early releases used the folder as the name.
+        if self._has_record and self.reader.project(str(self.root)) is not None:
             return str(self.root)
         return f"{self.root.name or 'project'}-{secrets.token_hex(4)}"
 
@@ -134,6 +136,15 @@ class Project:
     @cached_property
     def tracker(self) -> Tracker:
         return Tracker(self._engine)
+
+    @property
+    def row(self) -> ProjectRow | None:
+        """The project's entry in the record; None as long as it is not created. Creates no record."""
+        return self.reader.project(self.name) if self._has_record else None
+
+    @property
+    def _has_record(self) -> bool:
+        return "://" in self.database or Path(self.database).expanduser().is_file()
 
     @cached_property
     def id(self) -> int:
@@ -188,7 +199,8 @@ class Project:
     @property
     def last_cycle(self) -> Cycle | None:
         """Open cycles without any checkpoint do not count."""
-        cycles = [c for c in self.reader.cycles(self.id) if c.status != "open" or c.damaged.checkpoint]
+        recorded = self.reader.cycles(self.id) if self.row else []
+        cycles = [c for c in recorded if c.status != "open" or c.damaged.checkpoint]
         return cycles[-1] if cycles else None
 
     def run(self, number: int) -> Run:
@@ -202,19 +214,30 @@ class Project:
 
     def resolve(self, reference: str) -> Checkpoint:
         """The checkpoint that a reference names; a model from outside the project is recorded on first use."""
+        return self.verify(self._find(reference))
+
+    def path_of(self, reference: str) -> str:
+        """The model that a reference names. Unlike `resolve`, this creates no project and verifies no weights."""
+        if self.row is None and not reference.startswith(("cycle:", "run:")):
+            return self.base if reference in ("base", "current") else model_path(reference)
+        return self.locate(self._find(reference)).path
+
+    def _find(self, reference: str) -> Checkpoint:
         parsed = parse_reference(reference)
-        checkpoint = self._find(parsed) if parsed else self._external(model_path(reference))
+        checkpoint = self._recorded(parsed) if parsed else self._external(model_path(reference))
         if checkpoint is None or checkpoint.project_id != self.id:
             raise RecoverError(
                 f"There is no {reference} in this project yet. List the checkpoints with `recover status`."
             )
-        return self.verify(checkpoint)
+        return checkpoint
 
-    def _find(self, reference: Reference) -> Checkpoint | None:
+    def _recorded(self, reference: Reference) -> Checkpoint | None:
         if reference.kind == "base":
             return self.clean
         if reference.kind == "current":
             return self.current
+        if self.row is None:
+            return None
         if reference.kind == "run":
             return self.reader.run_checkpoint(reference.number)
         return self.reader.cycle_checkpoint(self.id, reference.number, reference.stage)

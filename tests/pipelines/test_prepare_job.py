@@ -8,12 +8,14 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import main
-from pipelines.prepare_job import Request, _store_prompts, teachers_in_memory
+from pipelines.documents import read_corpus
+from pipelines.prepare_job import Request, _store_prompts, prepare_job, teachers_in_memory
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
 from pipelines.storage.content_cache import content_hash
+from recovery.lab import BASE
 from tests.models import save_tiny
 
 
@@ -48,15 +50,51 @@ def test_a_dry_run_in_an_empty_folder_leaves_nothing(
         ("cycle", "--prompts", "missing.jsonl"),
         ("cycle", "--ifeval-data", "invalid.jsonl"),
         ("cycle", "--recipe", "grpo"),
+        ("midtrain", "--docs", "missing"),
+        ("midtrain", "--docs", "empty"),
+        ("cycle", "--docs", "missing"),
+        ("cycle", "--teacher", "run:7"),
+        ("cycle", "--teacher", "missing"),
     ],
 )
 def test_a_refused_command_creates_no_project(
     docs: Path, tmp_path: Path, command: str, option: str, value: str
 ) -> None:
     (tmp_path / "invalid.jsonl").write_text("no JSON")
+    (tmp_path / "empty").mkdir()
+    before = sorted(tmp_path.iterdir())
     refused = CliRunner().invoke(main, [command, "--docs", str(docs), option, value])
     assert refused.exit_code == 1, refused.stderr
-    assert json.loads(CliRunner().invoke(main, ["status", "--json"]).stdout)["project"] is None
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "distill",
+        "distill --student missing",
+        "distill --student run:1",
+        f"distill --student {BASE} --teacher cycle:9",
+        "midtrain --docs missing --project new/project",
+        "eval cycle:9",
+        "compare base cycle:9",
+        "init --base missing",
+    ],
+)
+def test_a_refused_command_leaves_the_folder_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(main, command.split())
+    assert (refused.exit_code, "Error: " in refused.stderr) == (1, True), refused.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_documents_are_read_once(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = []
+    monkeypatch.setattr("pipelines.prepare_job.read_corpus", lambda path: (paths.append(path), read_corpus(path))[1])
+    assert prepare_job(Project.open(None), Request("midtrain", docs=docs)).corpus is not None
+    assert paths == [docs]
 
 
 def test_memory_is_checked_for_the_teachers_that_will_be_loaded() -> None:

@@ -43,6 +43,20 @@ def test_the_holder_is_known_while_it_holds_the_lock(tmp_path: Path) -> None:
     assert lock_holder(tmp_path) is None
 
 
+def test_only_folders_that_were_created_for_the_lock_alone_are_removed(tmp_path: Path) -> None:
+    home = tmp_path / "new" / "project" / ".recover"
+    with project_lock(home, "x"):
+        assert home.is_dir()
+    assert list(tmp_path.iterdir()) == []
+    with project_lock(home, "x"):
+        (home / "name").touch()
+    assert (home / "lock").exists()
+    (existing := tmp_path / ".recover").mkdir()
+    with project_lock(existing, "x"):
+        pass
+    assert existing.is_dir()
+
+
 def test_a_folder_that_cannot_be_written_to_is_a_one_sentence_error() -> None:
     with (
         pytest.raises(RecoverError, match="Cannot write to /dev/null"),
