@@ -135,6 +135,8 @@ class Reader:
             checkpoints = _project_checkpoints(session, project)
             order = select(tables.Checkpoint.id, _promotion_in_its_cycle()).filter_by(project_id=project)
             promotions = {checkpoint: promotion for checkpoint, promotion in session.execute(order)}
+            decisions = select(tables.Promotion.cycle_id, tables.Promotion.why).filter_by(project_id=project)
+            reasons = {cycle: why for cycle, why in session.execute(decisions.order_by(tables.Promotion.id))}
         base = next((checkpoint for checkpoint in checkpoints if checkpoint.role == "base"), None)
         checkpoints.sort(key=lambda checkpoint: (promotions[checkpoint.id], checkpoint.id))
         stages = {(checkpoint.cycle, checkpoint.role): checkpoint for checkpoint in checkpoints}
@@ -146,6 +148,7 @@ class Reader:
                 clean=stage(base, scores, cycle.number),
                 damaged=stage(stages.get((cycle.number, "midtrained")), scores, cycle.number),
                 recovered=stage(stages.get((cycle.number, "recovered")), scores, cycle.number),
+                decision_reason=reasons.get(cycle.id),
             )
             for cycle, documents in rows
         ]

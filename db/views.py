@@ -77,12 +77,19 @@ class Cycle:
     clean: Stage
     damaged: Stage
     recovered: Stage
+    decision_reason: str | None = None  # of the last decision
 
     @property
     def outcome(self) -> str:
-        """The status; "inconclusive" instead of "rejected" when the gate had too few items to decide."""
-        outcome = (self.verdict or {}).get("outcome")
-        return "inconclusive" if self.status == "rejected" and outcome == "inconclusive" else self.status
+        return self.outcome_of(self.status, self.decision_reason)
+
+    def outcome_of(self, decision: str, reason: str | None) -> str:
+        """The decision; "inconclusive" where the gate rejected because it had too few items to decide.
+
+        The gate decides with the reason of its verdict; a decision with another reason is a person's."""
+        verdict = self.verdict or {}
+        inconclusive = verdict.get("outcome") == "inconclusive" and verdict.get("reason") == reason
+        return "inconclusive" if decision == "rejected" and inconclusive else decision
 
 
 @dataclass(frozen=True)

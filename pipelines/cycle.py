@@ -42,6 +42,7 @@ from recovery.errors import RecoverError
 
 PROMPT_RUN_LENGTH = 40  # shared words in a row that drop a prompt: instructions share many shorter runs
 Ask = Callable[[Verdict], bool | None]  # a person's decision; None: later
+AWAITED = "waiting for a decision"
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,12 @@ class Outcome:
     verdict: Verdict
     promoted: bool
     distilled: RunResult
-    decided: bool = True
+    decision: str  # for people to read
     answers_search: dict[str, Any] | None = None  # of the mid-training, where the share of answers was searched
+
+    @property
+    def awaits_decision(self) -> bool:
+        return self.decision == AWAITED
 
     def as_json(self) -> dict[str, Any]:
         checkpoint, run = self.distilled.checkpoint, self.distilled
@@ -71,7 +76,7 @@ class Outcome:
             "earlier": {str(n): result.headline.value for n, result in earlier_results(self.recovered).items()},
             "verdict": self.verdict.as_dict(),
             "promoted": self.promoted,
-            "awaiting_decision": not self.decided,
+            "awaiting_decision": self.awaits_decision,
             "checkpoint": checkpoint.reference,
             "path": checkpoint.path,
             "steps": run.steps,
@@ -149,8 +154,8 @@ class Cycle:
         distilled = distill(self._stage, damaged, teachers, prompts, probe.on if probe else None)
         after = self._measure(distilled.checkpoint, "the recovered model", final, "recovered")
         verdict = self._judge(clean, before, after)
-        promoted, decided = self._decide(distilled.checkpoint, verdict, ask)
-        return Outcome(self.number, clean, before, after, verdict, promoted, distilled, decided)
+        promoted, decision = self._decide(distilled.checkpoint, verdict, ask)
+        return Outcome(self.number, clean, before, after, verdict, promoted, distilled, decision)
 
     @property
     def settings(self) -> Settings:
@@ -269,26 +274,31 @@ class Cycle:
             log.info(f"There are {problem}: all are kept for the verdict, none for probes")
         return not problem
 
-    def _decide(self, recovered: Checkpoint, verdict: Verdict, ask: Ask | None) -> tuple[bool, bool]:
-        """(promoted, decided). The gate decides, or a person; a decision of before an interruption stays."""
+    def _decide(self, recovered: Checkpoint, verdict: Verdict, ask: Ask | None) -> tuple[bool, str]:
+        """Whether it is promoted, and the decision as text. The gate decides, or a person; a decision of before an
+        interruption stays."""
         promotions = self.project.reader.promotions(self.project.id)
         earlier = next((p for p in promotions if p.checkpoint_id == recovered.id), None)
         if earlier is not None:
-            return earlier.decision == "promoted", True
+            promoted = earlier.decision == "promoted"
+            return promoted, verdict.decision_text(promoted) if earlier.why == verdict.reason else earlier.decision
         if ask and self.id:  # the person may want to read the verdict on the dashboard first
             self.project.tracker.store_verdict(self.id, recovered.id, verdict.as_dict())
         promote = ask(verdict) if ask else verdict.passed
         if promote is None:
-            log.info(f"Waiting for a decision ({verdict.reason}): recover promote {recovered.reference}")
-            return False, False
+            log.info(f"Waiting for a decision: recover promote {recovered.reference}")
+            return False, AWAITED
         decision: Decision = "promoted" if promote else "rejected"
-        reason = verdict.reason if promote == verdict.passed else f"decided against the gate: {verdict.reason}"
-        log.info(f"{verdict.decision_text(promote).capitalize()}: {reason}")
+        text, reason = verdict.decision_text(promote), verdict.reason
+        if ask:
+            side = "with" if promote == verdict.passed else "against"
+            text, reason = decision, f"decided by a person, {side} the gate: {reason}"
+        log.info(f"{text.capitalize()}: {reason}")
         cycle = self.id or None
         self.project.tracker.promote(
             self.project.id, cycle, recovered.id, decision, current_user(), reason, verdict.as_dict()
         )
-        return promote, True
+        return promote, text
 
 
 def open_cycle_of(project: Project, checkpoint: Checkpoint, job: Job | None = None) -> tuple[int, int]:

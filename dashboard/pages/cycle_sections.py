@@ -36,7 +36,7 @@ def timeline(runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle) 
         _html.bar(run, _run_text(run), (run.started_at - start) / total, (_end(run) - run.started_at) / total)
         for run in runs
     ]
-    own = [(_decision_status(one, cycle), one) for one in reversed(decisions) if one.cycle == cycle.number]
+    own = [(cycle.outcome_of(one.decision, one.why), one) for one in reversed(decisions) if one.cycle == cycle.number]
     return card("Stages", _html.timeline(bars, own), f"{clock(start)}, {duration(total)} in total")
 
 
@@ -194,12 +194,6 @@ def _end(run: Run) -> datetime:
 def _run_text(run: Run) -> tuple[str, str]:
     heartbeat = f"last heartbeat {ago(run.heartbeat_at)}" if run.status == "running" else ""
     return f"{STAGE_NAMES[run.kind]}, {duration(_end(run) - run.started_at)}", heartbeat
-
-
-def _decision_status(decision: Promotion, cycle: Cycle) -> str:
-    """The gate's "rejected" may mean inconclusive; a person's does not."""
-    by_the_gate = decision.why == (cycle.verdict or {}).get("reason")
-    return cycle.outcome if by_the_gate and decision.decision == cycle.status else decision.decision
 
 
 def _number_cell(value: Any) -> Cell:

@@ -264,7 +264,7 @@ def _base_from_teacher(project: "Project", request: "Request") -> str | None:
 
 def _ask_person(verdict: "Verdict") -> bool | None:
     """The decision on a terminal; elsewhere None, and the decision waits for `recover promote`."""
-    log.info(f"The gate's verdict: {verdict.outcome}: {verdict.reason}")
+    log.info(f"The gate's verdict is {verdict.outcome}: {verdict.reason}")
     if not sys.stdin.isatty():
         return None
     try:
@@ -301,10 +301,9 @@ def _cycle_result(outcome: "Outcome") -> CommandResult:
 
     data = outcome.as_json()
     start = "damaged" if outcome.cycle else "before"  # nothing says that a model from outside is damaged
-    decision = "waiting for a decision" if not outcome.decided else outcome.verdict.decision_text(outcome.promoted)
     lines = [
         *scores_table({"clean": data["clean"], start: data["damaged"], "recovered": data["recovered"]}),
-        f"{decision.capitalize()}: {outcome.verdict.reason}",
+        f"{outcome.decision.capitalize()}: {outcome.verdict.reason}",
         f"{data['checkpoint']} is in {data['path']}",
     ]
-    return CommandResult(data, lines, SUCCESS if outcome.promoted or not outcome.decided else REJECTED)
+    return CommandResult(data, lines, SUCCESS if outcome.promoted or outcome.awaits_decision else REJECTED)

@@ -62,8 +62,10 @@ def test_cycles_are_found_by_how_they_ended(undecided):
 def test_a_rejection_by_a_person_is_shown_as_rejected(undecided, writable_record):
     tracker, _ = writable_record
     tracker.promote(1, 2, undecided.cycles(1)[1].recovered.checkpoint.id, "rejected", "ada", "it repeats itself")
+    assert undecided.cycles(1)[1].outcome == "rejected"
     html = page_html(cycle, undecided, "?number=2")
     assert "Rejected</span>" in html
+    assert "Inconclusive</span>" in html, "the gate's own decision, before it"
     assert "it repeats itself" in html
 
 
