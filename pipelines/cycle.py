@@ -251,11 +251,12 @@ class Cycle:
         reference, behaviour = main_result(clean, "behaviour"), main_result(after, "behaviour")
         assert reference is not None
         assert behaviour is not None
-        knowledge = [knowledge_result(results) for results in (before, after)]
-        best = max((k.headline.value for k in knowledge if k is not None), default=None)
+        unread, *in_cycle = (knowledge_result(results) for results in (clean, before, after))
+        best = max((k.headline.value for k in in_cycle if k is not None), default=None)
         current, past = earlier_results(after), {past.cycle: past for past in self._past_cycles()}
         earlier = {n: (current[n], past[n].knowledge) for n in current if n in past}
-        return judge(self.settings.gate, reference, behaviour, knowledge[1], best, earlier)
+        clean_knowledge = unread.headline.value if unread else None
+        return judge(self.settings.gate, reference, behaviour, in_cycle[1], best, earlier, clean_knowledge)
 
     @property
     def _searches_answers(self) -> bool:

@@ -59,8 +59,10 @@ def _sentences(cycle: Cycle) -> Iterator[BoundSentence]:
     n = behaviour.get("n")
     if value is None or bound is None or limit is None or not isinstance(n, int):
         return
-    worst = f"at worst {-bound:.3f} below" if bound < 0 else "not below"
-    text = f"Instruction following is {_relation(value)} the clean model, {worst} with 95 % confidence ({n:,} prompts)"
+    worst = f"at most {-bound:.3f} below" if bound < 0 else "not below"
+    text = (
+        f"Instruction following is {_relation(value)} the clean model's, {worst} with 95 % confidence ({n:,} prompts)"
+    )
     text += f"; the gate allows {-limit:.3f}."
     if bound_status(behaviour) is None:
         text += " More prompts are needed to decide."
@@ -75,7 +77,8 @@ def _knowledge_sentence(bound: dict[str, Any], name: str) -> BoundSentence:
     value, limit = _number(bound.get("value")), _number(bound.get("limit"))
     if value is None or limit is None:
         return BoundSentence(None, f"{name} was not measured, so it was not judged.")
-    return BoundSentence(bound_status(bound), f"{name} is {value:.3f}; the gate requires at least {limit:.3f}.")
+    note = "" if limit > 0 else " Nothing measurable was learned from them."
+    return BoundSentence(bound_status(bound), f"{name} is {value:.3f}; the gate requires at least {limit:.3f}.{note}")
 
 
 def _bound(cycle: Cycle, name: str) -> dict[str, Any]:
@@ -85,7 +88,7 @@ def _bound(cycle: Cycle, name: str) -> dict[str, Any]:
 
 def _relation(value: float) -> str:
     if round(value, 3) == 0:
-        return "level with"
+        return "equal to"
     return f"{abs(value):.3f} {'above' if value > 0 else 'below'}"
 
 

@@ -48,24 +48,28 @@ def judge(
     knowledge: Result | None,
     best_knowledge: float | None,
     earlier: Mapping[int, tuple[Result, float]] | None = None,
+    clean_knowledge: float | None = None,
 ) -> Verdict:
     """Judge a recovered checkpoint.
 
     Its behaviour result is compared with the clean model's, item by item; its knowledge with the best of the cycle.
-    `earlier` has, for each earlier cycle, the result on its questions now and the score that the cycle ended with."""
+    `earlier` has, for each earlier cycle, the result on its questions now and the score that the cycle ended with.
+    The reason says so where the best knowledge is no better than the clean model's."""
     require_pass_fail(clean)
     require_pass_fail(recovered)
     behaviour = _judge_behaviour(gate, clean, recovered)
-    retained = None
+    retained, note = None, ""
     if knowledge is not None and best_knowledge is not None:
         retained = _judge_knowledge(knowledge, gate.keep_knowledge, best_knowledge)
+        if best_knowledge <= (clean_knowledge or 0.0):
+            note = ", and the documents taught nothing measurable: the clean model knows as much of them"
     retained_earlier = {
         cycle: _judge_knowledge(now, gate.keep_earlier, score) for cycle, (now, score) in (earlier or {}).items()
     }
     knowledge_passed = all(j.passed for j in (retained, *retained_earlier.values()) if j is not None)
     passed = behaviour.passed and knowledge_passed
     unsure = behaviour.unsure and knowledge_passed
-    reasons = [_behaviour_reason(behaviour), _knowledge_reason("the documents", retained)]
+    reasons = [_behaviour_reason(behaviour), _knowledge_reason("the documents", retained) + note]
     reasons += [_knowledge_reason(f"cycle {cycle}", j) for cycle, j in retained_earlier.items()]
     outcome = "passed" if passed else "inconclusive" if unsure else "failed"
     return Verdict(passed, outcome, behaviour, retained, "; ".join(reasons), retained_earlier)
@@ -97,27 +101,32 @@ def _judge_knowledge(knowledge: Result, share: float, best: float) -> Judgement:
 
 def _behaviour_reason(b: Judgement) -> str:
     text = (
-        f"instruction following is {_difference(b.value)} the clean model "
-        f"(at worst {_difference(b.bound)} with 95 % confidence, n = {b.n})"
+        f"instruction following is {_relation(b.value)} the clean model's on {b.n:,} items, "
+        f"and {_worst_case(b.bound)} with 95 % confidence"
     )
     if b.passed:
-        return f"{text}, within the limit of {-b.limit:.3f}"
-    text += f", beyond the limit of {-b.limit:.3f} by {b.limit - b.bound:.3f}"
+        return f"{text} (the gate allows {-b.limit:.3f})"
+    text += f", but the gate allows only {-b.limit:.3f}"
     if not b.unsure:
         return text
-    enough = f"; about {b.needed} items would be enough, see --limit" if b.needed and b.needed > b.n else ""
-    return f"{text} (too few items to tell{enough})"
+    enough = f" (about {b.needed:,} would be enough; see --limit)" if b.needed and b.needed > b.n else ""
+    return f"{text}: too few items to tell{enough}"
 
 
-def _difference(value: float) -> str:
+def _relation(value: float) -> str:
     if round(value, 3) == 0:
-        return "level with"
+        return "equal to"
     return f"{abs(value):.3f} {'above' if value > 0 else 'below'}"
+
+
+def _worst_case(bound: float) -> str:
+    if round(bound, 3) == 0:
+        return "not below"
+    return f"at least {bound:.3f} above" if bound > 0 else f"at most {-bound:.3f} below"
 
 
 def _knowledge_reason(subject: str, k: Judgement | None) -> str:
     if k is None:
         return "knowledge was not measured, so only instruction following was judged (add --questions)"
-    if k.passed:
-        return f"knowledge of {subject} is {k.value:.3f}, not below the limit of {k.limit:.3f}"
-    return f"knowledge of {subject} is {k.value:.3f}, below the limit of {k.limit:.3f} by {k.limit - k.value:.3f}"
+    relation = f" (the gate requires {k.limit:.3f})" if k.passed else f", but the gate requires {k.limit:.3f}"
+    return f"knowledge of {subject} is {k.value:.3f}{relation}"

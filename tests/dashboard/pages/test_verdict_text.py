@@ -79,9 +79,9 @@ def test_the_chart_labels_an_inconclusive_end_and_draws_it_hollow(undecided):
 @pytest.mark.parametrize(
     ("value", "bound", "text"),
     [
-        (-0.022, -0.047, "0.022 below the clean model, at worst 0.047 below with 95 % confidence (400 prompts)"),
-        (0.0, -0.02, "level with the clean model, at worst 0.020 below"),
-        (0.05, 0.01, "0.050 above the clean model, not below with 95 % confidence"),
+        (-0.022, -0.047, "0.022 below the clean model&#39;s, at most 0.047 below with 95 % confidence (400 prompts)"),
+        (0.0, -0.02, "equal to the clean model&#39;s, at most 0.020 below"),
+        (0.05, 0.01, "0.050 above the clean model&#39;s, not below with 95 % confidence"),
     ],
 )
 def test_a_bound_as_a_sentence(value, bound, text):
@@ -96,6 +96,11 @@ def test_conditions_that_were_not_judged_and_losses_of_earlier_cycles_are_shown(
     assert "cycle 1&#39;s documents is 0.930; the gate requires at least 0.880" in html
     assert html.count("✕") == 1
     assert reasons(finished("open")) == ""
+
+
+def test_knowledge_that_is_zero_is_noted():
+    html = reasons(finished("promoted", behaviour=BOUND, knowledge=KEPT | {"value": 0.0, "bound": 0.0, "limit": 0.0}))
+    assert "Nothing measurable was learned from them." in html
 
 
 def test_only_a_rejection_for_lack_of_items_is_inconclusive():

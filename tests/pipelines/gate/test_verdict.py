@@ -12,6 +12,7 @@ from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Gate, Settings
 from recovery.errors import RecoverError
 from recovery.lab import BASE
+from tests.pipelines.project.checkpoints import record_checkpoint
 
 
 def result(passes: list[bool], task: str = "ifeval", suite: str = "behaviour") -> Result:
@@ -29,8 +30,10 @@ def test_the_same_answers_pass_and_a_clear_loss_does_not() -> None:
     assert judge(Gate(), result(passes), result(passes), None, None).passed
     worse = judge(Gate(), result(passes), result([True] * 160 + [False] * 40), None, None)
     assert not worse.passed
-    assert "instruction following is 0.100 below the clean model (at worst 0.1" in worse.reason
-    assert "beyond the limit of 0.030 by 0.1" in worse.reason
+    assert worse.reason.startswith(
+        "instruction following is 0.100 below the clean model's on 200 items, and at most 0.142 below with 95 % "
+        "confidence, but the gate allows only 0.030; knowledge was not measured"
+    )
     assert worse.decision_text(promoted=False) == "rejected"
     assert worse.decision_text(promoted=True) == "promoted"  # a person may decide against the gate
 
@@ -40,7 +43,8 @@ def test_too_few_items_are_inconclusive_and_the_reason_says_how_many_are_enough(
     assert (verdict.passed, verdict.outcome) == (False, "inconclusive")
     assert verdict.behaviour.needed is not None
     assert verdict.behaviour.needed > 20
-    assert f"too few items to tell; about {verdict.behaviour.needed} items would be enough" in verdict.reason
+    assert "instruction following is equal to the clean model's on 20 items" in verdict.reason
+    assert f"too few items to tell (about {verdict.behaviour.needed} would be enough" in verdict.reason
     assert verdict.decision_text(promoted=False) == "inconclusive, so not promoted"
 
 
@@ -78,7 +82,7 @@ def test_the_knowledge_of_each_earlier_cycle_has_its_own_limit() -> None:
     assert retained.earlier[1].limit == pytest.approx(0.893)
     lost = judge(Gate(), same, same, None, None, {1: (knowledge[90], 0.94), 2: (knowledge[70], 0.9)})
     assert (lost.passed, lost.outcome) == (False, "failed")
-    assert "knowledge of cycle 2 is 0.700, below the limit of 0.855 by 0.155" in lost.reason
+    assert "knowledge of cycle 2 is 0.700, but the gate requires 0.855" in lost.reason
     assert lost.as_dict()["earlier"]["2"]["passed"] is False
 
 
@@ -91,6 +95,30 @@ def test_knowledge_must_be_retained_and_the_reason_says_when_it_was_not_measured
     assert lost.knowledge is not None
     assert lost.knowledge.limit == pytest.approx(0.912)
     assert "only instruction following was judged" in judge(Gate(), same, same, None, None).reason
+
+
+@pytest.mark.parametrize(("clean", "best", "noted"), [(0.0, 0.0, True), (0.1, 0.1, True), (0.0, 0.1, False)])
+def test_the_reason_says_when_the_documents_taught_nothing_measurable(clean: float, best: float, noted: bool) -> None:
+    same = result([True] * 200)
+    knowledge = result([i < 100 * best for i in range(100)], "closed_book", "knowledge")
+    verdict = judge(Gate(), same, same, knowledge, best, clean_knowledge=clean)
+    assert verdict.passed
+    assert f"knowledge of the documents is {best:.3f} (the gate requires {0.95 * best:.3f})" in verdict.reason
+    assert ("the documents taught nothing measurable" in verdict.reason) is noted
+
+
+@pytest.mark.parametrize(("answer", "shown"), [(None, "inconclusive"), (False, "rejected"), (True, "promoted")])
+def test_a_decision_by_a_person_is_not_shown_as_inconclusive(answer: bool | None, shown: str, tmp_path: Path) -> None:
+    project = Project.open(tmp_path)
+    cycle, number = project.tracker.open_cycle(project.id)
+    record_checkpoint(project, cycle, 1)
+    verdict = judge(Gate(), result([True] * 20), result([True] * 20), None, None)
+    ask = None if answer is None else lambda _: answer
+    for _ in range(2):  # the second time as after an interruption
+        job = Cycle(project, Job("distill", Settings()), cycle, number)
+        _, decision = job._decide(project.resolve("cycle:1"), verdict, ask)
+        assert decision.startswith(shown)
+    assert project.reader.cycles(project.id)[0].outcome == shown
 
 
 def graded(grades: list[float], task: str = "squad_completion") -> Result:
