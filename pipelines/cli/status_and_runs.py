@@ -161,7 +161,8 @@ def lineage(project: Path | None, ref: str) -> CommandResult:
         for checkpoint in opened.reader.lineage(opened.resolve(ref).id)
     ]
     lines = [
-        f"{row['checkpoint']:<22} " + " · ".join(f"{suite} {_score(v)}" for suite, v in row["scores"].items())
+        f"{row['checkpoint']:<22} "
+        + " · ".join(f"{suite} {_score(v)}" for suite, v in row["scores"].items() if v is not None)
         for row in chain
     ]
     return CommandResult({"lineage": chain}, lines)
@@ -179,7 +180,9 @@ def _cycle_data(cycle: "Cycle") -> dict[str, Any]:
 
 
 def _scores(stage: "Stage") -> dict[str, float | None]:
-    return {suite: score.value for suite, score in stage.scores.items()}
+    from db.headline_scores import HEADLINES
+
+    return {suite: stage.scores[suite].value if suite in stage.scores else None for suite in HEADLINES}
 
 
 def _run_line(row: dict[str, Any]) -> str:

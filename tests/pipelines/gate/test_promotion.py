@@ -64,6 +64,26 @@ def test_status_names_the_next_command(project: Project) -> None:
     assert next_command() == "recover cycle --docs DIR"
 
 
+def test_every_suite_has_a_score_or_null(project: Project) -> None:
+    cycle, _ = project.tracker.open_cycle(project.id)
+    record_checkpoint(project, cycle, 1, "midtrained")
+    nothing = {"behaviour": None, "knowledge": None, "retention": None}
+
+    def output(*arguments: str) -> str:
+        return CliRunner().invoke(main, [*arguments, "--project", str(project.root)]).stdout
+
+    (shown,) = json.loads(output("status", "--json"))["cycles"]
+    assert shown["clean"] == shown["damaged"] == shown["recovered"] == nothing
+    assert [row["scores"] for row in json.loads(output("lineage", "cycle:1/midtrained", "--json"))["lineage"]] == [
+        nothing
+    ] * 2
+    assert [line.strip() for line in output("lineage", "cycle:1/midtrained").splitlines()] == [
+        "cycle:1/midtrained",
+        "base",
+    ]
+    assert "None" not in output("show", "base")
+
+
 def test_an_interrupted_job_can_be_cancelled_and_the_earlier_open_cycle_is_next_again(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 1, "midtrained")
