@@ -234,6 +234,7 @@ def _run(folder: Path | None, request: "Request", dry_run: bool) -> CommandResul
     from pipelines.prepare_job import describe_job, prepare_job
     from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project
+    from pipelines.settings.resolve import as_text, flatten
 
     is_new = not Project.exists(folder)
     with TemporaryDirectory() as temporary:
@@ -245,7 +246,10 @@ def _run(folder: Path | None, request: "Request", dry_run: bool) -> CommandResul
             project = Project.open(folder, base, home)
         if dry_run:
             data = describe_job(project, request)
-            return CommandResult(data, [f"{name}: {value}" for name, value in data.items() if value is not None])
+            lines = [f"{name}: {value}" for name, value in data.items() if value is not None and name != "settings"]
+            settings = flatten(data["settings"]).items()
+            lines += ["settings:", *(f"  {name} = {as_text(value)}" for name, value in settings if value is not None)]
+            return CommandResult(data, lines)
     with project_lock(project.home, command_line()):
         job = prepare_job(project, request)
         return _result(run_job(project, job, _ask_person if job.ask else None))

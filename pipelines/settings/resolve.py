@@ -45,16 +45,27 @@ def apply_overrides(settings: Settings, overrides: Mapping[str, Any]) -> Setting
     return _validate(_merge(settings.model_dump(), overrides))
 
 
-def differences(settings: BaseModel, default: BaseModel, prefix: str = "") -> list[str]:
+def differences(settings: BaseModel, default: BaseModel) -> list[str]:
     """`name = value (default …)` for each setting that is not the default."""
-    lines = []
-    for name, value in settings:
-        default_value = getattr(default, name)
-        if isinstance(value, BaseModel):
-            lines += differences(value, default_value, f"{prefix}{name}.")
-        elif value != default_value:
-            lines.append(f"{prefix}{name} = {value} (default {default_value})")
-    return lines
+    defaults = flatten(default.model_dump())
+    return [
+        f"{name} = {as_text(value)} (default {as_text(defaults[name])})"
+        for name, value in flatten(settings.model_dump()).items()
+        if value != defaults[name]
+    ]
+
+
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by their dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return flat
+
+
+def as_text(value: Any) -> str:
+    """A value as recover.toml has it, but texts without quotes."""
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _expand_mix(layer: Mapping[str, Any]) -> Mapping[str, Any]:

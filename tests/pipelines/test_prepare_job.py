@@ -42,6 +42,21 @@ def test_a_dry_run_in_an_empty_folder_leaves_nothing(
     assert list(empty.iterdir()) == []
 
 
+def test_a_dry_run_prints_one_setting_a_line(empty_docs: Path) -> None:
+    (empty_docs / "a.md").write_text("Ada lives in Ulm.")
+    command = ["cycle", "--docs", str(empty_docs), "--set", "midtrain.mix.texts=0.1", "--set", "bf16=false"]
+    lines = CliRunner().invoke(main, [*command, "--dry-run"]).stdout.splitlines()
+    for line in (
+        "command: cycle",
+        "settings:",
+        "  bf16 = false",
+        "  midtrain.mix.texts = 0.1",
+        "  distill.recipe = opd",
+    ):
+        assert line in lines
+    assert not [line for line in lines if "{" in line or "None" in line]
+
+
 @pytest.mark.parametrize(
     ("command", "option", "value"),
     [
@@ -55,6 +70,8 @@ def test_a_dry_run_in_an_empty_folder_leaves_nothing(
         ("cycle", "--docs", "missing"),
         ("cycle", "--teacher", "run:7"),
         ("cycle", "--teacher", "missing"),
+        ("midtrain", "--mix", "nonsense"),
+        ("midtrain", "--mix", "answers=2"),
     ],
 )
 def test_a_refused_command_creates_no_project(

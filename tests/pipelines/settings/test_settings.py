@@ -38,7 +38,7 @@ def test_settings_of_the_project_replace_defaults_and_are_announced(tmp_path: Pa
         "lora_rank = 0 (default 128)",
         "midtrain.mix.answers = auto (default 0.0)",
         "distill.learning_rate = 1.0 (default 0.0001)",
-        "distill.max_steps = 7 (default None)",
+        "distill.max_steps = 7 (default none)",
     ]
 
 
