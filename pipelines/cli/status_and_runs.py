@@ -21,10 +21,12 @@ def status(project: Path | None) -> CommandResult:
     Example: recover status
     """
     from pipelines.jobs.job_store import interrupted_commands
+    from pipelines.project.base_lookup import resolve_base
     from pipelines.project.lock import lock_holder
     from pipelines.project.project import Project
 
     if not Project.exists(project):
+        resolve_base(project)  # refuses a recover.toml that does not fit
         command = "recover demo, or recover midtrain --docs DIR"
         data: dict[str, Any] = {
             "project": None,

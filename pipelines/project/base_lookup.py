@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.project.paths import absolute_if_exists, find_root
-from pipelines.settings.sources import read_toml
+from pipelines.settings.sources import PROJECT_SETTINGS, read_toml
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
 from recovery.lab import installed_base_path
@@ -19,9 +19,15 @@ class Base(NamedTuple):
 def resolve_base(folder: Path | None, flag: str | None = None) -> Base:
     """The configured base: `--base`, else RECOVER_BASE, else `base` in recover.toml, else the built-in model.
 
-    Only for a project that is not in the record yet: `Project.open` prefers the recorded base."""
+    `Project.open` prefers the base in the record. Raises RecoverError for any setting in recover.toml that does not
+    exist or fit, so that all commands refuse the file alike."""
     root = find_root(folder)
-    in_toml = read_toml(root).get("base")
+    values = read_toml(root)
+    if values.keys() - PROJECT_SETTINGS.keys():
+        from pipelines.settings.resolve import check_toml  # with pydantic, whose import would slow `recover status`
+
+        check_toml(values)
+    in_toml = values.get("base")
     if in_toml is not None and not isinstance(in_toml, str):
         raise RecoverError(
             f"The setting base in {root / 'recover.toml'} is {in_toml!r}. It must be a folder or a hub id in quotes."

@@ -40,6 +40,11 @@ def resolve_settings(
     return _validate(values), default
 
 
+def check_toml(values: Mapping[str, Any]) -> None:
+    """Raise RecoverError if recover.toml has a setting that does not exist, or a value that does not fit."""
+    _validate(_merge(Settings().model_dump(), _expand_mix(values)))
+
+
 def apply_overrides(settings: Settings, overrides: Mapping[str, Any]) -> Settings:
     """The settings with some of them replaced, nested like recover.toml."""
     return _validate(_merge(settings.model_dump(), overrides))

@@ -1,8 +1,11 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from pipelines.cli import main
 from pipelines.project.base_lookup import Base, resolve_base
+from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 
@@ -24,3 +27,25 @@ def test_a_base_that_is_no_text_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "recover.toml").write_text("base = 7")
     with pytest.raises(RecoverError, match="It must be a folder or a hub id"):
         resolve_base(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("[distil]", "There is no setting distil."),
+        ("[distill]\nsteps = 'ten'", "The setting distill.steps must be a whole number of at least 1, not 'ten'."),
+        ("[midtrain]\nmix = 'nonsense'", "The mix 'nonsense' has the unknown entry 'nonsense'."),
+        ("distill = [", "is not valid TOML"),
+    ],
+)
+def test_a_command_that_trains_nothing_refuses_a_broken_settings_file(
+    content: str, sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "recover.toml").write_text(content)
+    for command in (["status"], ["eval", "base"]):
+        refused = CliRunner().invoke(main, [*command, "--project", str(tmp_path)])
+        assert (refused.exit_code, sentence in refused.stderr) == (1, True), refused.stderr
+    (tmp_path / "recover.toml").write_text("[midtrain]\nmix = 'auto'")
+    _ = Project.open(tmp_path).id
+    (tmp_path / "recover.toml").write_text(content)
+    assert sentence in CliRunner().invoke(main, ["status", "--project", str(tmp_path)]).stderr
