@@ -34,7 +34,7 @@ def resolve_settings(
     nested like recover.toml, and `midtrain.mix` may be the text of `--mix`."""
     default = defaults_for(parameters)
     values = default.model_dump()
-    environment = read_environment(os.environ, Settings.model_fields)
+    environment = read_environment(os.environ, flatten(default.model_dump()))
     for layer in (read_toml(root), environment, flags, parse_set_options(assignments)):
         values = _merge(values, _expand_mix(layer))
     return _validate(values), default

@@ -5,10 +5,12 @@ is imported here, so that commands which only read the record start quickly.
 """
 
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from pipelines.log import log
 from recovery.errors import RecoverError
 
 EngineName = Literal["transformers", "vllm"]
@@ -20,6 +22,11 @@ PROJECT_SETTINGS = {  # these belong to the project, not to one command
     "base": "Give --base REF with the first command of a project",
     "db": "Give `recover init --db URL`, or set RECOVER_DB",
 }
+
+OTHER_VARIABLES = [  # RECOVER_* variables that are no settings
+    *("AUTH", "BASE", "DB", "DEBUG", "TRUST_TASKS"),
+    *("CHROMIUM", "RELEASE", "REQUIRE_BROWSER", "REQUIRE_POSTGRES", "REQUIRE_VLLM", "TEST_DATA"),  # of the tests
+]
 
 
 def read_toml(root: Path) -> dict[str, Any]:
@@ -33,17 +40,24 @@ def read_toml(root: Path) -> dict[str, Any]:
         raise RecoverError(f"The file {path} is not valid TOML: {error}. Correct it and try again.") from error
 
 
-def read_environment(environment: Mapping[str, str], names: Collection[str]) -> dict[str, Any]:
+def read_environment(environment: Mapping[str, str], settings: Iterable[str]) -> dict[str, Any]:
     """`RECOVER_LORA_RANK=0`, `RECOVER_DISTILL__STEPS=20`: two underscores where recover.toml has a table.
 
-    Variables that do not start with one of the setting `names` mean something else and are left alone.
+    `settings` are the dotted names of all settings. A variable that starts with none of them may belong to another
+    program, so it is ignored with a warning.
     """
+    settings = set(settings) - PROJECT_SETTINGS.keys()
+    groups = {name.partition(".")[0] for name in settings}
+    known = OTHER_VARIABLES + [name.upper().replace(".", "__") for name in settings]
     assignments = []
-    for variable, value in environment.items():
-        name = variable.removeprefix("RECOVER_").lower().replace("__", ".")
-        group = name.partition(".")[0]
-        if variable.startswith("RECOVER_") and group in names and group not in PROJECT_SETTINGS:
-            assignments.append(f"{name}={value}")
+    for variable in sorted(name for name in environment if name.startswith("RECOVER_")):
+        short = variable.removeprefix("RECOVER_")
+        name = short.lower().replace("__", ".")
+        if name.partition(".")[0] in groups:
+            assignments.append(f"{name}={environment[variable]}")
+        elif short not in OTHER_VARIABLES:
+            similar = "".join(f"; did you mean RECOVER_{match}?" for match in get_close_matches(short, known, 1))
+            log.warning(f"Ignored {variable}: there is no such setting{similar}")
     return parse_assignments(assignments)
 
 
@@ -59,7 +73,9 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
         for group in groups:
             table = table.setdefault(group, {})
             if not isinstance(table, dict):
-                raise RecoverError(f"The setting {assignment!r} lies inside another setting that has a value.")
+                raise RecoverError(
+                    f"The setting {assignment!r} lies inside another setting that has a value. Set one of them."
+                )
         table[last] = parse_value(value.strip())
     return nested
 

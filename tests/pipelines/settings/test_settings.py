@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,9 @@ from hypothesis import strategies as st
 
 from pipelines.prepare_job import Request
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
-from pipelines.settings.resolve import RENAMED_SETTINGS, apply_overrides, differences, resolve_settings
+from pipelines.settings.resolve import RENAMED_SETTINGS, apply_overrides, differences, flatten, resolve_settings
 from pipelines.settings.schema import Mix, Settings, fixed_answers_share, fixed_warm_start_share, split_rows
-from pipelines.settings.sources import ENGINES, parse_mix, read_toml
+from pipelines.settings.sources import ENGINES, OTHER_VARIABLES, parse_mix, read_environment, read_toml
 from recovery.errors import RecoverError
 
 LARGE_MODEL_PARAMETERS = SMALL_MODEL_PARAMETERS + 1
@@ -52,6 +53,34 @@ def test_later_sources_replace_earlier_ones(tmp_path: Path, monkeypatch: pytest.
     distill = settings.distill
     assert (distill.learning_rate, distill.steps, distill.rows, distill.prompts) == (1.0, 2, 3, 4)
     assert default == defaults_for(SMALL_MODEL_PARAMETERS)
+
+
+def test_a_variable_that_is_no_setting_is_ignored_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ignored = {"RECOVER_DISTIL__STEPS": "2", "RECOVER_DISTILL_ROWS": "2", "RECOVERY": "x", "RECOVER_QQQ": "x"}
+    environment = ignored | {f"RECOVER_{name}": "x" for name in OTHER_VARIABLES} | {"RECOVER_DISTILL__LR": "1"}
+    assert read_environment(environment, flatten(Settings().model_dump())) == {"distill": {"lr": 1}}
+    assert caplog.messages == [
+        "Ignored RECOVER_DISTILL_ROWS: there is no such setting; did you mean RECOVER_DISTILL__ROWS?",
+        "Ignored RECOVER_DISTIL__STEPS: there is no such setting; did you mean RECOVER_DISTILL__STEPS?",
+        "Ignored RECOVER_QQQ: there is no such setting",
+    ]
+    monkeypatch.setenv("RECOVER_DISTILL__STEPZ", "2")
+    with pytest.raises(RecoverError, match=r"There is no setting distill\.stepz"):
+        resolve_settings(SMALL_MODEL_PARAMETERS, Path("nowhere"), {})
+
+
+def test_every_variable_that_is_used_is_known() -> None:
+    root = Path(__file__).parents[3]
+    files = [
+        file
+        for package in ("recovery", "evals", "db", "dashboard", "tests/db")
+        for file in root.glob(f"{package}/**/*.py")
+    ]
+    files += [root / ".ci" / "run", root / "compose.yaml", root / "pipelines" / "cli" / "__init__.py"]
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    assert {name for name in re.findall(r"\bRECOVER_([A-Z_]*[A-Z])", text)} <= set(OTHER_VARIABLES)
 
 
 def test_settings_are_stored_as_json_and_read_back() -> None:
