@@ -1,4 +1,18 @@
-"""The base class of every error that a user can cause or fix."""
+"""The base class of every error that a user can cause or fix, and how errors of libraries are put into words."""
+
+import re
+
+HUB_PROBLEMS = {  # a pattern in the types and texts of an error and its causes: what went wrong, and what to do
+    "GatedRepoError|gated dataset": "(its terms of use have not been accepted). "
+    "Accept them on its page of the hub, and log in with `hf auth login`.",
+    "RevisionNotFoundError|Revision '": "(the hub has no such revision of it). Check the part after the @.",
+    "RepositoryNotFoundError|DatasetNotFoundError": "(the hub has nothing of this name, or it is private). "
+    "Check the name, or log in with `hf auth login`.",
+    "LocalEntryNotFoundError|OfflineModeIsEnabled|Connect(ion)?Error|(Connect|Read)Timeout": "(it is not in the cache, "
+    "and the hub cannot be reached). Connect to the network, or name a folder.",
+    "HfHubHTTPError": "(the hub answered with an error). Try again later.",
+    "instantiate the backend tokenizer": "(it has no tokenizer files). Add its tokenizer.json.",
+}
 
 
 class RecoverError(Exception):
@@ -8,3 +22,15 @@ class RecoverError(Exception):
 def first_line(error: BaseException) -> str:
     """What went wrong, for a one-line message: the first line of the error's text, or its type."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def hub_problem(error: BaseException, advice: str) -> str:
+    """`(what went wrong). What to do.` for an error while loading something that may be on the hub.
+
+    `advice` is for other problems than those listed. Types go by name: importing the hub's libraries takes long."""
+    cause: BaseException | None = error
+    text, unknown = "", f"({first_line(error).rstrip(' .:')}). {advice}"
+    while cause is not None:
+        text += f"{type(cause).__name__}: {cause}\n"
+        cause = cause.__cause__ or cause.__context__
+    return next((problem for pattern, problem in HUB_PROBLEMS.items() if re.search(pattern, text)), unknown)

@@ -14,7 +14,7 @@ from lm_eval.tasks import TaskManager
 
 from evals.downloads import is_hub_offline, is_hub_reachable, run_with_timeout
 from evals.suites.config import is_task_file
-from recovery.errors import RecoverError, first_line
+from recovery.errors import RecoverError, hub_problem
 
 LOADING_SECONDS = 1800.0  # enough to download a group of many tasks over a slow connection
 
@@ -29,10 +29,9 @@ def load_tasks(task: str | dict[str, Any]) -> tuple[TaskManager, list[Any]]:
             f"The data of the lm-eval task {_task_name(task)} did not load within {LOADING_SECONDS:.0f} s. Try again."
         )
     if isinstance(tasks, Exception):
-        raise RecoverError(
-            f"The data of the lm-eval task {_task_name(task)} cannot be loaded ({first_line(tasks)}). "
-            "Connect to the hub once, or give a task whose YAML refers to local files."
-        ) from tasks
+        advice = "Connect to the hub once, or give a task whose YAML refers to local files."
+        problem = hub_problem(tasks, advice)
+        raise RecoverError(f"The data of the lm-eval task {_task_name(task)} cannot be loaded {problem}") from tasks
     return manager, tasks
 
 

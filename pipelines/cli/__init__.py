@@ -98,7 +98,8 @@ def _silence_libraries() -> None:
 
     They are environment variables, so that commands which never import these libraries need not import them here."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    for library in ("TRANSFORMERS", "HF_HUB", "DATASETS"):
+        os.environ.setdefault(f"{library}_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.filterwarnings("ignore", category=FutureWarning)
 

@@ -18,7 +18,7 @@ from evals.suites.instruction_following import Prompt, judge, parse_prompt
 from pipelines.gate import promotion
 from pipelines.gate.promotion import current_user
 from pipelines.project.project import Project
-from recovery.errors import RecoverError
+from recovery.errors import RecoverError, first_line
 
 MAX_MODELS = 4  # in memory; on a GPU, whose memory a training may need, only one
 MAX_NEW_TOKENS = 512
@@ -67,7 +67,7 @@ class Models:
         try:
             (answer,) = self._subject(self._project.locate(checkpoint).path).answer([prompt], MAX_NEW_TOKENS)
         except (RecoverError, RecordError, OSError, RuntimeError) as error:
-            raise ActionError(f"The checkpoint {checkpoint.reference} cannot answer: {error}") from error
+            raise ActionError(f"The checkpoint {checkpoint.reference} cannot answer: {first_line(error)}") from error
         seconds = time.perf_counter() - start_time
         return ModelAnswer(checkpoint.reference, answer.text, seconds, self._verdicts(prompt, answer))
 

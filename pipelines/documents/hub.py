@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from evals.downloads import is_reachable
-from recovery.errors import RecoverError, first_line
+from recovery.errors import RecoverError, hub_problem
 
 HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?(:(?P<split>\w+))?")
 
@@ -34,5 +34,5 @@ def dataset_rows(reference: str) -> Iterator[dict[str, Any]]:
     except (OSError, ValueError, RuntimeError) as error:
         raise RecoverError(
             f"There is no file or folder {reference}, and it cannot be read as a data set of the hub "
-            f"({first_line(error)}). Give a folder or a file."
+            + hub_problem(error, "Give a folder or a file.")
         ) from error

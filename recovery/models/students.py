@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from recovery.errors import RecoverError, first_line
+from recovery.errors import RecoverError, hub_problem
 from recovery.losses.chunked_loss import Head
 from recovery.models import adapters
 from recovery.models.adapters import Adapter
@@ -132,9 +132,7 @@ def load_chat(reference: str) -> Chat:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        raise RecoverError(
-            f"No tokenizer could be loaded from {reference!r} ({first_line(error)}). Check the model name or folder."
-        ) from error
+        raise _cannot_load("tokenizer", reference, error) from error
     if len(tokenizer) < 16:  # transformers' default if the tokenizer's files are missing
         raise RecoverError(
             f"The model {reference} has no usable tokenizer. Put its tokenizer.json and tokenizer_config.json there."
@@ -162,9 +160,7 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
             name, revision=revision, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
     except (OSError, ValueError, SafetensorError) as error:
-        raise RecoverError(
-            f"No model could be loaded from {reference!r} ({first_line(error)}). Check the model name or folder."
-        ) from error
+        raise _cannot_load("model", reference, error) from error
     if getattr(causal, "_hf_peft_config_loaded", False):  # transformers loads adapters from the hub, too
         raise RecoverError(f"The model {reference} is an adapter on the hub. Download it and pass its folder instead.")
     fix_generation_config(causal)
@@ -189,9 +185,12 @@ def config_of(reference: str) -> Any:
     try:
         return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        raise RecoverError(
-            f"No model could be loaded from {reference!r} ({first_line(error)}). Check the model name or folder."
-        ) from error
+        raise _cannot_load("model", reference, error) from error
+
+
+def _cannot_load(what: str, reference: str, error: Exception) -> RecoverError:
+    problem = hub_problem(error, "Check the model name or folder.")
+    return RecoverError(f"No {what} could be loaded from {reference!r} {problem}")
 
 
 def save_student(student: Student, folder: Path, extra: dict[str, Any]) -> None:

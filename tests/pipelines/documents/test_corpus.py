@@ -123,6 +123,13 @@ def test_a_data_set_of_the_hub_is_read_or_refused(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(datasets, "load_dataset", missing)
     with pytest.raises(RecoverError, match=r"data set of the hub \(no such data set\). Give a folder"):
         read_corpus(Path("some/notes"))
+
+    def gated(name: str, **options: object) -> None:
+        raise datasets.exceptions.DatasetNotFoundError(f"Dataset '{name}' is a gated dataset on the Hub. You must …")
+
+    monkeypatch.setattr(datasets, "load_dataset", gated)
+    with pytest.raises(RecoverError, match=r"have not been accepted\). Accept them on its page of the hub, and log in"):
+        read_corpus(Path("some/notes"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(RecoverError, match="cannot be reached"):

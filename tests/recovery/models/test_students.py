@@ -1,8 +1,12 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import errors as hub
 from transformers import GenerationConfig
 
 from recovery.errors import RecoverError
@@ -48,6 +52,41 @@ def test_a_folder_without_a_model_is_an_error(tmp_path: Path) -> None:
     for load in (load_student, parameters_of):
         with pytest.raises(RecoverError, match="No model could be loaded"):
             load(str(tmp_path))
+
+
+@pytest.mark.parametrize("load", [load_chat, parameters_of, load_student])
+@pytest.mark.parametrize(
+    ("error", "sentences"),
+    [
+        (hub.GatedRepoError, "(its terms of use have not been accepted). Accept them on its page of the hub, and log"),
+        (
+            hub.RepositoryNotFoundError,
+            "(the hub has nothing of this name, or it is private). Check the name, or log in",
+        ),
+        (hub.RevisionNotFoundError, "(the hub has no such revision of it). Check the part after the @."),
+        (
+            hub.LocalEntryNotFoundError,
+            "(it is not in the cache, and the hub cannot be reached). Connect to the network",
+        ),
+        (hub.OfflineModeIsEnabled, "(it is not in the cache, and the hub cannot be reached). Connect to the network"),
+        (hub.HfHubHTTPError, "(the hub answered with an error). Try again later."),
+    ],
+)
+def test_what_the_hub_refuses_is_one_line_that_says_what_to_do(
+    load: Callable[[str], Any], error: type[Exception], sentences: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        response = SimpleNamespace(headers={}, request=None)
+        raise error(
+            "401 Client Error.\nRequest ID: 7", **{"response": response} if "HTTP" in str(error.__mro__) else {}
+        )
+
+    for name in ("hf_hub_download", "snapshot_download"):
+        monkeypatch.setattr(f"transformers.utils.hub.{name}", refuse)
+    with pytest.raises(RecoverError) as refused:
+        load("org/name@abc")
+    assert sentences in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_parameters_are_counted_without_reading_weights(tmp_path: Path) -> None:
