@@ -102,7 +102,7 @@ def _common_prompts(before: States, after: States) -> tuple[Array, tuple[Array, 
     if not all(np.isin(prompts, sample.prompts).all() for sample in (before, after)):
         raise RecoverError("The two samples of states have different prompts. Let both models answer the same ones.")
     if len(prompts) < 2:
-        raise RecoverError("Drift needs the states of at least two prompts.")
+        raise RecoverError("Drift needs the states of at least two prompts. Give more of them.")
     return prompts, (np.searchsorted(prompts, before.prompts), np.searchsorted(prompts, after.prompts))
 
 

@@ -47,7 +47,7 @@ def _diversity(
 ) -> Result:
     """Sample replies to each prompt at temperature 1, the model's own distribution."""
     if samples < 2:
-        raise RecoverError("Diversity needs at least 2 samples per prompt.")
+        raise RecoverError("Diversity needs at least 2 samples per prompt. Ask for more.")
     subject, cost = with_cost_meter(subject)
     ids = [tokens for prompt in prompts for tokens in [subject.chat.prompt(prompt)] * samples]
     generations = subject.engine.generate(ids, Sampling(max_new_tokens, temperature=1.0, seed=seed))

@@ -42,7 +42,7 @@ def measure_drift(
     """Measure the distances between both models' rollouts on the prompts, and the KL per token on `new_task`."""
     prompts = list(dict.fromkeys(prompts))
     if len(prompts) < 2:
-        raise RecoverError("Drift needs at least two different prompts.")
+        raise RecoverError("Drift needs at least two different prompts. Give more of them.")
     meter = CostMeter()
     with open_engine(current) as engine:
         after = sample_rollouts(meter.wrap(engine), current, prompts, max_new_tokens, seed)

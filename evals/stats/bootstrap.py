@@ -14,7 +14,7 @@ def ratio_interval(
 ) -> tuple[float, float]:
     """Interval of Σ parts / Σ wholes, resampling (part, whole) pairs, such as prompts with their instructions."""
     if len(parts) == 0:
-        raise RecoverError("There is nothing to measure: the data has no items.")
+        raise RecoverError("There is nothing to measure: the data has no items. Give data with at least one.")
     p, w = np.asarray(parts, float), np.asarray(wholes, float)
     counts = _counts(len(p), draws, seed)
     low, high = np.quantile((counts @ p) / np.maximum(counts @ w, 1e-300), [(1 - confidence) / 2, (1 + confidence) / 2])

@@ -32,7 +32,7 @@ def dashboard_actions(project: Project) -> Actions:
     def decide(checkpoint: int, user: str, reason: str, decision: Decision) -> None:
         candidate = project.reader.checkpoint(checkpoint)
         if candidate is None or candidate.project_id != project.id:
-            raise ActionError("There is no such checkpoint in this project.")
+            raise ActionError("There is no such checkpoint in this project. Reload the page.")
         try:
             promotion.decide(project, candidate, decision, reason, by=user)
         except RecoverError as error:
@@ -62,7 +62,7 @@ class Models:
     def _answer(self, id: int, prompt: str) -> ModelAnswer:
         checkpoint = self._project.reader.checkpoint(id)
         if checkpoint is None or checkpoint.project_id != self._project.id:
-            raise ActionError("There is no such checkpoint in this project.")
+            raise ActionError("There is no such checkpoint in this project. Reload the page.")
         start_time = time.perf_counter()
         try:
             (answer,) = self._subject(self._project.locate(checkpoint).path).answer([prompt], MAX_NEW_TOKENS)

@@ -130,7 +130,8 @@ def show(project: Path | None, ref: str) -> CommandResult:
         "evaluations": evaluations,
         "scores": scores,
     }
-    lines = [f"{name:<10} {data[name]}" for name in ("checkpoint", "path", "kind", "hash", "step", "run")]
+    names = ("checkpoint", "path", "kind", "hash", "step", "run")
+    lines = [f"{name:<10} {'-' if data[name] is None else data[name]}" for name in names]
     lines += [f"lineage    {' ← '.join(lineage)}"]
     lines += [
         f"  {s['suite']:<10} {s['task']:<14} {s['metric']:<30} {_score(s['value'])}  n = {s['n']}" for s in scores

@@ -38,7 +38,8 @@ def check_memory(student: str, settings: Settings, *teachers: Sequence[str]) -> 
     ]
     raise RecoverError(
         f"The model {student} has {parameters_of(student) / 1e9:.1f} billion parameters. Training it takes about "
-        f"{_gigabytes(required)} of memory and this machine has {_gigabytes(available)}." + "".join(advice)
+        f"{_gigabytes(required)} of memory and this machine has {_gigabytes(available)}."
+        + ("".join(advice) or " Choose a smaller model, or a machine with more memory.")
     )
 
 
