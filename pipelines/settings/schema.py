@@ -100,8 +100,9 @@ class Gate(Group):
 
 
 class Settings(Group):
-    base: str | None = None
-    db: str | None = None  # address of the database; a SQLite file of the project by default
+    base: Annotated[str | None, Field(exclude=True)] = None
+    # Address of the database; a SQLite file of the project by default. It may hold a password, so no run stores it.
+    db: Annotated[str | None, Field(exclude=True)] = None
     lora_rank: CountOrZero = 128  # 0: all weights are trained
     bf16: bool = True  # off where the processor only emulates it: there float32 is several times faster
     engine: Annotated[  # generates the student's rollouts

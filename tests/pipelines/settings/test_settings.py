@@ -245,3 +245,9 @@ def test_a_mix_lists_each_entry_once() -> None:
         parse_mix("answers=0.3,answers=0.4")
     with pytest.raises(RecoverError, match=r"has the unknown entry 'replay=0\.3'"):
         parse_mix("replay=0.3")
+
+
+def test_the_address_of_the_database_is_in_no_output(tmp_path: Path) -> None:
+    (tmp_path / "recover.toml").write_text('db = "postgresql://me:secret@host/db"\nbf16 = false\n')
+    settings, default = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {})
+    assert "secret" not in json.dumps(settings.model_dump()) + "".join(differences(settings, default))
