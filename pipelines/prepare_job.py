@@ -102,16 +102,16 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Corpus 
         start = project.path_of(request.student) if request.student else _student(project, request).path
     _check_model_fits(project, request, settings, start)
     _check_files(project, request)
+    chat = load_chat(project.base if request.docs else start)  # refuses a model without a tokenizer
     if request.teacher is not None:
-        student = project.base if request.docs else start
-        check_same_tokenizer(load_chat(student), load_chat(project.path_of(_teacher(request.teacher))))
+        check_same_tokenizer(chat, load_chat(project.path_of(_main_teacher(request.teacher))))
     return settings, _read_corpus(request.docs) if request.docs else None
 
 
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
     """What `prepare_job` would prepare (`--dry-run`); writes nothing."""
     settings, corpus = check_request(project, request)
-    teacher = project.resolve(_teacher(request.teacher)) if request.teacher else None
+    teacher = _teacher(project, request)
     return {
         "command": request.command,
         "base": project.base,
@@ -128,7 +128,7 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
 def prepare_job(project: Project, request: Request) -> Job:
     """A job that is ready to run, and saved."""
     settings, documents = check_request(project, request)
-    teacher = project.resolve(_teacher(request.teacher)) if request.teacher else None
+    teacher = _teacher(project, request)
     student = None if request.docs else _student(project, request)
     start = student or project.current
     plan = _eval_plan(project, request, start, student)
@@ -232,8 +232,12 @@ def _student(project: Project, request: Request) -> Checkpoint:
     return student
 
 
-def _teacher(reference: str) -> str:
-    """The main teacher; a router's is the base."""
+def _teacher(project: Project, request: Request) -> Checkpoint | None:
+    return project.resolve(_main_teacher(request.teacher)) if request.teacher is not None else None
+
+
+def _main_teacher(reference: str) -> str:
+    """A router's main teacher is the base."""
     return "base" if reference == ROUTER else reference
 
 

@@ -1,5 +1,7 @@
 """Names that changed with version 0003, for runs in the database and for jobs on disk; each change can be undone.
 
+One change is for good: the address of the database, which may hold a password, leaves the settings.
+
 Earlier records keep everything a run was given in `settings`. Here the settings get today's names, and the rest
 moves to `inputs`.
 """
@@ -25,7 +27,7 @@ EVALUATION_KEEPS = ("questions", "passages", "beside")  # in the settings of an 
 
 def renamed(settings: dict[str, Any]) -> dict[str, Any]:
     """Training settings as this release names them."""
-    settings = dict(settings)
+    settings = {name: value for name, value in settings.items() if name != "db"}
     if isinstance(old := settings.get("midtrain"), dict):
         midtrain = {MIDTRAIN.get(name, name): value for name, value in old.items() if name not in MIX}
         mix = {new: old[name] for name, new in MIX.items() if name in old}

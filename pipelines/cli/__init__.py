@@ -56,7 +56,7 @@ def command_result(
     @options.as_json
     @wraps(command)
     def run(as_json: bool, **arguments: Any) -> None:
-        _silence_libraries()
+        silence_libraries()
         print_progress()
         with report_errors(as_json):
             result = command(**arguments)
@@ -93,7 +93,7 @@ def fail(message: str, exit_code: int, as_json: bool = False) -> NoReturn:
     sys.exit(exit_code)
 
 
-def _silence_libraries() -> None:
+def silence_libraries() -> None:
     """Turn off progress bars and warnings that would bury this program's messages.
 
     They are environment variables, so that commands which never import these libraries need not import them here."""

@@ -69,8 +69,11 @@ def _current_run(project: "Project") -> "Run | None":
     from pipelines.project.runs import runs_of_job
 
     holder = lock_holder(project.home)
-    runs = runs_of_job(project, holder.job) if holder and holder.job else []
-    return next((run for run in runs if run.status == "running"), None)
+    if holder is None or holder.job is None:
+        return None
+    process = (holder.host, holder.pid)  # a run of a killed process may still be recorded as running
+    runs = runs_of_job(project, holder.job)
+    return next((run for run in runs if run.status == "running" and (run.host, run.pid) == process), None)
 
 
 def _discard_job(project: "Project", run: "Run | None", status: str | None) -> CommandResult:

@@ -67,10 +67,13 @@ def lock_holder(home: Path) -> LockHolder | None:
     if holder is None:
         return None
     try:
-        with FileLock(home / "lock", timeout=0):
-            return None  # it was killed
-    except OSError:  # Timeout is one
+        with FileLock(home / "lock", timeout=0):  # it was killed, and nobody else must find it here
+            (home / HOLDER_FILE).unlink(missing_ok=True)
+    except Timeout:
         return holder
+    except OSError:  # a folder that this user may not write to
+        pass
+    return None
 
 
 def store_job(home: Path, job: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, make_url
 
-from db.engine import open_database
+from db.engine import is_sqlite, open_database, parse_url
 from db.queries import Reader
 from db.tracker import Tracker
 from db.views import Checkpoint, Cycle, Run
@@ -44,7 +44,7 @@ class Project:
         root = find_root(folder)
         configured = resolve_base(root, base)
         project = cls(root.resolve(), configured.model, configured.is_default, temporary_home)
-        row = project.row  # opens the record, and upgrades it
+        row = project.row  # opens the record if there is one, and upgrades it
         upgrade_files(project.home)
         if row is not None:
             recorded = locate_base(row.base, project.root)
@@ -139,12 +139,13 @@ class Project:
 
     @property
     def row(self) -> ProjectRow | None:
-        """The project's entry in the record; None as long as it is not created. Creates no record."""
+        """The project's entry in the record; None as long as it is not created. Creates no file."""
         return self.reader.project(self.name) if self._has_record else None
 
     @property
     def _has_record(self) -> bool:
-        return "://" in self.database or Path(self.database).expanduser().is_file()
+        address = parse_url(self.database)
+        return not is_sqlite(address) or Path(str(address.database)).is_file()
 
     @cached_property
     def id(self) -> int:
@@ -218,8 +219,11 @@ class Project:
 
     def path_of(self, reference: str) -> str:
         """The model that a reference names. Unlike `resolve`, this creates no project and verifies no weights."""
-        if self.row is None and not reference.startswith(("cycle:", "run:")):
-            return self.base if reference in ("base", "current") else model_path(reference)
+        parsed = parse_reference(reference)
+        if self.row is None and parsed is None:
+            return model_path(reference)
+        if self.row is None and parsed and parsed.kind in ("base", "current"):
+            return self.base
         return self.locate(self._find(reference)).path
 
     def _find(self, reference: str) -> Checkpoint:

@@ -62,8 +62,8 @@ class ParaphrasedCorpus:
             reasons = ", ".join(self.counts.reasons(2))
             raise RecoverError(
                 f"The base cannot paraphrase: none of its first {first['written']} paraphrases passed the filters "
-                f"({reasons}). Mid-train without paraphrases (--set midtrain.mix.paraphrases=0), or name a more "
-                "capable model with --base."
+                f"({reasons}). Mid-train without paraphrases (--set midtrain.mix.paraphrases=0), or start another "
+                "project with a more capable --base."
             )
 
     def write(self, open_subject: OpenSubject) -> None:

@@ -121,3 +121,8 @@ def test_early_records_of_a_mid_training_get_the_mix_that_was_set(
     assert inputs["mix"] == mix
     assert inputs.get("answers_search") == search
     assert "mix" not in split("distill", {"midtrain": midtrain})[1]
+
+
+def test_the_address_of_the_database_leaves_the_record() -> None:
+    settings, inputs = split("midtrain", {"lora_rank": 0, "db": "postgresql://ada:secret@host/record"})
+    assert (settings, inputs) == ({"lora_rank": 0}, {})

@@ -15,7 +15,7 @@ from typing import Any
 RECOVER = [sys.executable, "-m", "pipelines.cli"]
 
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["pipelines.cli", "pipelines.cycle", "pipelines.demo"])
+_server.set_forkserver_preload(["tests.e2e.preload"])
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Preparing a job: what is checked first, and what a refused command leaves behind."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ def test_a_dry_run_prints_one_setting_a_line(empty_docs: Path) -> None:
         ("cycle", "--teacher", "missing"),
         ("midtrain", "--mix", "nonsense"),
         ("midtrain", "--mix", "answers=2"),
+        ("midtrain", "--base", "no-tokenizer"),
     ],
 )
 def test_a_refused_command_creates_no_project(
@@ -79,10 +81,20 @@ def test_a_refused_command_creates_no_project(
 ) -> None:
     (tmp_path / "invalid.jsonl").write_text("no JSON")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "no-tokenizer").mkdir()
+    shutil.copy(BASE / "config.json", tmp_path / "no-tokenizer")
     before = sorted(tmp_path.iterdir())
     refused = CliRunner().invoke(main, [command, "--docs", str(docs), option, value])
     assert refused.exit_code == 1, refused.stderr
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_refused_command_creates_no_database_at_a_url(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOVER_DB", f"sqlite:///{tmp_path}/record.db")
+    assert CliRunner().invoke(main, ["cycle", "--docs", str(docs), "--teacher", "run:7"]).exit_code == 1
+    assert not (tmp_path / "record.db").exists()
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,16 @@ def test_cancel_stops_the_run_of_the_running_command(project: Project, job: Job)
     assert project.reader.cancel_requested(run)
 
 
+def test_cancel_leaves_the_run_of_a_process_that_was_killed(
+    project: Project, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr("os.getpid", lambda: 1)
+        run = start_run(project, job, "midtrain")
+    assert "`recover cancel` while it trains" in recover(project, "cancel")["error"]
+    assert not project.reader.cancel_requested(run)
+
+
 def test_cancel_says_how_to_stop_an_evaluation_and_what_is_between_two_runs(project: Project, job: Job) -> None:
     assert "`recover cancel` while it trains" in recover(project, "cancel")["error"]
     run = start_run(project, job, "eval")
