@@ -27,7 +27,7 @@ class Completed:
 
 def recover(folder: Path, *arguments: object, as_json: bool = True) -> Completed:
     command = [*map(str, arguments), *(["--json"] if as_json else [])]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}
+    environment = {**os.environ, "COLUMNS": "100"}
     with TemporaryDirectory() as output:
         stdout, stderr = Path(output, "stdout"), Path(output, "stderr")
         process = _server.Process(target=_run, args=(folder, command, environment, stdout, stderr))

@@ -1,12 +1,8 @@
-"""Imported by the server from which the processes of the command line are forked: what libraries read when imported."""
-
-import os
-
-os.environ["HF_HUB_OFFLINE"] = "1"
+"""Imported by the server from which the processes of the command line are forked: what every command imports."""
 
 from pipelines.cli import silence_libraries
 
-silence_libraries()
+silence_libraries()  # before the libraries are imported, as in a command
 
 import pipelines.cycle  # noqa: E402
 import pipelines.demo  # noqa: E402, F401
