@@ -1,6 +1,6 @@
 import os
 
-# The hub's client reads it when it is imported. No test waits for a network, except those of the waiting, which unset it.
+# Read when the hub's client is imported: no test waits for a network. A test of the waiting itself unsets it.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 pytest_plugins = ["tests.browser"]
