@@ -49,5 +49,5 @@ def test_the_overview_of_the_demo_has_both_curves(demo: tuple[Path, Completed], 
         for name in ("Instruction following", "Knowledge"):
             expect(chart.get_by_text(name)).to_be_visible()
         expect(chart.locator(".scatterlayer .trace path.js-line")).not_to_have_count(0)
-        expect(page.get_by_role("heading", level=1)).to_contain_text(f"{scores['behaviour']:.2f}")
+        expect(page.get_by_role("heading", level=1)).to_contain_text(f"{scores['behaviour']:.3f}")
         page.close()  # before its server is, or the stream that breaks off would count as an error of the page
