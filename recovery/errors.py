@@ -8,6 +8,8 @@ HUB_PROBLEMS = {  # a pattern in the types and texts of an error and its causes:
     "RevisionNotFoundError|Revision '": "(the hub has no such revision of it). Check the part after the @.",
     "RepositoryNotFoundError|DatasetNotFoundError": "(the hub has nothing of this name, or it is private). "
     "Check the name, or log in with `hf auth login`.",
+    "(?s)HfHubHTTPError.*(Invalid credentials|401 Unauthorized|403 Forbidden)": "(the hub refused your token). "
+    "Log in again with `hf auth login`, with a token that may read it.",
     "LocalEntryNotFoundError|OfflineModeIsEnabled|Connect(ion)?Error|(Connect|Read)Timeout": "(it is not in the cache, "
     "and the hub cannot be reached). Connect to the network, or name a folder.",
     "HfHubHTTPError": "(the hub answered with an error). Try again later.",

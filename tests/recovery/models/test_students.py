@@ -9,7 +9,7 @@ import torch
 from huggingface_hub import errors as hub
 from transformers import GenerationConfig
 
-from recovery.errors import RecoverError
+from recovery.errors import RecoverError, hub_problem
 from recovery.models.students import checkpoint_metadata, load_chat, load_student, parameters_of, save_student
 from tests.models import save_tiny, tiny_student, tiny_tokenizer
 
@@ -87,6 +87,22 @@ def test_what_the_hub_refuses_is_one_line_that_says_what_to_do(
         load("org/name@abc")
     assert sentences in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Client error '401 Unauthorized' for url 'x'\n\nInvalid credentials in Authorization header",
+        "\n\n403 Forbidden: None.\nCannot access content at: x.\nMake sure your token has the correct permissions.",
+    ],
+)
+@pytest.mark.parametrize("searches_cache", [False, True])  # as the hub's client does after most refusals
+def test_a_token_that_the_hub_refuses_has_to_be_replaced(text: str, searches_cache: bool) -> None:
+    error: Exception = hub.HfHubHTTPError(text, response=SimpleNamespace(headers={}, request=None))  # type: ignore[arg-type]
+    if searches_cache:
+        refused, error = error, hub.LocalEntryNotFoundError("It is not in the cache.")
+        error.__cause__ = refused
+    assert hub_problem(error, "").startswith("(the hub refused your token). Log in again with `hf auth login`")
 
 
 def test_parameters_are_counted_without_reading_weights(tmp_path: Path) -> None:
