@@ -9,11 +9,11 @@ SECTIONS = {
     "Inspect": ("status", "runs", "show", "lineage", "dashboard", "report"),
     "Maintain": ("init", "doctor", "cancel", "gc", "db"),
 }
-RENAMED_OPTIONS = {
-    "--replay": "--mix answers=SHARE",
-    "--recollect": "--mix texts=SHARE",
-    "--rehearse": "--mix earlier=SHARE",
-    "--reword": "--mix paraphrases=N",
+RENAMED_OPTIONS = {  # not --mix for its entries: an entry that --mix does not list is 0
+    "--replay": "--set midtrain.mix.answers=SHARE",
+    "--recollect": "--set midtrain.mix.texts=SHARE",
+    "--rehearse": "--set midtrain.mix.earlier=SHARE",
+    "--reword": "--set midtrain.mix.paraphrases=N",
     "--again": "--rerun",
     "--why": "--reason",
     "--against": "--decontaminate",

@@ -54,8 +54,9 @@ def test_help_imports_no_heavy_library() -> None:
     [
         (
             ["cycle", "--docs", "d", "--replay", "0.3"],
-            "No such option '--replay'. It is called --mix answers=SHARE now.",
+            "No such option '--replay'. It is called --set midtrain.mix.answers=SHARE now.",
         ),
+        (["midtrain", "--docs", "d", "--reword", "2"], "It is called --set midtrain.mix.paraphrases=N now."),
         (["eval", "--again"], "No such option '--again'. It is called --rerun now."),
         (["eval", "--rerum"], "No such option '--rerum'. Did you mean '--rerun'?"),
     ],
