@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from dashboard.ui.components import Cell
 from dashboard.ui.jinja import load
+from db.verdict_phrases import bound_and_margin, relation, with_limit
 from db.views import Cycle
 
 EARLIER_KNOWLEDGE = "earlier"  # key of a verdict, and name of the suite: questions on documents of earlier cycles
@@ -59,37 +60,34 @@ def _sentences(cycle: Cycle) -> Iterator[BoundSentence]:
     n = behaviour.get("n")
     if value is None or bound is None or limit is None or not isinstance(n, int):
         return
-    worst = f"at most {-bound:.3f} below" if bound < 0 else "not below"
+    worst, margin = bound_and_margin(bound, limit, bound_status(behaviour) is True)
     text = (
-        f"Instruction following is {_relation(value)} the clean model's, {worst} with 95 % confidence ({n:,} prompts)"
+        f"Instruction following is {relation(value)} the clean model's, {worst} with 95 % confidence ({n:,} prompts); "
+        f"the gate allows {margin}."
     )
-    text += f"; the gate allows {-limit:.3f}."
     if bound_status(behaviour) is None:
         text += " More prompts are needed to decide."
     yield BoundSentence(bound_status(behaviour), text)
-    if "knowledge" in (cycle.verdict or {}):
-        yield _knowledge_sentence(_bound(cycle, "knowledge"), "Knowledge of the documents")
+    verdict = cycle.verdict or {}
+    if "knowledge" in verdict:
+        note = " Nothing measurable was learned from them." if verdict.get("learned") is False else ""
+        yield _knowledge_sentence(_bound(cycle, "knowledge"), "Knowledge of the documents", note)
     for number, earlier in earlier_bounds(cycle).items():
         yield _knowledge_sentence(earlier, f"Knowledge of cycle {number[:20]}'s documents")
 
 
-def _knowledge_sentence(bound: dict[str, Any], name: str) -> BoundSentence:
+def _knowledge_sentence(bound: dict[str, Any], name: str, note: str = "") -> BoundSentence:
     value, limit = _number(bound.get("value")), _number(bound.get("limit"))
     if value is None or limit is None:
         return BoundSentence(None, f"{name} was not measured, so it was not judged.")
-    note = "" if limit > 0 else " Nothing measurable was learned from them."
-    return BoundSentence(bound_status(bound), f"{name} is {value:.3f}; the gate requires at least {limit:.3f}.{note}")
+    status = bound_status(bound)
+    measured, required = with_limit(value, limit, status is True)
+    return BoundSentence(status, f"{name} is {measured}; the gate requires at least {required}.{note}")
 
 
 def _bound(cycle: Cycle, name: str) -> dict[str, Any]:
     bound = (cycle.verdict or {}).get(name)
     return bound if isinstance(bound, dict) else {}
-
-
-def _relation(value: float) -> str:
-    if round(value, 3) == 0:
-        return "equal to"
-    return f"{abs(value):.3f} {'above' if value > 0 else 'below'}"
 
 
 def _number(value: Any) -> float | None:

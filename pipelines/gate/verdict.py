@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from db.verdict_phrases import bound_and_margin, relation, with_limit
 from evals.results import Result
 from evals.stats.paired_comparison import paired_test
 from pipelines.settings.schema import Gate
@@ -31,6 +32,7 @@ class Verdict:
     knowledge: Judgement | None
     reason: str
     earlier: dict[int, Judgement] = field(default_factory=dict)  # knowledge of earlier cycles, by cycle number
+    learned: bool | None = None  # whether the cycle's best knowledge is above the clean model's; None: not measured
 
     def decision_text(self, promoted: bool) -> str:
         if promoted:
@@ -58,21 +60,22 @@ def judge(
     require_pass_fail(clean)
     require_pass_fail(recovered)
     behaviour = _judge_behaviour(gate, clean, recovered)
-    retained, note = None, ""
+    retained, learned = None, None
     if knowledge is not None and best_knowledge is not None:
         retained = _judge_knowledge(knowledge, gate.keep_knowledge, best_knowledge)
-        if best_knowledge <= (clean_knowledge or 0.0):
-            note = ", and the documents taught nothing measurable: the clean model knows as much of them"
+        learned = best_knowledge > clean_knowledge if clean_knowledge is not None else None
+    note = ", and the documents taught nothing measurable: the clean model knows at least as much of them"
     retained_earlier = {
         cycle: _judge_knowledge(now, gate.keep_earlier, score) for cycle, (now, score) in (earlier or {}).items()
     }
     knowledge_passed = all(j.passed for j in (retained, *retained_earlier.values()) if j is not None)
     passed = behaviour.passed and knowledge_passed
     unsure = behaviour.unsure and knowledge_passed
-    reasons = [_behaviour_reason(behaviour), _knowledge_reason("the documents", retained) + note]
+    reasons = [_behaviour_reason(behaviour), _knowledge_reason("the documents", retained)]
+    reasons[1] += note if learned is False else ""
     reasons += [_knowledge_reason(f"cycle {cycle}", j) for cycle, j in retained_earlier.items()]
     outcome = "passed" if passed else "inconclusive" if unsure else "failed"
-    return Verdict(passed, outcome, behaviour, retained, "; ".join(reasons), retained_earlier)
+    return Verdict(passed, outcome, behaviour, retained, "; ".join(reasons), retained_earlier, learned)
 
 
 def require_pass_fail(behaviour: Result | None) -> None:
@@ -100,33 +103,23 @@ def _judge_knowledge(knowledge: Result, share: float, best: float) -> Judgement:
 
 
 def _behaviour_reason(b: Judgement) -> str:
+    worst_case, margin = bound_and_margin(b.bound, b.limit, b.passed)
     text = (
-        f"instruction following is {_relation(b.value)} the clean model's on {b.n:,} items, "
-        f"and {_worst_case(b.bound)} with 95 % confidence"
+        f"instruction following is {relation(b.value)} the clean model's on {b.n:,} items, "
+        f"and {worst_case} with 95 % confidence"
     )
     if b.passed:
-        return f"{text} (the gate allows {-b.limit:.3f})"
-    text += f", but the gate allows only {-b.limit:.3f}"
+        return f"{text} (the gate allows {margin})"
+    text += f", but the gate allows only {margin}"
     if not b.unsure:
         return text
     enough = f" (about {b.needed:,} would be enough; see --limit)" if b.needed and b.needed > b.n else ""
     return f"{text}: too few items to tell{enough}"
 
 
-def _relation(value: float) -> str:
-    if round(value, 3) == 0:
-        return "equal to"
-    return f"{abs(value):.3f} {'above' if value > 0 else 'below'}"
-
-
-def _worst_case(bound: float) -> str:
-    if round(bound, 3) == 0:
-        return "not below"
-    return f"at least {bound:.3f} above" if bound > 0 else f"at most {-bound:.3f} below"
-
-
 def _knowledge_reason(subject: str, k: Judgement | None) -> str:
     if k is None:
         return "knowledge was not measured, so only instruction following was judged (add --questions)"
-    relation = f" (the gate requires {k.limit:.3f})" if k.passed else f", but the gate requires {k.limit:.3f}"
-    return f"knowledge of {subject} is {k.value:.3f}{relation}"
+    value, limit = with_limit(k.value, k.limit, k.passed)
+    requirement = f" (the gate requires {limit})" if k.passed else f", but the gate requires {limit}"
+    return f"knowledge of {subject} is {value}{requirement}"

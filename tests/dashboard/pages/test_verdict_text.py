@@ -81,7 +81,8 @@ def test_the_chart_labels_an_inconclusive_end_and_draws_it_hollow(undecided):
     [
         (-0.022, -0.047, "0.022 below the clean model&#39;s, at most 0.047 below with 95 % confidence (400 prompts)"),
         (0.0, -0.02, "equal to the clean model&#39;s, at most 0.020 below"),
-        (0.05, 0.01, "0.050 above the clean model&#39;s, not below with 95 % confidence"),
+        (0.05, 0.01, "0.050 above the clean model&#39;s, at least 0.010 above with 95 % confidence"),
+        (0.05, 0.0, "0.050 above the clean model&#39;s, not below with 95 % confidence"),
     ],
 )
 def test_a_bound_as_a_sentence(value, bound, text):
@@ -98,9 +99,19 @@ def test_conditions_that_were_not_judged_and_losses_of_earlier_cycles_are_shown(
     assert reasons(finished("open")) == ""
 
 
-def test_knowledge_that_is_zero_is_noted():
-    html = reasons(finished("promoted", behaviour=BOUND, knowledge=KEPT | {"value": 0.0, "bound": 0.0, "limit": 0.0}))
-    assert "Nothing measurable was learned from them." in html
+@pytest.mark.parametrize(("verdict", "noted"), [({"learned": False}, 1), ({"learned": True}, 0), ({}, 0)])
+def test_documents_that_taught_nothing_measurable_are_noted_as_the_verdict_says(verdict, noted):
+    zero = KEPT | {"value": 0.0, "bound": 0.0, "limit": 0.0}  # the limit is 0 too where gate.keep_knowledge is 0
+    html = reasons(finished("promoted", behaviour=BOUND, knowledge=zero, earlier={"1": zero}, **verdict))
+    assert html.count("Nothing measurable was learned from them.") == noted
+
+
+def test_a_value_that_fails_near_its_limit_has_enough_decimals():
+    near = {"passed": False, "unsure": False}
+    behaviour, knowledge = BOUND | near | {"bound": -0.0302}, KEPT | near | {"value": 0.9258, "limit": 0.9262}
+    html = reasons(finished("rejected", behaviour=behaviour, knowledge=knowledge))
+    assert "at most 0.0302 below with 95 % confidence (400 prompts); the gate allows 0.0300." in html
+    assert "is 0.9258; the gate requires at least 0.9262." in html
 
 
 def test_only_a_rejection_for_lack_of_items_is_inconclusive():

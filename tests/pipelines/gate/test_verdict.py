@@ -6,7 +6,7 @@ import pytest
 from db.run_inputs import RunInputs
 from evals.results import Item, Metric, Result
 from pipelines.cycle import Cycle
-from pipelines.gate.verdict import judge, require_pass_fail
+from pipelines.gate.verdict import Judgement, _behaviour_reason, _knowledge_reason, judge, require_pass_fail
 from pipelines.jobs.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Gate, Settings
@@ -97,14 +97,36 @@ def test_knowledge_must_be_retained_and_the_reason_says_when_it_was_not_measured
     assert "only instruction following was judged" in judge(Gate(), same, same, None, None).reason
 
 
-@pytest.mark.parametrize(("clean", "best", "noted"), [(0.0, 0.0, True), (0.1, 0.1, True), (0.0, 0.1, False)])
-def test_the_reason_says_when_the_documents_taught_nothing_measurable(clean: float, best: float, noted: bool) -> None:
+@pytest.mark.parametrize(
+    ("clean", "best", "learned"),
+    [(0.0, 0.0, False), (0.1, 0.1, False), (0.2, 0.1, False), (0.0, 0.1, True), (None, 0.0, None)],
+)
+def test_the_verdict_says_whether_the_documents_taught_anything_measurable(
+    clean: float | None, best: float, learned: bool | None
+) -> None:
     same = result([True] * 200)
     knowledge = result([i < 100 * best for i in range(100)], "closed_book", "knowledge")
     verdict = judge(Gate(), same, same, knowledge, best, clean_knowledge=clean)
     assert verdict.passed
+    assert verdict.as_dict()["learned"] is verdict.learned is learned
     assert f"knowledge of the documents is {best:.3f} (the gate requires {0.95 * best:.3f})" in verdict.reason
-    assert ("the documents taught nothing measurable" in verdict.reason) is noted
+    note = "the documents taught nothing measurable: the clean model knows at least as much of them"
+    assert (note in verdict.reason) is (learned is False)
+
+
+def test_a_reason_near_a_limit_shows_on_which_side_of_it_the_value_is() -> None:
+    behaviour = Judgement(False, -0.01, -0.0302, -0.03, 500)
+    assert "at most 0.0302 below with 95 % confidence, but the gate allows only 0.0300" in _behaviour_reason(behaviour)
+    strict = Judgement(False, 0.0, -0.0003, -0.0, 9000)
+    assert "at most 0.0003 below with 95 % confidence, but the gate allows only 0.0000" in _behaviour_reason(strict)
+    passed = Judgement(True, 0.0, -0.0298, -0.03, 500)
+    assert "at most 0.030 below with 95 % confidence (the gate allows 0.030)" in _behaviour_reason(passed)
+    assert "and not below with" in _behaviour_reason(Judgement(True, 0.02, 0.0003, -0.03, 500))
+    knowledge = Judgement(False, 0.9258, 0.9258, 0.9262, 500)
+    assert _knowledge_reason("x", knowledge) == "knowledge of x is 0.9258, but the gate requires 0.9262"
+    assert "is 0.92598, but the gate requires 0.92602" in _knowledge_reason(
+        "x", Judgement(False, 0.92598, 0, 0.92602, 1)
+    )
 
 
 @pytest.mark.parametrize(("answer", "shown"), [(None, "inconclusive"), (False, "rejected"), (True, "promoted")])

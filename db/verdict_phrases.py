@@ -1,0 +1,21 @@
+"""The numbers of a gate's verdict as text, for its recorded reason and for the dashboard."""
+
+
+def relation(difference: float) -> str:
+    if round(difference, 3) == 0:
+        return "equal to"
+    return f"{abs(difference):.3f} {'above' if difference > 0 else 'below'}"
+
+
+def bound_and_margin(bound: float, limit: float, passed: bool) -> tuple[str, str]:
+    """The bound of a difference as a phrase, and the loss that the gate allows."""
+    loss, margin = with_limit(abs(bound), abs(limit), passed)
+    if bound < 0:
+        return f"at most {loss} below", margin
+    return f"at least {loss} above" if round(bound, 3) else "not below", margin
+
+
+def with_limit(value: float, limit: float, passed: bool) -> tuple[str, str]:
+    """Both numbers with three decimals; if `value` failed, with as many as show that it differs from its limit."""
+    texts = [(f"{value:.{n}f}", f"{limit:.{n}f}") for n in range(3, 7)]
+    return texts[0] if passed else next((pair for pair in texts if pair[0] != pair[1]), texts[0])
