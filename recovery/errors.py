@@ -2,16 +2,17 @@
 
 import re
 
+CHECK_REVISION, NAME_A_FOLDER = "Check the part after the @.", "Connect to the network, or name a folder."
 HUB_PROBLEMS = {  # a pattern in the types and texts of an error and its causes: what went wrong, and what to do
     "GatedRepoError|gated dataset": "(its terms of use have not been accepted). "
     "Accept them on its page of the hub, and log in with `hf auth login`.",
-    "RevisionNotFoundError|Revision '": "(the hub has no such revision of it). Check the part after the @.",
+    "RevisionNotFoundError|Revision '": f"(the hub has no such revision of it). {CHECK_REVISION}",
     "RepositoryNotFoundError|DatasetNotFoundError": "(the hub has nothing of this name, or it is private). "
     "Check the name, or log in with `hf auth login`.",
     "(?s)HfHubHTTPError.*(Invalid credentials|401 Unauthorized|403 Forbidden)": "(the hub refused your token). "
     "Log in again with `hf auth login`, with a token that may read it.",
     "LocalEntryNotFoundError|OfflineModeIsEnabled|Connect(ion)?Error|(Connect|Read)Timeout": "(it is not in the cache, "
-    "and the hub cannot be reached). Connect to the network, or name a folder.",
+    f"and the hub cannot be reached). {NAME_A_FOLDER}",
     "HfHubHTTPError": "(the hub answered with an error). Try again later.",
     "instantiate the backend tokenizer": "(it has no tokenizer files). Add its tokenizer.json.",
 }
@@ -26,13 +27,17 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def hub_problem(error: BaseException, advice: str) -> str:
+def hub_problem(error: BaseException, advice: str, *, by_reference: bool = True) -> str:
     """`(what went wrong). What to do.` for an error while loading something that may be on the hub.
 
-    `advice` is for other problems than those listed. Types go by name: importing the hub's libraries takes long."""
+    `advice` is for other problems than those listed; without `by_reference` (the user did not name the model or data
+    set), it also replaces advice about the name. Types go by name: importing the hub's libraries takes long."""
     cause: BaseException | None = error
     text, unknown = "", f"({first_line(error).rstrip(' .:')}). {advice}"
     while cause is not None:
         text += f"{type(cause).__name__}: {cause}\n"
         cause = cause.__cause__ or cause.__context__
-    return next((problem for pattern, problem in HUB_PROBLEMS.items() if re.search(pattern, text)), unknown)
+    problem = next((problem for pattern, problem in HUB_PROBLEMS.items() if re.search(pattern, text)), unknown)
+    if not by_reference:
+        problem = problem.replace(CHECK_REVISION, advice).replace(NAME_A_FOLDER, advice)
+    return problem

@@ -30,7 +30,7 @@ def load_tasks(task: str | dict[str, Any]) -> tuple[TaskManager, list[Any]]:
         )
     if isinstance(tasks, Exception):
         advice = "Connect to the hub once, or give a task whose YAML refers to local files."
-        problem = hub_problem(tasks, advice)
+        problem = hub_problem(tasks, advice, by_reference=False)
         raise RecoverError(f"The data of the lm-eval task {_task_name(task)} cannot be loaded {problem}") from tasks
     return manager, tasks
 
