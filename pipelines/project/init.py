@@ -1,9 +1,10 @@
 """`recover init`: create a project with its settings file."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
-from db.errors import RecordError
+from pipelines.project.paths import HOME
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.models.students import parameters_of
@@ -20,21 +21,28 @@ TEMPLATE = """\
 
 
 def initialise(root: Path, base: str | None, db: str | None) -> Project:
-    """Create the project in the record and write recover.toml; an existing project or file stays as it is."""
+    """Create the project in the record and write recover.toml; an existing project or file stays as it is.
+
+    If that fails, the file and the folders that it created are deleted."""
     file = root / "recover.toml"
     if file.exists() and (base or db):
         raise RecoverError(f"The file {file} exists already. Write base or db into it.")
     is_new = not file.exists()
-    if is_new:
-        root.mkdir(parents=True, exist_ok=True)
-        lines = [f"{name} = {json.dumps(value)}" for name, value in (("base", base), ("db", db)) if value]
-        file.write_text("\n".join([*lines, TEMPLATE]), encoding="utf-8")
+    new_folders = [folder for folder in (root / HOME, root, *root.parents) if not folder.exists()]
     try:
+        if is_new:
+            root.mkdir(parents=True, exist_ok=True)
+            lines = [f"{name} = {json.dumps(value)}" for name, value in (("base", base), ("db", db)) if value]
+            file.write_text("\n".join([*lines, TEMPLATE]), encoding="utf-8")
         project = Project.open(root, base)
         parameters_of(project.base)  # raises RecoverError for a base that cannot be loaded
         _ = project.id  # creates the project in the record
-    except (RecoverError, RecordError):
+    except BaseException:
         if is_new:  # else later commands would read the rejected values
-            file.unlink()
+            file.unlink(missing_ok=True)
+        with suppress(OSError):  # of a folder that something else has written into
+            for folder in new_folders:
+                if folder.exists():
+                    folder.rmdir()
         raise
     return project

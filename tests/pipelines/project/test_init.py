@@ -36,11 +36,16 @@ def test_a_database_path_in_the_settings_is_relative_to_the_file(
     assert list((tmp_path / "deeper").iterdir()) == []
 
 
-def test_a_failed_init_leaves_no_settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("option", [["--base", "./no-such-model"], ["--db", "postgresql://127.0.0.1:1/none"]])
+def test_a_failed_init_leaves_nothing_that_it_created(
+    option: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "p"
-    failed = CliRunner().invoke(main, ["init", "--project", str(folder), "--base", "./no-such-model"])
-    assert failed.exit_code == 1
-    assert not (folder / "recover.toml").exists()
+    folder = tmp_path / "new" / "p"
+    assert CliRunner().invoke(main, ["init", "--project", "new/p", *option]).exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+    (folder / ".recover").mkdir(parents=True)
+    assert CliRunner().invoke(main, ["init", "--project", "new/p", *option]).exit_code == 1
+    assert [path.name for path in folder.rglob("*")] == [".recover"]
     assert CliRunner().invoke(main, ["init", "--project", str(folder)]).exit_code == 0
     assert (folder / "recover.toml").read_text().startswith("# The defaults of other settings")
