@@ -53,8 +53,9 @@ def _run_name(folder: str) -> str:
 def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected: bool) -> list[Path]:
     """Folders without a checkpoint in the record; with `rejected`, also those of checkpoints that nothing needs.
 
-    Needed are the current checkpoint and those that were promoted last, belong to an open cycle or are its start, wait
-    for a decision or are used by an unfinished job, and the checkpoints below an adapter among these."""
+    Needed are the current checkpoint and those whose last decision is a promotion, that belong to an open cycle or are
+    its start, wait for a decision or are used by an unfinished job, and the checkpoints below an adapter among these.
+    The last decision on the current one may be a rejection: of `--ask`, after it was promoted on the dashboard."""
     checkpoints = {Path(c.path).name: c for c in project.reader.checkpoints(project.id) if c.run_id}
     unrecorded = [folder for folder in folders if folder.name not in checkpoints]
     if not rejected:

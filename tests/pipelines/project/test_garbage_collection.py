@@ -94,6 +94,15 @@ def test_a_promoted_checkpoint_that_was_rejected_later_is_deleted_unless_somethi
     assert deleted == [project.checkpoint_folder(2)]
 
 
+def test_the_current_checkpoint_is_not_deleted_whatever_its_last_decision_is(project: Project) -> None:
+    cycle, _ = project.tracker.open_cycle(project.id)
+    checkpoint = record_checkpoint(project, cycle, 1)
+    decide(project, project.resolve("cycle:1"), "promoted", "because")
+    project.tracker.promote(project.id, cycle, checkpoint, "rejected", "ada", "answered on the terminal")
+    assert project.current.id == checkpoint
+    assert _collect(project, rejected=True, dry_run=True) == []
+
+
 def test_the_start_of_an_open_cycle_is_not_deleted(project: Project) -> None:
     first, _ = project.tracker.open_cycle(project.id)
     start = record_checkpoint(project, first, 1)
