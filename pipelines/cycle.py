@@ -42,7 +42,6 @@ from recovery.errors import RecoverError
 
 PROMPT_RUN_LENGTH = 40  # shared words in a row that drop a prompt: instructions share many shorter runs
 Ask = Callable[[Verdict], bool | None]  # a person's decision; None: later
-AWAITED = "waiting for a decision"
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,14 @@ class Outcome:
     damaged: list[Result]
     recovered: list[Result]
     verdict: Verdict
-    promoted: bool
+    promoted: bool | None  # None: waiting for a decision
     distilled: RunResult
     decision: str  # for people to read
     answers_search: dict[str, Any] | None = None  # of the mid-training, where the share of answers was searched
 
     @property
     def awaits_decision(self) -> bool:
-        return self.decision == AWAITED
+        return self.promoted is None
 
     def as_json(self) -> dict[str, Any]:
         checkpoint, run = self.distilled.checkpoint, self.distilled
@@ -75,7 +74,7 @@ class Outcome:
             "recovered": recovered,
             "earlier": {str(n): result.headline.value for n, result in earlier_results(self.recovered).items()},
             "verdict": self.verdict.as_dict(),
-            "promoted": self.promoted,
+            "promoted": bool(self.promoted),
             "awaiting_decision": self.awaits_decision,
             "checkpoint": checkpoint.reference,
             "path": checkpoint.path,
@@ -275,9 +274,9 @@ class Cycle:
             log.info(f"There are {problem}: all are kept for the verdict, none for probes")
         return not problem
 
-    def _decide(self, recovered: Checkpoint, verdict: Verdict, ask: Ask | None) -> tuple[bool, str]:
-        """Whether it is promoted, and the decision as text. The gate decides, or a person; a decision of before an
-        interruption stays."""
+    def _decide(self, recovered: Checkpoint, verdict: Verdict, ask: Ask | None) -> tuple[bool | None, str]:
+        """Whether it is promoted (None: not decided yet), and the decision as text. The gate decides, or a person; a
+        decision of before an interruption stays."""
         promotions = self.project.reader.promotions(self.project.id)
         earlier = next((p for p in promotions if p.checkpoint_id == recovered.id), None)
         if earlier is not None:
@@ -288,7 +287,7 @@ class Cycle:
         promote = ask(verdict) if ask else verdict.passed
         if promote is None:
             log.info(f"Waiting for a decision: recover promote {recovered.reference}")
-            return False, AWAITED
+            return None, "waiting for a decision"
         decision: Decision = "promoted" if promote else "rejected"
         text, reason = verdict.decision_text(promote), verdict.reason
         if ask:

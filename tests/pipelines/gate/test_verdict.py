@@ -3,13 +3,17 @@ from pathlib import Path
 
 import pytest
 
+from db.column_types import now
 from db.run_inputs import RunInputs
+from db.views import Checkpoint
 from evals.results import Item, Metric, Result
-from pipelines.cycle import Cycle
+from pipelines.cli.train import _cycle_result
+from pipelines.cycle import Cycle, Outcome
 from pipelines.gate.verdict import Judgement, _behaviour_reason, _knowledge_reason, judge, require_pass_fail
 from pipelines.jobs.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Gate, Settings
+from pipelines.training.training_run import RunResult
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from tests.pipelines.project.checkpoints import record_checkpoint
@@ -141,6 +145,26 @@ def test_a_decision_by_a_person_is_not_shown_as_inconclusive(answer: bool | None
         _, decision = job._decide(project.resolve("cycle:1"), verdict, ask)
         assert decision.startswith(shown)
     assert project.reader.cycles(project.id)[0].outcome == shown
+
+
+@pytest.mark.parametrize(("promoted", "exit_code"), [(True, 0), (False, 3), (None, 0)])
+def test_the_exit_code_does_not_depend_on_the_text_of_the_decision(promoted: bool | None, exit_code: int) -> None:
+    same = [result([True] * 20)]
+    run = RunResult(Checkpoint(1, 1, 1, 1, None, "recovered", "full", "run-0001", None, None, 8, now()), 1, 8)
+    outcome = Outcome(1, same, same, same, judge(Gate(), same[0], same[0], None, None), promoted, run, "any text")
+    shown = _cycle_result(outcome)
+    assert shown.exit_code == exit_code
+    assert shown.data["promoted"] is (promoted is True)
+    assert shown.data["awaiting_decision"] is (promoted is None)
+
+
+def test_a_decision_that_is_still_awaited_is_none(tmp_path: Path) -> None:
+    project = Project.open(tmp_path)
+    cycle, number = project.tracker.open_cycle(project.id)
+    record_checkpoint(project, cycle, 1)
+    verdict = judge(Gate(), result([True] * 20), result([True] * 20), None, None)
+    job = Cycle(project, Job("distill", Settings()), cycle, number)
+    assert job._decide(project.resolve("cycle:1"), verdict, lambda _: None)[0] is None
 
 
 def graded(grades: list[float], task: str = "squad_completion") -> Result:
