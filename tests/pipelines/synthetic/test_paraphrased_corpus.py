@@ -81,7 +81,7 @@ def test_dropped_paraphrases_are_counted_by_reason(tmp_path: Path, caplog: pytes
 
 def test_a_base_that_cannot_paraphrase_is_refused_after_the_first_passages(tmp_path: Path) -> None:
     base = Base(lambda message: "Once upon a time.")
-    with pytest.raises(RecoverError, match=r"none of its first 16 paraphrases passed .* name a more capable model"):
+    with pytest.raises(RecoverError, match=r"none of its first 16 paraphrases passed .* with a more capable --base"):
         paraphrased(tmp_path).try_first_passages(base.open_subject)
     assert base.prompts == PASSAGES_PER_LINE
     with pytest.raises(RecoverError, match="no passage of 20 words"):

@@ -60,7 +60,7 @@ def test_the_lab_base_cannot_paraphrase_and_nothing_is_started(docs: Path, tmp_p
     completed = one_step(docs, "midtrain.mix.paraphrases=1")
     assert completed.exit_code == 1
     assert "none of its first 16 paraphrases passed" in completed.stdout
-    assert "name a more capable model with --base" in completed.stderr
+    assert "start another project with a more capable --base" in completed.stderr
     project = Project.open_existing(None)
     assert list(project.reader.runs(project.id)) == list(project.reader.cycles(project.id)) == []
     assert not list((tmp_path / ".recover" / "jobs").glob("*"))
