@@ -16,7 +16,7 @@ from fastapi.responses import FileResponse
 
 from dashboard.actions import Actions
 from dashboard.app import build_app
-from dashboard.server.access_guard import AccessGuard, is_loopback
+from dashboard.server.cross_site_guard import CrossSiteGuard, is_loopback
 from dashboard.server.first_paint import FirstPaint
 from dashboard.ui.chart_embed import PLOTLY
 from dashboard.ui.layout import SCRIPT, STYLE, theme
@@ -89,13 +89,13 @@ def create_app(
     actions: Actions = Actions(),  # noqa: B008
     only_local: bool = False,
 ) -> FastAPI:
-    """The pages as a web application, also for other servers. For `only_local` see `AccessGuard`."""
+    """The pages as a web application, also for other servers. For `only_local` see `CrossSiteGuard`."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     blocks, dashboard = build_app(reader, project, actions)
     if credentials is None:
         app.add_middleware(FirstPaint, renderers=dashboard.first_paints)
-    app.add_middleware(AccessGuard, only_local=only_local)
+    app.add_middleware(CrossSiteGuard, only_local=only_local)
     app.add_api_route(f"/{PLOTLY}", _plotly, methods=["GET"], include_in_schema=False)
 
     # Mounted rather than launched: launching probes its own address through any proxy and offers to share the page

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pipelines.documents import markup, tabular
+from pipelines.documents import html_word_pdf, tabular
 from pipelines.documents.splitting import MAX_CHARACTERS, Unreadable, split_document
 
 Reader = Callable[[Path], Iterator[str]]
@@ -28,11 +28,11 @@ READERS: dict[str, Reader] = {
     ".md": read_text,
     ".markdown": read_text,
     ".rst": read_text,
-    ".html": markup.read_html,
-    ".htm": markup.read_html,
-    ".xhtml": markup.read_html,
-    ".pdf": markup.read_pdf,
-    ".docx": markup.read_docx,
+    ".html": html_word_pdf.read_html,
+    ".htm": html_word_pdf.read_html,
+    ".xhtml": html_word_pdf.read_html,
+    ".pdf": html_word_pdf.read_pdf,
+    ".docx": html_word_pdf.read_docx,
     ".csv": tabular.read_csv,
     ".tsv": tabular.read_csv,
     ".json": tabular.read_json,

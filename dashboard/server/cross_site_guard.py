@@ -18,7 +18,7 @@ HEADERS = {
 }
 
 
-class AccessGuard:
+class CrossSiteGuard:
     """Middleware that refuses requests which only another site's page would send.
 
     `only_local` also refuses every host name but this machine's own, against DNS rebinding.

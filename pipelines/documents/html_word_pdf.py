@@ -1,4 +1,4 @@
-"""Formats with a layout: HTML as Markdown, Word by paragraphs and tables, PDF by its text. Pictures are skipped."""
+"""Read HTML as Markdown, Word by paragraphs and tables, and PDF by its text. Pictures are skipped."""
 
 import logging
 import warnings
