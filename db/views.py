@@ -1,5 +1,6 @@
 """The values that `Reader` returns: frozen dataclasses, independent of the database connection."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -210,6 +211,14 @@ class Promotion:
     who: str
     why: str
     at: datetime
+
+
+def last_decisions(newest_first: Iterable[Promotion]) -> dict[int, str]:
+    """The last decision on each checkpoint, by the checkpoint's id."""
+    decisions: dict[int, str] = {}
+    for promotion in newest_first:
+        decisions.setdefault(promotion.checkpoint_id, promotion.decision)
+    return decisions
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import getpass
 
 from db.tracker import Decision
-from db.views import Checkpoint
+from db.views import Checkpoint, last_decisions
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 
@@ -41,7 +41,7 @@ def previous_checkpoint(project: Project) -> Checkpoint:
     if current.id == project.clean.id:
         raise RecoverError("The clean model is the current checkpoint, so there is nothing to go back to.")
     decisions = project.reader.promotions(project.id)  # newest first
-    last = {p.checkpoint_id: p.decision for p in reversed(decisions)}
+    last = last_decisions(decisions)
     promoted = [p for p in decisions if p.decision == "promoted"]
     # A rollback is recorded as a promotion too, so the first promotion of the current checkpoint counts.
     first = max(i for i, p in enumerate(promoted) if p.checkpoint_id == current.id)

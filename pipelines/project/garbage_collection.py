@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from db.views import Checkpoint
+from db.views import Checkpoint, last_decisions
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
 from recovery.errors import RecoverError
@@ -62,7 +62,7 @@ def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected:
         return unrecorded
     decisions = project.reader.promotions(project.id)
     promoted = [p.checkpoint_id for p in decisions if p.decision == "promoted"]  # the first is the current one
-    last = {p.checkpoint_id: p.decision for p in reversed(decisions)}
+    last = last_decisions(decisions)
     open_cycles = {c.number for c in project.reader.cycles(project.id) if c.status == "open"}
     starts = {c.parent_id for c in checkpoints.values() if c.cycle in open_cycles}  # for a warm start
     needed = in_use | starts | set(promoted[:1]) | {id for id in promoted if last[id] == "promoted"}
