@@ -79,7 +79,6 @@ def questions(
 
 def _base(folder: Path | None, base: str | None) -> str:
     """The base that other commands would use; creates no project."""
-    from pipelines.project.base_lookup import resolve_base
     from pipelines.project.project import Project
 
-    return Project.open(folder, base).base if Project.exists(folder) else resolve_base(folder, base).model
+    return Project.open(folder, base).base

@@ -15,6 +15,7 @@ from db.views import Checkpoint, Cycle, Run
 from db.views import Project as ProjectRow
 from pipelines.project.base_lookup import locate_base, resolve_base
 from pipelines.project.checkpoint_references import Reference, model_path, parse_reference
+from pipelines.project.gguf_base import dequantised_base
 from pipelines.project.paths import HOME, find_root, relocate
 from pipelines.project.upgrade import upgrade_files
 from pipelines.project.weights_hash import weights_hash, weights_id
@@ -22,6 +23,7 @@ from pipelines.settings.sources import read_toml
 from pipelines.storage.atomic_files import write_atomic
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
+from recovery.models.gguf import is_gguf
 
 NAME_FILE = "name"
 NO_PROJECT = "There is no project here yet. Run `recover demo`, or `recover midtrain --docs DIR`."
@@ -46,6 +48,8 @@ class Project:
         project = cls(root.resolve(), configured.model, configured.is_default, temporary_home)
         row = project.row  # opens the record if there is one, and upgrades it
         upgrade_files(project.home)
+        if is_gguf(project.base) and (base or row is None):
+            project.base = dequantised_base(Path(project.base), project.home)
         if row is not None:
             recorded = locate_base(row.base, project.root)
             if base and recorded != project.base:
