@@ -2,13 +2,21 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 
 from evals.subject import Subject
+from pipelines.log import log
+from pipelines.settings.engine_choice import choose_engine
+from pipelines.settings.sources import EngineName
 from recovery.engines import Engine
 from recovery.engines.transformers import TransformersEngine
+from recovery.errors import RecoverError
 from recovery.models.students import Student, load_student
+
+if TYPE_CHECKING:
+    from recovery.engines.vllm import VllmEngine
 
 OpenSubject = Callable[[], AbstractContextManager[Subject]]  # loads a model only when it is needed
 
@@ -22,22 +30,32 @@ def load_frozen(path: str) -> Student:
 
 
 @contextmanager
-def open_engine(student: Student, name: str) -> Iterator[Engine]:
-    """The engine of that name ("transformers" or "vllm") for a loaded model."""
-    if name != "vllm":
+def open_engine(student: Student, name: EngineName) -> Iterator[Engine]:
+    """The engine of that name for a loaded model. Where `auto` chooses vLLM and vLLM refuses, transformers serves."""
+    vllm = _open_vllm(student, required=name == "vllm") if choose_engine(name, student.parameters) == "vllm" else None
+    if vllm is None:
         yield TransformersEngine(student)
         return
+    try:
+        yield vllm
+    finally:
+        vllm.close()
+
+
+def _open_vllm(student: Student, *, required: bool) -> "VllmEngine | None":
     from recovery.engines.vllm import VllmEngine
 
-    engine = VllmEngine(student)
     try:
-        yield engine
-    finally:
-        engine.close()
+        return VllmEngine(student)
+    except RecoverError as error:
+        if required:
+            raise
+        log.warning(f"Engine: transformers, since vLLM cannot be used: {error}")
+        return None
 
 
 @contextmanager
-def open_subject(path: str, engine: str) -> Iterator[Subject]:
+def open_subject(path: str, engine: EngineName) -> Iterator[Subject]:
     """A frozen model loaded from `path`, ready to answer prompts."""
     model = load_frozen(path)
     with open_engine(model, engine) as opened:

@@ -25,6 +25,7 @@ from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.settings.resolve import differences, resolve_settings
 from pipelines.settings.schema import AUTO, Settings, fixed_answers_share
+from pipelines.settings.sources import EngineName
 from pipelines.storage.atomic_files import JsonLines
 from pipelines.storage.content_cache import ContentCache
 from pipelines.synthetic.prompts import read_prompts
@@ -61,7 +62,7 @@ class Request:
     recipe: str | None = None
     mix: str | None = None
     warm_start: str | None = None
-    engine: str | None = None
+    engine: EngineName | None = None
     max_steps: int | None = None
     max_minutes: float | None = None
     max_flops: float | None = None

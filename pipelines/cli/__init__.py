@@ -101,6 +101,7 @@ def silence_libraries() -> None:
     for library in ("TRANSFORMERS", "HF_HUB", "DATASETS"):
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TQDM_DISABLE", "1")
     warnings.filterwarnings("ignore", category=FutureWarning)
 
 

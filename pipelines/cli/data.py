@@ -7,6 +7,7 @@ import click
 from pipelines.cli import CommandResult, command_result, main
 from pipelines.cli import shared_options as options
 from pipelines.log import log
+from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 
 
 @main.command()
@@ -53,7 +54,7 @@ def questions(
     out: Path,
     count: int,
     decontaminate: tuple[Path, ...],
-    engine: str | None,
+    engine: EngineName | None,
     seed: int,
 ) -> CommandResult:
     """Let the base write closed-book questions on documents.
@@ -70,7 +71,9 @@ def questions(
     model = _base(project, base)
     log.info(f"{model} writes questions on {docs}")
     corpus = read_corpus(docs)
-    report = write_questions(corpus, model, out, count=count, decontaminate=decontaminate, engine=engine, seed=seed)
+    report = write_questions(
+        corpus, model, out, count=count, decontaminate=decontaminate, engine=engine or DEFAULT_ENGINE, seed=seed
+    )
     lines = [f"{out} has {report.kept} questions, of {report.written} written about {report.passages} passages"]
     lines += [f"  dropped: {reason}" for reason in report.reasons()]
     lines += [f"next: recover cycle --docs {docs} --questions {out}"]

@@ -9,7 +9,7 @@ import click
 
 from pipelines.cli import CommandResult, command_result, main
 from pipelines.cli import shared_options as options
-from pipelines.settings.sources import DEFAULT_ENGINE
+from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 
 if TYPE_CHECKING:
     from db.views import Checkpoint
@@ -41,7 +41,7 @@ def evaluate(
     limit: int | None,
     ifeval_data: Path | None,
     questions: Path | None,
-    engine: str | None,
+    engine: EngineName | None,
     rerun: bool,
 ) -> CommandResult:
     """Measure a checkpoint; stored results are reused.
@@ -75,7 +75,7 @@ def compare(
     limit: int | None,
     ifeval_data: Path | None,
     questions: Path | None,
-    engine: str | None,
+    engine: EngineName | None,
     rerun: bool,
     drift: bool,
 ) -> CommandResult:

@@ -62,7 +62,11 @@ mix = click.option(
     "auto: search the share of answers; the rest of the mix stays.",
 )
 auto = click.option("--auto", is_flag=True, help="Tune automatically (--mix auto --warm-start auto); other flags win.")
-engine = click.option("--engine", type=click.Choice(ENGINES), help="The library that generates text.")
+engine = click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    help="What generates text [default: auto: vLLM if it is installed; for small models transformers].",
+)
 seed = click.option("--seed", type=int, default=0, show_default=True, help="The random seed.")
 limit = click.option("--limit", type=click.IntRange(min=1), help="Use at most this many items per task.")
 ifeval_data = click.option("--ifeval-data", type=file_path, help="IFEval prompts in the public JSONL format.")

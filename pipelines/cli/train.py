@@ -12,6 +12,7 @@ import click
 from pipelines.cli import REJECTED, SUCCESS, CommandResult, command_result, main
 from pipelines.cli import shared_options as options
 from pipelines.log import log
+from pipelines.settings.sources import EngineName
 
 if TYPE_CHECKING:  # these import torch
     from pipelines.cycle import Outcome
@@ -31,7 +32,7 @@ def midtrain(
     questions: Path | None,
     recipe: str | None,
     max_steps: int | None,
-    engine: str | None,
+    engine: EngineName | None,
     seed: int,
     assignments: tuple[str, ...],
     dry_run: bool,
@@ -77,7 +78,7 @@ def distill(
     questions: Path | None,
     recipe: str | None,
     max_steps: int | None,
-    engine: str | None,
+    engine: EngineName | None,
     seed: int,
     assignments: tuple[str, ...],
     dry_run: bool,
@@ -133,7 +134,7 @@ def cycle(
     questions: Path | None,
     recipe: str | None,
     max_steps: int | None,
-    engine: str | None,
+    engine: EngineName | None,
     seed: int,
     assignments: tuple[str, ...],
     dry_run: bool,

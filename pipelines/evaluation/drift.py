@@ -25,7 +25,8 @@ from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
-from pipelines.settings.sources import DEFAULT_ENGINE
+from pipelines.settings.engine_choice import choose_engine
+from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 from pipelines.synthetic.prompts import cached_prompts, write_prompts
 from recovery.engines import Engine
 from recovery.models.adapters import same_model
@@ -74,7 +75,7 @@ def checkpoint_drift(
     task: NewTask,
     *,
     ifeval_data: Path | None = None,
-    engine: str = DEFAULT_ENGINE,
+    engine: EngineName = DEFAULT_ENGINE,
     rerun: bool = False,
 ) -> list[Result]:
     """The stored drift and diversity of a checkpoint; measured and stored if missing (or with `rerun`)."""
@@ -104,7 +105,7 @@ def checkpoint_drift(
 
 
 def _measure(
-    project: Project, checkpoint: Checkpoint, task: NewTask, ifeval_data: Path | None, engine: str
+    project: Project, checkpoint: Checkpoint, task: NewTask, ifeval_data: Path | None, engine: EngineName
 ) -> list[Result]:
     current, clean = _load_both(checkpoint.path, project.base)
     drift = measure_drift(
@@ -129,15 +130,16 @@ def _load_both(path: str, base: str) -> tuple[Student, Student]:
 
 
 @contextmanager
-def _open_engine(student: Student, engine: str) -> Iterator[Engine]:
+def _open_engine(student: Student, engine: EngineName) -> Iterator[Engine]:
     """vLLM cannot switch an adapter off, so it gets a copy of the model below the adapter while it generates."""
-    needs_copy = engine == "vllm" and isinstance(student, BaseUnderAdapter)
+    is_vllm = choose_engine(engine, student.parameters) == "vllm"
+    needs_copy = is_vllm and isinstance(student, BaseUnderAdapter)
     with open_engine(load_frozen(student.path) if needs_copy else student, engine) as opened:
         yield opened
 
 
 def _diversity(
-    project: Project, current: Student, task: NewTask, ifeval_data: Path | None, engine: str
+    project: Project, current: Student, task: NewTask, ifeval_data: Path | None, engine: EngineName
 ) -> list[Result]:
     """On the instructions that behaviour is measured by, else on the questions of the new task, if there are any."""
     behaviour_prompts = ifeval_prompts(load_suites(project.base), ifeval_data, ITEMS)
@@ -152,7 +154,7 @@ def _diversity(
         return [question_diversity(subject, read_questions(task.questions)[:ITEMS], data=task.questions.name)]
 
 
-def _prompts(project: Project, clean: Student, engine: str) -> list[str]:
+def _prompts(project: Project, clean: Student, engine: EngineName) -> list[str]:
     def write() -> list[str]:
         with adapter_disabled(clean), _open_engine(clean, engine) as opened:
             return write_prompts(opened, clean.chat, PROMPTS, SEED)

@@ -14,7 +14,7 @@ from pipelines.log import log
 from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
-from pipelines.settings.sources import DEFAULT_ENGINE
+from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 
 
 def is_measured(project: Project, checkpoint: Checkpoint, plan: EvalPlan) -> bool:
@@ -30,7 +30,7 @@ def measure_checkpoint(
     cycle: int | None,
     name: str = "",
     *,
-    engine: str = DEFAULT_ENGINE,
+    engine: EngineName = DEFAULT_ENGINE,
     inputs: RunInputs = RunInputs(),  # noqa: B008
     rerun: bool = False,
 ) -> list[Result]:

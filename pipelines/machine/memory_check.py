@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
+from pipelines.settings.engine_choice import choose_engine
 from pipelines.settings.schema import Settings
 from recovery.engines.vllm import gpu_memory_share
 from recovery.errors import RecoverError
@@ -63,7 +64,7 @@ def _required(student: str, settings: Settings, teachers: Sequence[Sequence[str]
     count = parameters_of(student)
     own = count * (FROZEN_BYTES + ADAPTER_SHARE * TRAINED_BYTES if settings.lora_rank else TRAINED_BYTES)
     loaded = max((sum(_teacher(name, student, settings) for name in names) for names in teachers), default=0.0)
-    uses_vllm = settings.engine == "vllm" and torch.cuda.is_available()
+    uses_vllm = choose_engine(settings.engine, count) == "vllm" and torch.cuda.is_available()
     served = gpu_memory_share(count, total_memory()) * total_memory() if uses_vllm else 0.0
     return own + loaded + served + _step(student, count, settings)
 

@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args
 from pipelines.log import log
 from recovery.errors import RecoverError
 
-EngineName = Literal["transformers", "vllm"]
+EngineName = Literal["auto", "transformers", "vllm"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)  # libraries that generate text
-DEFAULT_ENGINE: EngineName = "transformers"
+DEFAULT_ENGINE: EngineName = "auto"
 
 DOCUMENTS_ONLY = {"answers": 0.0, "texts": 0.0, "earlier": 0.0, "paraphrases": 0}
 PROJECT_SETTINGS = {  # these belong to the project, not to one command

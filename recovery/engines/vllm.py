@@ -34,7 +34,7 @@ class VllmEngine:
         gpu_share: float | None = None,  # vLLM's weights and cache; the trainer uses the rest
         cpu_cache_bytes: int = 2**30,
         eager: bool = False,  # capture no CUDA graphs: starts sooner, samples slower; always on a CPU
-        dtype: torch.dtype | None = None,  # default on a GPU: 16 bits, as vLLM's adapters require
+        dtype: torch.dtype | None = None,  # default: 16 bits on a GPU, as vLLM's adapters require, or with units for it
     ):
         self._vllm = _import_vllm()
         self._scratch = tempfile.TemporaryDirectory(prefix="recover-vllm-")
@@ -200,9 +200,12 @@ def _gpu_share(student: Student) -> float:
 
 def _dtype(student: Student) -> torch.dtype:
     stored: torch.dtype = next(student.causal.parameters()).dtype
-    if student.device.type != "cuda" or stored != torch.float32:
+    kind = student.device.type
+    if stored != torch.float32 or kind not in ("cuda", "cpu"):
         return stored
-    return torch.bfloat16 if has_bfloat16("cuda") else torch.float16
+    if has_bfloat16(kind):
+        return torch.bfloat16
+    return torch.float16 if kind == "cuda" else torch.float32
 
 
 def _gpu_settings(share: float, eager: bool) -> dict[str, Any]:

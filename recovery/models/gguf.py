@@ -21,7 +21,9 @@ def tensor_types(file: Path) -> dict[str, int]:
     try:
         tensors = GGUFReader(file).tensors
     except (OSError, ValueError, IndexError) as error:
-        raise RecoverError(f"The file {file} is no readable GGUF file ({first_line(error)}). Download it again.") from error
+        raise RecoverError(
+            f"The file {file} is no readable GGUF file ({first_line(error)}). Download it again."
+        ) from error
     counts: Counter[str] = Counter()
     for tensor in tensors:
         counts[tensor.tensor_type.name] += int(tensor.n_elements)

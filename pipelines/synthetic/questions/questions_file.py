@@ -11,7 +11,7 @@ from pipelines.documents import Corpus
 from pipelines.documents.passages import interleaved_passages
 from pipelines.log import log
 from pipelines.model_loading import open_subject
-from pipelines.settings.sources import DEFAULT_ENGINE
+from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 from pipelines.storage.atomic_files import JsonLines
 from pipelines.synthetic.filter_counts import FilterCounts
 from pipelines.synthetic.questions.generate import GeneratedQuestion, generate_questions
@@ -28,7 +28,7 @@ def write_questions(
     *,
     count: int,
     decontaminate: Sequence[Path] = (),
-    engine: str | None = None,
+    engine: EngineName = DEFAULT_ENGINE,
     seed: int = 0,
 ) -> FilterCounts:
     """Have the base write up to `count` questions on the corpus into the new file `out`.
@@ -37,7 +37,7 @@ def write_questions(
     if out.exists():
         raise RecoverError(f"The file {out} exists already, perhaps with your edits. Name another file with --out.")
     items = [item for file in decontaminate for item in _items(file)]
-    with open_subject(base, engine or DEFAULT_ENGINE) as subject:
+    with open_subject(base, engine) as subject:
         return save_questions(subject, corpus, out, count, items, seed)
 
 

@@ -37,7 +37,7 @@ def start() -> Iterator[Start]:
     started: list[VllmEngine] = []
 
     def start_engine(student: Student) -> VllmEngine:
-        started.append(VllmEngine(student, cpu_cache_bytes=2**26, eager=True))
+        started.append(VllmEngine(student, cpu_cache_bytes=2**26, eager=True, dtype=torch.float32))
         return started[-1]
 
     yield start_engine
