@@ -5,15 +5,14 @@ unbroken one would.
 """
 
 from dataclasses import asdict, dataclass, field
-from statistics import fmean
 from typing import Any
 
 from pipelines.settings.schema import Distill
 from pipelines.training.probe_results import ProbeFunction, ProbeResult, best_knowledge
+from recovery.telemetry.collapse import CollapseWatch
 from recovery.telemetry.step_record import StepRecord
 
 PROBES_IN_A_ROW = 2  # that must hold
-AVERAGED_STEPS = 5  # the last of them are compared with the first
 
 
 @dataclass
@@ -23,9 +22,7 @@ class MonitorState:
     tokens: int = 0
     holds_in_a_row: int = 0
     best_knowledge: float | None = None
-    kl: list[float] = field(default_factory=list)
-    entropy: list[float] = field(default_factory=list)
-    truncated: list[float] = field(default_factory=list)
+    watch: CollapseWatch = field(default_factory=CollapseWatch)
 
 
 class EarlyStopping:
@@ -42,7 +39,13 @@ class EarlyStopping:
         self.collapsed = False
 
     def restore(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        # Earlier releases saved each list by itself.
+        history = state.pop("watch", {}).get("history") or {
+            name: state.pop(name) for name in ("kl", "entropy", "truncated") if name in state
+        }
         self.state = MonitorState(**state)
+        self.state.watch.history |= history
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self.state)
@@ -55,14 +58,7 @@ class EarlyStopping:
         state.tokens += record.target_tokens
         if limits is None:
             return None, ""
-        for history, value in (
-            (state.kl, record.kl),
-            (state.entropy, record.entropy),
-            (state.truncated, record.truncated),
-        ):
-            if value is not None:
-                history.append(value)
-        if reason := self._collapse():
+        if reason := state.watch.after_step(record):
             self.collapsed = True
             return None, reason
         if limits.max_minutes and state.seconds > 60 * limits.max_minutes:
@@ -81,21 +77,3 @@ class EarlyStopping:
         state.holds_in_a_row = state.holds_in_a_row + 1 if result.holds else 0
         enough = state.holds_in_a_row >= PROBES_IN_A_ROW
         return result, f"{PROBES_IN_A_ROW} probes in a row met the gate's limits" if enough else ""
-
-    def _collapse(self) -> str:
-        """Signs that training runs away from the teacher, each compared with the first steps."""
-        state = self.state
-        if _grew(state.kl, factor=2.0, threshold=0.5):
-            return "the KL to the teacher doubled instead of falling"
-        if _grew(state.entropy, factor=2.0, threshold=1.0):
-            return "the student's entropy doubled"
-        if _grew(state.truncated, factor=1.5, threshold=0.5):
-            return "most rollouts no longer end"
-        return ""
-
-
-def _grew(values: list[float], factor: float, threshold: float) -> bool:
-    if len(values) < 2 * AVERAGED_STEPS:
-        return False
-    first, last = fmean(values[:AVERAGED_STEPS]), fmean(values[-AVERAGED_STEPS:])
-    return last > threshold and last > factor * first

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from recovery.samples import Sample
+from recovery.telemetry.repetition import repetition
 from recovery.telemetry.signal_shape import signal_shape
 
 
@@ -26,6 +27,7 @@ class StepRecord:
     target_tokens: int
     rollout_length: float | None
     truncated: float | None
+    repetition: float | None
     ratio_mean: float | None
     ratio_max: float | None
     ratio_clipped: float | None
@@ -95,6 +97,7 @@ def rollout_metrics(samples: list[Sample]) -> dict[str, Any]:
     return {
         "rollout_length": _mean([s.target_count for s in rollouts]),
         "truncated": _mean([s.truncated for s in rollouts]),
+        "repetition": _mean([repetition(s.tokens[-s.target_count :]) for s in rollouts if s.target_count]),
         "reward": _mean([s.reward for s in rollouts if s.reward is not None]),
     }
 

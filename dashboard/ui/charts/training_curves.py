@@ -16,6 +16,7 @@ PANELS = {  # title and explanation of each quantity, in the order of the panels
     "entropy": ("Entropy, nats a token", "Entropy of the student's predictions. Near 0 its rollouts are all the same."),
     "rollout_length": ("Length of rollouts, tokens", "Mean length of the student's rollouts."),
     "truncated": ("Truncated share", "Share of the rollouts that reached the maximum length."),
+    "repetition": ("Repetition", "Share of the rollouts' pieces of 8 tokens that occurred before in the same rollout."),
     "ratio_mean": ("Importance ratio", "Token probability now over that at sampling time; 1 is exactly on-policy."),
     "reward": ("Reward", "Mean reward of the rollouts."),
     "grad_norm": ("Gradient norm", "Before clipping. Look at the steps with a spike."),

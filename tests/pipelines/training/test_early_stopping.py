@@ -71,11 +71,16 @@ def test_a_spent_budget_ends_training(limits: Distill, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
-    [("kl", 2.0, "KL"), ("entropy", 5.0, "entropy"), ("truncated", 0.9, "no longer end")],
+    [
+        ("kl", 2.0, "KL"),
+        ("entropy", 5.0, "entropy"),
+        ("truncated", 0.9, "no longer end"),
+        ("repetition", 0.6, "repeat"),
+    ],
 )
 def test_a_collapse_is_detected_by_comparison_with_the_first_steps(name: str, value: float, expected: str) -> None:
     monitor = EarlyStopping(LIMITS)
-    healthy = {"kl": 0.3, "entropy": 1.0, "truncated": 0.1}
+    healthy = {"kl": 0.3, "entropy": 1.0, "truncated": 0.1, "repetition": 0.02}
     first = [step_record(i, **healthy) for i in range(8)]
     diverging = [step_record(8 + i, **{**healthy, name: value}) for i in range(6)]
     step, reason = run(monitor, first + diverging)
