@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recovery.engines import Engine, Sampling
+from recovery.engines.loops import continue_loop
 from recovery.models.chat_template import Chat, Message
 
 THINK_START, THINK_END = "<think>", "</think>"
@@ -48,9 +49,15 @@ class Subject:
         return self.complete([self.chat.prompt(prompt) for prompt in prompts], max_new_tokens)
 
     def complete(self, prompts: Sequence[list[int]], max_new_tokens: int, *, temperature: float = 0.0) -> list[Answer]:
-        """Continue prompts that are already tokenized."""
-        generations = self.engine.generate(prompts, Sampling(max_new_tokens, temperature))
-        return [Answer(strip_thinking(self.chat.text(g.tokens)), g.finished) for g in generations]
+        """Continue prompts that are already tokenized.
+
+        Greedy replies that loop are ended and then filled up with the loop, so they read as if generated in full."""
+        sampling = Sampling(max_new_tokens, temperature, end_loops=temperature == 0)
+        return [
+            Answer(strip_thinking(self.chat.text(tokens)), g.finished)
+            for g in self.engine.generate(prompts, sampling)
+            for tokens in [g.tokens if g.finished or temperature else continue_loop(g.tokens, max_new_tokens)]
+        ]
 
 
 def strip_thinking(text: str) -> str:

@@ -106,7 +106,7 @@ class Settings(Group):
     lora_rank: CountOrZero = 128  # 0: all weights are trained
     bf16: bool = True  # off where the processor only emulates it: there float32 is several times faster
     engine: Annotated[  # generates the student's rollouts
-        EngineName, Field(description=" or ".join(ENGINES))
+        EngineName, Field(description=" or ".join((", ".join(ENGINES[:-1]), ENGINES[-1])))
     ] = DEFAULT_ENGINE
     tokens_at_once: Count = 8192  # per forward pass in training; changes memory, not the result
     checkpointing: bool = True  # recompute layers in the backward pass, which saves much memory

@@ -14,6 +14,7 @@ class Sampling:
     max_new_tokens: int = 256
     temperature: float = 1.0  # 0 is greedy
     seed: int = 0
+    end_loops: bool = False  # end a reply soon after it begins to repeat one pattern
 
 
 @dataclass(frozen=True)

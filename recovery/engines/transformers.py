@@ -17,10 +17,12 @@ from recovery.engines import Generation, Sampling
 from recovery.engines.attention import grouped_attention, uses_grouped_attention
 from recovery.engines.decoding import FixedDecoder, GrowingDecoder, forward
 from recovery.engines.kv_cache import GrowableLayer, JoinedCache, bytes_per_token, has_full_attention_only
+from recovery.engines.loops import COPIES, MAX_PERIOD, loop_period
 from recovery.losses.chunked_loss import at_least_float32, token_logprobs
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample, micro_batches
 
+LOOP_CHECK_STEPS = 16
 MAX_PASS_TOKENS = 16384  # rows × longest row of one pass over existing text
 
 
@@ -82,6 +84,7 @@ class TransformersEngine:
         logprobs = torch.zeros(shape, device=device)
         counts = torch.full(shape[:1], sampling.max_new_tokens, device=device)
         finished = torch.zeros(shape[:1], dtype=torch.bool, device=device)
+        running = torch.ones(shape[:1], dtype=torch.bool, device=device)
         uniforms = torch.rand(shape, generator=generator, device=device)
         rows = torch.arange(len(prompts), device=device)  # the prompt of each row of the shrinking batch
         with grouped_attention(self.student.causal):
@@ -90,16 +93,19 @@ class TransformersEngine:
             for step in range(sampling.max_new_tokens):
                 chosen, values = _choose(logits, sampling.temperature, uniforms[rows, step])
                 sampled[rows, step], logprobs[rows, step] = chosen, values
-                ended = torch.isin(chosen, ends) & ~finished[rows]
-                counts[rows], finished[rows] = torch.where(ended, step + 1, counts[rows]), ended | finished[rows]
+                stopping = torch.isin(chosen, ends) & running[rows]
+                finished[rows] |= stopping
+                if sampling.end_loops and (step + 1) % LOOP_CHECK_STEPS == 0:
+                    stopping |= _looping(sampled[rows, : step + 1]) & running[rows]
+                counts[rows], running[rows] = torch.where(stopping, step + 1, counts[rows]), running[rows] & ~stopping
                 if step + 1 == sampling.max_new_tokens:
                     break
                 if step % decoder.check_every == 0:
-                    left = int((~finished[rows]).sum())
+                    left = int(running[rows].sum())
                     if left == 0:
                         break
                     if left < decoder.shrink_below * len(rows):
-                        order = _unfinished_order(finished[rows])
+                        order = _running_order(running[rows])
                         rows, chosen, decoder = rows[order], chosen[order], decoder.select_rows(order)
                 logits = decoder.step(chosen)
         return [
@@ -186,9 +192,14 @@ def _choose(logits: Tensor, temperature: float, uniforms: Tensor) -> tuple[Tenso
     return chosen, log_p.gather(-1, chosen[:, None]).squeeze(-1)
 
 
-def _unfinished_order(finished: Tensor) -> Tensor:
-    """Return the unfinished rows, in an order that moves few of them: the last ones fill the gaps."""
-    left = int((~finished).sum())
-    order = torch.arange(left, device=finished.device)
-    order[finished[:left]] = left + (~finished[left:]).nonzero().squeeze(-1)
+def _running_order(running: Tensor) -> Tensor:
+    """Return the running rows, in an order that moves few of them: the last ones fill the gaps."""
+    left = int(running.sum())
+    order = torch.arange(left, device=running.device)
+    order[~running[:left]] = left + running[left:].nonzero().squeeze(-1)
     return order
+
+
+def _looping(tokens: Tensor) -> Tensor:
+    tail = tokens[:, -MAX_PERIOD * COPIES :].tolist()
+    return torch.tensor([loop_period(row) is not None for row in tail], device=tokens.device)

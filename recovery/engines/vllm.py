@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from recovery.engines import Generation, Sampling
+from recovery.engines.loops import COPIES, MAX_PERIOD, MIN_PERIOD
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError, first_line
 from recovery.models import adapters
@@ -69,7 +70,10 @@ class VllmEngine:
 
     def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
         options = {"temperature": sampling.temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "logprobs": 0}
-        stopping = {"max_tokens": sampling.max_new_tokens, "stop_token_ids": self._stop_at, "ignore_eos": True}
+        stopping: dict[str, Any] = {"max_tokens": sampling.max_new_tokens, "stop_token_ids": self._stop_at, "ignore_eos": True}
+        if sampling.end_loops:
+            limits = {"min_pattern_size": MIN_PERIOD, "max_pattern_size": MAX_PERIOD, "min_count": COPIES}
+            stopping["repetition_detection"] = self._vllm.sampling_params.RepetitionDetectionParams(**limits)
         # One seed per row: a continuation depends neither on the other rows nor on earlier calls.
         seeds = [random.Random(f"{sampling.seed}/{row}").getrandbits(62) for row in range(len(prompts))]
         params = [self._vllm.SamplingParams(seed=seed, detokenize=False, **options, **stopping) for seed in seeds]
