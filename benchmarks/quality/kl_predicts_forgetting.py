@@ -115,10 +115,10 @@ class _Bench:
         settings, tokenizer, seed = self.settings.midtrain, student.chat.tokenizer, self.args.seed
         ids = [tokenizer.encode(text, add_special_tokens=False) for text in self.texts]
         parts: list[States] = [
-            Documents(ids, tokenizer.pad_token_id, window=settings.window, rows=settings.rows, seed=seed)
+            Documents(ids, tokenizer.pad_token_id, window=settings.window, rows=settings.step_rows, seed=seed)
         ]
         if answers:
-            parts.append(answer_rows(self.answers, answers, settings.rows * settings.window, seed=seed))
+            parts.append(answer_rows(self.answers, answers, settings.step_rows * settings.window, seed=seed))
         plan, midtrain = Plan(self.args.steps, rate, warmup=min(10, self.args.steps // 4)), recipe("midtrain")
         for record in train(student, Mixture(*parts), signal_of(midtrain), objective_of(midtrain), plan):
             yield record.step + 1

@@ -131,10 +131,10 @@ class Bench:
     def midtrain_with_answers(self) -> None:
         """Repeat mid-training with the base's own answers as a share of the rows."""
         settings = self.settings.midtrain
-        rows = round(ANSWERS * settings.rows)
+        rows = round(ANSWERS * settings.step_rows)
         student = load_student(self.args.base, device=DEVICE)
         answers = FixedRows(self._answers(soft_labels=True), rows=rows, seed=self.args.seed)
-        states = Mixture(self._documents(settings.rows - rows), answers)
+        states = Mixture(self._documents(settings.step_rows - rows), answers)
         self._train(student, states)
         self.row(f"documents with {ANSWERS} answers", student, self.seconds, self.flops)
 
@@ -202,7 +202,7 @@ class Bench:
 
     def _midtrain(self) -> Path:
         student = load_student(self.args.base, device=DEVICE)
-        self._train(student, self._documents(self.settings.midtrain.rows))
+        self._train(student, self._documents(self.settings.midtrain.step_rows))
         save_student(student, self.folder / "damaged", {})
         return self.folder / "damaged"
 
@@ -217,7 +217,7 @@ class Bench:
         settings = self.settings.midtrain
         documents = states.parts[0] if isinstance(states, Mixture) else states
         assert isinstance(documents, Documents)
-        steps = round(settings.epochs * len(documents.windows) / documents.rows)
+        steps = settings.steps(len(documents.windows), documents.rows)
         plan = Plan(steps, settings.learning_rate, warmup=10, decay="linear", bf16=self.settings.bf16)
         start, midtrain = time.perf_counter(), recipe("midtrain")
         signal = signal_of(midtrain, self.teacher if settings.soft_labels else None)

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipelines.documents import Corpus, count_tokens
 from pipelines.settings.resolve import resolve_settings
+from pipelines.settings.schedule import scheduled
 from pipelines.settings.schema import Settings, fixed_answers_share, split_rows
 from recovery.models.students import load_chat, parameters_of
 
@@ -56,12 +57,12 @@ def summarise(corpus: Corpus, base: str, root: Path) -> CorpusSummary:
 
 def _cost(parameters: int, settings: Settings, tokens: int) -> tuple[int, float]:
     """(steps, petaFLOPs) of mid-training on documents of so many tokens."""
-    midtrain = settings.midtrain
-    _, text_rows = split_rows(midtrain.rows, (0.0, midtrain.mix.texts))
-    steps = midtrain.steps(math.ceil(tokens / midtrain.window), midtrain.rows - text_rows)
-    share, read = fixed_answers_share(settings), steps * midtrain.rows * midtrain.window
+    midtrain = scheduled(settings.midtrain, tokens)
+    _, text_rows = split_rows(midtrain.step_rows, (0.0, midtrain.mix.texts))
+    steps = midtrain.steps(math.ceil(tokens / midtrain.window), midtrain.step_rows - text_rows)
+    share, read = fixed_answers_share(settings), steps * midtrain.step_rows * midtrain.window
     answers = read * share / (1 - share)
-    teacher_tokens = (text_rows / midtrain.rows * read + answers) * midtrain.soft_labels
+    teacher_tokens = (text_rows / midtrain.step_rows * read + answers) * midtrain.soft_labels
     return steps, parameters * (6 * (read + answers) + 2 * teacher_tokens) / 1e15
 
 

@@ -59,17 +59,26 @@ class Mix(Group):
 class Midtrain(Group):
     recipe: str = "midtrain"
     learning_rate: Number = 2e-4
-    epochs: Annotated[float, Field(gt=0, description="a number above 0")] = 3.0
-    window: Count = 2048  # tokens of one row
-    rows: Count = 16  # rows of one step
+    epochs: Annotated[  # auto: by the size of the corpus, as `rows`
+        Annotated[float, Field(gt=0)] | Literal["auto"], Field(description="auto or a number above 0")
+    ] = AUTO
+    window: Count = 512  # tokens of one row
+    rows: Annotated[Count | Literal["auto"], Field(description="auto or a whole number of at least 1")] = AUTO  # a step
     cross_document_attention: bool = True  # tokens may attend to earlier documents in their window
     soft_labels: bool = True  # generated and earlier rows are taught by full distributions, which takes a teacher
     generated_texts: Count = 2048  # how many texts the base writes for the mix
     max_steps: Count | None = None
     mix: Mix = Mix()
 
+    @property
+    def step_rows(self) -> int:
+        """Rows of a step, once the corpus has decided them."""
+        assert self.rows != AUTO
+        return self.rows
+
     def steps(self, windows: int, rows: int) -> int:
         """Steps that read `windows` windows `epochs` times, `rows` windows a step."""
+        assert self.epochs != AUTO
         steps = max(1, math.ceil(self.epochs * windows / rows))
         return min(steps, self.max_steps or steps)
 

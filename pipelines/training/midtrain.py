@@ -7,9 +7,11 @@ from typing import Any
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
 from pipelines.model_loading import open_engine
 from pipelines.project.runs import run_of_stage
+from pipelines.settings.schedule import scheduled, warn_of_few_steps
 from pipelines.settings.schema import AUTO, fixed_answers_share
 from pipelines.storage.content_cache import ContentCache
 from pipelines.training.early_stopping import EarlyStopping
@@ -19,6 +21,7 @@ from pipelines.training.probe_results import ProbeScores
 from pipelines.training.probes import MidtrainProbe
 from pipelines.training.stage_context import Stage
 from pipelines.training.training_run import RunResult, TrainingRun, log_event_once
+from recovery.models.students import load_chat
 from recovery.recipes import objective_of, recipe, signal_of
 from recovery.train import Plan, train
 
@@ -31,6 +34,7 @@ def midtrain(
     probe: MidtrainProbe | None = None,
 ) -> RunResult:
     """Train `start` on all tokens of the documents; `earlier` are the documents of earlier cycles."""
+    stage = _scheduled_stage(stage, corpus, load_chat(start.path).tokenizer)
     settings = stage.settings.midtrain
     mix = TrainingMix.of(stage, corpus, start, earlier)
     steps = settings.steps(len(mix.documents.windows), mix.documents.rows)
@@ -42,8 +46,10 @@ def midtrain(
     student, plan = stage.load_student(start), _plan(stage, steps)
     log.info(
         f"Mid-training on {corpus.files} file{'s' * (corpus.files != 1)}, {mix.documents.tokens:,} tokens: "
-        f"{steps} steps from {start.reference}{mix.describe(share_in_effect)}"
+        f"{steps} steps of {settings.rows} × {settings.window} tokens ({settings.epochs:g} passes) from "
+        f"{start.reference}{mix.describe(share_in_effect)}"
     )
+    warn_of_few_steps(settings, steps)
     inputs = RunInputs(
         job=stage.job.id,
         stage="midtrained",
@@ -119,6 +125,14 @@ def _search_inputs(stage: Stage, mix: TrainingMix, steps: int, probe: MidtrainPr
     ]
     read = [corpus.hash for corpus in mix.read]
     return [weights, read, steps, stage.job.seed, training, answers, probe.key(weights)]
+
+
+def _scheduled_stage(stage: Stage, corpus: CorpusSnapshot, tokenizer: Any) -> Stage:
+    """The stage with the passes and the rows of a step that suit the corpus, where the settings leave them open."""
+    documents = tokenize_documents(corpus.texts, tokenizer, stage.project.home / "cache", corpus.hash)
+    midtrain = scheduled(stage.settings.midtrain, documents.tokens + len(documents))  # every document has an end token
+    settings = stage.settings.model_copy(update={"midtrain": midtrain})
+    return replace(stage, job=replace(stage.job, settings=settings))
 
 
 def _plan(stage: Stage, steps: int) -> Plan:

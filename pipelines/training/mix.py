@@ -48,14 +48,14 @@ class TrainingMix:
         base = BaseOutputs(stage.project, stage.settings, stage.generation_seed)
         texts = base.texts()
         shares = settings.mix.earlier if earlier else 0.0, settings.mix.texts if texts else 0.0
-        earlier_rows, text_rows = split_rows(settings.rows, shares)
+        earlier_rows, text_rows = split_rows(settings.step_rows, shares)
         new: list[Readable] = [corpus]
         counts = None
         if settings.mix.paraphrases:
             paraphrased = _paraphrase(stage, corpus)
             new.append(paraphrased)
             counts = paraphrased.counts.as_dict()
-        documents = _documents(stage, chat, new, settings.rows - earlier_rows - text_rows)
+        documents = _documents(stage, chat, new, settings.step_rows - earlier_rows - text_rows)
         beside = []
         if earlier_rows:
             soft = _soft_earlier_rows(earlier_rows)
@@ -81,7 +81,7 @@ class TrainingMix:
         if not share:
             return []
         rows = self.base.answers_if_possible()
-        return [answer_rows(rows, share, settings.rows * settings.window, seed=seed)] if rows else []
+        return [answer_rows(rows, share, settings.step_rows * settings.window, seed=seed)] if rows else []
 
     def states(self, answers: Iterable[States]) -> Mixture:
         return Mixture(self.documents, *self.beside, *answers)
@@ -98,7 +98,7 @@ class TrainingMix:
         return teachers.load(student, device())
 
     def shares(self, answers: float) -> dict[str, float]:
-        rows = self.stage.settings.midtrain.rows
+        rows = self.stage.settings.midtrain.step_rows
         return {"answers": answers, "texts": self.text_rows / rows, "earlier": self.earlier_rows / rows}
 
     def describe(self, answers: float) -> str:
@@ -106,11 +106,10 @@ class TrainingMix:
         if self.earlier_rows:
             soft = f", {_soft_earlier_rows(self.earlier_rows)} of them with soft labels" if settings.soft_labels else ""
             plural = "us" if self.earlier_corpora == 1 else "ora"
-            parts.append(
-                f"{self.earlier_rows} of {settings.rows} rows from {self.earlier_corpora} earlier corp{plural}{soft}"
-            )
+            corpora = f"{self.earlier_corpora} earlier corp{plural}"
+            parts.append(f"{self.earlier_rows} of {settings.step_rows} rows from {corpora}{soft}")
         if self.text_rows:
-            parts.append(f"{self.text_rows} of {settings.rows} rows from texts by the clean base")
+            parts.append(f"{self.text_rows} of {settings.step_rows} rows from texts by the clean base")
         if answers:
             parts.append(f"{answers:.0%} answers by the clean base")
         return "".join(f"; {part}" for part in parts)

@@ -70,13 +70,14 @@ class VllmEngine:
 
     def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
         options = {"temperature": sampling.temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "logprobs": 0}
-        stopping: dict[str, Any] = {"max_tokens": sampling.max_new_tokens, "stop_token_ids": self._stop_at, "ignore_eos": True}
+        stopping: dict[str, Any] = {"stop_token_ids": self._stop_at, "ignore_eos": True}
         if sampling.end_loops:
             limits = {"min_pattern_size": MIN_PERIOD, "max_pattern_size": MAX_PERIOD, "min_count": COPIES}
             stopping["repetition_detection"] = self._vllm.sampling_params.RepetitionDetectionParams(**limits)
         # One seed per row: a continuation depends neither on the other rows nor on earlier calls.
         seeds = [random.Random(f"{sampling.seed}/{row}").getrandbits(62) for row in range(len(prompts))]
-        params = [self._vllm.SamplingParams(seed=seed, detokenize=False, **options, **stopping) for seed in seeds]
+        options |= {"max_tokens": sampling.max_new_tokens, "detokenize": False}
+        params = [self._vllm.SamplingParams(seed=seed, **options, **stopping) for seed in seeds]
         replies = [output.outputs[0] for output in self._run(prompts, params)]
         return [
             Generation(list(r.token_ids), _token_logprobs(r.logprobs, r.token_ids), r.finish_reason == "stop")

@@ -111,7 +111,7 @@ def test_settings_are_stored_as_json_and_read_back() -> None:
         ({"midtrain": {"mix": {"answers": False}}}, "answers must be auto or a share of .*, not False"),
         ({"distill": {"warm_start": False}}, "warm_start must be off, auto, default or a share of .*, not False"),
         ({"distill": {"warm_start": ""}}, "warm_start must be off, auto, default or a share of .*, not ''"),
-        ({"midtrain": {"epochs": 0}}, "midtrain.epochs must be a number above 0, not 0"),
+        ({"midtrain": {"epochs": 0}}, "midtrain.epochs must be auto or a number above 0, not 0"),
         ({"gate": {"behaviour_margin": -1.0}}, "at least 0"),
         ({"gate": {"behaviour_margin": float("nan")}}, "behaviour_margin must be a number of at least 0, not nan"),
         ({"midtrain": {"learning_rate": float("inf")}}, "learning_rate must be a number of at least 0, not inf"),
@@ -139,7 +139,7 @@ def test_the_new_name_of_a_renamed_setting_is_given(former: str, now: str, tmp_p
     [
         ("base=foo", "base cannot be changed by --set. Give --base REF"),
         ("db=x.db", "RECOVER_DB"),
-        ("midtrain.epochs=0", "midtrain.epochs must be a number above 0"),
+        ("midtrain.epochs=0", "midtrain.epochs must be auto or a number above 0"),
         ("nonsense", "Write a setting as name=value"),
     ],
 )

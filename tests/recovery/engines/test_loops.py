@@ -16,7 +16,8 @@ def test_a_loop_is_found_and_continued_exactly(start: list[int], period: int, mo
     copies = COPIES * max(1, -(-MIN_PERIOD // period))
     begun = start + pattern * copies
     found = loop_period(begun)
-    assert found is not None and found % period == 0
+    assert found
+    assert found % period == 0
     full = start + pattern * (copies + more // period + 2)
     assert continue_loop(begun, len(begun) + more) == full[: len(begun) + more]
 

@@ -1,0 +1,38 @@
+"""How often mid-training reads a corpus, and in steps of which size, where the settings leave it to the corpus.
+
+A small corpus is read more often and in smaller steps: a plan of a few large steps teaches nothing. The figures were
+measured on corpora of 20 kB and 200 kB (docs/real-models.md).
+"""
+
+from pipelines.log import log
+from pipelines.settings.schema import AUTO, Midtrain
+
+TARGET_STEPS = 72
+FEW_STEPS = 50  # below, a warning is logged
+MAX_STEP_TOKENS = 32_768
+MIN_EPOCHS, MAX_EPOCHS = 3.0, 20.0
+
+
+def scheduled(midtrain: Midtrain, tokens: int) -> Midtrain:
+    """The settings with `epochs` and `rows` as numbers, for a corpus of so many tokens."""
+    epochs = _epochs(tokens) if midtrain.epochs == AUTO else midtrain.epochs
+    rows = _rows(epochs * tokens, midtrain.window) if midtrain.rows == AUTO else midtrain.rows
+    return midtrain.model_copy(update={"epochs": epochs, "rows": rows})
+
+
+def warn_of_few_steps(midtrain: Midtrain, steps: int) -> None:
+    if steps < FEW_STEPS and steps != midtrain.max_steps:
+        log.warning(
+            f"Only {steps} optimiser step{'s' * (steps != 1)}: the documents will hardly be learned. Raise "
+            "midtrain.epochs or lower midtrain.rows"
+        )
+
+
+def _epochs(tokens: int) -> float:
+    """6 for 50,000 tokens, 15 for 5,000 and 3 from 300,000 on."""
+    passes: float = 6 * (50_000 / max(tokens, 1)) ** 0.4
+    return round(min(max(passes, MIN_EPOCHS), MAX_EPOCHS), 1)
+
+
+def _rows(tokens_to_read: float, window: int) -> int:
+    return max(1, min(int(tokens_to_read / TARGET_STEPS / window), MAX_STEP_TOKENS // window))
