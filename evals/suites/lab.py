@@ -13,6 +13,7 @@ from evals.suites.knowledge import Grade, Question, matches_reference, measure_q
 from recovery import lab
 
 SEED = 0  # of the generated items; the base is trained on the "train" items
+DEFAULT_NATURAL = 2000  # so many decide a margin of three points
 WRITING_TOKENS, ANSWER_TOKENS = 320, 96  # limits that all but one in a thousand right answers fit
 
 
@@ -36,9 +37,15 @@ def measure_instructions(subject: Subject, limit: int | None = None, split: Spli
     return measure_ifeval(subject, instruction_prompts(limit, split), data="lab", max_new_tokens=WRITING_TOKENS)
 
 
-def instruction_prompts(limit: int | None = None, split: Split = "all") -> list[Prompt]:
-    limit = limit or 200
-    tasks = lab.instruction_tasks(SEED, oversampled_count(limit, split), "heldout")
+def measure_natural_instructions(subject: Subject, limit: int | None = None, split: Split = "all") -> Result:
+    """Measure instructions on common words, for any base: the lab's own items use invented words as well."""
+    prompts = instruction_prompts(limit, split, natural=True)
+    return measure_ifeval(subject, prompts, data="lab-natural", max_new_tokens=WRITING_TOKENS)
+
+
+def instruction_prompts(limit: int | None = None, split: Split = "all", *, natural: bool = False) -> list[Prompt]:
+    limit = limit or (DEFAULT_NATURAL if natural else 200)
+    tasks = lab.instruction_tasks(SEED, oversampled_count(limit, split), "natural" if natural else "heldout")
     selected = select_items(tasks, lambda task: str(task.key), split, limit)
     return [parse_prompt((f"Lab task {task.key}", asdict(task))) for task in selected]
 

@@ -79,7 +79,9 @@ def ifeval_prompts(
     names = _tasks("behaviour", suites)
     if "ifeval" in names and (docs := public_ifeval()) is not None:
         return [parse_prompt((f"Public prompt {doc['key']}", doc)) for doc in docs][:limit], "public"
-    return (lab.instruction_prompts(limit), "lab") if {"lab", "ifeval"} & set(names) else None
+    if "lab" in names:
+        return lab.instruction_prompts(limit), "lab"
+    return (lab.instruction_prompts(limit, natural=True), "lab-natural") if "ifeval" in names else None
 
 
 _NO_DATA = {
@@ -138,7 +140,7 @@ class _SuiteRun:
                 "answers, or with HF_HUB_OFFLINE=1 if its cache has google/IFEval."
             )
         if docs is None:
-            result = lab.measure_instructions(self.subject, self.limit, self.split)
+            result = lab.measure_natural_instructions(self.subject, self.limit, self.split)
             return replace(
                 result, settings=result.settings | {"instead_of": "the public IFEval, which is out of reach"}
             )

@@ -32,7 +32,7 @@ def test_all_suites_run_and_record_replacements(tmp_path: Path) -> None:
     assert time.perf_counter() - start < 300
     results = json.loads(process.stdout)
     assert [(r["suite"], r["task"], r["data"]) for r in results] == [
-        ("behaviour", "ifeval", "lab"),
+        ("behaviour", "ifeval", "lab-natural"),
         ("knowledge", "closed_book", "lab"),
         ("retention", "arithmetic", "lab"),
         ("retention", "own_world", "lab"),

@@ -7,7 +7,7 @@ from recovery.lab.chat.topics import Split, split_of
 from recovery.lab.text_tables import words
 
 SIZES = (1, 2, 3)
-WEIGHTS = {"train": (35, 35, 30), "heldout": (45, 35, 20)}  # training has more of the hardest
+WEIGHTS = {"train": (35, 35, 30), "heldout": (45, 35, 20), "natural": (60, 30, 10)}  # training has more of the hardest
 
 
 def _kinds(text: str) -> set[str]:
@@ -60,7 +60,7 @@ def combination(rng: Random, split: Split) -> list[str]:
         kinds: list[str] = []
         while len(kinds) < size and (free := [k for k in KINDS if all(compatible(k, other) for other in kinds)]):
             kinds.append(rng.choice(free))
-        if size == 1 or (len(kinds) == size and combination_split(kinds) == split):
+        if size == 1 or (len(kinds) == size and split in ("natural", combination_split(kinds))):
             return kinds
 
 

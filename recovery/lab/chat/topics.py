@@ -1,4 +1,6 @@
-"""Words and topics, each assigned to the training or the held-out split by its spelling."""
+"""Words and topics, each assigned to the training or the held-out split by its spelling.
+
+The third split, "natural", has common nouns alone: for models that were not trained on the lab's invented words."""
 
 from random import Random
 from typing import Literal
@@ -7,7 +9,7 @@ from zlib import crc32
 from recovery.lab.text_tables import words
 from recovery.lab.worlds import names
 
-Split = Literal["train", "heldout"]
+Split = Literal["train", "heldout", "natural"]
 SPLITS: tuple[Split, ...] = ("train", "heldout")
 NOUNS = words("""
     acorn airport anchor apron arch arrow atlas attic avenue axe bag bakery balcony ball bamboo banjo bank barge barn
@@ -60,12 +62,12 @@ def split_of(text: str) -> Split:
     return "heldout" if crc32(text.encode()) % 10 == 0 else "train"
 
 
-POOLS = {split: [noun for noun in NOUNS if split_of(noun) == split] for split in SPLITS}
+POOLS = {split: [noun for noun in NOUNS if split_of(noun) == split] for split in SPLITS} | {"natural": NOUNS}
 
 
 def noun(rng: Random, split: Split) -> str:
     """Return a common noun or an invented one, so that copying a word cannot be replaced by guessing it."""
-    return rng.choice(POOLS[split]) if rng.random() < 0.55 else invented_noun(rng, split)
+    return rng.choice(POOLS[split]) if split == "natural" or rng.random() < 0.55 else invented_noun(rng, split)
 
 
 def invented_noun(rng: Random, split: Split) -> str:

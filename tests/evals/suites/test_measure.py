@@ -71,7 +71,7 @@ def test_the_users_prompts_replace_the_bases_suite(tmp_path: Path) -> None:
 def test_unavailable_public_prompts_are_replaced_by_the_labs_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suites, "public_ifeval", lambda: None)
     [result] = measure(fake_subject("hello"), "behaviour", limit=2)
-    assert result.data == "lab"
+    assert result.data == "lab-natural"
     assert "public" in result.settings["instead_of"]
 
 
@@ -113,7 +113,7 @@ def test_the_labs_reference_answers_pass_the_labs_suites() -> None:
 
 def test_public_settles_which_prompts_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     doc = {"key": 9, "prompt": "Hi", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{"num_words": None}]}
-    for docs, public, data in (([doc], False, "lab"), ([doc], True, "public"), (None, None, "lab")):
+    for docs, public, data in (([doc], False, "lab-natural"), ([doc], True, "public"), (None, None, "lab-natural")):
         monkeypatch.setattr(suites, "public_ifeval", lambda docs=docs: docs)
         [result] = measure(fake_subject("a"), "behaviour", limit=1, public=public)
         assert result.data == data
