@@ -27,9 +27,10 @@ UNLIMITED = 10**6  # for configs without a maximum length
 class HarnessModel(TemplateLM):
     """Equivalent to lm-eval's `hf` model, token for token: same prompts, greedy replies and likelihoods."""
 
-    def __init__(self, subject: Subject, *, chat: bool = True):
+    def __init__(self, subject: Subject, *, chat: bool = True, greedy: bool = True):
+        """Without `greedy` it is not computed whether a continuation is the greedy one: multiple choice ignores it."""
         super().__init__()
-        self.subject, self.chat = subject, chat
+        self.subject, self.chat, self.greedy = subject, chat, greedy
         self.tokenizer = subject.chat.tokenizer
 
     @property
@@ -87,7 +88,8 @@ class HarnessModel(TemplateLM):
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any
     ) -> list[tuple[float, bool]]:
         pairs = [(context, continuation) for _, context, continuation in requests]
-        return list(zip(self._sums(pairs), self._greedy(pairs), strict=True))
+        are_greedy = self._greedy(pairs) if self.greedy else [False] * len(pairs)
+        return list(zip(self._sums(pairs), are_greedy, strict=True))
 
     def _sums(self, pairs: list[tuple[list[int], list[int]]]) -> list[float]:
         """Log-likelihoods of the continuations."""

@@ -40,7 +40,7 @@ def run_task(
         manager, tasks = load_tasks(task)
         rows = {t.config.task: _select_rows(t, split, limit) for t in tasks} if split != "all" else None
         report = simple_evaluate(
-            HarnessModel(subject),
+            HarnessModel(subject, greedy=not all(_ignores_greedy(t) for t in tasks)),
             tasks=tasks,
             limit=None if rows else limit,
             samples=rows,
@@ -58,6 +58,11 @@ def run_task(
         )
         for name, samples in report["samples"].items()
     ]
+
+
+def _ignores_greedy(task: Any) -> bool:
+    metrics = {metric["metric"] for metric in task.config.metric_list or [{"metric": "acc"}]}
+    return task.OUTPUT_TYPE == "multiple_choice" and "exact_match" not in metrics
 
 
 def _select_rows(task: Any, split: Split, limit: int | None) -> list[int]:

@@ -79,6 +79,8 @@ class TrainingRun:
         states, last_save = RecordedStates(self.states), time.monotonic()
         report_every = max(1, self.plan.steps // 10)
         meter = ResourceMeter()
+        if self.monitor.limits is not None and state.step == 0:
+            self._save(state, self._last_good, warm)
         with stop_requests() as requests, self._metric_logger() as log_metrics:
             for record in train(self.student, states, self.signal, self.objective, self.plan, state):
                 self.project.tracker.step(self.run, record.step, record.metrics())
@@ -142,7 +144,7 @@ class TrainingRun:
 
     @property
     def _last_good(self) -> Path:
-        """The state at the last probe that did not end the run."""
+        """The state at the start, or at the last probe that did not end the run."""
         return self._folder.with_name(self._folder.name + "-good")
 
     def _save(self, state: TrainState, folder: Path, warm: dict[str, Any] | None, stopped: str = "") -> bool:
