@@ -8,12 +8,14 @@ import torch
 
 from evals.subject import Subject
 from pipelines.log import log
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS
 from pipelines.settings.engine_choice import choose_engine
 from pipelines.settings.sources import EngineName
 from recovery.engines import Engine
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from recovery.models.students import Student, load_student
+from recovery.models.precision import has_bfloat16
+from recovery.models.students import Student, load_student, parameters_of
 
 if TYPE_CHECKING:
     from recovery.engines.vllm import VllmEngine
@@ -26,7 +28,10 @@ def device() -> str:
 
 
 def load_frozen(path: str) -> Student:
-    return load_student(path, frozen=True, device=device())
+    """A model that is not trained: in bfloat16, except small models and where the machine has no units for it."""
+    large = parameters_of(path) > SMALL_MODEL_PARAMETERS
+    dtype = torch.bfloat16 if large and has_bfloat16() else torch.float32
+    return load_student(path, frozen=True, dtype=dtype, device=device())
 
 
 @contextmanager

@@ -25,16 +25,15 @@ from evals.subject import Subject
 from evals.suites import lab
 from evals.suites.instruction_following import measure_ifeval, read_prompts
 from evals.suites.knowledge import measure_questions, read_questions
-from pipelines.model_loading import open_engine
+from pipelines.model_loading import load_frozen, open_engine
 from recovery.engines.transformers import TransformersEngine
-from recovery.models.precision import has_bfloat16
-from recovery.models.students import Student, load_student
+from recovery.models.students import Student
 
 WIKITEXT_WINDOW, WIKITEXT_WINDOWS = 512, 40
 
 
 def measure(path: str, args: argparse.Namespace, tasks: list[Path]) -> dict[str, Result]:
-    student = load_student(path, frozen=True, dtype=torch.bfloat16 if has_bfloat16() else None)
+    student = load_frozen(path)
     with open_engine(student, args.engine) as engine:
         results = dict(_generated(Subject(engine, student.chat), args))
     scorer = Subject(TransformersEngine(student), student.chat)
@@ -82,8 +81,7 @@ def main() -> None:
             name, _, path = model.partition("=")
             start = time.perf_counter()
             results = measure(path, args, tasks)
-            student = load_student(path, frozen=True)
-            perplexity = wikitext_perplexity(student, args.data / "wikitext2" / "wiki.test.raw")
+            perplexity = wikitext_perplexity(load_frozen(path), args.data / "wikitext2" / "wiki.test.raw")
             baseline = baseline or results
             report(name, results, baseline, perplexity, time.perf_counter() - start, args.out)
 

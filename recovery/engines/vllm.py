@@ -33,7 +33,7 @@ class VllmEngine:
         student: Student,
         *,
         gpu_share: float | None = None,  # vLLM's weights and cache; the trainer uses the rest
-        cpu_cache_bytes: int = 2**30,
+        cpu_cache_bytes: int | None = None,  # default: a sixth of the memory, at most 4 GiB
         eager: bool = False,  # capture no CUDA graphs: starts sooner, samples slower; always on a CPU
         dtype: torch.dtype | None = None,  # default: 16 bits on a GPU, as vLLM's adapters require, or with units for it
     ):
@@ -54,7 +54,7 @@ class VllmEngine:
         }
         settings |= self._adapter_settings(student) if student.has_adapter else self._full_weight_settings(student)
         settings |= (
-            _cpu_settings(student, cpu_cache_bytes)
+            _cpu_settings(student, cpu_cache_bytes or _cpu_cache_bytes())
             if self._on_cpu
             else _gpu_settings(gpu_share or _gpu_share(student), eager)
         )
@@ -215,6 +215,11 @@ def _dtype(student: Student) -> torch.dtype:
 
 def _gpu_settings(share: float, eager: bool) -> dict[str, Any]:
     return {"gpu_memory_utilization": share, "enforce_eager": eager, "max_num_batched_tokens": MAX_BATCHED_TOKENS}
+
+
+def _cpu_cache_bytes() -> int:
+    """Bytes for keys and values: with too few, rows wait for one another."""
+    return min(2**32, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 6)
 
 
 def _cpu_settings(student: Student, cache_bytes: int) -> dict[str, Any]:
