@@ -25,18 +25,23 @@ def sample_answers(
     *,
     max_new_tokens: int,
     seed: int = 0,
+    keep_cut: bool = False,
 ) -> list[Sample]:
-    """Sample the base's answers to the prompt texts; return those that ended within the limit.
+    """Sample the base's answers to the prompt texts; return those that ended within the limit, or all (`keep_cut`).
 
     Only the answer's tokens are targets, and they are soft: where a teacher is available, its distribution is the
-    target. The answers are cached in `folder` by all inputs, `base_weights` being a hash."""
+    target. For soft labels a cut answer is as good as any: it shows how to go on, and without cut answers a base that
+    seldom ends within the limit would only be shown its shortest answers.
+
+    The answers are cached in `folder` by all inputs, `base_weights` being a hash."""
     prompts = as_prompts(texts, chat)
 
     def generate() -> list[list[int]]:
         generations = engine.generate([prompt.tokens for prompt in prompts], Sampling(max_new_tokens, seed=seed))
-        return [g.tokens if g.finished else [] for g in generations]
+        return [g.tokens if g.finished or keep_cut else [] for g in generations]
 
-    answers = cached_answers(folder, [base_weights, max_new_tokens, seed, *texts], generate)
+    inputs = [base_weights, max_new_tokens, seed, *["with cut answers"] * keep_cut, *texts]
+    answers = cached_answers(folder, inputs, generate)
     pairs = [(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True) if answer]
     samples = [prompt.with_reply(answer, soft_labels=True) for prompt, answer in pairs]
     if not samples:

@@ -50,6 +50,7 @@ class BaseOutputs:
                 self.project.base_weights_id,
                 max_new_tokens=self.settings.distill.max_new_tokens,
                 seed=self.seed,
+                keep_cut=self.settings.midtrain.soft_labels,
             )
 
     def answers_if_possible(self) -> list[Sample]:

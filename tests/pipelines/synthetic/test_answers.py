@@ -43,6 +43,13 @@ def test_answers_that_do_not_end_are_dropped(tmp_path: Path) -> None:
         answers_of(subject, tmp_path, max_new_tokens=4)
 
 
+def test_cut_answers_can_be_kept(tmp_path: Path) -> None:
+    subject = fake_subject(lambda message: "short" if "3" in message else "long " * 50)
+    rows = sample_answers(subject.engine, subject.chat, PROMPTS, tmp_path, "m", max_new_tokens=40, keep_cut=True)
+    assert [row.prompt for row in rows] == PROMPTS
+    assert len(answers_of(subject, tmp_path)) == 1  # another file of the cache
+
+
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
 def test_the_share_is_of_target_tokens(share: float) -> None:
     answers = [Sample([1] * 12, [False] * 2 + [True] * 10) for _ in range(50)]
