@@ -212,20 +212,22 @@ def resume(project: Path | None, run: int | None) -> CommandResult:
 
 
 @main.command()
-@click.option("--quick", is_flag=True, help="Run one cycle instead of two.")
+@options.base
+@click.option("--quick", is_flag=True, help="Run one cycle instead of two, with the built-in model.")
 @options.seed
 @partial(command_result, project=options.project_in("./recover-demo"))
-def demo(project: Path | None, quick: bool, seed: int) -> CommandResult:
-    """Run the whole process on the built-in model.
+def demo(project: Path | None, base: str | None, quick: bool, seed: int) -> CommandResult:
+    """Run the whole process on the built-in model, or on another base.
 
     Trains on the documents of a made-up world, shows the damage and the recovery, and prints a table of scores.
 
     \b
     Example: recover demo --quick
+    Example: recover demo --base HuggingFaceTB/SmolLM2-135M-Instruct
     """
     from pipelines.demo import run_demo
 
-    data, lines = run_demo(project or Path("recover-demo"), quick=quick, seed=seed)
+    data, lines = run_demo(project or Path("recover-demo"), base=base, quick=quick, seed=seed)
     return CommandResult(data, lines)
 
 

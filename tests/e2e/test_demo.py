@@ -24,7 +24,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Completed]:
 def test_the_demo_shows_damage_and_recovery(demo: tuple[Path, Completed]) -> None:
     _, completed = demo
     assert completed.exit_code == 0, completed.stderr
-    clean, cycle = completed.data["clean"], completed.data["cycles"][0]
+    clean, cycle = completed.data["models"]["clean"], completed.data["cycles"][0]
     damaged, recovered = cycle["damaged"], cycle["recovered"]
     assert damaged["behaviour"] <= clean["behaviour"] - 0.15
     assert recovered["behaviour"] >= damaged["behaviour"] + 0.15
