@@ -115,7 +115,7 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
     teacher = _teacher(project, request)
     return {
         "command": request.command,
-        "base": project.base,
+        "base": project.base_name,
         "start": (project.current if request.docs else _student(project, request)).reference,
         "files": corpus.files if corpus else None,
         "characters": corpus.texts.characters if corpus else None,

@@ -16,6 +16,7 @@ from pipelines.cli import shared_options as options
 from pipelines.cli.help_sections import SectionedGroup
 from pipelines.cli.thread_waiting import set_thread_waiting
 from pipelines.log import print_progress
+from pipelines.project.gguf_base import no_unused_model
 
 set_thread_waiting()
 
@@ -58,7 +59,7 @@ def command_result(
     def run(as_json: bool, **arguments: Any) -> None:
         silence_libraries()
         print_progress()
-        with report_errors(as_json):
+        with no_unused_model(arguments["project"]), report_errors(as_json):
             result = command(**arguments)
         click.echo(json.dumps(result.data, ensure_ascii=False) if as_json else "\n".join(result.lines))
         sys.exit(result.exit_code)

@@ -1,5 +1,6 @@
 """Commands about documents: documents (a summary before training) and questions (written by the base)."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -25,9 +26,11 @@ def documents(project: Path | None, docs: Path, base: str | None) -> CommandResu
     from pipelines.documents import read_corpus
     from pipelines.documents.corpus_summary import summarise, summary_lines
     from pipelines.project.paths import find_root
+    from pipelines.project.project import Project
 
     corpus = read_corpus(docs)
-    summary = summarise(corpus, _base(project, base), find_root(project))
+    opened = Project.open(project, base)
+    summary = replace(summarise(corpus, opened.base, find_root(project)), base=opened.base_name)
     return CommandResult(summary.as_dict(), summary_lines(summary))
 
 
@@ -66,22 +69,16 @@ def questions(
     Example: recover questions --docs ./corpus --count 200 --out questions.jsonl
     """
     from pipelines.documents import read_corpus
+    from pipelines.project.project import Project
     from pipelines.synthetic.questions.questions_file import write_questions
 
-    model = _base(project, base)
-    log.info(f"{model} writes questions on {docs}")
+    opened = Project.open(project, base)
+    log.info(f"{opened.base_name} writes questions on {docs}")
     corpus = read_corpus(docs)
     report = write_questions(
-        corpus, model, out, count=count, decontaminate=decontaminate, engine=engine or DEFAULT_ENGINE, seed=seed
+        corpus, opened.base, out, count=count, decontaminate=decontaminate, engine=engine or DEFAULT_ENGINE, seed=seed
     )
     lines = [f"{out} has {report.kept} questions, of {report.written} written about {report.passages} passages"]
     lines += [f"  dropped: {reason}" for reason in report.reasons()]
     lines += [f"next: recover cycle --docs {docs} --questions {out}"]
     return CommandResult({"questions": str(out), **report.as_dict()}, lines)
-
-
-def _base(folder: Path | None, base: str | None) -> str:
-    """The base that other commands would use; creates no project."""
-    from pipelines.project.project import Project
-
-    return Project.open(folder, base).base

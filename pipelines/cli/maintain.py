@@ -26,11 +26,12 @@ def init(project: Path | None, base: str | None, db: str | None) -> CommandResul
     \b
     Example: recover init --base Qwen/Qwen3-8B
     """
+    from pipelines.project.gguf_base import describe_base
     from pipelines.project.init import initialise
 
     opened = initialise(project or Path.cwd(), base, db)
     data = {"project": str(opened.root), "base": opened.base, "record": opened.database_label}
-    lines = [f"project  {opened.root}", f"base     {opened.base}", "next: recover cycle --docs DIR"]
+    lines = [f"project  {opened.root}", f"base     {describe_base(opened.base)}", "next: recover cycle --docs DIR"]
     return CommandResult(data, lines)
 
 

@@ -22,6 +22,7 @@ def status(project: Path | None) -> CommandResult:
     """
     from pipelines.jobs.job_store import interrupted_commands
     from pipelines.project.base_lookup import resolve_base
+    from pipelines.project.gguf_base import describe_base
     from pipelines.project.lock import lock_holder
     from pipelines.project.project import Project
 
@@ -54,7 +55,7 @@ def status(project: Path | None) -> CommandResult:
         "interrupted": interrupted,
         "next": command,
     }
-    lines = [f"base     {data['base']}", f"current  {data['current']}"]
+    lines = [f"base     {describe_base(opened.base)}", f"current  {data['current']}"]
     lines += [f"cycle {cycle.number}  {cycle.outcome}  {cycle.documents or ''}" for cycle in cycles]
     lines += [f"running: {holder}"] if holder else []
     lines += [f"interrupted: recover {job}" for job in interrupted]

@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.project.paths import absolute_if_exists, find_root
+from pipelines.project.gguf_base import FOLDER, base_name
+from pipelines.project.paths import HOME, absolute_if_exists, find_root
 from pipelines.settings.sources import PROJECT_SETTINGS, read_toml
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
@@ -40,7 +41,10 @@ def resolve_base(folder: Path | None, flag: str | None = None) -> Base:
 
 def locate_base(recorded: str, root: Path) -> str:
     """The recorded base where it is now: the built-in model may be installed elsewhere, and a base inside the project
-    folder moves with it."""
+    folder moves with it. A copied project uses its own copy of a dequantised base."""
+    copy = root / HOME / FOLDER / Path(recorded).name
+    if base_name(recorded) != recorded and copy.is_dir():
+        return str(copy)
     if os.path.isdir(recorded) or not os.path.isabs(recorded):
         return recorded
     if built_in := installed_base_path(recorded):

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pipelines.project.paths import absolute_if_exists
 from recovery.errors import RecoverError
+from recovery.models.gguf import names_gguf
 
 Stage = Literal["midtrained", "recovered"]
 PATTERN = re.compile(r"(?P<name>base|current)|run:(?P<run>\d+)|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?")
@@ -42,6 +43,10 @@ def is_model(reference: str) -> bool:
 def model_path(reference: str) -> str:
     """The folder (absolute) or hub id of a model from outside the project."""
     path = absolute_if_exists(reference)
+    if names_gguf(path):
+        raise RecoverError(
+            f"A GGUF file such as {reference} can only be the base (--base) of a project. Name a folder or a hub id."
+        )
     if not Path(path).exists() and (path.startswith((".", "/", "~")) or path.count("/") != 1):
         raise RecoverError(
             f"There is no checkpoint {reference!r}. Name base, current, cycle:N, cycle:N/midtrained, run:N, "

@@ -60,7 +60,7 @@ def model_card(project: Project, checkpoint: Checkpoint, kind: str, task_files: 
     base = Path(project.base)
     data = ModelCardData(
         license=_license(base),
-        base_model=base.name if base.is_dir() else project.base,
+        base_model=Path(project.base_name).name if base.is_dir() else project.base,
         library_name="peft" if kind == "adapter" else "transformers",
         tags=["recover", "mid-training", "distillation"],
     )
@@ -74,7 +74,7 @@ def model_card(project: Project, checkpoint: Checkpoint, kind: str, task_files: 
         f"# {checkpoint.reference}",
         "Mid-trained on new documents with `recover`; its instruction following was then distilled back from the "
         "clean model.",
-        _lineage_table(project.base, lineage, stages),
+        _lineage_table(project.base_name, lineage, stages),
         f"Gate: {verdict['reason']}." if verdict and verdict.get("reason") else "",
         f"Documents, oldest cycle first: {', '.join(documents)}." if documents else "",
         f"Also evaluated with task files that are not included: {', '.join(task_files)}." if task_files else "",

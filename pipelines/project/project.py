@@ -15,7 +15,7 @@ from db.views import Checkpoint, Cycle, Run
 from db.views import Project as ProjectRow
 from pipelines.project.base_lookup import locate_base, resolve_base
 from pipelines.project.checkpoint_references import Reference, model_path, parse_reference
-from pipelines.project.gguf_base import dequantised_base
+from pipelines.project.gguf_base import base_name, dequantised_base, describe_base
 from pipelines.project.paths import HOME, find_root, relocate
 from pipelines.project.upgrade import upgrade_files
 from pipelines.project.weights_hash import weights_hash, weights_id
@@ -23,7 +23,7 @@ from pipelines.settings.sources import read_toml
 from pipelines.storage.atomic_files import write_atomic
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
-from recovery.models.gguf import is_gguf
+from recovery.models.gguf import names_gguf
 
 NAME_FILE = "name"
 NO_PROJECT = "There is no project here yet. Run `recover demo`, or `recover midtrain --docs DIR`."
@@ -48,14 +48,14 @@ class Project:
         project = cls(root.resolve(), configured.model, configured.is_default, temporary_home)
         row = project.row  # opens the record if there is one, and upgrades it
         upgrade_files(project.home)
-        if is_gguf(project.base) and (base or row is None):
-            project.base = dequantised_base(Path(project.base), project.home)
-        if row is not None:
-            recorded = locate_base(row.base, project.root)
+        recorded = locate_base(row.base, project.root) if row else None
+        if names_gguf(project.base) and (base or row is None):
+            project.base = dequantised_base(Path(project.base), project.home, recorded)
+        if recorded is not None:
             if base and recorded != project.base:
                 raise RecoverError(
-                    f"This project works from {recorded}. To work from {base}, start another project: use another "
-                    "folder, or --project DIR."
+                    f"This project works from {describe_base(recorded)}. To work from {base}, start another "
+                    "project: use another folder, or --project DIR."
                 )
             project.base = recorded
             project.base_is_default = recorded == str(LAB_BASE)
@@ -91,6 +91,11 @@ class Project:
         if self._has_record and self.reader.project(str(self.root)) is not None:
             return str(self.root)
         return f"{self.root.name or 'project'}-{secrets.token_hex(4)}"
+
+    @property
+    def base_name(self) -> str:
+        """The base for people: a folder, a hub id, or the name of the GGUF file that it was made from."""
+        return base_name(self.base)
 
     @property
     def home(self) -> Path:

@@ -2,7 +2,7 @@
 
 The folder's weights are the rounded ones: what quantisation lost does not come back."""
 
-import shutil
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,23 +10,23 @@ from typing import Any
 from recovery.errors import RecoverError, first_line
 
 
-def is_gguf(reference: str) -> bool:
-    return reference.lower().endswith(".gguf") and Path(reference).is_file()
+def names_gguf(reference: str) -> bool:
+    """Whether a model's reference is that of a GGUF file, which need not exist."""
+    return reference.lower().endswith(".gguf") and not Path(reference).is_dir()
 
 
 def tensor_types(file: Path) -> dict[str, int]:
     """Count the parameters stored in each type, such as Q4_1 or F32."""
     from gguf import GGUFReader
 
-    try:
-        tensors = GGUFReader(file).tensors
-    except (OSError, ValueError, IndexError) as error:
-        raise RecoverError(
-            f"The file {file} is no readable GGUF file ({first_line(error)}). Download it again."
-        ) from error
     counts: Counter[str] = Counter()
-    for tensor in tensors:
-        counts[tensor.tensor_type.name] += int(tensor.n_elements)
+    try:
+        for tensor in GGUFReader(file).tensors:
+            counts[tensor.tensor_type.name] += int(tensor.n_elements)
+    except Exception as error:  # of a damaged file: whatever its bytes lead the reader into
+        raise RecoverError(
+            f"The file {file} is no complete GGUF file ({_problem(error)}). Download it again, or name another model."
+        ) from error
     return dict(counts.most_common())
 
 
@@ -34,12 +34,13 @@ def dequantise(file: Path, folder: Path) -> None:
     """Write the model and the tokenizer of a GGUF file to a folder, in bfloat16 safetensors.
 
     The folder is complete or absent: it is written under another name and renamed."""
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
     model, tokenizer = _load(file)
-    model.save_pretrained(partial)
-    tokenizer.save_pretrained(partial)
-    partial.rename(folder)
+    with tempfile.TemporaryDirectory(dir=folder.parent, suffix=".partial") as partial:
+        written = Path(partial) / "model"
+        model.save_pretrained(written)
+        tokenizer.save_pretrained(written)
+        if not folder.is_dir():  # another process may have been faster
+            written.rename(folder)
 
 
 def _load(file: Path) -> tuple[Any, Any]:
@@ -50,10 +51,10 @@ def _load(file: Path) -> tuple[Any, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(file.parent, **source)
         loaded = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **source)
-    except (OSError, ValueError, KeyError, NotImplementedError) as error:
+    except Exception as error:  # each architecture's reader raises errors of its own
         raise RecoverError(
-            f"No model could be loaded from {file} ({first_line(error)}). transformers reads GGUF files of common "
-            "architectures only; use the original model instead."
+            f"No model could be loaded from {file} ({_problem(error)}). transformers reads GGUF files of common "
+            "architectures only; name the original model instead."
         ) from error
     config = loaded.config
     if hasattr(config, "quantization_config"):  # the weights are dequantised; saved with it, they could not be loaded
@@ -65,3 +66,7 @@ def _load(file: Path) -> tuple[Any, Any]:
     ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     model.generation_config = GenerationConfig(**ids)
     return model.to(torch.bfloat16), tokenizer
+
+
+def _problem(error: Exception) -> str:
+    return first_line(error).rstrip(" .:")
