@@ -65,8 +65,12 @@ class VllmEngine:
             raise RecoverError(
                 f"vLLM cannot serve {student.path} ({first_line(error)}). Use the transformers engine."
             ) from error
-        self.sync(student)
-        self._check_agreement(student, 1e-3 if dtype == torch.float32 else 0.25)
+        try:
+            self.sync(student)
+            self._check_agreement(student, 1e-3 if dtype == torch.float32 else 0.25)
+        except Exception:  # another engine may need the memory
+            self.close()
+            raise
 
     def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
         options = {"temperature": sampling.temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "logprobs": 0}

@@ -57,9 +57,7 @@ def test_the_end_of_a_turn_is_a_target_though_it_is_also_the_padding(tmp_path: P
 def test_a_damaged_file_is_refused_in_one_sentence(length: int, tmp_path: Path) -> None:
     whole = save_tiny_gguf(tmp_path / "tiny.gguf").read_bytes()
     (tmp_path / "tiny.gguf").write_bytes(whole[:length])
-    with pytest.raises(
-        RecoverError, match=r"^The file .*tiny\.gguf is no complete GGUF file \(.+\)\. Download it"
-    ):
+    with pytest.raises(RecoverError, match=r"^The file .*tiny\.gguf is no complete GGUF file \(.+\)\. Download it"):
         tensor_types(tmp_path / "tiny.gguf")
 
 
