@@ -22,7 +22,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 base = click.option(
     "--base",
     metavar="REF",
-    help="The clean model: a folder or hub id "
+    help="The clean model: a folder, GGUF file or hub id "
     "[default: the project's, RECOVER_BASE, recover.toml, else the built-in model]",
 )
 docs = click.option(
@@ -65,7 +65,8 @@ auto = click.option("--auto", is_flag=True, help="Tune automatically (--mix auto
 engine = click.option(
     "--engine",
     type=click.Choice(ENGINES),
-    help="What generates text [default: auto: vLLM if it is installed; for small models transformers].",
+    help="The library that generates text; auto: vLLM if it is installed, but transformers for small models "
+    "[default: auto]",
 )
 seed = click.option("--seed", type=int, default=0, show_default=True, help="The random seed.")
 limit = click.option("--limit", type=click.IntRange(min=1), help="Use at most this many items per task.")
