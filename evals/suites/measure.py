@@ -43,7 +43,7 @@ def measure(
     `ifeval`, a JSONL file of prompts with checks, or lm-eval tasks by name or YAML file, separated by commas. The
     default is the public IFEval for behaviour and no task for retention.
     `split`: `probe` (a fifth of every task's items), `final` (the rest) or `all`.
-    `public`: True uses the public IFEval or fails, False uses the lab's prompts instead, None the public ones if they
+    `public`: True uses the public IFEval or fails, False uses generated prompts instead, None the public ones if they
     are available. Settle it once (`is_public_ifeval_available`) for results that are to be compared."""
     if suite not in (*SUITES, "all"):
         raise RecoverError(f"There is no suite {suite!r}. Choose from {', '.join(SUITES)} or all.")
