@@ -150,7 +150,8 @@ class Cycle:
         items_text = [item.prompt for result in clean for item in result.items]
         prompts = self._prompts(items_text)
         teachers = self._teachers(len(prompts), items_text)
-        distilled = distill(self._stage, damaged, teachers, prompts, probe.on if probe else None)
+        corpora = self._read_by(damaged) if self.settings.distill.documents else []
+        distilled = distill(self._stage, damaged, teachers, prompts, probe.on if probe else None, corpora)
         after = self._measure(distilled.checkpoint, "the recovered model", final, "recovered")
         verdict = self._judge(clean, before, after)
         promoted, decision = self._decide(distilled.checkpoint, verdict, ask)
@@ -222,6 +223,13 @@ class Cycle:
         corpus = self.job.corpus
         assert corpus is not None
         return require_snapshot(self.project.home, corpus.hash, corpus.path, corpus.files)
+
+    def _read_by(self, midtrained: Checkpoint) -> list[CorpusSnapshot]:
+        """The documents that a checkpoint was mid-trained on, and those of earlier cycles; what is stored of them."""
+        run = self.project.reader.run(midtrained.run_id) if midtrained.run_id is not None else None
+        hashes = [run.inputs.corpus if run else None, *(c.corpus for c in past_cycles(self.project, midtrained))]
+        snapshots = [load_snapshot(self.project.home, hash, Path(), 0) for hash in dict.fromkeys(hashes) if hash]
+        return [snapshot for snapshot in snapshots if snapshot is not None]
 
     def _earlier_corpora(self) -> list[CorpusSnapshot]:
         snapshots = [

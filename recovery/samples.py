@@ -21,6 +21,7 @@ class Sample:
     reward: float | None = None
     baseline: float = 0.0
     soft_labels: bool = False  # learn the teacher's whole distribution at each target instead of the label
+    use_labels: bool = False  # learn the labels, where other rows learn from a teacher or a reward
 
     @property
     def target_count(self) -> int:
@@ -85,18 +86,22 @@ class Batch:
 def micro_batches(samples: list[Sample], max_tokens: int) -> Iterator[list[Sample]]:
     """Cut samples, sorted by length, into groups of at most `max_tokens` (rows × longest row).
 
-    Samples with and without soft labels are never mixed: only the former need a pass of the teacher. A group also
+    Samples that learn from different sources are never mixed: not all need a pass of the teacher. A group also
     ends when more than a 32nd of `max_tokens` would be padding; a stricter limit costs more in extra passes."""
     current: list[Sample] = []
     tokens = 0
-    for s in sorted(samples, key=lambda s: (s.soft_labels, len(s.tokens))):
+    for s in sorted(samples, key=lambda s: (*_source(s), len(s.tokens))):
         area = len(s.tokens) * (len(current) + 1)
         padding = area - tokens - len(s.tokens)
         full = area > max_tokens or padding > max_tokens // 32
-        if current and (full or s.soft_labels != current[-1].soft_labels):
+        if current and (full or _source(s) != _source(current[-1])):
             yield current
             current, tokens = [], 0
         current.append(s)
         tokens += len(s.tokens)
     if current:
         yield current
+
+
+def _source(sample: Sample) -> tuple[bool, bool]:
+    return sample.soft_labels, sample.use_labels

@@ -21,6 +21,7 @@ class SignalBatch:
     teacher: TeacherLogprobs | None = None
     rollout_logprobs: Tensor | None = None
     soft_labels: bool = False  # the teacher's distribution replaces the label
+    use_labels: bool = False  # the label is learned, whatever the objective does with other rows
     advantage: Tensor | None = None  # λ-weighted sum of teacher and reward, set by objectives that need it
 
 
@@ -34,12 +35,14 @@ class Signal:
         return samples
 
     def compute(self, batch: Batch) -> SignalBatch:
+        if all(s.use_labels for s in batch.samples):
+            return SignalBatch(batch.target_tokens, use_labels=True)
         teacher = self.teacher.distribution(batch) if self.teacher is not None else None
         return SignalBatch(batch.target_tokens, teacher, batch.rollout_logprobs())
 
     def flops(self, samples: list[Sample]) -> float:
         """Floating-point operations of the teacher's one pass over the samples."""
-        return self.teacher.flops(samples) if self.teacher is not None else 0.0
+        return self.teacher.flops([s for s in samples if not s.use_labels]) if self.teacher is not None else 0.0
 
 
 class Labels(Signal):
@@ -76,7 +79,7 @@ class Blend(Signal):
         self.reward, self.teacher, self.teacher_weight = reward, teacher, teacher_weight
 
     def prepare(self, samples: list[Sample]) -> list[Sample]:
-        rewards = [float(self.reward(s)) for s in samples]
+        rewards = [0.0 if s.use_labels else float(self.reward(s)) for s in samples]
         groups = [(s.group, s.prompt, s.domain) for s in samples]
         by_group: dict[object, list[float]] = {}
         for group, reward in zip(groups, rewards, strict=True):

@@ -88,7 +88,8 @@ class Documents:
 
     Every row starts with `begin_id` if there is one. It is no target and counts towards the row's length.
 
-    The first `soft_rows` windows of each draw have soft labels, from the teacher of `domain` if there are several."""
+    The first `soft_rows` windows of each draw have soft labels, from the teacher of `domain` if there are several.
+    With `use_labels` the documents' own tokens are learned beside rows that learn from a teacher."""
 
     def __init__(
         self,
@@ -102,9 +103,10 @@ class Documents:
         begin_id: int | None = None,
         soft_rows: int = 0,
         domain: str | None = None,
+        use_labels: bool = False,
     ):
         self.window, self.rows, self.cross_document_attention = window, rows, cross_document_attention
-        self.soft_rows, self.domain = soft_rows, domain
+        self.soft_rows, self.domain, self.use_labels = soft_rows, domain, use_labels
         if begin_id is not None and window < 2:
             raise RecoverError("A window of one token has no room beside the BOS token. Use a longer window.")
         self.prefix = [] if begin_id is None else [begin_id]
@@ -125,7 +127,9 @@ class Documents:
 
     def _row(self, tokens: list[int], *, soft_labels: bool) -> Sample:
         targets = [False] * len(self.prefix) + [False] + [True] * (len(tokens) - 1)
-        return Sample(self.prefix + tokens, targets, soft_labels=soft_labels, domain=self.domain)
+        return Sample(
+            self.prefix + tokens, targets, soft_labels=soft_labels, domain=self.domain, use_labels=self.use_labels
+        )
 
 
 class FixedRows:

@@ -90,6 +90,7 @@ class Distill(Group):
     rows: Count = 64
     max_new_tokens: Count = 1024
     prompts: Count = 2048  # how many the base writes when no file of prompts is given
+    documents: Share = 0.0  # of a step's rows, the share that is documents, read again to keep what they taught
     earlier_prompts: Share = 0.33  # share of the prompts that are openings of earlier documents, with a router
     warm_start: Annotated[  # interpolate by this share towards the weights before mid-training
         Share | Literal["off", "auto", "default"],

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
+from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import device, open_engine, open_subject
 from pipelines.project.past_cycles import past_cycles
@@ -11,6 +12,7 @@ from pipelines.project.weights_hash import weights_id
 from pipelines.settings.schema import LATER_CYCLE_WARM_START
 from pipelines.synthetic.answers import cached_answers
 from pipelines.training.early_stopping import EarlyStopping
+from pipelines.training.mix import document_rows
 from pipelines.training.probe_results import ProbeFunction
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
@@ -18,6 +20,7 @@ from pipelines.training.training_run import RunResult, TrainingRun, has_started
 from pipelines.training.warm_start import WarmStart, WarmStartPlan, warm_start
 from recovery.engines import Engine, Sampling
 from recovery.models.adapters import base_of
+from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe, objective_of, recipe, signal_of
 from recovery.samples import Sample
@@ -27,11 +30,17 @@ MakeProbe = Callable[[Student, Engine], ProbeFunction]
 
 
 def distill(
-    stage: Stage, start: Checkpoint, teachers: Teachers, prompt_texts: list[str], make_probe: MakeProbe | None
+    stage: Stage,
+    start: Checkpoint,
+    teachers: Teachers,
+    prompt_texts: list[str],
+    make_probe: MakeProbe | None,
+    corpora: Sequence[CorpusSnapshot] = (),
 ) -> RunResult:
-    """Train `start` towards its teachers; ends early when probes say so."""
+    """Train `start` towards its teachers; ends early when probes say so. The corpora can be read again meanwhile."""
     settings, chosen = stage.settings.distill, recipe(stage.settings.distill.recipe)
-    prompts = teachers.prompts(prompt_texts, load_chat(start.path), stage.job.seed)
+    chat = load_chat(start.path)
+    prompts = teachers.prompts(prompt_texts, chat, stage.job.seed)
     steps = min(settings.steps, settings.max_steps or settings.steps)
     # Answers are sampled while no other model is in memory.
     answers = _teacher_answers(stage, teachers, chosen, prompts[: steps * settings.rows])
@@ -57,7 +66,7 @@ def distill(
             role="recovered",
             start=start,
             student=student,
-            states=_states(stage, chosen, engine, prompts, answers),
+            states=Mixture(_states(stage, chosen, engine, prompts, answers), *_reread(stage, chat, corpora)),
             signal=signal_of(chosen, teacher),
             objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
@@ -114,6 +123,15 @@ def _states(stage: Stage, chosen: Recipe, engine: Engine, prompts: list[Prompt],
     if on_policy_rows < settings.rows:
         parts.append(FixedRows(answers, rows=settings.rows - on_policy_rows, seed=seed))
     return Mixture(*parts)
+
+
+def _reread(stage: Stage, chat: Chat, corpora: Sequence[CorpusSnapshot]) -> list[States]:
+    """Rows of the documents beside the recipe's own rows."""
+    settings = stage.settings.distill
+    if not settings.documents or not corpora:
+        return []
+    rows = max(1, round(settings.documents / (1 - settings.documents) * settings.rows))
+    return [document_rows(stage, chat, corpora, rows, use_labels=True)]
 
 
 def _teacher_answers(stage: Stage, teachers: Teachers, chosen: Recipe, prompts: list[Prompt]) -> list[Sample]:

@@ -55,13 +55,13 @@ class TrainingMix:
             paraphrased = _paraphrase(stage, corpus)
             new.append(paraphrased)
             counts = paraphrased.counts.as_dict()
-        documents = _documents(stage, chat, new, settings.step_rows - earlier_rows - text_rows)
+        documents = document_rows(stage, chat, new, settings.step_rows - earlier_rows - text_rows)
         beside = []
         if earlier_rows:
             soft = _soft_earlier_rows(earlier_rows)
-            beside.append(_documents(stage, chat, earlier, earlier_rows, soft=soft, domain=EARLIER_DOMAIN))
+            beside.append(document_rows(stage, chat, earlier, earlier_rows, soft=soft, domain=EARLIER_DOMAIN))
         if text_rows:
-            beside.append(_documents(stage, chat, texts, text_rows, soft=text_rows))
+            beside.append(document_rows(stage, chat, texts, text_rows, soft=text_rows))
         return cls(
             stage,
             base,
@@ -123,13 +123,14 @@ def _paraphrase(stage: Stage, corpus: CorpusSnapshot) -> ParaphrasedCorpus:
     return paraphrased
 
 
-def _documents(
+def document_rows(
     stage: Stage,
     chat: Chat,
     corpora: Iterable[Readable],
     rows: int,
     soft: int = 0,
     domain: str | None = None,
+    use_labels: bool = False,
 ) -> Documents:
     settings, cache = stage.settings.midtrain, stage.project.home / "cache"
     tokenizer = chat.tokenizer
@@ -146,6 +147,7 @@ def _documents(
         begin_id=chat.document_bos,
         soft_rows=soft,
         domain=domain,
+        use_labels=use_labels,
     )
 
 

@@ -35,6 +35,11 @@ def _metrics(log_p: Tensor, signal: SignalBatch, part: slice) -> dict[str, Tenso
     return metrics
 
 
+def _label_loss(log_p: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
+    """The cross-entropy of rows that learn their labels; it has no metrics, which describe the other rows."""
+    return LossTerms(-log_p.gather(-1, signal.tokens[part, None]).squeeze(-1), {})
+
+
 @dataclass(frozen=True)
 class CrossEntropy:
     """−log π(label). With soft labels KL(teacher ‖ π): the expected gradient over labels sampled from the teacher,
@@ -49,12 +54,14 @@ class CrossEntropy:
     epochs: int = 1
 
     def prepare(self, signal: SignalBatch, batch: Batch, teacher_weight: float) -> SignalBatch:
-        if self.anchor > 0 and signal.teacher is None:
+        if self.anchor > 0 and signal.teacher is None and not signal.use_labels:
             raise RecoverError("An anchor needs the frozen base as its teacher. Name a teacher.")
         return signal
 
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
         log_p = torch.log_softmax(logits, dim=-1)
+        if signal.use_labels:
+            return _label_loss(log_p, signal, part)
         if signal.soft_labels:
             assert signal.teacher is not None
             kl = forward_kl(log_p, signal.teacher.logprobs(part))
@@ -82,6 +89,8 @@ class Divergence:
     epochs: int = 1
 
     def prepare(self, signal: SignalBatch, batch: Batch, teacher_weight: float) -> SignalBatch:
+        if signal.use_labels:
+            return signal
         if signal.teacher is None:
             raise RecoverError("A full divergence needs a teacher. Name one with --teacher.")
         if teacher_weight != 1.0:
@@ -91,8 +100,10 @@ class Divergence:
         return signal
 
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
-        assert signal.teacher is not None
         log_p = torch.log_softmax(logits, dim=-1)
+        if signal.use_labels:
+            return _label_loss(log_p, signal, part)
+        assert signal.teacher is not None
         if self.top_k is not None:
             top = log_p.topk(min(self.top_k, log_p.shape[-1])).indices
             log_p = with_tail(log_p.gather(-1, top))
@@ -120,6 +131,8 @@ class SampledGradient:
 
     @torch.no_grad()
     def prepare(self, signal: SignalBatch, batch: Batch, teacher_weight: float) -> SignalBatch:
+        if signal.use_labels:
+            return signal
         if signal.rollout_logprobs is None:
             raise RecoverError(
                 "The sampled estimator needs the student's own rollouts with their log-probs. "
@@ -148,9 +161,11 @@ class SampledGradient:
         return torch.cat(parts)
 
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
+        log_p = torch.log_softmax(logits, dim=-1)
+        if signal.use_labels:
+            return _label_loss(log_p, signal, part)
         assert signal.advantage is not None
         assert signal.rollout_logprobs is not None
-        log_p = torch.log_softmax(logits, dim=-1)
         chosen = log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
         ratio = (chosen - signal.rollout_logprobs[part]).exp()
         advantage = signal.advantage[part]
