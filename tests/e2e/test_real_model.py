@@ -1,0 +1,39 @@
+"""A cycle on a real chat model through the command line: few steps, few items, every stage."""
+
+from pathlib import Path
+
+import pytest
+
+from recovery.engines import Sampling
+from recovery.engines.transformers import TransformersEngine
+from recovery.lab import make_world
+from recovery.models.students import load_student
+from tests.e2e.command_line import recover
+
+SHORT = (
+    *("midtrain.max_steps=3", "midtrain.rows=2"),
+    *("distill.max_steps=2", "distill.rows=4", "distill.prompts=16", "distill.max_new_tokens=48"),
+    "distill.probe_every=0",
+)
+
+
+@pytest.mark.slow
+def test_a_cycle_on_a_real_model(smollm2: Path, tmp_path: Path) -> None:
+    world = make_world(7, size="quick")
+    world.write(tmp_path / "world")
+    options = [option for setting in SHORT for option in ("--set", setting)]
+    files = ("--docs", "world/docs", "--questions", "world/questions.jsonl")
+    completed = recover(
+        tmp_path, "cycle", "--base", smollm2, *files, "--limit", 8, "--engine", "transformers", *options
+    )
+    assert completed.exit_code == 0, completed.stderr
+    assert "Dequantising" in completed.stderr
+    for model in ("clean", "damaged", "recovered"):
+        assert set(completed.data[model]) == {"behaviour", "knowledge", "retention"}
+        assert completed.data[model]["behaviour"] is not None
+    recovered = load_student(completed.data["path"], frozen=True)
+    prompt = recovered.chat.prompt("What is the capital of France? Answer with one word.")
+    [reply] = TransformersEngine(recovered).generate([prompt], Sampling(24, temperature=0))
+    assert "Paris" in recovered.chat.text(reply.tokens)
+    status = recover(tmp_path, "status")
+    assert status.exit_code == 0, status.stderr
