@@ -18,11 +18,13 @@ class Sign:
     factor: float  # the mean of the last steps is above the mean of the first by this factor,
     threshold: float  # and above this value
     steps: int = 5  # in each mean
+    unless_kl_falls: bool = False
 
 
 SIGNS = (
     Sign("kl", "the KL to the teacher doubled instead of falling", 2.0, 0.5),
-    Sign("entropy", "the student's entropy doubled", 2.0, 1.0),
+    # A student that knows its documents by heart has a low entropy, which rises again as it nears its teacher.
+    Sign("entropy", "the student's entropy doubled", 2.0, 1.0, unless_kl_falls=True),
     Sign("repetition", "the rollouts repeat themselves", 2.0, 0.3, steps=3),
     Sign("truncated", "most rollouts no longer end", 1.5, 0.5, steps=3),
 )
@@ -39,11 +41,18 @@ class CollapseWatch:
         for metric, values in self.history.items():
             if (value := getattr(record, metric)) is not None:
                 values.append(value)
-        return next((sign.reason for sign in SIGNS if _shows(sign, self.history[sign.metric])), "")
+        return next((sign.reason for sign in SIGNS if self._shows(sign)), "")
 
+    def _shows(self, sign: Sign) -> bool:
+        if len(self.history[sign.metric]) < 2 * sign.steps or (sign.unless_kl_falls and self._kl_falls(sign.steps)):
+            return False
+        first, last = self._means(sign.metric, sign.steps)
+        return last > sign.threshold and last > sign.factor * first
 
-def _shows(sign: Sign, values: list[float]) -> bool:
-    if len(values) < 2 * sign.steps:
-        return False
-    first, last = fmean(values[: sign.steps]), fmean(values[-sign.steps :])
-    return last > sign.threshold and last > sign.factor * first
+    def _kl_falls(self, steps: int) -> bool:
+        first, last = self._means("kl", steps) if self.history["kl"] else (0.0, 0.0)
+        return last < first
+
+    def _means(self, metric: str, steps: int) -> tuple[float, float]:
+        values = self.history[metric]
+        return fmean(values[:steps]), fmean(values[-steps:])
