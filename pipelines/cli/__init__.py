@@ -16,7 +16,9 @@ from pipelines.cli import shared_options as options
 from pipelines.cli.help_sections import SectionedGroup
 from pipelines.cli.thread_waiting import set_thread_waiting
 from pipelines.log import print_progress
+from pipelines.progress import show_progress
 from pipelines.project.gguf_base import no_unused_model
+from recovery.progress import listen
 
 set_thread_waiting()
 
@@ -59,6 +61,7 @@ def command_result(
     def run(as_json: bool, **arguments: Any) -> None:
         silence_libraries()
         print_progress()
+        listen(show_progress)
         with no_unused_model(arguments["project"]), report_errors(as_json):
             result = command(**arguments)
         click.echo(json.dumps(result.data, ensure_ascii=False) if as_json else "\n".join(result.lines))

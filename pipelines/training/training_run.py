@@ -11,6 +11,7 @@ from db.views import Checkpoint
 from evals.suites.config import resolve_suites
 from pipelines.log import log
 from pipelines.machine.resource_usage import ResourceMeter
+from pipelines.progress import StepTimer
 from pipelines.project.project import Project
 from pipelines.project.weights_hash import weights_hash
 from pipelines.training.early_stopping import EarlyStopping
@@ -77,7 +78,7 @@ class TrainingRun:
     def _train(self, state: TrainState, warm: dict[str, Any] | None) -> str:
         """Returns why it stopped early; empty after the last step."""
         states, last_save = RecordedStates(self.states), time.monotonic()
-        report_every = max(1, self.plan.steps // 10)
+        report_every, timer = max(1, self.plan.steps // 10), StepTimer(self.plan.steps, state.step)
         meter = ResourceMeter()
         if self.monitor.limits is not None and state.step == 0:
             self._save(state, self._last_good, warm)
@@ -86,9 +87,11 @@ class TrainingRun:
                 self.project.tracker.step(self.run, record.step, record.metrics())
                 log_metrics(record.metrics(), record.step)
                 if record.step % report_every == 0 or record.step == self.plan.steps - 1:
-                    log.info(_progress(record, self.plan))
+                    log.info(_progress(record, self.plan) + timer.left(record.step))
                     record_rollouts(self.project.tracker, self.run, record.step, self.student, self.signal, states.last)
                     self.project.tracker.resources(self.run, meter.read())
+                elif timer.is_due():
+                    log.info(_progress(record, self.plan) + timer.left(record.step))
                 probe, stopped = self.monitor.after_step(record, self.plan.steps)
                 if probe is not None:
                     self._record_probe(record.step, probe)

@@ -7,6 +7,7 @@ rows as there is memory for the keys and values of everything they may generate.
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from recovery.engines.kv_cache import GrowableLayer, JoinedCache, bytes_per_toke
 from recovery.engines.loops import COPIES, MAX_PERIOD, loop_period
 from recovery.losses.chunked_loss import at_least_float32, token_logprobs
 from recovery.models.students import Student
+from recovery.progress import Update, track
 from recovery.samples import Batch, Sample, micro_batches
 
 LOOP_CHECK_STEPS = 16
@@ -40,10 +42,14 @@ class TransformersEngine:
         generator = torch.Generator(device=self.student.device).manual_seed(sampling.seed)
         results: list[Generation | None] = [None] * len(prompts)
         self.student.model.eval()
+        done, update = 0, track("replies", len(prompts))
         for indices in self._batches(prompts, sampling.max_new_tokens):
-            generations = self._generate_batch([prompts[i] for i in indices], sampling, generator)
+            batch = [prompts[i] for i in indices]
+            generations = self._generate_batch(batch, sampling, generator, partial(_advance, update, done))
             for i, generation in zip(indices, generations, strict=True):
                 results[i] = generation
+            done += len(indices)
+            update(done)
         return [generation for generation in results if generation is not None]
 
     @torch.inference_mode()
@@ -51,11 +57,14 @@ class TransformersEngine:
         self.student.model.eval()
         samples = [Sample(tokens, [False] + [True] * (len(tokens) - 1), group=i) for i, tokens in enumerate(sequences)]
         result: list[list[float]] = [[] for _ in sequences]
+        done, update = 0, track("texts scored", len(samples))
         for rows in micro_batches([s for s in samples if s.target_count], MAX_PASS_TOKENS):
             batch = Batch.collate(rows, self.student.chat.pad_id, self.student.device)
             values = token_logprobs(self.student.hidden(batch), self.student.head, batch.target_tokens)
             for s, part in zip(rows, values.split([s.target_count for s in rows]), strict=True):
                 result[s.group or 0] = part.tolist()
+            done += len(rows)
+            update(done)
         return result
 
     def _batches(self, prompts: Sequence[list[int]], max_new_tokens: int) -> Iterator[list[int]]:
@@ -76,7 +85,7 @@ class TransformersEngine:
         return bytes_per_token(self._prefill_batch([[self.student.chat.pad_id]])[1])
 
     def _generate_batch(
-        self, prompts: list[list[int]], sampling: Sampling, generator: torch.Generator
+        self, prompts: list[list[int]], sampling: Sampling, generator: torch.Generator, update: Update
     ) -> list[Generation]:
         device, shape = self.student.device, (len(prompts), sampling.max_new_tokens)
         ends = torch.tensor(sorted(self.student.chat.eos_ids), device=device)
@@ -104,6 +113,7 @@ class TransformersEngine:
                     left = int(running[rows].sum())
                     if left == 0:
                         break
+                    update(len(prompts) - left)
                     if left < decoder.shrink_below * len(rows):
                         order = _running_order(running[rows])
                         rows, chosen, decoder = rows[order], chosen[order], decoder.select_rows(order)
@@ -147,6 +157,10 @@ class TransformersEngine:
         pad, device, mask = self.student.chat.pad_id, self.student.device, _mask(prompts, self.student.device)
         tokens = torch.tensor([[pad] * (mask.shape[1] - len(p)) + p for p in prompts], device=device)
         return forward(self.student.model, tokens, mask, (mask.cumsum(-1) - 1).clamp(min=0), None)
+
+
+def _advance(update: Update, before: int, done: int) -> None:
+    update(before + done)
 
 
 def _mask(prompts: list[list[int]], device: torch.device) -> Tensor:

@@ -4,6 +4,7 @@ Adapters are swapped in through a folder, full weights are copied into the runni
 generation defaults and no prefix cache (which would hold prefixes from older weights).
 """
 
+import io
 import os
 import random
 import shutil
@@ -14,6 +15,7 @@ from typing import Any, get_args
 
 import torch
 from torch import Tensor
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from recovery.engines import Generation, Sampling
 from recovery.engines.loops import COPIES, MAX_PERIOD, MIN_PERIOD
@@ -22,9 +24,23 @@ from recovery.errors import RecoverError, first_line
 from recovery.models import adapters
 from recovery.models.precision import has_bfloat16
 from recovery.models.students import Student, split_revision
+from recovery.progress import track
 
 MIN_GPU_SHARE, CACHE_SHARE = 0.35, 0.15  # of the GPU's memory
 MAX_BATCHED_TOKENS = 2048  # prompt log-probs hold this many rows of the vocabulary
+
+
+class _ProgressBar(tqdm):
+    """vLLM's progress bar: it draws nothing and reports instead."""
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options | {"disable": False, "file": io.StringIO()})
+        self._update = track("replies", int(self.total or 0))
+
+    def update(self, n: float | None = 1) -> bool | None:
+        shown = super().update(n)
+        self._update(int(self.n))
+        return shown
 
 
 class VllmEngine:
@@ -127,7 +143,7 @@ class VllmEngine:
             )
         requests = [{"prompt_token_ids": list(p)} for p in prompts]
         try:
-            return list(self._llm.generate(requests, params, use_tqdm=False, lora_request=self._adapter))
+            return list(self._llm.generate(requests, params, use_tqdm=_ProgressBar, lora_request=self._adapter))
         except Exception as error:
             self.close()  # an interrupted call leaves requests behind that would block the next one
             raise RecoverError(f"vLLM failed ({first_line(error)}). Use the transformers engine.") from error

@@ -1,0 +1,83 @@
+"""Shows how far a long computation is: a bar on a terminal, a line every half minute in a log."""
+
+import sys
+import time
+
+from pipelines.log import log
+from recovery.progress import Update
+
+LINE_SECONDS = 30.0
+BAR_SECONDS = 0.5
+BAR_WIDTH = 30
+
+
+def show_progress(units: str, total: int) -> Update:
+    """A listener for `recovery.progress`."""
+    return _bar(units, total) if sys.stderr.isatty() else _lines(units, total)
+
+
+def _lines(units: str, total: int) -> Update:
+    start_time = last = time.monotonic()
+
+    def update(done: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= LINE_SECONDS and done < total:
+            last = now
+            log.info(f"  {progress_text(units, done, total, now - start_time)}")
+
+    return update
+
+
+def _bar(units: str, total: int) -> Update:
+    start_time = last = time.monotonic()
+    shown = False
+
+    def update(done: int) -> None:
+        nonlocal last, shown
+        now = time.monotonic()
+        if done >= total:
+            if shown:
+                print("\r\033[K", end="", file=sys.stderr, flush=True)  # erases the line
+                shown = False
+        elif now - last >= BAR_SECONDS:
+            last, shown = now, True
+            filled = "━" * int(BAR_WIDTH * done / total)
+            text = progress_text(units, done, total, now - start_time)
+            print(f"\r\033[K  {filled:<{BAR_WIDTH}} {text}", end="", file=sys.stderr, flush=True)
+
+    return update
+
+
+def progress_text(units: str, done: int, total: int, seconds: float) -> str:
+    """Such as "120 of 2,000 replies, 4.1 a second, about 8 min left"."""
+    text = f"{done:,} of {total:,} {units}"
+    if not done or seconds <= 0:
+        return text
+    rate = done / seconds
+    speed = f"{rate:.1f} a second" if rate >= 1 else f"{1 / rate:.0f} s each"
+    return f"{text}, {speed}, about {duration((total - done) / rate)} left"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+class StepTimer:
+    """When the next line about a training's steps is due, and how long the rest will take."""
+
+    def __init__(self, steps: int, first: int):
+        self.steps, self.first = steps, first
+        self._start_time = self._last = time.monotonic()
+
+    def is_due(self) -> bool:
+        return time.monotonic() - self._last >= LINE_SECONDS
+
+    def left(self, step: int) -> str:
+        """Such as " · about 8 min left" after `step`; empty where that is under a minute."""
+        self._last = time.monotonic()
+        seconds = (self._last - self._start_time) / (step + 1 - self.first) * (self.steps - step - 1)
+        return f" · about {duration(seconds)} left" if seconds >= 60 else ""
