@@ -40,6 +40,12 @@ class _MeteredEngine:
         self.meter.read += sum(map(len, sequences))
         return self.engine.logprobs(sequences)
 
+    def continuation_logprobs(
+        self, contexts: Sequence[list[int]], continuations: Sequence[list[int]]
+    ) -> list[list[float]]:
+        self.meter.read += sum(map(len, {tuple(context) for context in contexts})) + sum(map(len, continuations))
+        return self.engine.continuation_logprobs(contexts, continuations)
+
     def sync(self, student: Student) -> None:
         self.engine.sync(student)
 

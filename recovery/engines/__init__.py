@@ -31,5 +31,10 @@ class Engine(Protocol):
     def logprobs(self, sequences: Sequence[list[int]]) -> list[list[float]]:
         """Return log p(token | all tokens before it) for every token but the first."""
 
+    def continuation_logprobs(
+        self, contexts: Sequence[list[int]], continuations: Sequence[list[int]]
+    ) -> list[list[float]]:
+        """Return the log-probs of each continuation's tokens after its context. Equal contexts are cheap."""
+
     def sync(self, student: Student) -> None:
         """Serve the student's current weights from now on."""

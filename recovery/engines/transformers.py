@@ -16,6 +16,7 @@ from transformers.cache_utils import DynamicCache
 
 from recovery.engines import Generation, Sampling
 from recovery.engines.attention import grouped_attention, uses_grouped_attention
+from recovery.engines.continuations import logprobs_of_rows, logprobs_of_shared
 from recovery.engines.decoding import FixedDecoder, GrowingDecoder, forward
 from recovery.engines.kv_cache import GrowableLayer, JoinedCache, bytes_per_token, has_full_attention_only
 from recovery.engines.loops import COPIES, MAX_PERIOD, loop_period
@@ -66,6 +67,14 @@ class TransformersEngine:
             done += len(rows)
             update(done)
         return result
+
+    def continuation_logprobs(
+        self, contexts: Sequence[list[int]], continuations: Sequence[list[int]]
+    ) -> list[list[float]]:
+        if not contexts or not has_full_attention_only(DynamicCache(config=self.student.causal.config)):
+            return logprobs_of_rows(self.logprobs, contexts, continuations)
+        self.student.model.eval()
+        return logprobs_of_shared(self.student, contexts, continuations)
 
     def _batches(self, prompts: Sequence[list[int]], max_new_tokens: int) -> Iterator[list[int]]:
         """Yield indices of prompts of similar length, as many per batch as there is memory for, and at least one."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from recovery.engines import Generation, Sampling
+from recovery.engines.continuations import logprobs_of_rows
 from recovery.engines.loops import COPIES, MAX_PERIOD, MIN_PERIOD
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError, first_line
@@ -110,6 +111,11 @@ class VllmEngine:
         return [
             _token_logprobs(r.prompt_logprobs[1:], tokens[1:]) for r, tokens in zip(outputs, sequences, strict=True)
         ]
+
+    def continuation_logprobs(
+        self, contexts: Sequence[list[int]], continuations: Sequence[list[int]]
+    ) -> list[list[float]]:
+        return logprobs_of_rows(self.logprobs, contexts, continuations)
 
     def sync(self, student: Student) -> None:
         if self._served is not None and self._served[0] is student and self._served[1] == student.updates:

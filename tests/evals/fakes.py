@@ -5,6 +5,7 @@ from typing import Any
 
 from evals.subject import Subject
 from recovery.engines import Generation, Sampling
+from recovery.engines.continuations import logprobs_of_rows
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student
 
@@ -47,6 +48,11 @@ class ScriptedEngine:
     def logprobs(self, sequences: Sequence[list[int]]) -> list[list[float]]:
         texts = ["".join(map(chr, tokens)) for tokens in sequences]
         return [[self.likelihood(text[: i + 1]) for i in range(1, len(text))] for text in texts]
+
+    def continuation_logprobs(
+        self, contexts: Sequence[list[int]], continuations: Sequence[list[int]]
+    ) -> list[list[float]]:
+        return logprobs_of_rows(self.logprobs, contexts, continuations)
 
     def sync(self, student: Student) -> None:
         raise NotImplementedError

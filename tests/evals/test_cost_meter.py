@@ -13,6 +13,8 @@ def test_tokens_read_and_written_are_counted() -> None:
     subject.engine.logprobs([[1, 2, 3, 4, 5]])
     _, tokens = meter.cost()
     assert tokens == Tokens(read=3 + 1 + 5, written=2 * len("four."))  # includes the end-of-turn token
+    subject.engine.continuation_logprobs([[1, 2], [1, 2], [3]], [[4], [5, 6], [7]])  # equal contexts are read once
+    assert meter.cost()[1].read == 9 + 2 + 1 + 4
     subject.engine.generate([[65]], Sampling(2))
     assert meter.cost()[1].written == 12
 

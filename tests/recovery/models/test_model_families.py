@@ -130,6 +130,34 @@ def test_rollout_logprobs_equal_those_of_a_forward_pass(family: str, options: di
         torch.testing.assert_close(torch.tensor(engine.logprobs([tokens[0].tolist()])[0]), alone, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("qwen3", {}),
+        ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
+        ("bloom", {"n_layer": 2, "n_head": 4}),
+        ("gemma2", {"sliding_window": 16, "final_logit_softcapping": 0.5}),
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}),
+        ("mamba", {}),
+        ("recurrent_gemma", {}),
+        ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}),
+    ],
+)
+def test_continuations_of_shared_contexts_score_as_texts_of_their_own(
+    family: str, options: dict[str, Any], dtype: torch.dtype, tmp_path: Path
+) -> None:
+    engine = TransformersEngine(Student(tiny(family, **options).to(dtype), tiny_student(tmp_path).chat, family))
+    contexts = [engine.student.chat.prompt(text) for text in ("hi", "a much longer question than that", "ok?", "ha")]
+    pairs = [(context, [*range(40, 40 + n)]) for context in contexts for n in (1, 3, 7)] + [(contexts[0], [9, 8])]
+    scores = engine.continuation_logprobs(*zip(*pairs, strict=True))
+    for (context, continuation), row in zip(pairs, scores, strict=True):
+        alone = engine.logprobs([context + continuation])[0][-len(continuation) :]
+        tolerance = 1e-4 if dtype == torch.float32 else 0.2
+        torch.testing.assert_close(torch.tensor(row), torch.tensor(alone), atol=tolerance, rtol=tolerance)
+    assert engine.continuation_logprobs([], []) == []
+
+
 LATENT = {  # keys and values are wider or narrower than its heads
     "num_key_value_heads": 4,
     "head_dim": 4,
