@@ -11,12 +11,14 @@ from evals.subject import Subject
 from evals.suites import lab
 from evals.suites.config import task_names
 from evals.suites.custom_checks import measure_checks, read_tasks
+from evals.suites.general import measure_general
 from evals.suites.instruction_following import Prompt, measure_ifeval, parse_prompt, read_prompts
 from evals.suites.knowledge import Question, measure_questions, read_questions
 from evals.suites.passage_recall import find_clozes, measure_bits_per_byte, measure_cloze, read_passages
 from recovery.errors import RecoverError
 
 SUITES = tuple(HEADLINES)
+DEFAULT_TASKS = {"behaviour": "ifeval", "retention": "general"}  # of a base that names none for the suite
 
 
 def measure(
@@ -40,8 +42,8 @@ def measure(
     place of the knowledge suite. `passages`: texts like the documents, best held out from them, which show knowledge
     independently of instruction following.
     `suites`: the task spec of each suite from the base's `recover.json` (`suites.config.load_suites(base)`): `lab`,
-    `ifeval`, a JSONL file of prompts with checks, or lm-eval tasks by name or YAML file, separated by commas. The
-    default is the public IFEval for behaviour and no task for retention.
+    `ifeval`, `general`, a JSONL file of prompts with checks, or lm-eval tasks by name or YAML file, separated by
+    commas. The default is the public IFEval for behaviour and `general` (built-in general knowledge) for retention.
     `split`: `probe` (a fifth of every task's items), `final` (the rest) or `all`.
     `public`: True uses the public IFEval or fails, False uses generated prompts instead, None the public ones if they
     are available. Settle it once (`is_public_ifeval_available`) for results that are to be compared."""
@@ -57,7 +59,7 @@ def measure(
         elif name == "knowledge" and questions:
             results.append(run.questions(read_questions(questions), data=Path(questions).name))
         else:
-            results += [result for task in _tasks(name, suites or {}) for result in run.task(name, task)]
+            results += [result for task in suite_tasks(name, suites or {}) for result in run.task(name, task)]
         if name == "knowledge" and passages:
             results += run.passages(read_passages(passages), data=Path(passages).name)
     if not results:
@@ -65,9 +67,14 @@ def measure(
     return results if split == "all" else [replace(r, settings=r.settings | {"part": split}) for r in results]
 
 
+def suite_tasks(suite: str, suites: Mapping[str, str]) -> list[str]:
+    """Return the tasks of a suite: those that the base's `recover.json` names, else the default."""
+    return task_names(suites.get(suite, DEFAULT_TASKS.get(suite, "")))
+
+
 def is_public_ifeval_available(suites: Mapping[str, str]) -> bool | None:
     """Whether the public IFEval can be loaded; None if the suites do not use it."""
-    return public_ifeval() is not None if "ifeval" in _tasks("behaviour", suites) else None
+    return public_ifeval() is not None if "ifeval" in suite_tasks("behaviour", suites) else None
 
 
 def ifeval_prompts(
@@ -76,7 +83,7 @@ def ifeval_prompts(
     """Return the behaviour suite's IFEval prompts and the name of their data; None if the suite uses none."""
     if ifeval_data:
         return read_prompts(ifeval_data)[:limit], Path(ifeval_data).name
-    names = _tasks("behaviour", suites)
+    names = suite_tasks("behaviour", suites)
     if "ifeval" in names and (docs := public_ifeval()) is not None:
         return [parse_prompt((f"Public prompt {doc['key']}", doc)) for doc in docs][:limit], "public"
     if "lab" in names:
@@ -86,12 +93,10 @@ def ifeval_prompts(
 
 _NO_DATA = {
     "knowledge": "Knowledge is measured with questions on the documents. Pass --questions FILE.",
-    "retention": 'This base has no retention suite. Add "suites": {"retention": "gsm8k"} to its recover.json.',
+    "behaviour": 'This base leaves the suite behaviour empty. Write "behaviour": "ifeval" in its recover.json.',
+    "retention": 'This base leaves the suite retention empty. Write "retention": "general" in its recover.json.',
+    "all": "This base leaves all suites empty. Name a task under suites in its recover.json, or pass --questions FILE.",
 }
-
-
-def _tasks(suite: str, suites: Mapping[str, str]) -> list[str]:
-    return task_names(suites.get(suite, "ifeval" if suite == "behaviour" else ""))
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,8 @@ class _SuiteRun:
         if task == "ifeval" and suite == "behaviour":
             return [self._ifeval()]
         limit = self.secondary_limit if suite == "retention" else self.limit
+        if task == "general" and suite == "retention":
+            return [measure_general(self.subject, limit, self.split)]
         if task.endswith(".jsonl"):
             selected = select_items(read_tasks(task), lambda item: item.key, self.split, limit)
             return [measure_checks(self.subject, selected, suite=suite, path=task)]

@@ -87,7 +87,8 @@ def test_public_prompts_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"suite": "unknown"}, "no suite 'unknown'"),
         ({"suite": "knowledge"}, "--questions"),
-        ({"suite": "retention"}, "no retention suite"),
+        ({"suite": "retention", "suites": {"retention": ""}}, "leaves the suite retention empty"),
+        ({"suites": {"behaviour": "", "retention": " , "}}, "leaves all suites empty"),
         ({"suite": "behaviour", "limit": 0}, "at least 1"),
     ],
 )
