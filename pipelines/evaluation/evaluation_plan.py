@@ -12,9 +12,10 @@ from evals.splits import secondary_task_limit, split_of
 from evals.subject import Subject
 from evals.suites.config import content_id, suite_files
 from evals.suites.custom_checks import read_tasks
+from evals.suites.general import FACTS
 from evals.suites.instruction_following import read_prompts
 from evals.suites.knowledge import measure_questions, read_questions
-from evals.suites.measure import SUITES, is_public_ifeval_available, measure
+from evals.suites.measure import SUITES, is_public_ifeval_available, measure, suite_tasks
 from evals.suites.passage_recall import read_passages
 from pipelines.project.paths import relocate
 
@@ -96,7 +97,7 @@ class EvalPlan:
         available = {
             "behaviour": True,
             "knowledge": self.questions or self.passages or named.get("knowledge"),
-            "retention": named.get("retention"),
+            "retention": suite_tasks("retention", named),
         }
         return [suite for suite in SUITES if available[suite]]
 
@@ -142,6 +143,8 @@ class EvalPlan:
         }
         if suite == "behaviour" and self.public_ifeval is not None:
             settings["public"] = self.public_ifeval
+        if suite == "retention" and "general" in suite_tasks(suite, named):
+            settings["general"] = data_hash(FACTS)
         return measurement_key(weights, suite, content, {**settings, "version": version("recover")})[:16]
 
     def run_suite(self, subject: Subject, suite: str, named: Mapping[str, str]) -> list[Result]:

@@ -58,13 +58,34 @@ def test_a_changed_task_file_changes_the_key(tmp_path: Path) -> None:
     assert after["retention"] == before["retention"]
 
 
+def test_retention_is_measured_for_every_base_unless_it_names_nothing() -> None:
+    assert EvalPlan().suites({}) == ["behaviour", "retention"]
+    assert EvalPlan().suites({"retention": "lab"}) == ["behaviour", "retention"]
+    assert EvalPlan().suites({"retention": ""}) == ["behaviour"]
+
+
+def test_the_key_of_general_knowledge_changes_with_its_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bases: list[dict[str, str]] = [{}, {"retention": "general,gsm8k"}, {"retention": "lab"}]
+
+    def keys() -> list[str]:
+        return [EvalPlan().key("weights", suite, named) for named in bases for suite in ("behaviour", "retention")]
+
+    before = keys()
+    (tmp_path / "facts.txt").write_text("other facts")
+    monkeypatch.setattr("pipelines.evaluation.evaluation_plan.FACTS", tmp_path / "facts.txt")
+    changed = [a != b for a, b in zip(before, keys(), strict=True)]
+    assert changed == [False, True, False, True, False, False]
+
+
 @pytest.fixture
 def base_with_task_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the lab's base with a task file of its own, in the working directory."""
     monkeypatch.chdir(tmp_path)
     base = tmp_path / "base"
     shutil.copytree(BASE, base)
-    (base / "recover.json").write_text(json.dumps({"suites": {"behaviour": "house.jsonl"}}))
+    (base / "recover.json").write_text(json.dumps({"suites": {"behaviour": "house.jsonl", "retention": ""}}))
     (base / "house.jsonl").write_text(task_json(1000))
     return base
 
