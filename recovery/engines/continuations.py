@@ -9,6 +9,7 @@ from transformers.cache_utils import DynamicCache
 
 from recovery.losses.chunked_loss import token_logprobs
 from recovery.models.students import Student
+from recovery.progress import track
 
 MAX_CACHED_TOKENS = 4096  # keys and values at once: rows × longest row
 
@@ -38,6 +39,7 @@ def logprobs_of_shared(
     shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
     result: list[list[float]] = [[] for _ in contexts]
     start = _read_start(student, contexts[0][:shared]) if shared else None
+    report, done = track("contexts scored", len(rows_of)), 0
     for batch in _batches(rows_of, [len(continuation) for continuation in continuations]):
         cache = DynamicCache()
         for i, layer in enumerate(start.layers if start else ()):
@@ -47,6 +49,8 @@ def logprobs_of_shared(
         rows = [i for context in batch for i in rows_of[context]]
         for i, scores in zip(rows, _score(student, last, cache, source, [continuations[i] for i in rows]), strict=True):
             result[i] = scores
+        done += len(batch)
+        report(done)
     return result
 
 
