@@ -8,17 +8,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pipelines.prepare_job import Request
-from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
+from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import RENAMED_SETTINGS, apply_overrides, differences, flatten, resolve_settings
 from pipelines.settings.schema import Mix, Settings, fixed_answers_share, fixed_warm_start_share, split_rows
 from pipelines.settings.sources import ENGINES, OTHER_VARIABLES, parse_mix, read_environment, read_toml
 from recovery.errors import RecoverError
 
-LARGE_MODEL_PARAMETERS = SMALL_MODEL_PARAMETERS + 1
+LARGE_MODEL_PARAMETERS = MEDIUM_MODEL_PARAMETERS + 1
 
 
-def test_small_models_train_all_weights_and_large_ones_an_adapter() -> None:
+def test_only_large_models_train_an_adapter_by_default() -> None:
     assert defaults_for(SMALL_MODEL_PARAMETERS).lora_rank == 0
+    assert defaults_for(MEDIUM_MODEL_PARAMETERS).lora_rank == 0
     assert defaults_for(LARGE_MODEL_PARAMETERS).lora_rank > 0
 
 
