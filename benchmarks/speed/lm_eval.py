@@ -116,7 +116,7 @@ def open_engine(student: Student, name: str) -> Iterator[Engine]:
         return
     from recovery.engines.vllm import VllmEngine
 
-    engine = VllmEngine(student, eager=True)
+    engine = VllmEngine(student, eager=True, dtype=torch.float32)
     try:
         yield engine
     finally:
