@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evals.results import Tokens
 from evals.subject import Subject
@@ -53,4 +53,4 @@ class _MeteredEngine:
 def with_cost_meter(subject: Subject) -> tuple[Subject, Callable[[], tuple[float, Tokens]]]:
     """Return the same subject with a metered engine, and a function that returns the cost so far."""
     meter = CostMeter()
-    return Subject(meter.wrap(subject.engine), subject.chat), meter.cost
+    return replace(subject, engine=meter.wrap(subject.engine)), meter.cost

@@ -22,6 +22,7 @@ class Subject:
 
     engine: Engine
     chat: Chat
+    end_loops: bool = True  # end greedy replies that repeat themselves, and fill them up with what they repeat
 
     @property
     def thinking(self) -> bool:
@@ -51,13 +52,15 @@ class Subject:
     def complete(self, prompts: Sequence[list[int]], max_new_tokens: int, *, temperature: float = 0.0) -> list[Answer]:
         """Continue prompts that are already tokenized.
 
-        Greedy replies that loop are ended and then filled up with the loop, so they read as if generated in full."""
-        sampling = Sampling(max_new_tokens, temperature, end_loops=temperature == 0)
-        return [
-            Answer(strip_thinking(self.chat.text(tokens)), g.finished)
-            for g in self.engine.generate(prompts, sampling)
-            for tokens in [g.tokens if g.finished or temperature else continue_loop(g.tokens, max_new_tokens)]
-        ]
+        Greedy replies that loop are ended early and filled up: most would go on like that to the limit."""
+        end_loops = self.end_loops and temperature == 0
+        generations = self.engine.generate(prompts, Sampling(max_new_tokens, temperature, end_loops=end_loops))
+        answers = []
+        for generation in generations:
+            is_cut = end_loops and not generation.finished
+            tokens = continue_loop(generation.tokens, max_new_tokens) if is_cut else generation.tokens
+            answers.append(Answer(strip_thinking(self.chat.text(tokens)), generation.finished))
+        return answers
 
 
 def strip_thinking(text: str) -> str:

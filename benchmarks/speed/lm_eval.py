@@ -100,7 +100,7 @@ class Side:
 
     @property
     def subject(self) -> Subject:
-        return Subject(self.engine, self.student.chat)
+        return Subject(self.engine, self.student.chat, end_loops=False)  # lm-eval generates them in full
 
     def command(self, task: Path) -> Report:
         args = self.args

@@ -40,6 +40,7 @@ class EvalPlan:
     split: str = "all"  # of the items: "probe" during training, "final" for the verdict
     earlier_questions: tuple[tuple[int, Path], ...] = ()  # (cycle, its questions)
     public_ifeval: bool | None = None  # whether the public IFEval is reachable, once that was checked
+    default_retention: bool = True  # measure retention where the base names no task; jobs of earlier releases did not
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "EvalPlan":
@@ -51,6 +52,7 @@ class EvalPlan:
             split=stored["part"],
             earlier_questions=tuple((int(cycle), Path(file)) for cycle, file in stored.get("earlier", ())),
             public_ifeval=stored.get("public"),
+            default_retention=stored.get("default_retention", False),
             **paths,
         )
 
@@ -61,6 +63,7 @@ class EvalPlan:
             "part": self.split,
             "earlier": [[cycle, str(file)] for cycle, file in self.earlier_questions],
             "public": self.public_ifeval,
+            "default_retention": self.default_retention,
             "limit": self.limit,
             "beside": self.secondary_limit,
             **paths,
@@ -97,7 +100,7 @@ class EvalPlan:
         available = {
             "behaviour": True,
             "knowledge": self.questions or self.passages or named.get("knowledge"),
-            "retention": suite_tasks("retention", named),
+            "retention": suite_tasks("retention", named) and ("retention" in named or self.default_retention),
         }
         return [suite for suite in SUITES if available[suite]]
 

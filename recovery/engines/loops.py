@@ -1,12 +1,13 @@
 """Greedy replies that have run into a loop: recognised early, and continued without the model.
 
-The limits are also vLLM's (`repetition_detection`): a pattern of `MIN_PERIOD` to `MAX_PERIOD` tokens, `COPIES` times in
-a row at the end. Shorter patterns, such as a line of dashes, count by their multiples.
+The limits are also vLLM's (`repetition_detection`): a pattern of `MIN_PERIOD` to `MAX_PERIOD` tokens, `COPIES` times
+in a row at the end. Shorter patterns, such as a line of dashes, count by their multiples, so a reply must repeat itself
+for at least 128 tokens: after shorter repetitions, models were seen to go on with something else.
 """
 
 from collections.abc import Sequence
 
-MIN_PERIOD, MAX_PERIOD, COPIES = 8, 96, 4
+MIN_PERIOD, MAX_PERIOD, COPIES = 32, 96, 4
 
 
 def loop_period(tokens: Sequence[int]) -> int | None:
