@@ -5,7 +5,7 @@ its documents alone once, which shows the damage; then it runs one cycle with th
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ class Demo:
         models |= {"documents alone": self._measure(damaged.checkpoint, plan, "the model that read documents alone")}
         for line in _table(models):
             log.info(line)
-        outcome = self._run(self._request("cycle", 1, (NO_PROBES,), ITEMS_OF_OTHER_BASES, ITEMS))
+        outcome = self._run(replace(request, command="cycle", teacher="base", assignments=(NO_PROBES,)))
         assert isinstance(outcome, Outcome)
         return models | {"mid-trained": outcome.damaged, "recovered": outcome.recovered}, [outcome]
 

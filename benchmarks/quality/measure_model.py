@@ -32,14 +32,15 @@ from recovery.models.students import Student
 WIKITEXT_WINDOW, WIKITEXT_WINDOWS = 512, 40
 
 
-def measure(path: str, args: argparse.Namespace, tasks: list[Path]) -> dict[str, Result]:
+def measure(path: str, args: argparse.Namespace, tasks: list[Path]) -> tuple[dict[str, Result], float]:
+    """The result of every task, and the perplexity."""
     student = load_frozen(path)
     with open_engine(student, args.engine) as engine:
         results = dict(_generated(Subject(engine, student.chat), args))
     scorer = Subject(TransformersEngine(student), student.chat)
     for task in tasks:
         [results[task.stem]] = run_task(scorer, str(task), suite="retention", limit=args.items)
-    return results
+    return results, wikitext_perplexity(student, args.data / "wikitext2" / "wiki.test.raw")
 
 
 def _generated(subject: Subject, args: argparse.Namespace) -> Iterator[tuple[str, Result]]:
@@ -80,8 +81,7 @@ def main() -> None:
         for model in args.models:
             name, _, path = model.partition("=")
             start = time.perf_counter()
-            results = measure(path, args, tasks)
-            perplexity = wikitext_perplexity(load_frozen(path), args.data / "wikitext2" / "wiki.test.raw")
+            results, perplexity = measure(path, args, tasks)
             baseline = baseline or results
             report(name, results, baseline, perplexity, time.perf_counter() - start, args.out)
 

@@ -86,12 +86,12 @@ class TrainingRun:
             for record in train(self.student, states, self.signal, self.objective, self.plan, state):
                 self.project.tracker.step(self.run, record.step, record.metrics())
                 log_metrics(record.metrics(), record.step)
-                if record.step % report_every == 0 or record.step == self.plan.steps - 1:
+                is_report = record.step % report_every == 0 or record.step == self.plan.steps - 1
+                if is_report or timer.is_due():
                     log.info(_progress(record, self.plan) + timer.left(record.step))
+                if is_report:
                     record_rollouts(self.project.tracker, self.run, record.step, self.student, self.signal, states.last)
                     self.project.tracker.resources(self.run, meter.read())
-                elif timer.is_due():
-                    log.info(_progress(record, self.plan) + timer.left(record.step))
                 probe, stopped = self.monitor.after_step(record, self.plan.steps)
                 if probe is not None:
                     self._record_probe(record.step, probe)
