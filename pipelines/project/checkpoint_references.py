@@ -8,7 +8,7 @@ from typing import Literal
 
 from pipelines.project.paths import absolute_if_exists
 from recovery.errors import RecoverError
-from recovery.models.gguf import names_gguf
+from recovery.models.gguf_dequantisation import names_gguf
 
 Stage = Literal["midtrained", "recovered"]
 PATTERN = re.compile(r"(?P<name>base|current)|run:(?P<run>\d+)|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?")

@@ -6,13 +6,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.log import log
-from pipelines.project.paths import HOME, find_root
+from pipelines.project.paths import HOME, find_root, missing_folders, remove_empty
 from recovery.errors import RecoverError
-from recovery.models.gguf import dequantise, tensor_types
+from recovery.models.gguf_dequantisation import dequantise, tensor_types
 
 FOLDER = "gguf"  # in `.recover`; each model's folder is named by its file and the content's hash
 
@@ -62,12 +62,10 @@ def describe_base(base: str) -> str:
 def no_unused_model(folder: Path | None) -> Iterator[None]:
     """Delete what was dequantised for a command that then created no project, such as a refused one."""
     home = find_root(folder) / HOME
-    new_folders = [path for path in (home, *home.parents) if not path.exists()]
+    new_folders = missing_folders(home)
     try:
         yield
     finally:
         if new_folders and home.is_dir() and set(os.listdir(home)) <= {FOLDER, "lock"}:
             shutil.rmtree(home)
-            with suppress(OSError):  # a folder may have been used meanwhile
-                for path in new_folders[1:]:
-                    path.rmdir()
+            remove_empty(new_folders)

@@ -1,10 +1,9 @@
 """`recover init`: create a project with its settings file."""
 
 import json
-from contextlib import suppress
 from pathlib import Path
 
-from pipelines.project.paths import HOME
+from pipelines.project.paths import HOME, missing_folders, remove_empty
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.models.students import parameters_of
@@ -28,7 +27,7 @@ def initialise(root: Path, base: str | None, db: str | None) -> Project:
     if file.exists() and (base or db):
         raise RecoverError(f"The file {file} exists already. Write base or db into it.")
     is_new = not file.exists()
-    new_folders = [folder for folder in (root / HOME, root, *root.parents) if not folder.exists()]
+    new_folders = missing_folders(root / HOME)
     try:
         if is_new:
             root.mkdir(parents=True, exist_ok=True)
@@ -40,9 +39,6 @@ def initialise(root: Path, base: str | None, db: str | None) -> Project:
     except BaseException:
         if is_new:  # else later commands would read the rejected values
             file.unlink(missing_ok=True)
-        with suppress(OSError):  # of a folder that something else has written into
-            for folder in new_folders:
-                if folder.exists():
-                    folder.rmdir()
+        remove_empty(new_folders)
         raise
     return project

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from pipelines.project.paths import missing_folders, remove_empty
 from pipelines.storage.atomic_files import write_atomic
 from recovery.errors import RecoverError
 
@@ -35,7 +36,7 @@ def project_lock(home: Path, command: str) -> Iterator[None]:
     """Hold the lock; raises RecoverError, with the command that holds it, if it is taken.
 
     Folders created for the lock are removed with it if nothing was stored in them: no refused command leaves them."""
-    new_folders = [folder for folder in (home, *home.parents) if not folder.exists()]
+    new_folders = missing_folders(home)
     lock = FileLock(home / "lock")
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -56,8 +57,7 @@ def project_lock(home: Path, command: str) -> Iterator[None]:
         with suppress(OSError):  # a folder may have been used meanwhile
             if new_folders and os.listdir(home) == ["lock"]:
                 (home / "lock").unlink()
-                for folder in new_folders:
-                    folder.rmdir()
+                remove_empty(new_folders)
         lock.release()
 
 

@@ -1,5 +1,7 @@
 """The project folder: how it is found, and where its own files are after the folder was moved."""
 
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 HOME = ".recover"
@@ -10,6 +12,19 @@ def find_root(folder: Path | None) -> Path:
     `.recover` folder, or the working directory."""
     cwd = Path.cwd()
     return folder or next((parent for parent in [cwd, *cwd.parents] if (parent / HOME).is_dir()), cwd)
+
+
+def missing_folders(folder: Path) -> list[Path]:
+    """Those of the folder and its parents that do not exist, the innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Delete the folders, the innermost first, up to one that something has been written into."""
+    with suppress(OSError):
+        for folder in folders:
+            if folder.exists():
+                folder.rmdir()
 
 
 def relocate(home: Path, file: Path) -> Path:

@@ -23,7 +23,7 @@ from pipelines.settings.sources import read_toml
 from pipelines.storage.atomic_files import write_atomic
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
-from recovery.models.gguf import names_gguf
+from recovery.models.gguf_dequantisation import names_gguf
 
 NAME_FILE = "name"
 NO_PROJECT = "There is no project here yet. Run `recover demo`, or `recover midtrain --docs DIR`."

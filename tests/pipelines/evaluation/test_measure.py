@@ -85,8 +85,8 @@ def base_with_task_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     monkeypatch.chdir(tmp_path)
     base = tmp_path / "base"
     shutil.copytree(BASE, base)
-    (base / "recover.json").write_text(json.dumps({"suites": {"behaviour": "house.jsonl", "retention": ""}}))
-    (base / "house.jsonl").write_text(task_json(1000))
+    (base / "recover.json").write_text(json.dumps({"suites": {"behaviour": "checks.jsonl", "retention": ""}}))
+    (base / "checks.jsonl").write_text(task_json(1000))
     return base
 
 
@@ -108,13 +108,13 @@ def test_a_changed_task_file_is_measured_again(base_with_task_file: Path) -> Non
 
     assert evaluate()[0] == 1.0
     assert "Reusing the stored results" in evaluate()[1]
-    (base / "house.jsonl").write_text(task_json(0))
+    (base / "checks.jsonl").write_text(task_json(0))
     assert evaluate()[0] == 0.0
-    (base / "house.jsonl").unlink()
+    (base / "checks.jsonl").unlink()
     for command in (["eval", "base"], ["distill", "--student", "base"]):
         ran = recover(*command)
         assert ran.exit_code == 1
-        assert f"The file {base / 'house.jsonl'}, listed under suites in {base / 'recover.json'}" in ran.stderr
+        assert f"The file {base / 'checks.jsonl'}, listed under suites in {base / 'recover.json'}" in ran.stderr
 
 
 def test_an_unknown_checkpoint_is_reported_before_anything_is_measured(base_with_task_file: Path) -> None:

@@ -5,7 +5,7 @@ import torch
 from transformers import GenerationConfig
 
 from recovery.errors import RecoverError
-from recovery.models.gguf import dequantise, names_gguf, tensor_types
+from recovery.models.gguf_dequantisation import dequantise, names_gguf, tensor_types
 from recovery.models.students import load_student
 from tests.gguf_files import save_tiny_gguf, tiny_llama
 
