@@ -54,7 +54,8 @@ class Subject:
 
         Greedy replies that loop are ended early and filled up: most would go on like that to the limit."""
         end_loops = self.end_loops and temperature == 0
-        generations = self.engine.generate(prompts, Sampling(max_new_tokens, temperature, end_loops=end_loops))
+        sampling = Sampling(max_new_tokens, temperature, end_loops=end_loops, with_logprobs=False)
+        generations = self.engine.generate(prompts, sampling)
         answers = []
         for generation in generations:
             is_cut = end_loops and not generation.finished

@@ -13,6 +13,7 @@ from benchmarks.quality import (
     kl_predicts_forgetting,
     many_cycles,
     midtrain_settings,
+    moves,
     recipes,
 )
 from benchmarks.speed import (
@@ -25,6 +26,7 @@ from benchmarks.speed import (
     opd_step,
     status_command,
 )
+from recovery.lab import BASE
 from tests.models import save_tiny
 
 TINY = ["--device", "cpu", "--threads", "1"]
@@ -170,3 +172,27 @@ def test_reading_every_format_twice_gives_the_same_hash(tmp_path: Path) -> None:
     assert first["hash"] == second["hash"]
     assert first["tokens"]
     document_reading.fuzz(tmp_path / "fuzz", 60)
+
+
+MOVES = ("clean", "documents alone", "0.5 of the way back", "GKD beside the documents", "30 % of the base's answers")
+
+
+@pytest.mark.slow
+def test_moves_from_one_damaged_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data"
+    for folder in ("ifeval", "wikitext2"):
+        (data / folder).mkdir(parents=True)
+    prompt = {"key": 1, "prompt": "Write in capitals.", "instruction_id_list": ["change_case:english_capital"]}
+    (data / "ifeval" / "input_data.jsonl").write_text(json.dumps(prompt | {"kwargs": [{}]}))
+    (data / "wikitext2" / "wiki.test.raw").write_text("The river rises in the hills and reaches the sea. " * 200)
+    settings = ("midtrain.max_steps=1", "distill.steps=2", "distill.rows=4", "distill.prompts=32")
+    options = ["--base", str(BASE), "--data", str(data), "--out", str(tmp_path / "out"), "--tasks", ""]
+    for move in MOVES:
+        moves.main([*options, "--only", move, *(part for setting in settings for part in ("--set", setting))])
+    rows = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
+    assert [row["model"] for row in rows] == list(MOVES)
+    cost = {row["model"]: row["pflops"] for row in rows}
+    assert cost["clean"] == cost["0.5 of the way back"] == 0
+    assert len({row["perplexity"] for row in rows}) == len(MOVES)  # five different models
+    moves.main(["--out", str(tmp_path / "out"), "--table"])
+    assert "GKD beside the documents" in capsys.readouterr().out

@@ -15,12 +15,13 @@ class Sampling:
     temperature: float = 1.0  # 0 is greedy
     seed: int = 0
     end_loops: bool = False  # end a reply soon after it begins to repeat one pattern
+    with_logprobs: bool = True  # without, an engine may leave the log-probs out, which is faster
 
 
 @dataclass(frozen=True)
 class Generation:
     tokens: list[int]  # the sampled tokens, including the EOS
-    logprobs: list[float]  # of each of those tokens, at temperature 1
+    logprobs: list[float]  # of each of those tokens, at temperature 1; may be empty if not asked for
     finished: bool  # ended with an EOS
 
 

@@ -90,7 +90,8 @@ class VllmEngine:
             raise
 
     def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
-        options = {"temperature": sampling.temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "logprobs": 0}
+        options: dict[str, Any] = {"temperature": sampling.temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
+        options |= {"logprobs": 0} if sampling.with_logprobs else {}
         stopping: dict[str, Any] = {"stop_token_ids": self._stop_at, "ignore_eos": True}
         if sampling.end_loops:
             limits = {"min_pattern_size": MIN_PERIOD, "max_pattern_size": MAX_PERIOD, "min_count": COPIES}
@@ -255,8 +256,9 @@ def _cpu_settings(student: Student, cache_bytes: int) -> dict[str, Any]:
     return {"kv_cache_memory_bytes": cache_bytes, "enforce_eager": True, **prefill}
 
 
-def _token_logprobs(logprobs: Sequence[Any], tokens: Sequence[int]) -> list[float]:
-    return [at[token].logprob for at, token in zip(logprobs, tokens, strict=True)]
+def _token_logprobs(logprobs: Sequence[Any] | None, tokens: Sequence[int]) -> list[float]:
+    """Empty where vLLM was not asked for them."""
+    return [at[token].logprob for at, token in zip(logprobs, tokens, strict=True)] if logprobs is not None else []
 
 
 def _pack_tied_head(model: Any) -> None:

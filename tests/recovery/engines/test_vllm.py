@@ -194,6 +194,15 @@ def test_greedy_answers_equal_the_students(full: tuple[Student, VllmEngine]) -> 
     assert gap([g.logprobs for g in theirs], [g.logprobs for g in ours]) < CLOSE
 
 
+def test_greedy_answers_are_the_same_without_log_probs(full: tuple[Student, VllmEngine]) -> None:
+    student, engine = full
+    engine.sync(student)
+    prompts = [student.chat.prompt(text) for text in TEXTS]
+    bare = engine.generate(prompts, Sampling(8, temperature=0, with_logprobs=False))
+    assert [g.logprobs for g in bare] == [[]] * len(TEXTS)
+    assert [g.tokens for g in bare] == [g.tokens for g in engine.generate(prompts, Sampling(8, temperature=0))]
+
+
 def test_sampling_follows_the_models_distribution(full: tuple[Student, VllmEngine]) -> None:
     student, engine = full
     engine.sync(student)
