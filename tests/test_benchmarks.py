@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import real
 from benchmarks.quality import (
     answer_share,
     early_stopping,
+    ended_loops,
     kl_predicts_forgetting,
     many_cycles,
     midtrain_settings,
@@ -29,6 +31,9 @@ from benchmarks.speed import (
 from recovery.lab import BASE
 from tests.models import save_tiny
 
+IFEVAL_LINE = json.dumps(
+    {"key": 1, "prompt": "Write in capitals.", "instruction_id_list": ["change_case:english_capital"], "kwargs": [{}]}
+)
 TINY = ["--device", "cpu", "--threads", "1"]
 
 
@@ -174,6 +179,24 @@ def test_reading_every_format_twice_gives_the_same_hash(tmp_path: Path) -> None:
     document_reading.fuzz(tmp_path / "fuzz", 60)
 
 
+@pytest.mark.slow
+def test_the_speed_of_a_model_against_its_peers(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    options = ["--engine", "transformers", "--steps", "1", "--only", "rollouts,midtrain,opd"]
+    ratios = real.main(["--model", str(save_tiny(tmp_path)), *options])
+    assert set(ratios) == {"rollouts", "midtrain", "opd"}
+    assert all(ratio > 0 for ratio in ratios.values())
+
+
+def test_ended_loops_against_full_replies(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(IFEVAL_LINE)
+    options = ["--ifeval", str(prompts), "--max-new-tokens", "200", "--engine", "transformers"]
+    result = ended_loops.main(["--model", str(save_tiny(tmp_path / "model")), *options])
+    assert result["verdicts"] <= 1
+    assert result["lost"] + result["gained"] <= 1
+
+
 MOVES = ("clean", "documents alone", "0.5 of the way back", "GKD beside the documents", "30 % of the base's answers")
 
 
@@ -182,8 +205,7 @@ def test_moves_from_one_damaged_model(tmp_path: Path, capsys: pytest.CaptureFixt
     data = tmp_path / "data"
     for folder in ("ifeval", "wikitext2"):
         (data / folder).mkdir(parents=True)
-    prompt = {"key": 1, "prompt": "Write in capitals.", "instruction_id_list": ["change_case:english_capital"]}
-    (data / "ifeval" / "input_data.jsonl").write_text(json.dumps(prompt | {"kwargs": [{}]}))
+    (data / "ifeval" / "input_data.jsonl").write_text(IFEVAL_LINE)
     (data / "wikitext2" / "wiki.test.raw").write_text("The river rises in the hills and reaches the sea. " * 200)
     settings = ("midtrain.max_steps=1", "distill.steps=2", "distill.rows=4", "distill.prompts=32")
     options = ["--base", str(BASE), "--data", str(data), "--out", str(tmp_path / "out"), "--tasks", ""]

@@ -45,10 +45,17 @@ def task_file(folder: Path, yaml: str, rows: Mapping[str, str | Path]) -> Path:
 
 
 def run_command(
-    model: str, task: Path, folder: Path, *, limit: int | None = None, batch_size: int = 1, threads: int = 1
+    model: str,
+    task: Path,
+    folder: Path,
+    *,
+    limit: int | None = None,
+    batch_size: int = 1,
+    threads: int = 1,
+    dtype: str = "float32",
 ) -> Report:
-    """`lm_eval run --model hf` in float32 with the chat template applied."""
-    flags = ["--model", "hf", "--model_args", f"pretrained={model},dtype=float32", "--device", "cpu"]
+    """`lm_eval run --model hf` with the chat template applied."""
+    flags = ["--model", "hf", "--model_args", f"pretrained={model},dtype={dtype}", "--device", "cpu"]
     flags += ["--tasks", str(task), "--apply_chat_template", "--batch_size", str(batch_size)]
     flags += ["--log_samples", "--output_path", str(folder / "out")]
     flags += ["--limit", str(limit)] if limit else []

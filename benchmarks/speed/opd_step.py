@@ -1,6 +1,6 @@
 """One step of on-policy distillation, end to end: our loop against TRL's `DistillationTrainer`.
 
-    python -m benchmarks.speed.opd_step [--steps 8] [--bf16] [--shape qwen3-0.6b]
+    python -m benchmarks.speed.opd_step [--steps 8] [--bf16] [--shape qwen3-0.6b] [--engine vllm]
 
 The student is the teacher with noise added to its weights. Both sides use the same prompts in the same order, the same
 limit of new tokens, and the exact reverse KL. TRL runs without gradient checkpointing, which saves it a forward pass.
@@ -22,7 +22,8 @@ from benchmarks.common import (
     table,
     time_alternating,
 )
-from recovery.engines.transformers import TransformersEngine
+from pipelines.model_loading import open_engine
+from recovery.engines import Engine
 from recovery.lab import instruction_tasks
 from recovery.losses.objectives import Divergence
 from recovery.models.students import Student, load_student
@@ -39,17 +40,24 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     parser = speed_parser(__doc__, steps=8)
     parser.add_argument("--rows", type=int, default=64, help="prompts per step (default 64)")
     parser.add_argument("--max-new-tokens", type=int, default=100)
+    parser.add_argument(
+        "--engine", default="transformers", choices=["auto", "transformers", "vllm"], help="of our side"
+    )
     parser.add_argument("--only", choices=["ours"], help="measure our side alone, for tuning")
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     folder = model_folder(args.model, args.shape)
     student = perturbed(folder, args.device)
     other = clone(student)
+    count = args.rows * (args.steps + args.warmup + 1)
+    texts = [task.prompt for task in instruction_tasks(0, count, "train")]
+    with open_engine(student, args.engine) as engine:
+        ours = _recover(student, folder, texts, engine, args)
+        return _own_side_only(ours, args) if args.only else _compare(ours, other, folder, texts, args)
+
+
+def _compare(ours: Iterator[StepRecord], other: Student, folder: str, texts: list[str], args: Any) -> dict[str, float]:
     steps = args.steps + args.warmup
-    texts = [task.prompt for task in instruction_tasks(0, args.rows * (steps + 1), "train")]
-    ours = _recover(student, folder, texts, args)
-    if args.only:
-        return _own_side_only(ours, args)
     # The other side gets the prompts in the order of our loop.
     in_order = [texts[i] for _, i in ShuffledOrder(len(texts), 0).take(0, args.rows * steps)]
     trainer = _trl(other, folder, in_order, args, steps)
@@ -98,9 +106,8 @@ def _row(tokens: Sequence[float], *speeds: float) -> list[str]:
     return [f"{median(tokens):.0f}", f"{speed:.0f}", f"{ratio:.2f}", f"{cpu_speed:.0f}", f"{cpu_ratio:.2f}"]
 
 
-def _recover(student: Student, folder: str, texts: list[str], args: Any) -> Iterator[StepRecord]:
+def _recover(student: Student, folder: str, texts: list[str], engine: Engine, args: Any) -> Iterator[StepRecord]:
     prompts = [Prompt(text, student.chat.prompt(text)) for text in texts]
-    engine = TransformersEngine(student)
     states = Rollouts(prompts, engine, rows=args.rows, max_new_tokens=args.max_new_tokens)
     plan = Plan(steps=10**6, learning_rate=RATE, bf16=args.bf16)
     teacher = FrozenTeacher(folder, device=args.device)

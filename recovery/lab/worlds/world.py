@@ -11,8 +11,8 @@ from recovery.lab.worlds.documents import write_documents
 from recovery.lab.worlds.entities import Document, Entity, Fact, Question
 from recovery.lab.worlds.relations import KINDS, Kind, Relation
 
-WorldSize = Literal["quick", "cycle", "own"]
-SIZES: dict[WorldSize, int] = {"quick": 45, "cycle": 100, "own": 400}  # entities
+WorldSize = Literal["small", "quick", "cycle", "own"]
+SIZES: dict[WorldSize, int] = {"small": 6, "quick": 45, "cycle": 100, "own": 400}  # entities
 ROUNDS = 12  # how often a corpus states each fact by default
 OWN = 0  # the number of the base's own world; every seed gives another number
 
