@@ -102,6 +102,7 @@ def silence_libraries() -> None:
 
     They are environment variables, so that commands which never import these libraries need not import them here."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     for library in ("TRANSFORMERS", "HF_HUB", "DATASETS"):
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -5,6 +5,7 @@ generation defaults and no prefix cache (which would hold prefixes from older we
 """
 
 import io
+import logging
 import os
 import random
 import shutil
@@ -18,7 +19,6 @@ from torch import Tensor
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from recovery.engines import Generation, Sampling
-from recovery.engines.continuations import logprobs_of_rows
 from recovery.engines.loops import COPIES, MAX_PERIOD, MIN_PERIOD
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError, first_line
@@ -116,7 +116,9 @@ class VllmEngine:
     def continuation_logprobs(
         self, contexts: Sequence[list[int]], continuations: Sequence[list[int]]
     ) -> list[list[float]]:
-        return logprobs_of_rows(self.logprobs, contexts, continuations)
+        assert self._served is not None
+        # vLLM would read the context again for every continuation.
+        return TransformersEngine(self._served[0]).continuation_logprobs(contexts, continuations)
 
     def sync(self, student: Student) -> None:
         if self._served is not None and self._served[0] is student and self._served[1] == student.updates:
@@ -273,6 +275,7 @@ def _import_vllm() -> Any:
     # Log errors only, to stderr (stdout may be JSON), and send no usage statistics.
     for name, value in {"LOGGING_LEVEL": "ERROR", "LOGGING_STREAM": "ext://sys.stderr", "DO_NOT_TRACK": "1"}.items():
         os.environ.setdefault(f"VLLM_{name}", value)
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # it warns of every machine without Triton
     try:
         import vllm
         import vllm.lora.request
