@@ -1,6 +1,6 @@
 """Ways to new knowledge without damage, on one real model: each with its four measures and what it cost.
 
-    python -m benchmarks.quality.moves --base REF --data DIR --out DIR [--seed 1] [--only NAME,…]
+    python -m benchmarks.quality.moves --base REF --data DIR --out DIR [--seed 1] [--only NAME …]
     python -m benchmarks.quality.moves --out DIR --table
 
 The base reads the documents of an invented world alone. Some moves repair the model that this damages: they step back
@@ -102,10 +102,10 @@ def main(argv: list[str] | None = None) -> None:
     if args.table:
         print_table(args.out / "results.jsonl")
         return
-    names = [name for name in args.only.split(",") if name] or list(MOVES)
+    names = args.only or list(MOVES)
     done = {(row["model"], row["seed"]) for row in _rows(args.out / "results.jsonl")}
     pending = [name for name in names if (name, args.seed) not in done]
-    if args.only and len(pending) == 1:
+    if pending and len(names) == 1:
         Bench(args).run(pending[0])
         return
     for name in pending:  # a process each, so that no move starts with the memory that another one left behind
@@ -288,7 +288,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="the folder of models and results")
     parser.add_argument("--seed", type=int, default=1, help="of the world and of all sampling")
     parser.add_argument("--world", default="quick", help="the size of the world")
-    parser.add_argument("--only", default="", help="moves, separated by commas")
+    parser.add_argument("--only", action="append", default=[], choices=list(MOVES), metavar="NAME", help="one move")
     parser.add_argument("--set", dest="assignments", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--table", action="store_true", help="print the table of what was measured")
     add_measure_arguments(parser)
