@@ -10,6 +10,7 @@ from pipelines.model_loading import device, open_engine, open_subject
 from pipelines.project.past_cycles import past_cycles
 from pipelines.project.weights_hash import weights_id
 from pipelines.settings.schema import LATER_CYCLE_WARM_START
+from pipelines.settings.sources import EngineName
 from pipelines.synthetic.answers import cached_answers
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.mix import document_rows
@@ -48,11 +49,12 @@ def distill(
     # Where the teachers' answers are the labels, the teachers' weights are needed for writing them alone.
     teacher = teachers.load(student, device()) if chosen.estimator != "labels" else None
     inputs = RunInputs(job=stage.job.id, stage="recovered", teacher=str(teachers))
+    has_probe = make_probe is not None and settings.probe_every > 0
     with (
         stage.recorded_run("distill", steps, inputs) as run,
-        open_engine(student, stage.settings.engine) as engine,
+        open_engine(student, _engine_name(stage, chosen, has_probe)) as engine,
     ):
-        probe = make_probe(student, engine) if make_probe and settings.probe_every else None
+        probe = make_probe(student, engine) if make_probe and has_probe else None
         warm = WarmStart()
         if not has_started(stage.project, run):
             plan = warm_start_plan(stage, student, start)
@@ -74,6 +76,11 @@ def distill(
             warm_start=warm,
         )
         return training.run_to_end()
+
+
+def _engine_name(stage: Stage, chosen: Recipe, has_probe: bool) -> EngineName:
+    """An engine that generates nothing should take no memory."""
+    return stage.settings.engine if chosen.on_policy_fraction or has_probe else "transformers"
 
 
 def warm_start_plan(stage: Stage, student: Student, start: Checkpoint) -> WarmStartPlan:
