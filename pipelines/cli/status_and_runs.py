@@ -20,6 +20,7 @@ def status(project: Path | None) -> CommandResult:
     \b
     Example: recover status
     """
+    from db.next_attempt import next_attempt
     from pipelines.jobs.job_store import interrupted_commands
     from pipelines.project.base_lookup import resolve_base
     from pipelines.project.gguf_base import describe_base
@@ -43,9 +44,12 @@ def status(project: Path | None) -> CommandResult:
     cycles = opened.reader.cycles(opened.id)
     holder = lock_holder(opened.home)
     interrupted = interrupted_commands(opened.home, holder.job if holder else None)
-    command = "recover resume" if interrupted else _next_command(opened.last_cycle)
+    last, advice = opened.last_cycle, None
+    command = "recover resume" if interrupted else _next_command(last)
     if holder:
         command = "wait until it ends" + (", or stop it with recover cancel" if holder.job else "")
+    elif last and not interrupted and (advice := next_attempt(last, opened.reader.runs(opened.id))):
+        command = advice.command
     data = {
         "project": str(opened.root),
         "base": opened.base,
@@ -59,7 +63,7 @@ def status(project: Path | None) -> CommandResult:
     lines += [f"cycle {cycle.number}  {cycle.outcome}  {cycle.documents or ''}" for cycle in cycles]
     lines += [f"running: {holder}"] if holder else []
     lines += [f"interrupted: recover {job}" for job in interrupted]
-    return CommandResult(data, [*lines, f"next: {command}"])
+    return CommandResult(data, [*lines, str(advice) if advice else f"next: {command}"])
 
 
 @main.command()

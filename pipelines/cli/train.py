@@ -65,7 +65,9 @@ def midtrain(
 @main.command()
 @options.combine(
     click.option(
-        "--student", metavar="REF", help="The model to repair [default: the open cycle's mid-trained checkpoint]"
+        "--student",
+        metavar="REF",
+        help="The model to repair [default: the last cycle's mid-trained checkpoint, unless that cycle was promoted]",
     ),
     options.training,
     options.distilling,
@@ -94,10 +96,11 @@ def distill(
     """Restore instruction following from a teacher, then judge.
 
     The student learns the teacher's token distribution on the student's own rollouts. Then the gate promotes or
-    rejects it.
+    rejects it. After a rejection, the same command is another attempt of the same cycle.
 
     \b
     Examples: recover distill --teacher base
+              recover distill --teacher base --set distill.steps=120
               recover distill --student ./my-finetune --teacher Qwen/Qwen3-8B
     """
     from pipelines.prepare_job import Request
@@ -312,5 +315,6 @@ def _cycle_result(outcome: "Outcome") -> CommandResult:
         *scores_table({"clean": data["clean"], start: data["damaged"], "recovered": data["recovered"]}),
         f"{outcome.decision.capitalize()}: {outcome.verdict.reason}",
         f"{data['checkpoint']} is in {data['path']}",
+        *([str(outcome.next_attempt)] if outcome.next_attempt else []),
     ]
     return CommandResult(data, lines, SUCCESS if outcome.promoted or outcome.awaits_decision else REJECTED)
