@@ -213,6 +213,35 @@ class Promotion:
     def outcome(self) -> str:
         return outcome_of(self.decision, self.why, self.verdict)
 
+    @property
+    def against_gate(self) -> str:
+        """What the decision was for people, where it overruled the gate."""
+        return f"{self.decision} against the gate's verdict ({gate_outcome(self.verdict)})"
+
+
+def gate_outcome(verdict: Mapping[str, Any] | None) -> str:
+    """How the gate judged; verdicts of early releases have no `outcome`."""
+    verdict = verdict or {}
+    return str(verdict.get("outcome") or ("passed" if verdict.get("passed") else "failed"))
+
+
+def overrules_gate(decision: str, verdict: Mapping[str, Any] | None) -> bool:
+    """Whether a decision goes against the gate's verdict; never where there is none."""
+    passed = (verdict or {}).get("passed")
+    return isinstance(passed, bool) and passed != (decision == "promoted")
+
+
+def promotion_against_gate(newest_first: Iterable[Promotion], checkpoint: int) -> Promotion | None:
+    """The promotion that put a checkpoint into use against the gate, if one did.
+
+    It is the first since the last rejection: a rollback to the checkpoint promotes it once more."""
+    first = None
+    for promotion in newest_first:
+        if promotion.checkpoint_id == checkpoint and promotion.decision == "rejected":
+            break
+        first = promotion if promotion.checkpoint_id == checkpoint else first
+    return first if first and overrules_gate(first.decision, first.verdict) else None
+
 
 def outcome_of(decision: str, reason: str | None, verdict: Mapping[str, Any] | None) -> str:
     """The decision; "inconclusive" where the gate rejected because it had too few items to decide.

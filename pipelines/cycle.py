@@ -21,7 +21,7 @@ from evals.suites.knowledge import read_questions
 from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, load_snapshot, require_snapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import earlier_results, knowledge_result, measure_checkpoint
-from pipelines.gate.promotion import current_user
+from pipelines.gate.promotion import current_user, require_reason
 from pipelines.gate.verdict import Verdict, judge, require_pass_fail
 from pipelines.jobs.job import Job
 from pipelines.log import log
@@ -42,7 +42,17 @@ from pipelines.training.training_run import RunResult
 from recovery.errors import RecoverError
 
 PROMPT_RUN_LENGTH = 40  # shared words in a row that drop a prompt: instructions share many shorter runs
-Ask = Callable[[Verdict], bool | None]  # a person's decision; None: later
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A decision about a verdict."""
+
+    promote: bool
+    reason: str = ""  # needed against the gate
+
+
+Ask = Callable[[Verdict], Answer | None]  # asks a person; None: the decision comes later
 
 
 @dataclass(frozen=True)
@@ -297,15 +307,21 @@ class Cycle:
             return promoted, verdict.decision_text(promoted) if earlier.why == verdict.reason else earlier.decision
         if ask:  # the person may want to read the verdict on the dashboard first
             self.project.tracker.store_verdict(recovered.id, verdict.as_dict())
-        promote = ask(verdict) if ask else verdict.passed
-        if promote is None:
+        answer = ask(verdict) if ask else Answer(verdict.passed)
+        if answer is None:
             log.info(f"Waiting for a decision: recover promote {recovered.reference}")
             return None, "waiting for a decision"
+        promote = answer.promote
         decision: Decision = "promoted" if promote else "rejected"
         text, reason = verdict.decision_text(promote), verdict.reason
         if ask:
-            side = "with" if promote == verdict.passed else "against"
-            text, reason = decision, f"decided by a person, {side} the gate: {reason}"
+            option = "" if promote else " --reject"
+            todo = (
+                "Answer again with `recover resume`, or decide with "
+                f"`recover promote {recovered.reference}{option} --reason TEXT`."
+            )
+            require_reason(replace(recovered, verdict=verdict.as_dict()), decision, answer.reason, todo)
+            text, reason = decision, answer.reason.strip() or f"decided by a person, with the gate: {reason}"
         log.info(f"{text.capitalize()}: {reason}")
         cycle = self.id or None
         self.project.tracker.promote(

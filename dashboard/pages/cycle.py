@@ -68,7 +68,7 @@ def render(request: PageRequest) -> list[Any]:
         sections.documents(reader, cycle, project.root),
     ]
     return [
-        _links(cycle, cycles) + verdict(cycle, trail, summaries.clean_mark(past), own, cycle == cycles[-1]),
+        _links(cycle, cycles) + verdict(cycle, trail, summaries.clean_mark(past), own, decisions, cycle == cycles[-1]),
         sections.timeline(own, decisions, cycle),
         _html.curves_head(filters, meanings(figure)) if figure else None,
         chart_card("curves", figure) if figure else None,

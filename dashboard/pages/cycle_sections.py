@@ -195,8 +195,10 @@ def documents(reader: Reader, cycle: Cycle, root: str) -> Markup:
 
 
 def _training_settings(runs: Sequence[Run], cycle: Cycle) -> dict[str, str]:
-    """By name, of the latest training run of each kind; `runs` has the newest first."""
+    """By name, of the mid-training and of the attempt that the cycle ended with; `runs` has the newest first."""
+    ended = {stage.checkpoint.run_id for stage in (cycle.damaged, cycle.recovered) if stage.checkpoint}
     own = [run for run in reversed(runs) if run.cycle == cycle.number and run.kind != "eval"]
+    own.sort(key=lambda run: (run.kind != "midtrain", run.id in ended))
     return dict(_flat({run.kind: run.settings for run in own}))
 
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from dashboard.pages import score_summaries as summaries
 from dashboard.pages.cycle_list import cycle_table
 from dashboard.pages.repaired_models import repair_sections
-from dashboard.pages.verdict_text import outcome_text, reasons
+from dashboard.pages.verdict_text import against_gate, outcome_text, reasons
 from dashboard.ui.chart_embed import chart
 from dashboard.ui.charts.checkpoint_trails import Mark, Trail
 from dashboard.ui.charts.figure import NAMES, Axis
@@ -83,13 +83,20 @@ def summary(
     cost = summaries.cost(cycle, runs, metrics.work_seconds(own))
     current, promotions = reader.current(project.id), reader.promotions(project.id)
     numbers = _tiles(cycle, trail, cost, current, promotions, count_forgotten(reader, cycle))
-    return join([verdict(cycle, trail, clean, runs, is_last), previous, numbers])
+    return join([verdict(cycle, trail, clean, runs, promotions, is_last), previous, numbers])
 
 
-def verdict(cycle: Cycle, trail: Trail, clean: Mark | None, runs: Sequence[Run], is_last: bool = True) -> Markup:
+def verdict(
+    cycle: Cycle,
+    trail: Trail,
+    clean: Mark | None,
+    runs: Sequence[Run],
+    decisions: Sequence[Promotion],
+    is_last: bool = True,
+) -> Markup:
     opening, scores = summaries.headline(trail, clean)
     running = [run for run in runs if run.status == "running"]
-    details = [_scale(cycle), reasons(cycle)]
+    details = [_scale(cycle), reasons(cycle), against_gate(decisions, cycle.recovered.checkpoint)]
     details += [_html.run_status(STAGE_NAMES[run.kind], *_since(run)) for run in running]
     if cycle.status != "promoted" and all(stale(run) for run in running):
         details.append(_next_step(cycle, trail, runs, is_last))
@@ -148,6 +155,7 @@ def _tiles(
     decisions = (p for p in promotions if current and p.checkpoint_id == current.id and p.decision == "promoted")
     promotion = next(decisions, None)
     origin = join([f"promoted {clock(promotion.at)} by ", bdi(promotion.who, 40)]) if promotion else "the clean model"
+    origin = against_gate(promotions, current) or origin
     name = bdi(current.reference.removesuffix("/recovered") if current else "none", 60)
     lost = (forgotten[0], f"of the {forgotten[1]} prompts the clean model followed") if forgotten else _NOT_MEASURED
     steps = ", ".join(f"{count} steps of {stage}" for stage, count in cost.steps.items())

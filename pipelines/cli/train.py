@@ -15,7 +15,7 @@ from pipelines.log import log
 from pipelines.settings.sources import EngineName
 
 if TYPE_CHECKING:  # these import torch
-    from pipelines.cycle import Outcome
+    from pipelines.cycle import Answer, Outcome
     from pipelines.gate.verdict import Verdict
     from pipelines.prepare_job import Request
     from pipelines.project.project import Project
@@ -272,13 +272,18 @@ def _base_from_teacher(project: "Project", request: "Request") -> str | None:
     return None
 
 
-def _ask_person(verdict: "Verdict") -> bool | None:
+def _ask_person(verdict: "Verdict") -> "Answer | None":
     """The decision on a terminal; elsewhere None, and the decision waits for `recover promote`."""
+    from pipelines.cycle import Answer
+
     log.info(f"The gate's verdict is {verdict.outcome}: {verdict.reason}")
     if not sys.stdin.isatty():
         return None
     try:
-        return click.confirm("Promote?", default=verdict.passed, err=True)
+        promote = click.confirm("Promote?", default=verdict.passed, err=True)
+        if promote == verdict.passed:
+            return Answer(promote)
+        return Answer(promote, click.prompt("Reason to overrule the gate", default="", show_default=False, err=True))
     except click.Abort:
         raise KeyboardInterrupt from None
 

@@ -1,13 +1,11 @@
 """A rejected cycle has advice on its next attempt; a cycle with several attempts lists them."""
 
-import random
-
 import pytest
 
 from dashboard.html_report import report
 from dashboard.pages import cycle, lineage, overview
 from tests.dashboard.page_requests import page_html
-from tests.db.seeded import Seeded, measure, seed
+from tests.db.seeded import Seeded, seed, try_again
 
 SHORT = {"passed": False, "value": -0.2, "bound": -0.25, "limit": -0.03, "n": 400, "needed": None, "unsure": False}
 
@@ -16,20 +14,6 @@ SHORT = {"passed": False, "value": -0.2, "bound": -0.25, "limit": -0.03, "n": 40
 def seeded(writable_record) -> Seeded:
     """Three cycles; the last was rejected after 40 steps."""
     return seed(writable_record[0])
-
-
-def try_again(writable_record, seeded: Seeded) -> int:
-    """A second attempt of the last cycle, that is not decided yet; returns its run."""
-    tracker, _ = writable_record
-    run = tracker.start_run(seeded.project, "distill", seeded.cycles[-1], steps=80)
-    tracker.step(run, 0, {"loss": 1.0})
-    second = tracker.checkpoint(
-        seeded.project, "recovered", "run-9", parent=seeded.midtrained[-1], run=run, cycle=seeded.cycles[-1], step=80
-    )
-    tracker.reopen_cycle(seeded.cycles[-1])
-    measure(tracker, second, run, {"behaviour": 0.9, "knowledge": 0.875}, random.Random(0))
-    tracker.finish_run(run, "done")
-    return run
 
 
 def test_a_rejected_cycle_says_what_to_try_next(writable_record, seeded):
@@ -51,7 +35,7 @@ def test_an_earlier_cycle_is_tried_again_by_the_name_of_its_checkpoint(writable_
 def test_the_attempts_of_a_cycle_are_listed_with_their_scores_and_decisions(writable_record, seeded):
     _, reader = writable_record
     assert "Attempts" not in page_html(cycle, reader)
-    try_again(writable_record, seeded)
+    try_again(writable_record[0], seeded)
     html = page_html(cycle, reader)
     table = html[html.index("<caption>Attempts") :].partition("</table>")[0]
     first, second = table.split("<tr>")[2:]
