@@ -40,20 +40,22 @@ def report(reader: Reader, project: Project, number: int) -> str:
         existing = f"The record has cycles 1 to {cycles[-1].number}." if cycles else "The record has no cycles."
         raise RecordError(f"There is no cycle {number}. {existing}")
     past = cycles[: cycles.index(cycle) + 1]
-    trails, clean = summaries.trails(past, reader.stages(project.id)), summaries.clean_mark(past)
+    stages, decisions = reader.stages(project.id), reader.promotions(project.id)
+    trails, clean = summaries.trails(past, stages), summaries.clean_mark(past)
     runs, metrics, look = reader.runs(project.id), RunMetrics(reader), Look()
     own = [run for run in reversed(runs) if run.cycle == number]
     evaluations = cycle_parts.latest_evaluations(reader, cycle, own)
     figure = curves(curves_of(own, metrics), look)
     sections = [
-        summary(reader, project, cycle, trails[-1], clean, own, metrics),
+        summary(reader, project, cycle, trails[-1], clean, own, metrics, is_last=cycle == cycles[-1]),
         card("Over the cycles", chart("over-time", over_time(trails, clean, look))),
         card("Knowledge against instruction following", chart("plane", plane(trails, clean, look))),
+        cycle_parts.attempts(stages, decisions, cycle),
         cycle_parts.gate(cycle),
         cycle_parts.measurements(evaluations, cycle),
         cycle_parts.earlier_knowledge(evaluations, cycle, past),
         cycle_parts.instruction_kinds(evaluations, cycle),
-        cycle_parts.timeline(own, reader.promotions(project.id), cycle),
+        cycle_parts.timeline(own, decisions, cycle),
         card("Curves", chart("curves", figure)) if figure else "",
         cycle_parts.settings(runs, cycle, past[-2] if len(past) > 1 else None),
         cycle_parts.documents(reader, cycle, project.root),

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from sqlalchemy import ColumnElement, Engine, Select, String, cast, func, literal, select
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from db import tables, views
 from db.column_types import now
@@ -49,12 +49,12 @@ class Reader:
             select(func.max(column)).where(column.class_.project_id == project).scalar_subquery()
             for column in (
                 tables.Cycle.id, tables.Cycle.closed_at, tables.Run.id, tables.Run.finished_at, tables.Checkpoint.id,
-                tables.Promotion.id, tables.Note.id,
+                tables.Checkpoint.deleted_at, tables.Promotion.id, tables.Note.id,
             )
         ]  # fmt: skip
         # SQL cannot compare JSON; a changed verdict nearly always has another length.
-        length = func.sum(func.length(cast(tables.Cycle.verdict, String)))
-        verdicts = select(length).where(tables.Cycle.project_id == project).scalar_subquery()
+        length = func.sum(func.length(cast(tables.Checkpoint.verdict, String)))
+        verdicts = select(length).where(tables.Checkpoint.project_id == project).scalar_subquery()
         # Evaluations of other projects count too: an unnecessary redraw costs less than a join in every poll.
         evaluations = select(func.max(tables.Evaluation.id)).scalar_subquery()
         with self._session() as session:
@@ -88,9 +88,9 @@ class Reader:
     def cycle_checkpoint(
         self, project: int, cycle: int, role: Literal["midtrained", "recovered"] = "recovered"
     ) -> views.Checkpoint | None:
-        """The promoted checkpoint of a cycle, else its last one."""
+        """The promoted checkpoint of a cycle, else that of its last attempt."""
         chosen = _checkpoints().where(tables.Cycle.project_id == project, tables.Cycle.number == cycle)
-        return self._last(chosen.where(tables.Checkpoint.role == role).order_by(_promotion_in_its_cycle().desc()))
+        return self._last(chosen.where(tables.Checkpoint.role == role, tables.Checkpoint.id == _named_in_its_cycle()))
 
     def run_checkpoint(self, run: int) -> views.Checkpoint | None:
         return self._last(_checkpoints().where(tables.Checkpoint.run_id == run))
@@ -133,21 +133,19 @@ class Reader:
             ).all()
             scores = suite_scores(session, project)
             checkpoints = _project_checkpoints(session, project)
-            order = select(tables.Checkpoint.id, _promotion_in_its_cycle()).filter_by(project_id=project)
-            promotions = {checkpoint: promotion for checkpoint, promotion in session.execute(order)}
             decisions = select(tables.Promotion.cycle_id, tables.Promotion.why).filter_by(project_id=project)
             reasons = {cycle: why for cycle, why in session.execute(decisions.order_by(tables.Promotion.id))}
         base = next((checkpoint for checkpoint in checkpoints if checkpoint.role == "base"), None)
-        checkpoints.sort(key=lambda checkpoint: (promotions[checkpoint.id], checkpoint.id))
-        stages = {(checkpoint.cycle, checkpoint.role): checkpoint for checkpoint in checkpoints}
+        stages = {(one.cycle, one.role): one for one in checkpoints if not one.superseded}
         return [
             _view(
                 views.Cycle,
                 cycle,
                 documents=documents,
+                verdict=recovered.verdict if (recovered := stages.get((cycle.number, "recovered"))) else None,
                 clean=stage(base, scores, cycle.number),
                 damaged=stage(stages.get((cycle.number, "midtrained")), scores, cycle.number),
-                recovered=stage(stages.get((cycle.number, "recovered")), scores, cycle.number),
+                recovered=stage(recovered, scores, cycle.number),
                 decision_reason=reasons.get(cycle.id),
             )
             for cycle, documents in rows
@@ -289,10 +287,16 @@ class Reader:
 
     def promotions(self, project: int) -> list[views.Promotion]:
         """The newest first."""
-        chosen = select(tables.Promotion, tables.Cycle.number).outerjoin(tables.Cycle)
-        chosen = chosen.where(tables.Promotion.project_id == project).order_by(tables.Promotion.id.desc())
+        chosen = (
+            select(tables.Promotion, tables.Cycle.number, tables.Checkpoint.verdict)
+            .outerjoin(tables.Cycle, tables.Cycle.id == tables.Promotion.cycle_id)
+            .join(tables.Checkpoint, tables.Checkpoint.id == tables.Promotion.checkpoint_id)
+            .where(tables.Promotion.project_id == project)
+            .order_by(tables.Promotion.id.desc())
+        )
         with self._session() as session:
-            return [_view(views.Promotion, row, cycle=number) for row, number in session.execute(chosen)]
+            rows = session.execute(chosen)
+            return [_view(views.Promotion, row, cycle=number, verdict=verdict) for row, number, verdict in rows]
 
     # Notes and documents
 
@@ -324,7 +328,7 @@ class Reader:
                 f"The record could not be read: {reason(error)}. Run `recover doctor` to check it."
             ) from error
 
-    def _last(self, chosen: Select[tables.Checkpoint, int]) -> views.Checkpoint | None:
+    def _last(self, chosen: Select[tables.Checkpoint, int, bool]) -> views.Checkpoint | None:
         with self._session() as session:
             row = session.execute(chosen.order_by(tables.Checkpoint.id.desc()).limit(1)).first()
             return _checkpoint(row) if row else None
@@ -336,22 +340,30 @@ def _view(kind: type[View], row: Any, **others: Any) -> View:
     return kind(**{name: getattr(row, name) for name in names}, **others)
 
 
-def _checkpoints() -> Select[tables.Checkpoint, int]:
-    return select(tables.Checkpoint, tables.Cycle.number).outerjoin(tables.Cycle)
+def _checkpoints() -> Select[tables.Checkpoint, int, bool]:
+    superseded = tables.Checkpoint.id != _named_in_its_cycle()  # NULL outside any cycle
+    return select(tables.Checkpoint, tables.Cycle.number, func.coalesce(superseded, False)).outerjoin(tables.Cycle)
 
 
 def _checkpoint(row: Any) -> views.Checkpoint:
-    return _view(views.Checkpoint, row[0], cycle=row[1])
+    return _view(views.Checkpoint, row[0], cycle=row[1], superseded=bool(row[2]))
 
 
-def _promotion_in_its_cycle() -> ColumnElement[int]:
-    """The id of the last promotion of a checkpoint in its own cycle; 0 where there is none."""
+def _named_in_its_cycle() -> ColumnElement[int]:
+    """The id of the checkpoint that `cycle:N/ROLE` names, for a checkpoint of that role: of several attempts the
+    promoted one, else the last."""
+    other = aliased(tables.Checkpoint)
     promotion = select(func.max(tables.Promotion.id)).where(
-        tables.Promotion.checkpoint_id == tables.Checkpoint.id,
-        tables.Promotion.cycle_id == tables.Checkpoint.cycle_id,
+        tables.Promotion.checkpoint_id == other.id,
+        tables.Promotion.cycle_id == other.cycle_id,
         tables.Promotion.decision == "promoted",
     )
-    return func.coalesce(promotion.correlate(tables.Checkpoint).scalar_subquery(), 0)
+    last_promotion = func.coalesce(promotion.correlate(other).scalar_subquery(), 0)
+    attempts = select(other.id).where(
+        other.cycle_id == tables.Checkpoint.cycle_id, other.role == tables.Checkpoint.role
+    )
+    named = attempts.order_by(last_promotion.desc(), other.id.desc()).limit(1)
+    return named.correlate(tables.Checkpoint).scalar_subquery()
 
 
 def _project_checkpoints(session: Session, project: int) -> list[views.Checkpoint]:

@@ -82,7 +82,6 @@ class Cycle(Table):
     number: Mapped[int]
     status: Mapped[str] = mapped_column(String(16), default="open")
     corpus_id: Mapped[int | None] = mapped_column(ForeignKey("corpora.id"))
-    verdict: Mapped[dict[str, Any] | None]
     opened_at: Mapped[datetime] = mapped_column(default=now)
     closed_at: Mapped[datetime | None]
 
@@ -131,7 +130,9 @@ class Checkpoint(Table):
     hash: Mapped[str | None]
     bytes: Mapped[int | None] = mapped_column(BigInteger)
     step: Mapped[int | None]
+    verdict: Mapped[dict[str, Any] | None]  # of the gate
     created_at: Mapped[datetime] = mapped_column(default=now)
+    deleted_at: Mapped[datetime | None]  # when its weights were deleted
 
 
 class Evaluation(Table):
@@ -234,7 +235,7 @@ class Promotion(Table):
     id: Mapped[int] = mapped_column(primary_key=True)
     project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"), index=True)
     cycle_id: Mapped[int | None] = mapped_column(ForeignKey("cycles.id"))
-    checkpoint_id: Mapped[int] = mapped_column(ForeignKey("checkpoints.id"))
+    checkpoint_id: Mapped[int] = mapped_column(ForeignKey("checkpoints.id"), index=True)
     decision: Mapped[str] = mapped_column(String(16))
     who: Mapped[str]
     why: Mapped[str]

@@ -164,23 +164,36 @@ class Tracker:
         self, project: int, cycle: int | None, checkpoint: int, decision: Decision, who: str, why: str,
         verdict: Mapping[str, Any] | None = None,
     ) -> int:  # fmt: skip
-        """Store a decision about a checkpoint. `promoted` makes it `current`; the cycle, if any, is closed."""
+        """Store a decision about a checkpoint, and the gate's verdict on it if that is new.
+
+        `promoted` makes it `current`; the cycle, if any, is closed."""
         with self._transaction(f"the decision about checkpoint {checkpoint}") as session:
             _lock_project(session, project)
             if cycle is not None:
                 row = _get(session, tables.Cycle, cycle)
                 row.status, row.closed_at = decision, row.closed_at or now()
-                other_checkpoint = (row.verdict or {}).get("checkpoint") not in (None, checkpoint)
-                row.verdict = dict(verdict) if verdict is not None else None if other_checkpoint else row.verdict
+            if verdict is not None:
+                _get(session, tables.Checkpoint, checkpoint).verdict = dict(verdict)
             promotion = tables.Promotion(
                 project_id=project, cycle_id=cycle, checkpoint_id=checkpoint, decision=decision, who=who, why=why
             )
             return _add(session, promotion).id
 
-    def store_verdict(self, cycle: int, checkpoint: int, verdict: Mapping[str, Any]) -> None:
-        """Store the gate's verdict on a checkpoint of an open cycle, until a person decides."""
-        with self._transaction(f"the verdict on cycle {cycle}") as session:
-            _get(session, tables.Cycle, cycle).verdict = {**verdict, "checkpoint": checkpoint}
+    def store_verdict(self, checkpoint: int, verdict: Mapping[str, Any]) -> None:
+        """Store the gate's verdict on a checkpoint about which a person will decide."""
+        with self._transaction(f"the verdict on checkpoint {checkpoint}") as session:
+            _get(session, tables.Checkpoint, checkpoint).verdict = dict(verdict)
+
+    def reopen_cycle(self, cycle: int) -> None:
+        """Open a decided cycle again for the decision about another attempt; earlier decisions stay stored."""
+        with self._transaction(f"the new attempt of cycle {cycle}") as session:
+            row = _get(session, tables.Cycle, cycle)
+            row.status, row.closed_at = "open", None
+
+    def weights_deleted(self, checkpoint: int) -> None:
+        """Store that the weights of a checkpoint were deleted; its scores stay."""
+        with self._transaction(f"the deletion of checkpoint {checkpoint}") as session:
+            _get(session, tables.Checkpoint, checkpoint).deleted_at = now()
 
     def give_up(self, run: int) -> None:
         """Mark a run as failed, so that it is not resumed; its end time and its error are kept."""

@@ -1,6 +1,6 @@
 """The values that `Reader` returns: frozen dataclasses, independent of the database connection."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -31,12 +31,16 @@ class Checkpoint:
     bytes: int | None
     step: int | None
     created_at: datetime
+    verdict: dict[str, Any] | None = field(default=None, compare=False)  # of the gate
+    deleted_at: datetime | None = field(default=None, compare=False)  # when its weights were deleted
+    superseded: bool = field(default=False, compare=False)  # `cycle:N` names another attempt of its cycle
 
     @property
     def reference(self) -> str:
         """How to name it on the command line."""
         if self.role in ("midtrained", "recovered"):
-            return f"cycle:{self.cycle}/{self.role}" if self.cycle is not None else f"run:{self.run_id}"
+            of_run = self.cycle is None or (self.superseded and self.run_id is not None)
+            return f"run:{self.run_id}" if of_run else f"cycle:{self.cycle}/{self.role}"
         return "base" if self.role == "base" else self.path
 
 
@@ -82,15 +86,7 @@ class Cycle:
 
     @property
     def outcome(self) -> str:
-        return self.outcome_of(self.status, self.decision_reason)
-
-    def outcome_of(self, decision: str, reason: str | None) -> str:
-        """The decision; "inconclusive" where the gate rejected because it had too few items to decide.
-
-        The gate decides with the reason of its verdict; a decision with another reason is a person's."""
-        verdict = self.verdict or {}
-        inconclusive = verdict.get("outcome") == "inconclusive" and verdict.get("reason") == reason
-        return "inconclusive" if decision == "rejected" and inconclusive else decision
+        return outcome_of(self.status, self.decision_reason, self.verdict)
 
 
 @dataclass(frozen=True)
@@ -211,6 +207,49 @@ class Promotion:
     who: str
     why: str
     at: datetime
+    verdict: dict[str, Any] | None = None  # of the gate on the checkpoint
+
+    @property
+    def outcome(self) -> str:
+        return outcome_of(self.decision, self.why, self.verdict)
+
+    @property
+    def against_gate(self) -> str:
+        """What the decision was for people, where it overruled the gate."""
+        return f"{self.decision} against the gate's verdict ({gate_outcome(self.verdict)})"
+
+
+def gate_outcome(verdict: Mapping[str, Any] | None) -> str:
+    """How the gate judged; verdicts of early releases have no `outcome`."""
+    verdict = verdict or {}
+    return str(verdict.get("outcome") or ("passed" if verdict.get("passed") else "failed"))
+
+
+def overrules_gate(decision: str, verdict: Mapping[str, Any] | None) -> bool:
+    """Whether a decision goes against the gate's verdict; never where there is none."""
+    passed = (verdict or {}).get("passed")
+    return isinstance(passed, bool) and passed != (decision == "promoted")
+
+
+def promotion_against_gate(newest_first: Iterable[Promotion], checkpoint: int) -> Promotion | None:
+    """The promotion that put a checkpoint into use against the gate, if one did.
+
+    It is the first since the last rejection: a rollback to the checkpoint promotes it once more."""
+    first = None
+    for promotion in newest_first:
+        if promotion.checkpoint_id == checkpoint and promotion.decision == "rejected":
+            break
+        first = promotion if promotion.checkpoint_id == checkpoint else first
+    return first if first and overrules_gate(first.decision, first.verdict) else None
+
+
+def outcome_of(decision: str, reason: str | None, verdict: Mapping[str, Any] | None) -> str:
+    """The decision; "inconclusive" where the gate rejected because it had too few items to decide.
+
+    The gate decides with the reason of its verdict; a decision with another reason is a person's."""
+    verdict = verdict or {}
+    inconclusive = verdict.get("outcome") == "inconclusive" and verdict.get("reason") == reason
+    return "inconclusive" if decision == "rejected" and inconclusive else decision
 
 
 def last_decisions(newest_first: Iterable[Promotion]) -> dict[int, str]:

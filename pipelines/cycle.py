@@ -10,9 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from db.next_attempt import Attempt, NextAttempt, advise
 from db.run_inputs import RunInputs
 from db.tracker import Decision
-from db.views import Checkpoint
+from db.views import Checkpoint, Promotion
 from evals.contamination import remove_contaminated
 from evals.results import Result, headlines, main_result
 from evals.suites.config import load_suites
@@ -20,7 +21,7 @@ from evals.suites.knowledge import read_questions
 from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, load_snapshot, require_snapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import earlier_results, knowledge_result, measure_checkpoint
-from pipelines.gate.promotion import current_user
+from pipelines.gate.promotion import current_user, require_reason
 from pipelines.gate.verdict import Verdict, judge, require_pass_fail
 from pipelines.jobs.job import Job
 from pipelines.log import log
@@ -41,7 +42,17 @@ from pipelines.training.training_run import RunResult
 from recovery.errors import RecoverError
 
 PROMPT_RUN_LENGTH = 40  # shared words in a row that drop a prompt: instructions share many shorter runs
-Ask = Callable[[Verdict], bool | None]  # a person's decision; None: later
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A decision about a verdict."""
+
+    promote: bool
+    reason: str = ""  # needed against the gate
+
+
+Ask = Callable[[Verdict], Answer | None]  # asks a person; None: the decision comes later
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,7 @@ class Outcome:
     distilled: RunResult
     decision: str  # for people to read
     answers_search: dict[str, Any] | None = None  # of the mid-training, where the share of answers was searched
+    next_attempt: NextAttempt | None = None  # what to try after a rejection
 
     @property
     def awaits_decision(self) -> bool:
@@ -80,6 +92,7 @@ class Outcome:
             "path": checkpoint.path,
             "steps": run.steps,
             "stopped": run.stopped or None,
+            "next_attempt": self.next_attempt.command if self.next_attempt else None,
             "answers_search": self.answers_search,
             "warm_start": run.warm_start,
             "cost": {"seconds": seconds, "seconds_per_point": round(seconds / gained / 100, 2) if gained > 0 else None},
@@ -130,9 +143,9 @@ class Cycle:
         return midtrain(self._stage, corpus, self._checkpoint(self.job.start), earlier, probe)
 
     def repair(self, ask: Ask | None = None) -> Outcome:
-        """The second stage alone: of the open cycle's mid-trained checkpoint, or of a model from outside."""
+        """The second stage alone: an attempt of the student's cycle, or the repair of a model from outside."""
         student = self._checkpoint(self.job.student)
-        self.id, self.number = open_cycle_of(self.project, student, self.job)
+        self.id, self.number = cycle_of_attempt(self.project, student, self.job)
         return self.recover(student, ask)
 
     def recover(self, damaged: Checkpoint, ask: Ask | None = None) -> Outcome:
@@ -152,10 +165,13 @@ class Cycle:
         teachers = self._teachers(len(prompts), items_text)
         corpora = self._read_by(damaged) if self.settings.distill.documents else []
         distilled = distill(self._stage, damaged, teachers, prompts, probe.on if probe else None, corpora)
+        if self.id and self._earlier_decision(distilled.checkpoint) is None:
+            self.project.tracker.reopen_cycle(self.id)
         after = self._measure(distilled.checkpoint, "the recovered model", final, "recovered")
         verdict = self._judge(clean, before, after)
         promoted, decision = self._decide(distilled.checkpoint, verdict, ask)
-        return Outcome(self.number, clean, before, after, verdict, promoted, distilled, decision)
+        advice = self._next_attempt(damaged, distilled, verdict) if promoted is False else None
+        return Outcome(self.number, clean, before, after, verdict, promoted, distilled, decision, next_attempt=advice)
 
     @property
     def settings(self) -> Settings:
@@ -285,22 +301,27 @@ class Cycle:
     def _decide(self, recovered: Checkpoint, verdict: Verdict, ask: Ask | None) -> tuple[bool | None, str]:
         """Whether it is promoted (None: not decided yet), and the decision as text. The gate decides, or a person; a
         decision of before an interruption stays."""
-        promotions = self.project.reader.promotions(self.project.id)
-        earlier = next((p for p in promotions if p.checkpoint_id == recovered.id), None)
+        earlier = self._earlier_decision(recovered)
         if earlier is not None:
             promoted = earlier.decision == "promoted"
             return promoted, verdict.decision_text(promoted) if earlier.why == verdict.reason else earlier.decision
-        if ask and self.id:  # the person may want to read the verdict on the dashboard first
-            self.project.tracker.store_verdict(self.id, recovered.id, verdict.as_dict())
-        promote = ask(verdict) if ask else verdict.passed
-        if promote is None:
+        if ask:  # the person may want to read the verdict on the dashboard first
+            self.project.tracker.store_verdict(recovered.id, verdict.as_dict())
+        answer = ask(verdict) if ask else Answer(verdict.passed)
+        if answer is None:
             log.info(f"Waiting for a decision: recover promote {recovered.reference}")
             return None, "waiting for a decision"
+        promote = answer.promote
         decision: Decision = "promoted" if promote else "rejected"
         text, reason = verdict.decision_text(promote), verdict.reason
         if ask:
-            side = "with" if promote == verdict.passed else "against"
-            text, reason = decision, f"decided by a person, {side} the gate: {reason}"
+            option = "" if promote else " --reject"
+            todo = (
+                "Answer again with `recover resume`, or decide with "
+                f"`recover promote {recovered.reference}{option} --reason TEXT`."
+            )
+            require_reason(replace(recovered, verdict=verdict.as_dict()), decision, answer.reason, todo)
+            text, reason = decision, answer.reason.strip() or f"decided by a person, with the gate: {reason}"
         log.info(f"{text.capitalize()}: {reason}")
         cycle = self.id or None
         self.project.tracker.promote(
@@ -308,14 +329,25 @@ class Cycle:
         )
         return promote, text
 
+    def _earlier_decision(self, checkpoint: Checkpoint) -> Promotion | None:
+        promotions = self.project.reader.promotions(self.project.id)
+        return next((p for p in promotions if p.checkpoint_id == checkpoint.id), None)
 
-def open_cycle_of(project: Project, checkpoint: Checkpoint, job: Job | None = None) -> tuple[int, int]:
-    """The (id, number) of the checkpoint's cycle if that is open; zeros otherwise, and for a model from outside.
+    def _next_attempt(self, student: Checkpoint, distilled: RunResult, verdict: Verdict) -> NextAttempt | None:
+        settings, last = self.settings, self.project.last_cycle
+        planned = min(settings.distill.steps, settings.distill.max_steps or settings.distill.steps)
+        is_default = last is not None and last.damaged.checkpoint == student
+        attempt = Attempt(settings.model_dump(), distilled.steps, planned)
+        return advise(verdict.as_dict(), attempt, "" if is_default else shlex.quote(student.reference))
 
-    A decided cycle stays as it was decided, and another repair of its model is a run by itself; unless this very job
-    decided it and was interrupted before its end."""
+
+def cycle_of_attempt(project: Project, checkpoint: Checkpoint, job: Job | None = None) -> tuple[int, int]:
+    """The (id, number) of the checkpoint's cycle unless that was promoted; zeros then, and for a model from outside.
+
+    A promoted cycle stays as it is, and another repair of its model is a run by itself; unless this very job promoted
+    it and was interrupted before its end."""
     cycle = next((c for c in project.reader.cycles(project.id) if c.number == checkpoint.cycle), None)
-    if cycle is None or cycle.status == "open":
+    if cycle is None or cycle.status != "promoted":
         return (cycle.id, cycle.number) if cycle else (0, 0)
     is_ours = job and any(run.cycle == cycle.number for run in runs_of_job(project, job.id))
     return (cycle.id, cycle.number) if is_ours else (0, 0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from db.views import Checkpoint
+from db.views import Checkpoint, Cycle
 from evals.suites.config import load_suites, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
@@ -226,11 +226,21 @@ def _check_files(project: Project, request: Request) -> None:
 def _student(project: Project, request: Request) -> Checkpoint:
     student = project.resolve(request.student) if request.student else project.latest_midtrained()
     if student is None:
-        raise RecoverError(
+        raise RecoverError(_no_student(project.last_cycle))
+    return student
+
+
+def _no_student(cycle: Cycle | None) -> str:
+    promoted = cycle.damaged.checkpoint if cycle else None
+    if cycle is None or promoted is None or promoted.deleted_at:
+        return (
             "No mid-trained checkpoint waits to be distilled. Run `recover midtrain --docs DIR`, or name one with "
             "--student REF."
         )
-    return student
+    return (
+        f"Cycle {cycle.number} was promoted, so no mid-trained checkpoint waits to be distilled. Begin again from "
+        f"there with `--student {promoted.reference}`, or train on other documents with `recover midtrain --docs DIR`."
+    )
 
 
 def _teacher(project: Project, request: Request) -> Checkpoint | None:

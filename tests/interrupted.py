@@ -151,10 +151,10 @@ def read_results(folder: Path) -> Results:
     with sqlite3.connect(home / "recover.db") as record:
         assert record.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         rows = {
-            "cycles": _rows(record, "SELECT number, status, verdict FROM cycles"),
+            "cycles": _rows(record, "SELECT number, status FROM cycles"),
             "runs": _runs(record),
             "checkpoints": _rows(
-                record, "SELECT id, cycle_id, run_id, parent_id, role, kind, hash, step FROM checkpoints"
+                record, "SELECT id, cycle_id, run_id, parent_id, role, kind, hash, step, verdict FROM checkpoints"
             ),
             "promotions": _rows(record, "SELECT cycle_id, checkpoint_id, decision, why FROM promotions"),
             "points": [

@@ -46,7 +46,8 @@ def render(request: PageRequest) -> list[Any]:
     cycles = reader.cycles(project.id)
     cycle = requested_cycle(request, cycles)
     past = cycles[: cycles.index(cycle) + 1]
-    trail = summaries.trails(past, reader.stages(project.id))[-1]
+    stages, decisions = reader.stages(project.id), reader.promotions(project.id)
+    trail = summaries.trails(past, stages)[-1]
     runs = reader.runs(project.id)
     own = [run for run in reversed(runs) if run.cycle == cycle.number]
     smoothing, log = request.query.get("smoothing", ""), request.query.get("scale") == "log"
@@ -58,6 +59,7 @@ def render(request: PageRequest) -> list[Any]:
     filters = form(fields, hidden={"number": cycle.number})
     evaluations = sections.latest_evaluations(reader, cycle, own)
     details = [
+        sections.attempts(stages, decisions, cycle),
         sections.gate(cycle),
         sections.measurements(evaluations, cycle),
         sections.earlier_knowledge(evaluations, cycle, cycles),
@@ -66,8 +68,8 @@ def render(request: PageRequest) -> list[Any]:
         sections.documents(reader, cycle, project.root),
     ]
     return [
-        _links(cycle, cycles) + verdict(cycle, trail, summaries.clean_mark(past), own),
-        sections.timeline(own, reader.promotions(project.id), cycle),
+        _links(cycle, cycles) + verdict(cycle, trail, summaries.clean_mark(past), own, decisions, cycle == cycles[-1]),
+        sections.timeline(own, decisions, cycle),
         _html.curves_head(filters, meanings(figure)) if figure else None,
         chart_card("curves", figure) if figure else None,
         join(details),
@@ -78,8 +80,14 @@ def render(request: PageRequest) -> list[Any]:
 
 
 def curves_of(runs: Sequence[Run], metrics: RunMetrics) -> list[RunCurves]:
-    """The training curves of those runs that train."""
-    return [RunCurves(STAGE_NAMES[r.kind], TARGETS[r.kind], metrics.series(r.id)) for r in runs if r.kind in TARGETS]
+    """The training curves of those runs that train; several distillations of a cycle are numbered."""
+    training = [run for run in runs if run.kind in TARGETS]
+    attempts = [run.id for run in training if run.kind == "distill"]
+    names = {id: f", attempt {number}" for number, id in enumerate(attempts, 1)} if len(attempts) > 1 else {}
+    return [
+        RunCurves(STAGE_NAMES[run.kind] + names.get(run.id, ""), TARGETS[run.kind], metrics.series(run.id))
+        for run in training
+    ]
 
 
 def requested_cycle(request: PageRequest, cycles: Sequence[Cycle]) -> Cycle:

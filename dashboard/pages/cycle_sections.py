@@ -9,13 +9,14 @@ from markupsafe import Markup
 
 from dashboard.pages.cycle_list import documents_path
 from dashboard.pages.verdict_text import EARLIER_KNOWLEDGE, bound_status, earlier_bounds
-from dashboard.ui.components import Cell, card, change, code, nothing, number, table, tick
+from dashboard.ui.charts.figure import NAMES
+from dashboard.ui.components import Cell, badge, card, change, code, nothing, number, table, tick
 from dashboard.ui.jinja import bdi, link, load
 from dashboard.ui.number_formats import STAGE_NAMES, ago, clock, duration, size
 from db.column_types import now
 from db.headline_scores import headline
 from db.queries import Reader
-from db.views import Cycle, Evaluation, Promotion, Run
+from db.views import Cycle, Evaluation, Promotion, Run, Stage
 
 Task = tuple[str, str, str]  # suite, task, data: evaluations that agree in these can be compared
 Evaluations = Mapping[str, Mapping[Task, Evaluation]]  # by stage and task
@@ -36,8 +37,29 @@ def timeline(runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle) 
         _html.bar(run, _run_text(run), (run.started_at - start) / total, (_end(run) - run.started_at) / total)
         for run in runs
     ]
-    own = [(cycle.outcome_of(one.decision, one.why), one) for one in reversed(decisions) if one.cycle == cycle.number]
+    own = [(one.outcome, one) for one in reversed(decisions) if one.cycle == cycle.number]
     return card("Stages", _html.timeline(bars, own), f"{clock(start)}, {duration(total)} in total")
+
+
+def attempts(stages: Sequence[Stage], decisions: Sequence[Promotion], cycle: Cycle) -> Markup:
+    """The recovered checkpoints of a cycle, where it has several; each was distilled from the mid-trained one."""
+    own = [(one, stage.scores) for stage in stages if (one := stage.checkpoint) and one.cycle == cycle.number]
+    recovered = [(one, scores) for one, scores in own if one.role == "recovered"]
+    if len(recovered) < 2:
+        return Markup()
+    last = {decision.checkpoint_id: decision for decision in reversed(decisions)}
+    rows = [
+        [
+            Cell(link("lineage", bdi(one.reference, 60), checkpoint=one.id)),
+            Cell(one.step or 0, "number"),
+            *(number(scores.get(axis)) for axis in NAMES),
+            Cell(badge(last[one.id].outcome if one.id in last else "open")),
+        ]
+        for one, scores in recovered
+    ]
+    columns = ["Checkpoint", "Steps", *NAMES.values(), "Decision"]
+    content = table("Attempts", columns, rows, save=f"attempts-cycle-{cycle.number}")
+    return card("Attempts", content, "Oldest first. All began from the same mid-trained checkpoint.")
 
 
 def gate(cycle: Cycle) -> Markup:
@@ -173,8 +195,10 @@ def documents(reader: Reader, cycle: Cycle, root: str) -> Markup:
 
 
 def _training_settings(runs: Sequence[Run], cycle: Cycle) -> dict[str, str]:
-    """By name, of the latest training run of each kind; `runs` has the newest first."""
+    """By name, of the mid-training and of the attempt that the cycle ended with; `runs` has the newest first."""
+    ended = {stage.checkpoint.run_id for stage in (cycle.damaged, cycle.recovered) if stage.checkpoint}
     own = [run for run in reversed(runs) if run.cycle == cycle.number and run.kind != "eval"]
+    own.sort(key=lambda run: (run.kind != "midtrain", run.id in ended))
     return dict(_flat({run.kind: run.settings for run in own}))
 
 

@@ -8,11 +8,12 @@ from markupsafe import Markup
 
 from dashboard.pages.notes import note_form, notes_card
 from dashboard.pages.promotion_form import promotion_form
+from dashboard.pages.verdict_text import against_gate
 from dashboard.ui.components import card, code, nothing, page_title
 from dashboard.ui.jinja import bdi, join, link, load
 from dashboard.ui.number_formats import clock, size
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
-from db.views import Checkpoint, Cycle, Stage
+from db.views import Checkpoint, Stage
 
 ROW, NARROW_ROW = 52, 72  # pixels between two checkpoints; a phone needs two lines for the scores
 LANE = 18  # pixels between two branches
@@ -38,15 +39,14 @@ def render(request: PageRequest) -> list[Any]:
     selected = _selected(request, [stage.checkpoint for stage in stages if stage.checkpoint])
     notes = reader.notes(project.id)
     noted = {note.checkpoint_id for note in notes if note.checkpoint_id}
-    cycles = reader.cycles(project.id)
-    ended = {cycle.recovered.checkpoint.id: cycle for cycle in cycles if cycle.recovered.checkpoint}
+    outcomes = {decision.checkpoint_id: decision.outcome for decision in reversed(reader.promotions(project.id))}
     own_notes = [note for note in notes if selected and note.checkpoint_id == selected.id]
     row = NARROW_ROW if request.look.narrow else ROW
     may_note = selected is not None and request.actions.add_note is not None
     may_decide = selected is not None and request.actions.promote is not None and selected != current
     return [
         page_title("Lineage") + (_details(request, selected) if selected else Markup()),
-        card("Checkpoints", graph(stages, current, selected, noted, ended, row), GRAPH_NOTE),
+        card("Checkpoints", graph(stages, current, selected, noted, outcomes, row), GRAPH_NOTE),
         notes_card(own_notes) if selected else None,
         gr.update(visible=may_note),
         gr.update(visible=may_decide),
@@ -58,10 +58,10 @@ def graph(
     current: Checkpoint | None,
     selected: Checkpoint | None,
     noted: set[int],
-    ended: Mapping[int, Cycle],
+    outcomes: Mapping[int, str],
     row: int,
 ) -> Markup:
-    """`noted`: checkpoints with notes; `ended`: the cycle of each final checkpoint; `row`: height in pixels."""
+    """`noted`: checkpoints with notes; `outcomes`: of the last decision on each; `row`: height in pixels."""
     checkpoints = [stage.checkpoint for stage in stages if stage.checkpoint]
     lanes = lanes_of(checkpoints, current)
     newest_first = list(reversed(checkpoints))
@@ -72,7 +72,7 @@ def graph(
         row=row,
         lines=[(_line(one, lanes, heights, row), _css(one, lanes)) for one in newest_first if one.parent_id in heights],
         dots=[(_x(lanes[one.id]), heights[one.id], _css(one, lanes)) for one in newest_first],
-        rows=[(one, scores[one.id], _badges(one, current, noted, ended), one == selected) for one in newest_first],
+        rows=[(one, scores[one.id], _badges(one, current, noted, outcomes), one == selected) for one in newest_first],
     )
 
 
@@ -127,6 +127,8 @@ def _details(request: PageRequest, one: Checkpoint) -> Markup:
         ("Hash", code(one.hash or "–", 80)),
         ("Code", code(run.code_version, 80) if run else nothing()),
     ]
+    if overruled := against_gate(request.reader.promotions(request.project.id), one):
+        facts.insert(0, ("Decision", overruled))
     links = [link("cycle", f"Cycle {one.cycle}", number=one.cycle)] if one.cycle else []
     if base and base != one:
         links.append(link("compare", "Compare with the clean model", a=base.id, b=one.id))
@@ -135,11 +137,12 @@ def _details(request: PageRequest, one: Checkpoint) -> Markup:
 
 
 def _badges(
-    one: Checkpoint, current: Checkpoint | None, noted: set[int], ended: Mapping[int, Cycle]
+    one: Checkpoint, current: Checkpoint | None, noted: set[int], outcomes: Mapping[int, str]
 ) -> list[tuple[str, str]]:
     """Status and label of each badge; without a label it is the status."""
-    hidden = ("open", "promoted") if one == current else ("open",)  # "current" implies "promoted"
-    badges = [(ended[one.id].outcome, "")] if one.id in ended and ended[one.id].status not in hidden else []
+    outcome = outcomes.get(one.id) if one.role == "recovered" else None
+    implied = one == current and outcome == "promoted"  # "current" says it
+    badges = [(outcome, "")] if outcome and not implied else []
     badges += [("promoted", "current")] if one == current else []
     return badges + ([("", "note")] if one.id in noted else [])
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from dashboard.pages import score_summaries as summaries
 from dashboard.pages.cycle_list import cycle_table
 from dashboard.pages.repaired_models import repair_sections
-from dashboard.pages.verdict_text import outcome_text, reasons
+from dashboard.pages.verdict_text import against_gate, outcome_text, reasons
 from dashboard.ui.chart_embed import chart
 from dashboard.ui.charts.checkpoint_trails import Mark, Trail
 from dashboard.ui.charts.figure import NAMES, Axis
@@ -20,6 +20,7 @@ from dashboard.ui.jinja import bdi, join, link, load
 from dashboard.ui.number_formats import STAGE_NAMES, clock, duration, stale
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
 from dashboard.ui.run_metrics import RunMetrics
+from db.next_attempt import next_attempt
 from db.queries import Reader
 from db.views import Checkpoint, Cycle, Project, Promotion, Run
 
@@ -75,22 +76,30 @@ def summary(
     runs: Sequence[Run],
     metrics: RunMetrics,
     previous: Markup | str = "",
+    is_last: bool = True,
 ) -> Markup:
     """A cycle in one sentence and five numbers; `previous` is the section on the cycle before."""
     own = [run for run in runs if run.cycle == cycle.number]
     cost = summaries.cost(cycle, runs, metrics.work_seconds(own))
     current, promotions = reader.current(project.id), reader.promotions(project.id)
     numbers = _tiles(cycle, trail, cost, current, promotions, count_forgotten(reader, cycle))
-    return join([verdict(cycle, trail, clean, runs), previous, numbers])
+    return join([verdict(cycle, trail, clean, runs, promotions, is_last), previous, numbers])
 
 
-def verdict(cycle: Cycle, trail: Trail, clean: Mark | None, runs: Sequence[Run]) -> Markup:
+def verdict(
+    cycle: Cycle,
+    trail: Trail,
+    clean: Mark | None,
+    runs: Sequence[Run],
+    decisions: Sequence[Promotion],
+    is_last: bool = True,
+) -> Markup:
     opening, scores = summaries.headline(trail, clean)
     running = [run for run in runs if run.status == "running"]
-    details = [_scale(cycle), reasons(cycle)]
+    details = [_scale(cycle), reasons(cycle), against_gate(decisions, cycle.recovered.checkpoint)]
     details += [_html.run_status(STAGE_NAMES[run.kind], *_since(run)) for run in running]
-    if cycle.status == "open" and all(stale(run) for run in running):
-        details.append(_html.next_command(_next_command(cycle, trail, runs)))
+    if cycle.status != "promoted" and all(stale(run) for run in running):
+        details.append(_next_step(cycle, trail, runs, is_last))
     return _html.verdict(cycle, opening, scores, outcome_text(cycle), details)
 
 
@@ -98,14 +107,18 @@ def _since(run: Run) -> tuple[str, bool]:
     return clock(run.heartbeat_at if stale(run) else run.started_at), stale(run)
 
 
-def _next_command(cycle: Cycle, trail: Trail, runs: Sequence[Run]) -> str:
-    """The command that continues an open cycle while nothing is running."""
+def _next_step(cycle: Cycle, trail: Trail, runs: Sequence[Run], is_last: bool) -> Markup:
+    """The command that continues an open cycle while nothing is running, or tries a rejected one again."""
     latest = max((run for run in runs if run.cycle == cycle.number), key=lambda run: run.id, default=None)
     if latest and latest.resumable:  # it was stopped, failed, or its process ended
-        return "recover resume"
+        return _html.next_command("recover resume")
+    if cycle.status == "rejected":
+        student = cycle.damaged.checkpoint.reference if cycle.damaged.checkpoint and not is_last else ""
+        advice = next_attempt(cycle, runs, student)
+        return _html.next_command(advice.command, advice.introduction) if advice else Markup()
     if trail.recovered:
-        return f"recover promote cycle:{cycle.number}"
-    return "recover distill --teacher base" if trail.damaged else "recover status"
+        return _html.next_command(f"recover promote cycle:{cycle.number}")
+    return _html.next_command("recover distill --teacher base" if trail.damaged else "recover status")
 
 
 def last_finished(cycles: Sequence[Cycle], trails: Sequence[Trail]) -> Markup:
@@ -142,6 +155,7 @@ def _tiles(
     decisions = (p for p in promotions if current and p.checkpoint_id == current.id and p.decision == "promoted")
     promotion = next(decisions, None)
     origin = join([f"promoted {clock(promotion.at)} by ", bdi(promotion.who, 40)]) if promotion else "the clean model"
+    origin = against_gate(promotions, current) or origin
     name = bdi(current.reference.removesuffix("/recovered") if current else "none", 60)
     lost = (forgotten[0], f"of the {forgotten[1]} prompts the clean model followed") if forgotten else _NOT_MEASURED
     steps = ", ".join(f"{count} steps of {stage}" for stage, count in cost.steps.items())

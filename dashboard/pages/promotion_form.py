@@ -7,19 +7,21 @@ import gradio as gr
 from dashboard.actions import ActionError, Decide
 from dashboard.pages.notes import Subject
 from dashboard.ui.polling import BROWSER_STATE_JS, Dashboard, PageRequest, perform_action
+from db.views import gate_outcome, overrules_gate
 
 
 def promotion_form(dashboard: Dashboard, subject: Subject) -> gr.Column:
     """A reason and two buttons, hidden until the page has something to decide."""
     actions = dashboard.actions
     with gr.Column(visible=False, elem_classes="action-box", elem_id="decide-box") as box:
-        reason = gr.Textbox(label="Your decision: reason", max_length=2000, elem_id="decide-reason")
+        label = "Your decision: reason (needed against the gate's verdict)"
+        reason = gr.Textbox(label=label, max_length=2000, elem_id="decide-reason")
         browser_state, message = gr.Textbox(visible=False), gr.HTML()
         with gr.Row():
             promote = gr.Button("Promote: make it current", size="sm", variant="primary", elem_id="promote")
             reject = gr.Button("Reject", size="sm", elem_id="reject", visible=actions.reject is not None)
 
-    def handler(action: Decide | None, result: str) -> Callable[[str, str, gr.Request], str]:
+    def handler(action: Decide | None, decision: str) -> Callable[[str, str, gr.Request], str]:
         def handle(reason: str, browser_state: str, request: gr.Request) -> str:
             user = request.username or ""
             return perform_action(dashboard, browser_state, lambda page: _decide(page, reason, user))
@@ -28,14 +30,18 @@ def promotion_form(dashboard: Dashboard, subject: Subject) -> gr.Column:
             _, checkpoint = subject(page)
             if action is None or checkpoint is None:
                 raise ActionError("There is no checkpoint here to decide about. Select one.")
-            if not reason.strip():
-                raise ActionError("Give a reason first. It is stored with the decision.")
+            candidate = page.reader.checkpoint(checkpoint)
+            if candidate and overrules_gate(decision, candidate.verdict) and not reason.strip():
+                outcome = gate_outcome(candidate.verdict)
+                raise ActionError(
+                    f"The gate's verdict is {outcome}. Give a reason first: it is stored with the decision."
+                )
             action(checkpoint, user, reason.strip())
-            return result
+            return f"{decision.capitalize()}."
 
         return handle
 
     event = {"js": BROWSER_STATE_JS, "queue": False, "api_visibility": "private"}
-    for button, action, result in ((promote, actions.promote, "Promoted."), (reject, actions.reject, "Rejected.")):
-        button.click(handler(action, result), [reason, browser_state], message, **event)
+    for button, action, decision in ((promote, actions.promote, "promoted"), (reject, actions.reject, "rejected")):
+        button.click(handler(action, decision), [reason, browser_state], message, **event)
     return box

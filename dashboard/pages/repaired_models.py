@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from dashboard.pages.verdict_text import against_gate
 from dashboard.ui.charts.figure import NAMES
 from dashboard.ui.components import card
 from dashboard.ui.jinja import bdi, join, link, load
@@ -32,7 +33,7 @@ def repair_sections(request: PageRequest) -> list[Markup]:
         _links(request, checkpoints),
     )
     return [
-        _html.current_model(current.reference if current else "nothing"),
+        _html.current_model(current.reference if current else "nothing", against_gate(decisions, current)),
         card("Decisions", listed, "Newest first."),
     ]
 

@@ -1,6 +1,6 @@
 """A verdict as text: how a cycle ended, why, and how many prompts would have decided it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -8,7 +8,7 @@ from markupsafe import Markup
 from dashboard.ui.components import Cell
 from dashboard.ui.jinja import load
 from db.verdict_phrases import bound_and_margin, relation, with_limit
-from db.views import Cycle
+from db.views import Checkpoint, Cycle, Promotion, promotion_against_gate
 
 EARLIER_KNOWLEDGE = "earlier"  # key of a verdict, and name of the suite: questions on documents of earlier cycles
 _OUTCOMES = {"promoted": "now the current model", "rejected": "not promoted; the previous model stays current"}
@@ -46,6 +46,12 @@ def reasons(cycle: Cycle) -> Markup:
     """One sentence for each condition of the gate, or the recorded reason where the numbers are missing."""
     reason = str((cycle.verdict or {}).get("reason") or "").rstrip(".")
     return _html.reasons(list(_sentences(cycle)), reason[:1].upper() + reason[1:])
+
+
+def against_gate(newest_first: Sequence[Promotion], checkpoint: Checkpoint | None) -> Markup:
+    """Who put a checkpoint into use against the gate, when and why; empty if nobody did."""
+    promotion = promotion_against_gate(newest_first, checkpoint.id) if checkpoint else None
+    return _html.against_gate(promotion) if promotion else Markup()
 
 
 def earlier_bounds(cycle: Cycle) -> dict[str, dict[str, Any]]:

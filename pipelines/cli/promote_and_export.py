@@ -7,7 +7,7 @@ import click
 from pipelines.cli import CommandResult, command_result, main
 from pipelines.cli import shared_options as options
 
-reason = click.option("--reason", default="", help="Why, for the project's history.")
+reason = click.option("--reason", default="", help="Why, for the project's history; needed against the gate's verdict.")
 
 
 @main.command()
@@ -19,13 +19,13 @@ reason = click.option("--reason", default="", help="Why, for the project's histo
 def promote(project: Path | None, ref: str, reject: bool, reason: str, dry_run: bool) -> CommandResult:
     """Make a checkpoint current, or reject it.
 
-    This is a person's decision: it is stored with its reason and may go against the gate.
+    This is a person's decision: it is stored with its reason. Against the gate's verdict it needs one.
 
     \b
     Example: recover promote cycle:3 --reason "read fifty answers, they are fine"
     """
     from db.tracker import Decision
-    from pipelines.gate.promotion import decide
+    from pipelines.gate.promotion import decide, require_reason
     from pipelines.project.project import Project
     from recovery.models.students import load_chat, parameters_of
 
@@ -35,8 +35,9 @@ def promote(project: Path | None, ref: str, reject: bool, reason: str, dry_run: 
         load_chat(checkpoint.path)
         parameters_of(checkpoint.path)
     decision: Decision = "rejected" if reject else "promoted"
+    require_reason(checkpoint, decision, reason)
     if not dry_run:
-        decide(opened, checkpoint, decision, reason or "decided by a person")
+        decide(opened, checkpoint, decision, reason)
     current = opened.current.reference
     data = {"checkpoint": checkpoint.reference, "decision": decision, "current": current, "dry_run": dry_run}
     verb = f"would be {decision}" if dry_run else f"is {decision}"

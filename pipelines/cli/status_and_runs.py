@@ -9,7 +9,7 @@ import click
 from pipelines.cli import CommandResult, command_result, main
 
 if TYPE_CHECKING:
-    from db.views import Cycle, Stage
+    from db.views import Cycle, Promotion, Stage
 
 
 @main.command()
@@ -20,6 +20,8 @@ def status(project: Path | None) -> CommandResult:
     \b
     Example: recover status
     """
+    from db.next_attempt import next_attempt
+    from db.views import promotion_against_gate
     from pipelines.jobs.job_store import interrupted_commands
     from pipelines.project.base_lookup import resolve_base
     from pipelines.project.gguf_base import describe_base
@@ -33,6 +35,7 @@ def status(project: Path | None) -> CommandResult:
             "project": None,
             "base": None,
             "current": None,
+            "against_gate": None,
             "cycles": [],
             "running": None,
             "interrupted": [],
@@ -40,26 +43,36 @@ def status(project: Path | None) -> CommandResult:
         }
         return CommandResult(data, [f"There is no project here yet; next: {command}"])
     opened = Project.open(project)
-    cycles = opened.reader.cycles(opened.id)
+    cycles, current = opened.reader.cycles(opened.id), opened.current
+    overruled = promotion_against_gate(opened.reader.promotions(opened.id), current.id)
     holder = lock_holder(opened.home)
     interrupted = interrupted_commands(opened.home, holder.job if holder else None)
-    command = "recover resume" if interrupted else _next_command(opened.last_cycle)
+    last, advice = opened.last_cycle, None
+    command = "recover resume" if interrupted else _next_command(last)
     if holder:
         command = "wait until it ends" + (", or stop it with recover cancel" if holder.job else "")
+    elif last and not interrupted and (advice := next_attempt(last, opened.reader.runs(opened.id))):
+        command = advice.command
     data = {
         "project": str(opened.root),
         "base": opened.base,
-        "current": opened.current.reference,
+        "current": current.reference,
+        "against_gate": _against_gate(overruled) if overruled else None,
         "cycles": [_cycle_data(cycle) for cycle in cycles],
         "running": holder.command if holder else None,
         "interrupted": interrupted,
         "next": command,
     }
     lines = [f"base     {describe_base(opened.base)}", f"current  {data['current']}"]
+    lines += (
+        [f"         {overruled.against_gate} by {overruled.who} on {overruled.at:%Y-%m-%d}: {overruled.why}"]
+        if overruled
+        else []
+    )
     lines += [f"cycle {cycle.number}  {cycle.outcome}  {cycle.documents or ''}" for cycle in cycles]
     lines += [f"running: {holder}"] if holder else []
     lines += [f"interrupted: recover {job}" for job in interrupted]
-    return CommandResult(data, [*lines, f"next: {command}"])
+    return CommandResult(data, [*lines, str(advice) if advice else f"next: {command}"])
 
 
 @main.command()
@@ -181,6 +194,13 @@ def _cycle_data(cycle: "Cycle") -> dict[str, Any]:
         "documents": cycle.documents,
         **{name: _scores(stage) for name, stage in stages.items()},
     }
+
+
+def _against_gate(promotion: "Promotion") -> dict[str, Any]:
+    from db.views import gate_outcome
+
+    outcome = gate_outcome(promotion.verdict)
+    return {"outcome": outcome, "who": promotion.who, "why": promotion.why, "at": _timestamp(promotion.at)}
 
 
 def _scores(stage: "Stage") -> dict[str, float | None]:

@@ -15,7 +15,7 @@ from pipelines.log import log
 from pipelines.settings.sources import EngineName
 
 if TYPE_CHECKING:  # these import torch
-    from pipelines.cycle import Outcome
+    from pipelines.cycle import Answer, Outcome
     from pipelines.gate.verdict import Verdict
     from pipelines.prepare_job import Request
     from pipelines.project.project import Project
@@ -65,7 +65,9 @@ def midtrain(
 @main.command()
 @options.combine(
     click.option(
-        "--student", metavar="REF", help="The model to repair [default: the open cycle's mid-trained checkpoint]"
+        "--student",
+        metavar="REF",
+        help="The model to repair [default: the last cycle's mid-trained checkpoint, unless that cycle was promoted]",
     ),
     options.training,
     options.distilling,
@@ -94,10 +96,11 @@ def distill(
     """Restore instruction following from a teacher, then judge.
 
     The student learns the teacher's token distribution on the student's own rollouts. Then the gate promotes or
-    rejects it.
+    rejects it. After a rejection, the same command is another attempt of the same cycle.
 
     \b
     Examples: recover distill --teacher base
+              recover distill --teacher base --set distill.steps=120
               recover distill --student ./my-finetune --teacher Qwen/Qwen3-8B
     """
     from pipelines.prepare_job import Request
@@ -269,13 +272,18 @@ def _base_from_teacher(project: "Project", request: "Request") -> str | None:
     return None
 
 
-def _ask_person(verdict: "Verdict") -> bool | None:
+def _ask_person(verdict: "Verdict") -> "Answer | None":
     """The decision on a terminal; elsewhere None, and the decision waits for `recover promote`."""
+    from pipelines.cycle import Answer
+
     log.info(f"The gate's verdict is {verdict.outcome}: {verdict.reason}")
     if not sys.stdin.isatty():
         return None
     try:
-        return click.confirm("Promote?", default=verdict.passed, err=True)
+        promote = click.confirm("Promote?", default=verdict.passed, err=True)
+        if promote == verdict.passed:
+            return Answer(promote)
+        return Answer(promote, click.prompt("Reason to overrule the gate", default="", show_default=False, err=True))
     except click.Abort:
         raise KeyboardInterrupt from None
 
@@ -312,5 +320,6 @@ def _cycle_result(outcome: "Outcome") -> CommandResult:
         *scores_table({"clean": data["clean"], start: data["damaged"], "recovered": data["recovered"]}),
         f"{outcome.decision.capitalize()}: {outcome.verdict.reason}",
         f"{data['checkpoint']} is in {data['path']}",
+        *([str(outcome.next_attempt)] if outcome.next_attempt else []),
     ]
     return CommandResult(data, lines, SUCCESS if outcome.promoted or outcome.awaits_decision else REJECTED)

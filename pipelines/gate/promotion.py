@@ -3,7 +3,7 @@
 import getpass
 
 from db.tracker import Decision
-from db.views import Checkpoint, last_decisions
+from db.views import Checkpoint, gate_outcome, last_decisions, overrules_gate
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 
@@ -17,12 +17,13 @@ def decide(
     by: str = "",
     closes_cycle: bool = True,
 ) -> None:
-    """Promote or reject a checkpoint, and close its cycle with that decision.
+    """Promote or reject a checkpoint, and close its cycle with that decision; against the gate only with a reason.
 
     The cycle stays as it is without `closes_cycle`, or if the rejected checkpoint is not the cycle's latest one."""
+    require_reason(checkpoint, decision, reason)
     cycles = {c.number: c for c in project.reader.cycles(project.id)}
     cycle = cycles.get(checkpoint.cycle or 0) if checkpoint.role == "recovered" and closes_cycle else None
-    if cycle and decision == "rejected" and cycle.recovered.checkpoint != checkpoint:
+    if cycle and decision == "rejected" and checkpoint.superseded:
         cycle = None
     if decision == "rejected" and project.current.id == checkpoint.id:
         raise RecoverError(
@@ -30,8 +31,23 @@ def decide(
             "`recover rollback` instead."
         )
     project.tracker.promote(
-        project.id, cycle.id if cycle else None, checkpoint.id, decision, by or current_user(), reason
+        project.id,
+        cycle.id if cycle else None,
+        checkpoint.id,
+        decision,
+        by or current_user(),
+        reason.strip() or "decided by a person",
     )
+
+
+def require_reason(checkpoint: Checkpoint, decision: Decision, reason: str, todo: str = "") -> None:
+    """Raise RecoverError for a decision against the gate's verdict without a reason."""
+    if overrules_gate(decision, checkpoint.verdict) and not reason.strip():
+        action = "promoting" if decision == "promoted" else "rejecting"
+        raise RecoverError(
+            f"The gate's verdict on {checkpoint.reference} is {gate_outcome(checkpoint.verdict)}: {action} it anyway "
+            f"needs a reason, which is stored. {todo or 'Give one with --reason TEXT.'}"
+        )
 
 
 def previous_checkpoint(project: Project) -> Checkpoint:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from db.views import Checkpoint, Stage
+from db.views import Checkpoint, Stage, promotion_against_gate
 from evals.suites.config import is_task_file, suite_files, task_names
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
@@ -69,13 +69,17 @@ def model_card(project: Project, checkpoint: Checkpoint, kind: str, task_files: 
     cycles = {c.number: c for c in project.reader.cycles(project.id)}
     numbers = dict.fromkeys(c.cycle for c in reversed(lineage) if c.cycle)
     documents = [Path(d).name for n in numbers if n in cycles and (d := cycles[n].documents)]
-    verdict = cycles[checkpoint.cycle].verdict if checkpoint.cycle in cycles else None
+    verdict = checkpoint.verdict
+    overruled = promotion_against_gate(project.reader.promotions(project.id), checkpoint.id)
     paragraphs = [
         f"# {checkpoint.reference}",
         "Mid-trained on new documents with `recover`; its instruction following was then distilled back from the "
         "clean model.",
         _lineage_table(project.base_name, lineage, stages),
         f"Gate: {verdict['reason']}." if verdict and verdict.get("reason") else "",
+        f"{overruled.against_gate.capitalize()} by {overruled.who} on {overruled.at:%d %B %Y}: {overruled.why}"
+        if overruled
+        else "",
         f"Documents, oldest cycle first: {', '.join(documents)}." if documents else "",
         f"Also evaluated with task files that are not included: {', '.join(task_files)}." if task_files else "",
         f"Weights: {kind}, safetensors. SHA-256 of the exported checkpoint: {checkpoint.hash}.",

@@ -23,8 +23,11 @@ def collect_garbage(
     longer needed go too; the record keeps their scores."""
     garbage = [(path, _size(path)) for path in _unreferenced(project, unfinished_jobs, rejected)]
     if not dry_run:
+        recorded = _recorded(project)
         for path, _ in garbage:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if path.parent.name == "checkpoints" and path.name in recorded:
+                project.tracker.weights_deleted(recorded[path.name].id)
     return garbage
 
 
@@ -56,7 +59,7 @@ def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected:
     Needed are the current checkpoint and those whose last decision is a promotion, that belong to an open cycle or are
     its start, wait for a decision or are used by an unfinished job, and the checkpoints below an adapter among these.
     The last decision on the current one may be a rejection: of `--ask`, after it was promoted on the dashboard."""
-    checkpoints = {Path(c.path).name: c for c in project.reader.checkpoints(project.id) if c.run_id}
+    checkpoints = _recorded(project)
     unrecorded = [folder for folder in folders if folder.name not in checkpoints]
     if not rejected:
         return unrecorded
@@ -76,6 +79,11 @@ def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected:
     for folder in remaining:  # grows while it is iterated: the checkpoint below an adapter may be an adapter itself
         remaining += [other for other in recorded if other == _below(folder) and other not in remaining]
     return unrecorded + [folder for folder in recorded if folder not in remaining]
+
+
+def _recorded(project: Project) -> dict[str, Checkpoint]:
+    """The checkpoints trained here, by the name of their folder."""
+    return {Path(c.path).name: c for c in project.reader.checkpoints(project.id) if c.run_id}
 
 
 def _below(folder: Path) -> Path | None:

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shlex
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -201,9 +202,9 @@ class Project:
         return checkpoint.hash or weights_id(checkpoint.path)
 
     def latest_midtrained(self) -> Checkpoint | None:
-        """The mid-trained checkpoint of the open cycle, which still has to be distilled."""
+        """The mid-trained checkpoint of the last cycle, to be distilled or to try again; None if that was promoted."""
         cycle = self.last_cycle
-        checkpoint = cycle.damaged.checkpoint if cycle and cycle.status == "open" else None
+        checkpoint = cycle.damaged.checkpoint if cycle and cycle.status != "promoted" else None
         return self.locate(checkpoint) if checkpoint else None
 
     @property
@@ -268,10 +269,18 @@ class Project:
             return checkpoint
         folder = relocate(self.home, Path(checkpoint.path))
         if not folder.is_dir():
-            raise RecoverError(
-                f"The weights of {checkpoint.reference} are gone from {folder}. Train the checkpoint again."
-            )
+            raise RecoverError(self._weights_gone(checkpoint, folder))
         return replace(checkpoint, path=str(folder))
+
+    def _weights_gone(self, checkpoint: Checkpoint, folder: Path) -> str:
+        cycle = next((c for c in self.reader.cycles(self.id) if c.number == checkpoint.cycle), None)
+        documents = cycle.documents if cycle and checkpoint.role == "midtrained" else None
+        todo = (
+            f"Mid-train again with `recover cycle --docs {shlex.quote(documents)}`." if documents else "Train it again."
+        )
+        if checkpoint.deleted_at:
+            return f"The weights of {checkpoint.reference} were deleted (`recover gc --rejected`). {todo}"
+        return f"The weights of {checkpoint.reference} are gone from {folder}. {todo}"
 
     def verify(self, checkpoint: Checkpoint) -> Checkpoint:
         """Like `locate`; also raises RecoverError if the weights differ from the recorded hash."""

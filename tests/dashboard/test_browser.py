@@ -48,7 +48,8 @@ def test_hostile_names_stay_text(tmp_path, serving, visit):
     with Tracker(engine) as tracker:
         seeded = seed(tracker, bad, cycles=1)
         cycle = tracker.open_cycle(seeded.project, tracker.corpus(f"/<script>window.hacked=1</script>{bad}", "0", 1, 1))
-        tracker.promote(seeded.project, cycle.id, seeded.base, "rejected", "gate", bad, {"reason": bad})
+        recovered = tracker.checkpoint(seeded.project, "recovered", "run-1", cycle=cycle.id)
+        tracker.promote(seeded.project, cycle.id, recovered, "rejected", "gate", bad, {"reason": bad})
     page = visit(serving(Reader(engine))).page
     expect(page.locator(".verdict")).to_contain_text(bad)
     expect(page.locator("#cycles")).to_contain_text("<script>")

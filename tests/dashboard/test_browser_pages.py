@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from dashboard.actions import Actions, ModelAnswer
 from dashboard.app import PAGES, PLAYGROUND
 from tests.browser import WIDTHS
-from tests.db.seeded import seed, under_way
+from tests.db.seeded import seed, try_again, under_way
 
 pytestmark = pytest.mark.browser
 
@@ -89,6 +89,7 @@ def test_a_note_and_a_decision_are_stored_and_shown(writable_record, actions, se
     page.get_by_label("Your decision: reason").fill("good enough for us")
     page.get_by_role("button", name="Promote: make it current").click()
     expect(page.get_by_text("Promoted.", exact=True)).to_be_visible()
+    expect(page.get_by_text("Promoted against the gate's verdict (failed) by ada")).to_be_visible()
     page.get_by_label("Write a note (Markdown)").fill("Too **long**, see <b>below</b>")
     page.get_by_role("button", name="Save note").click()
     note = page.locator("#notes strong", has_text="long")
@@ -99,6 +100,20 @@ def test_a_note_and_a_decision_are_stored_and_shown(writable_record, actions, se
     assert current.reference == "cycle:3/recovered"
     latest, *_ = reader.promotions(1)
     assert (latest.who, latest.why) == ("ada", "good enough for us")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_attempts_of_a_cycle_and_what_to_try_next_fit_the_screen(writable_record, serving, visit, width):
+    tracker, reader = writable_record
+    seeded = seed(tracker)
+    url = serving(reader)
+    page = visit(f"{url}/cycle?number=3", width=width).page
+    expect(page.get_by_text("recover distill --teacher base --set distill.steps=80")).to_be_visible()
+    try_again(tracker, seeded)
+    table = page.get_by_role("table", name="Attempts")
+    expect(table.get_by_role("row")).to_have_count(3)
+    expect(table).to_contain_text("cycle:3/recovered")
+    assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0]
 
 
 def test_a_run_is_stopped_only_after_confirmation(writable_record, actions, serving, visit):

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from db.column_types import PlainJson, UtcTime, storable
-from db.tables import Cycle, Project
+from db.tables import Checkpoint, Project
 from db.tracker import Tracker
 
 few = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -58,17 +58,16 @@ def test_json_turns_numbers_that_are_not_finite_into_null(engine: Engine, tracke
         "text": "a\x00b",
         "at": Path("/a"),
     }
-    cycle = tracker.open_cycle(project)
-    tracker.store_verdict(cycle.id, 1, verdict)
+    checkpoint = tracker.checkpoint(project, "recovered", "run-1")
+    tracker.store_verdict(checkpoint, verdict)
     with Session(engine) as session:
-        stored = session.scalars(select(Cycle)).one().verdict
+        stored = session.scalars(select(Checkpoint)).one().verdict
     assert stored == {
         "passed": True,
         "low": None,
         "many": [1, 2.5, None, None],
         "text": "a␀b",
         "at": "/a",
-        "checkpoint": 1,
     }
 
 

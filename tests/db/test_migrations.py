@@ -95,6 +95,38 @@ def test_a_record_of_an_earlier_release_opens_with_all_its_content(release: Path
     engine.dispose()
 
 
+def test_the_verdict_of_a_cycle_moves_to_the_checkpoint_it_is_about(tmp_path: Path) -> None:
+    path = tmp_path / "record.db"
+    engine = open_database(path)
+    with Tracker(engine) as tracker:
+        project = tracker.project("handbook", tmp_path, "lab")
+        cycles = [tracker.open_cycle(project).id for _ in range(3)]
+        pairs = [[tracker.checkpoint(project, "recovered", f"{c}-{n}", cycle=c) for n in (1, 2)] for c in cycles]
+        tracker.promote(project, cycles[0], pairs[0][0], "rejected", "gate", "too low")
+        tracker.promote(project, cycles[0], pairs[0][1], "promoted", "ada", "reads well")
+    without_foreign_keys = create_engine(engine.url)
+    with without_foreign_keys.begin() as connection:
+        migrate_to(connection, "-1")
+        for cycle, verdict in (
+            (cycles[0], '{"passed": false, "reason": "too low"}'),
+            (cycles[1], f'{{"passed": true, "checkpoint": {pairs[1][0]}}}'),
+            (cycles[2], '{"passed": true}'),
+        ):
+            connection.execute(text("UPDATE cycles SET verdict = :v WHERE id = :c"), {"v": verdict, "c": cycle})
+        migrate_to(connection, "head")
+    without_foreign_keys.dispose()
+    verdicts = {one.id: one.verdict for one in Reader(engine).checkpoints(project)}
+    engine.dispose()
+    assert verdicts == {
+        pairs[0][0]: {"passed": False, "reason": "too low"},  # the gate's decision has its reason
+        pairs[0][1]: None,
+        pairs[1][0]: {"passed": True},  # named by the verdict
+        pairs[1][1]: None,
+        pairs[2][0]: None,
+        pairs[2][1]: {"passed": True},  # the last one of the cycle
+    }
+
+
 def test_a_record_of_a_newer_release_is_refused_and_unchanged(engine: Engine, url: str) -> None:
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))

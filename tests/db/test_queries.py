@@ -259,7 +259,9 @@ def test_changes_differ_when_a_page_must_be_redrawn(reader: Reader, tracker: Tra
     assert changed()
     tracker.finish_run(run, "done")
     assert changed()
-    tracker.store_verdict(cycle.id, checkpoint, {"passed": False})
+    tracker.store_verdict(checkpoint, {"passed": False})
+    assert changed()
+    tracker.weights_deleted(checkpoint)
     assert changed()
     tracker.promote(project, None, checkpoint, "promoted", "ada", "I like it")
     assert changed()
@@ -284,9 +286,9 @@ def test_the_verdict_is_stored_until_a_person_decides(reader: Reader, tracker: T
     cycle = tracker.open_cycle(project)
     first, second = (tracker.checkpoint(project, "recovered", f"run-{n}", cycle=cycle.id) for n in (1, 2))
     before = reader.changes(project)
-    tracker.store_verdict(cycle.id, second, {"outcome": "passed"})
+    tracker.store_verdict(second, {"outcome": "passed"})
     (cycle_row,) = reader.cycles(project)
-    assert (cycle_row.status, cycle_row.verdict) == ("open", {"outcome": "passed", "checkpoint": second})
+    assert (cycle_row.status, cycle_row.verdict) == ("open", {"outcome": "passed"})
     assert reader.changes(project) != before, "open pages show the verdict"
     tracker.promote(project, cycle.id, first, "promoted", "ada", "it reads better")
     assert reader.cycles(project)[0].verdict is None, "the verdict was about the other checkpoint"

@@ -109,6 +109,24 @@ def test_a_promotion_moves_current_and_closes_the_cycle(tracker: Tracker, reader
     assert (cycle_row.status, cycle_row.closed_at is not None) == ("promoted", True)
 
 
+def test_a_rejected_cycle_opens_again_for_another_attempt(tracker: Tracker, reader: Reader, project: int) -> None:
+    cycle = tracker.open_cycle(project)
+    runs = [tracker.start_run(project, "distill", cycle.id) for _ in range(2)]
+    first = tracker.checkpoint(project, "recovered", "run-1", cycle=cycle.id, run=runs[0])
+    tracker.promote(project, cycle.id, first, "rejected", "gate", "too low", {"passed": False, "reason": "too low"})
+    second = tracker.checkpoint(project, "recovered", "run-2", cycle=cycle.id, run=runs[1])
+    tracker.reopen_cycle(cycle.id)
+    (row,) = reader.cycles(project)
+    assert (row.status, row.closed_at, row.verdict) == ("open", None, None)
+    names = {one.id: (one.reference, one.verdict) for one in reader.checkpoints(project)}
+    assert names[first] == (f"run:{runs[0]}", {"passed": False, "reason": "too low"})
+    assert names[second] == ("cycle:1/recovered", None)
+    tracker.promote(project, cycle.id, first, "promoted", "ada", "reads well")
+    assert {one.id: one.reference for one in reader.checkpoints(project)}[first] == "cycle:1/recovered"
+    (row,) = reader.cycles(project)
+    assert (row.status, row.verdict) == ("promoted", {"passed": False, "reason": "too low"})
+
+
 @pytest.mark.parametrize(
     "write",
     [
@@ -117,7 +135,7 @@ def test_a_promotion_moves_current_and_closes_the_cycle(tracker: Tracker, reader
         lambda tracker, project: tracker.start_run(project, "dance"),
         lambda tracker, project: tracker.finish_run(99, "done"),
         lambda tracker, project: tracker.checkpoint(project, "base", "x", parent=99),
-        lambda tracker, project: tracker.store_verdict(99, 1, {}),
+        lambda tracker, project: tracker.store_verdict(99, {}),
         lambda tracker, project: tracker.promote(project, None, 99, "promoted", "ada", "why not"),
         lambda tracker, project: tracker.note(project, "well", "ada", cycle=99),
         lambda tracker, project: tracker.plan(99, 10),

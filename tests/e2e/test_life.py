@@ -81,4 +81,4 @@ def test_status_shows_the_cycle_and_the_current_model(results: dict[str, Any]) -
     promoted = results["distill"].data["promoted"]
     assert status["current"] == ("cycle:1/recovered" if promoted else "base")
     assert [c["status"] for c in status["cycles"]] == ["promoted" if promoted else "rejected"]
-    assert status["next"].startswith("recover cycle")
+    assert status["next"].startswith("recover cycle" if promoted else "recover distill")

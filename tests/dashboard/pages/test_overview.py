@@ -248,7 +248,8 @@ def test_everything_from_the_record_is_shown_as_text(writable_record):
     bad = "<img src=x onerror=alert(1)>"
     seeded = seed(tracker, bad, cycles=0)
     cycle = tracker.open_cycle(seeded.project, tracker.corpus(f"/{bad}", "0", 1, 1))
-    tracker.promote(seeded.project, cycle.id, seeded.base, "promoted", bad, bad, {"reason": bad})
+    recovered = tracker.checkpoint(seeded.project, "recovered", "run-1", parent=seeded.base, cycle=cycle.id)
+    tracker.promote(seeded.project, cycle.id, recovered, "promoted", bad, bad, {"reason": bad})
     _, top, _, _, _, table = refreshed(reader)
     assert top.count("&lt;img") == 3  # project, reason, who
     assert table.count("&lt;img") == 1  # documents

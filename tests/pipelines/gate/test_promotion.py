@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -47,6 +48,46 @@ def test_a_rejection_closes_the_cycle_and_the_current_checkpoint_cannot_be_rejec
     assert project.reader.cycles(project.id)[0].status == "promoted"
     with pytest.raises(RecoverError, match="recover rollback"):
         decide(project, project.resolve("cycle:1"), "rejected", "no")
+
+
+def test_the_gate_is_overruled_only_with_a_reason_and_status_says_so(project: Project) -> None:
+    def recover(*arguments: str) -> tuple[int, str]:
+        ran = CliRunner().invoke(main, [*arguments, "--project", str(project.root)])
+        return ran.exit_code, ran.stdout + ran.stderr
+
+    def status() -> Any:
+        return json.loads(recover("status", "--json")[1])
+
+    cycle, _ = project.tracker.open_cycle(project.id)
+    checkpoint = record_checkpoint(project, cycle, 1)
+    project.tracker.store_verdict(checkpoint, {"passed": False, "outcome": "inconclusive", "reason": "too few"})
+    for more in ([], ["--dry-run"], ["--reason", "  "]):
+        assert recover("promote", "cycle:1", *more) == (
+            1,
+            "Error: The gate's verdict on cycle:1/recovered is inconclusive: promoting it anyway needs a reason, "
+            "which is stored. Give one with --reason TEXT.\n",
+        )
+    assert (status()["current"], status()["cycles"][0]["status"]) == ("base", "open")
+    assert recover("promote", "cycle:1", "--reject")[0] == 0  # with the gate
+    assert status()["against_gate"] is None
+    assert recover("promote", "cycle:1", "--reason", "read fifty answers")[0] == 0
+    overruled = status()["against_gate"]
+    assert (overruled["outcome"], overruled["why"]) == ("inconclusive", "read fifty answers")
+    line = f"promoted against the gate's verdict (inconclusive) by {overruled['who']} on {overruled['at'][:10]}: read"
+    assert line in recover("status")[1]
+    decide(project, project.clean, "promoted", "for a while")
+    decide(project, project.resolve("cycle:1"), "promoted", "back again", closes_cycle=False)
+    assert status()["against_gate"]["why"] == "read fifty answers"  # not the reason to return to it
+
+
+def test_rejecting_what_the_gate_passed_needs_a_reason_too(project: Project) -> None:
+    cycle, _ = project.tracker.open_cycle(project.id)
+    checkpoint = record_checkpoint(project, cycle, 1)
+    project.tracker.store_verdict(checkpoint, {"passed": True})
+    with pytest.raises(RecoverError, match="passed: rejecting it anyway needs a reason"):
+        decide(project, project.resolve("cycle:1"), "rejected", "")
+    decide(project, project.resolve("cycle:1"), "promoted", "")
+    assert project.reader.promotions(project.id)[0].why == "decided by a person"
 
 
 def test_status_names_the_next_command(project: Project) -> None:

@@ -1,3 +1,4 @@
+import io
 import random
 from pathlib import Path
 
@@ -7,8 +8,8 @@ from db.column_types import now
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from evals.results import Item, Metric, Result
-from pipelines.cli.train import _cycle_result
-from pipelines.cycle import Cycle, Outcome
+from pipelines.cli.train import _ask_person, _cycle_result
+from pipelines.cycle import Answer, Cycle, Outcome
 from pipelines.gate.verdict import Judgement, _behaviour_reason, _knowledge_reason, judge, require_pass_fail
 from pipelines.jobs.job import Job
 from pipelines.project.project import Project
@@ -139,12 +140,43 @@ def test_a_decision_by_a_person_is_not_shown_as_inconclusive(answer: bool | None
     cycle, number = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 1)
     verdict = judge(Gate(), result([True] * 20), result([True] * 20), None, None)
-    ask = None if answer is None else lambda _: answer
+    ask = None if answer is None else lambda _: Answer(answer, "read them all")
     for _ in range(2):  # the second time as after an interruption
         job = Cycle(project, Job("distill", Settings()), cycle, number)
         _, decision = job._decide(project.resolve("cycle:1"), verdict, ask)
         assert decision.startswith(shown)
     assert project.reader.cycles(project.id)[0].outcome == shown
+    (promotion,) = project.reader.promotions(project.id)
+    assert promotion.why == (verdict.reason if answer is None else "read them all")
+
+
+def test_a_person_overrules_the_gate_only_with_a_reason(tmp_path: Path) -> None:
+    project = Project.open(tmp_path)
+    cycle, number = project.tracker.open_cycle(project.id)
+    record_checkpoint(project, cycle, 1)
+    verdict = judge(Gate(), result([True] * 20), result([True] * 20), None, None)
+    job = Cycle(project, Job("distill", Settings()), cycle, number)
+    with pytest.raises(RecoverError, match=r"inconclusive: promoting it anyway needs a reason.*`recover resume`"):
+        job._decide(project.resolve("cycle:1"), verdict, lambda _: Answer(promote=True, reason=" "))
+    assert project.reader.promotions(project.id) == []
+    assert project.reader.cycles(project.id)[0].status == "open"
+    job._decide(project.resolve("cycle:1"), verdict, lambda _: Answer(promote=False))  # with the gate
+    assert project.reader.promotions(project.id)[0].why.startswith("decided by a person, with the gate: ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [("y\nread fifty answers\n", Answer(True, "read fifty answers")), ("y\n\n", Answer(True)), ("n\n", Answer(False))],
+)
+def test_the_prompt_asks_for_a_reason_against_the_gate_alone(
+    typed: str, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = io.StringIO(typed)
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", terminal)
+    verdict = judge(Gate(), result([True] * 20), result([True] * 20), None, None)
+    assert _ask_person(verdict) == answer
+    assert terminal.read() == ""
 
 
 @pytest.mark.parametrize(("promoted", "exit_code"), [(True, 0), (False, 3), (None, 0)])

@@ -56,6 +56,16 @@ def test_the_card_has_valid_metadata_scores_and_lineage(project: Project, tmp_pa
     assert f"SHA-256 of the exported checkpoint: {checkpoint.hash}." in card.text
 
 
+def test_the_card_says_when_the_gate_was_overruled(project: Project) -> None:
+    checkpoint = project.resolve("cycle:1")
+    assert "against the gate" not in model_card(project, checkpoint, "full").text
+    project.tracker.store_verdict(checkpoint.id, {"passed": False, "outcome": "failed", "reason": "it lost too much"})
+    text = model_card(project, project.resolve("cycle:1"), "full").text
+    assert "Gate: it lost too much." in text
+    assert "Promoted against the gate's verdict (failed) by " in text
+    assert ": good\n" in text
+
+
 def test_without_a_card_of_the_base_no_license_is_stated(project: Project) -> None:
     (Path(project.base) / "README.md").unlink()
     data = model_card(project, project.resolve("cycle:1"), "full").data

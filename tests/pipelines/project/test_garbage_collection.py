@@ -42,7 +42,7 @@ def test_only_unreferenced_folders_are_deleted(project: Project) -> None:
     assert not unrecorded.exists()
     assert (project.home / "checkpoints" / "run-0001").exists()  # promoted
     assert (project.home / "checkpoints" / "run-0003").exists()  # its cycle is open
-    with pytest.raises(RecoverError, match="are gone"):
+    with pytest.raises(RecoverError, match="were deleted"):
         project.resolve("cycle:2")
 
 

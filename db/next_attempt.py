@@ -1,0 +1,116 @@
+"""What the next attempt of a cycle should change, from what the gate found short in the last one.
+
+Each criterion that failed asks for one change: the first thing to try, not a search.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from db.views import Cycle, Run
+
+DOCUMENTS_STEP = 0.2  # added to the share of documents
+MAX_DOCUMENTS = 0.4  # of a step's rows: beyond it too little is left to the distillation, so it takes fewer steps
+WARM_START = 0.3
+
+
+@dataclass(frozen=True)
+class NextAttempt:
+    changes: tuple[str, ...]  # for people, such as "more steps"
+    command: str
+
+    @property
+    def introduction(self) -> str:
+        return f"Try again with {' and '.join(self.changes)}"
+
+    def __str__(self) -> str:
+        return f"{self.introduction}: {self.command}"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A distillation that the gate has judged."""
+
+    settings: Mapping[str, Any]  # as a run stores them
+    steps: int  # taken
+    planned: int  # at most
+
+    def distill(self, name: str) -> Any:
+        return (self.settings.get("distill") or {}).get(name)
+
+
+class Change(NamedTuple):
+    text: str
+    flag: str
+    value: object
+
+
+def next_attempt(cycle: Cycle, runs: Iterable[Run], student: str = "") -> NextAttempt | None:
+    """The advice on a rejected cycle; None if the gate found nothing short, or the mid-trained weights are gone."""
+    midtrained, recovered = cycle.damaged.checkpoint, cycle.recovered.checkpoint
+    run = next((run for run in runs if recovered and run.id == recovered.run_id), None)
+    if cycle.status != "rejected" or midtrained is None or midtrained.deleted_at or recovered is None or run is None:
+        return None
+    steps = recovered.step or 0
+    return advise(cycle.verdict or {}, Attempt(run.settings, steps, run.steps or steps), student)
+
+
+def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> NextAttempt | None:
+    """The advice on an attempt; None if it passed. `student`: what it started from, unless that is the default."""
+    changes: dict[str, Change] = {}
+    for change in () if verdict.get("passed") else _changes(verdict, attempt):
+        changes.setdefault(change.flag, change)  # the first criterion decides about a setting
+    if not changes:
+        return None
+    command = ["recover distill", *([f"--student {student}"] if student else []), "--teacher base"]
+    command += [f"{change.flag}{change.value}" for change in changes.values()]
+    return NextAttempt(tuple(change.text for change in changes.values()), " ".join(command))
+
+
+def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:
+    earlier = verdict.get("earlier")
+    behaviour, knowledge, retention = (verdict.get(name) for name in ("behaviour", "knowledge", "retention"))
+    if _is_short(behaviour):
+        yield _more_items(behaviour) or _more_steps(attempt)
+    if _is_short(retention):
+        yield _more_items(retention) or _warm_start(attempt) or _more_steps(attempt)
+    if any(_is_short(one) for one in [knowledge, *(earlier.values() if isinstance(earlier, dict) else [])]):
+        yield _more_documents(attempt) or _fewer_steps(attempt)
+
+
+def _is_short(judgement: Any) -> bool:
+    return isinstance(judgement, dict) and judgement.get("passed") is False
+
+
+def _more_items(judgement: Any) -> Change | None:
+    """Where a larger number of items could show that the criterion is met."""
+    needed, used = judgement.get("needed"), judgement.get("n")
+    if judgement.get("unsure") and isinstance(needed, int) and isinstance(used, int) and needed > used:
+        return Change("more items", "--limit ", needed)
+    return None
+
+
+def _more_steps(attempt: Attempt) -> Change:
+    """Twice as many; without probes, where these have ended the attempt before its last step."""
+    has_budget = attempt.distill("max_minutes") or attempt.distill("max_flops")
+    if attempt.steps < attempt.planned and attempt.distill("probe_every") and not has_budget:
+        return Change("no early stopping", "--set distill.probe_every=", 0)
+    return Change("more steps", "--set distill.steps=", max(2 * attempt.steps, attempt.planned))
+
+
+def _fewer_steps(attempt: Attempt) -> Change:
+    return Change("fewer steps", "--set distill.steps=", max(1, attempt.steps // 2))
+
+
+def _more_documents(attempt: Attempt) -> Change | None:
+    share = attempt.distill("documents")
+    if not isinstance(share, int | float) or share >= MAX_DOCUMENTS or attempt.settings.get("keep_documents") is False:
+        return None
+    text = "more rows of documents" if share else "rows of documents"
+    return Change(text, "--set distill.documents=", f"{share + DOCUMENTS_STEP:g}")
+
+
+def _warm_start(attempt: Attempt) -> Change | None:
+    """An adapter that distillation adds has no earlier weights to move towards."""
+    off = attempt.distill("warm_start") == "off" and not attempt.settings.get("lora_rank")
+    return Change("a warm start", "--warm-start ", WARM_START) if off else None

@@ -1,0 +1,99 @@
+"""The rules that turn a verdict into the settings of the next attempt."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from db.column_types import now
+from db.next_attempt import Attempt, advise, next_attempt
+from db.queries import Reader
+from db.tracker import Tracker
+
+DISTILL = {"steps": 40, "documents": 0.0, "warm_start": "off", "probe_every": 10}
+ATTEMPT = Attempt({"lora_rank": 0, "keep_documents": True, "distill": DISTILL}, 40, 40)
+PASSED = {"passed": True, "n": 400}
+SHORT = {"passed": False, "n": 400, "needed": None, "unsure": False}
+UNSURE = {"passed": False, "n": 400, "needed": 900, "unsure": True}
+
+
+def attempt_with(**distill: Any) -> Attempt:
+    return replace(ATTEMPT, settings={**ATTEMPT.settings, "distill": DISTILL | distill})
+
+
+def command(attempt: Attempt = ATTEMPT, **judgements: Any) -> str:
+    """The flags of the advice, without what every advice has."""
+    advice = advise({"passed": False, "behaviour": PASSED, "knowledge": PASSED, **judgements}, attempt)
+    assert advice is not None
+    return advice.command.removeprefix("recover distill --teacher base ")
+
+
+def test_missing_instruction_following_asks_for_more_steps() -> None:
+    advice = advise({"passed": False, "behaviour": SHORT}, replace(ATTEMPT, steps=60, planned=60))
+    assert str(advice) == "Try again with more steps: recover distill --teacher base --set distill.steps=120"
+
+
+def test_an_attempt_that_probes_ended_takes_all_its_steps_next() -> None:
+    early = replace(ATTEMPT, steps=20)
+    assert command(early, behaviour=SHORT) == "--set distill.probe_every=0"
+    by_budget = replace(attempt_with(max_minutes=5.0), steps=20)
+    assert command(by_budget, behaviour=SHORT) == "--set distill.steps=40"
+
+
+def test_too_few_items_ask_for_more_items() -> None:
+    assert command(behaviour=UNSURE) == "--limit 900"
+    assert command(behaviour=UNSURE | {"needed": None}) == "--set distill.steps=80"  # no number of items would do
+
+
+@pytest.mark.parametrize("short", [{"knowledge": SHORT}, {"earlier": {"1": PASSED, "2": SHORT}}])
+def test_missing_knowledge_asks_for_documents_then_for_fewer_steps(short: dict[str, Any]) -> None:
+    assert command(**short) == "--set distill.documents=0.2"
+    assert command(attempt_with(documents=0.2), **short) == "--set distill.documents=0.4"
+    assert command(attempt_with(documents=0.4), **short) == "--set distill.steps=20"
+    without_texts = replace(ATTEMPT, settings={**ATTEMPT.settings, "keep_documents": False})
+    assert command(without_texts, **short) == "--set distill.steps=20"
+
+
+def test_missing_retention_asks_for_a_warm_start_then_for_more_steps() -> None:
+    assert command(retention=SHORT) == "--warm-start 0.3"
+    assert command(retention=UNSURE) == "--limit 900"
+    assert command(attempt_with(warm_start="default"), retention=SHORT) == "--set distill.steps=80"
+    adapter = replace(ATTEMPT, settings={**ATTEMPT.settings, "lora_rank": 128})
+    assert command(adapter, retention=SHORT) == "--set distill.steps=80"
+
+
+def test_several_criteria_are_combined_and_the_first_decides_about_a_setting() -> None:
+    both = advise({"passed": False, "behaviour": SHORT, "knowledge": SHORT}, ATTEMPT, "cycle:1/midtrained")
+    assert str(both) == (
+        "Try again with more steps and rows of documents: recover distill --student cycle:1/midtrained "
+        "--teacher base --set distill.steps=80 --set distill.documents=0.2"
+    )
+    assert command(attempt_with(documents=0.4), behaviour=SHORT, knowledge=SHORT) == "--set distill.steps=80"
+
+
+@pytest.mark.parametrize("verdict", [{}, {"passed": True, "behaviour": PASSED}, {"passed": False, "behaviour": "?"}])
+def test_without_a_criterion_that_failed_there_is_no_advice(verdict: dict[str, Any]) -> None:
+    assert advise(verdict, ATTEMPT) is None
+
+
+def test_a_rejected_cycle_has_advice_as_long_as_its_midtrained_weights_are_there(
+    tracker: Tracker, reader: Reader, project: int
+) -> None:
+    cycle = tracker.open_cycle(project)
+    run = tracker.start_run(project, "distill", cycle.id, ATTEMPT.settings, steps=40)
+    midtrained = tracker.checkpoint(project, "midtrained", "run-1", cycle=cycle.id)
+    recovered = tracker.checkpoint(project, "recovered", "run-2", cycle=cycle.id, run=run, step=40)
+
+    def advice() -> str:
+        (row,) = reader.cycles(project)
+        return str(next_attempt(row, reader.runs(project)))
+
+    assert advice() == "None"
+    tracker.promote(project, cycle.id, recovered, "rejected", "gate", "too low", {"passed": False, "behaviour": SHORT})
+    assert advice().endswith("--set distill.steps=80")
+    tracker.weights_deleted(midtrained)
+    assert advice() == "None"
+    (row,) = reader.cycles(project)
+    assert row.damaged.checkpoint is not None
+    assert row.damaged.checkpoint.deleted_at is not None
+    assert row.damaged.checkpoint.deleted_at <= now()
