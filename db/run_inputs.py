@@ -18,6 +18,7 @@ class RunInputs:
     mix: dict[str, float] | None = None  # the shares in effect: answers, texts, earlier
     answers_search: dict[str, Any] | None = None  # the search for the share of answers: what was tried, what was taken
     paraphrases: dict[str, Any] | None = None  # how many paraphrases were written, kept and rejected
+    estimate: dict[str, float] | None = None  # seconds expected of its stage, and after it until the job ends
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any] | None) -> Self:

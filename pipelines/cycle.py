@@ -19,6 +19,7 @@ from evals.results import Result, headlines, main_result
 from evals.suites.config import load_suites
 from evals.suites.knowledge import read_questions
 from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, load_snapshot, require_snapshot
+from pipelines.estimates.timed_job import compare_with_estimate, timed_job
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import earlier_results, knowledge_result, measure_checkpoint
 from pipelines.gate.promotion import current_user, require_reason
@@ -69,6 +70,7 @@ class Outcome:
     decision: str  # for people to read
     answers_search: dict[str, Any] | None = None  # of the mid-training, where the share of answers was searched
     next_attempt: NextAttempt | None = None  # what to try after a rejection
+    estimate: dict[str, Any] | None = None  # what was estimated, and what the stages took
 
     @property
     def awaits_decision(self) -> bool:
@@ -96,6 +98,7 @@ class Outcome:
             "answers_search": self.answers_search,
             "warm_start": run.warm_start,
             "cost": {"seconds": seconds, "seconds_per_point": round(seconds / gained / 100, 2) if gained > 0 else None},
+            "estimate": self.estimate,
         }
 
 
@@ -109,7 +112,9 @@ def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | O
     }
     store_job(project.home, job.id)
     try:
-        result = run[job.command]()
+        with timed_job(project, job) as clock:
+            result = run[job.command]()
+            result = replace(result, estimate=compare_with_estimate(project, job, clock))
     except KeyboardInterrupt:
         option = "" if project.contains_cwd else f" --project {shlex.quote(str(project.root))}"
         raise KeyboardInterrupt(f"Go on from the last saved state with `recover resume{option}`.") from None
@@ -140,7 +145,8 @@ class Cycle:
         probe = None
         if self._searches_answers and self._can_probe:
             probe = MidtrainProbe(probe_set(self.job.eval_plan, self.settings.distill.probe_items), self._suites)
-        return midtrain(self._stage, corpus, self._checkpoint(self.job.start), earlier, probe)
+        with self.project.clock.stage("midtrain"):
+            return midtrain(self._stage, corpus, self._checkpoint(self.job.start), earlier, probe)
 
     def repair(self, ask: Ask | None = None) -> Outcome:
         """The second stage alone: an attempt of the student's cycle, or the repair of a model from outside."""
@@ -164,7 +170,10 @@ class Cycle:
         prompts = self._prompts(items_text)
         teachers = self._teachers(len(prompts), items_text)
         corpora = self._read_by(damaged) if self.settings.distill.documents else []
-        distilled = distill(self._stage, damaged, teachers, prompts, probe.on if probe else None, corpora)
+        with self.project.clock.stage("distill"):
+            distilled = distill(self._stage, damaged, teachers, prompts, probe.on if probe else None, corpora)
+            if distilled.stopped:
+                self.project.clock.end_early("distill")
         if self.id and self._earlier_decision(distilled.checkpoint) is None:
             self.project.tracker.reopen_cycle(self.id)
         after = self._measure(distilled.checkpoint, "the recovered model", final, "recovered")
@@ -268,7 +277,9 @@ class Cycle:
     def _measure(self, checkpoint: Checkpoint, name: str, plan: EvalPlan, stage: str) -> list[Result]:
         inputs = RunInputs(job=self.job.id, stage=f"measure/{stage}")
         engine = self.settings.engine
-        return measure_checkpoint(self.project, checkpoint, plan, self.id or None, name, engine=engine, inputs=inputs)
+        with self.project.clock.stage(f"measure/{stage}"):
+            cycle = self.id or None
+            return measure_checkpoint(self.project, checkpoint, plan, cycle, name, engine=engine, inputs=inputs)
 
     def _judge(self, clean: list[Result], before: list[Result], after: list[Result]) -> Verdict:
         reference, behaviour = main_result(clean, "behaviour"), main_result(after, "behaviour")

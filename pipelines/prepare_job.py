@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from db.views import Checkpoint, Cycle
@@ -15,7 +16,8 @@ from evals.suites.knowledge import read_questions
 from pipelines.documents import read_corpus
 from pipelines.documents.corpus import Corpus
 from pipelines.documents.hub import is_hub_id
-from pipelines.documents.snapshot import CorpusSnapshot, sample_passages, save_snapshot
+from pipelines.documents.snapshot import CorpusSnapshot, sample_passages, save_snapshot, write_passages
+from pipelines.estimates.estimate import JobEstimate, try_estimate
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.jobs.job import Command, Job
 from pipelines.log import log
@@ -113,6 +115,7 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
     """What `prepare_job` would prepare (`--dry-run`); writes nothing."""
     settings, corpus = check_request(project, request)
     teacher = _teacher(project, request)
+    estimate = _estimate(project, request, settings, corpus, teacher)
     return {
         "command": request.command,
         "base": project.base_name,
@@ -122,8 +125,37 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         "teacher": ROUTER if request.teacher == ROUTER else teacher.reference if teacher else None,
         "answers_search": describe_search() if corpus and settings.midtrain.mix.answers == AUTO else None,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
+        "estimate": estimate.as_json() if estimate else None,
         "settings": settings.model_dump(),
     }
+
+
+def _estimate(
+    project: Project, request: Request, settings: Settings, corpus: Corpus | None, teacher: Checkpoint | None
+) -> JobEstimate | None:
+    """How long the job would take; nothing is stored of it but the calibration."""
+    student = None if request.docs else _student(project, request)
+    start = student or project.current
+    with TemporaryDirectory() as folder:
+        plan = _eval_plan(project, replace(request, questions=None), start, student)
+        plan = replace(plan, questions=request.questions or plan.questions)
+        if request.command != "midtrain":
+            plan = plan.with_public_ifeval_checked(load_suites(project.base))
+        if corpus is not None and plan.questions is None:
+            plan = replace(
+                plan, passages=write_passages(Path(folder, "passages.jsonl"), corpus.texts, len(corpus.texts))
+            )
+        job = Job(
+            request.command,
+            settings,
+            plan,
+            request.seed,
+            start=start.id,
+            student=student.id if student else None,
+            teacher=teacher.id if teacher else None,
+            prompts=request.prompts,
+        )
+        return try_estimate(project, job, corpus.texts if corpus else None)
 
 
 def prepare_job(project: Project, request: Request) -> Job:

@@ -9,10 +9,13 @@ from recovery.progress import Update
 LINE_SECONDS = 30.0
 BAR_SECONDS = 0.5
 BAR_WIDTH = 30
+STEPS = "steps"  # the units of a training, which logs its steps itself
 
 
 def show_progress(units: str, total: int) -> Update:
     """A listener for `recovery.progress`."""
+    if units == STEPS:
+        return lambda done: None
     return _bar(units, total) if sys.stderr.isatty() else _lines(units, total)
 
 

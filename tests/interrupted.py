@@ -42,7 +42,10 @@ SMALL = {
 }
 FIRST = {"midtrain.max_steps": 2, "distill.steps": 1, "gate.behaviour_margin": 0.99, "gate.keep_knowledge": 0.01}
 EARLIER = 0.8  # when a trial ends before its kill, the next try kills after this share of the time
-NOT_REPRODUCIBLE = ("seconds", "per_second", "memory", "_bytes")  # parts of names of metrics that differ between runs
+# Parts of names of metrics that differ between runs.
+NOT_REPRODUCIBLE = ("seconds", "per_second", "memory", "_bytes", "progress/")
+OWN_EVENTS = "message NOT LIKE 'Estimated %'"  # the other compares times
+OTHERS = ("job", "questions", "earlier", "estimate")  # what differs of a run's settings and inputs
 
 
 @dataclass
@@ -168,7 +171,7 @@ def read_results(folder: Path) -> Results:
             ),
             "scores": _rows(record, "SELECT * FROM scores ORDER BY evaluation_id, metric"),
             "items": _rows(record, "SELECT * FROM items ORDER BY evaluation_id, position"),
-            "events": sorted(_rows(record, "SELECT DISTINCT run_id, message FROM events")),
+            "events": sorted(_rows(record, f"SELECT DISTINCT run_id, message FROM events WHERE {OWN_EVENTS}")),
         }
     return Results(weights, rows)
 
@@ -184,7 +187,7 @@ def _runs(record: sqlite3.Connection) -> list[Any]:
 
 
 def _comparable(column: str) -> dict[str, Any]:
-    return {name: value for name, value in json.loads(column).items() if name not in ("job", "questions", "earlier")}
+    return {name: value for name, value in json.loads(column).items() if name not in OTHERS}
 
 
 if __name__ == "__main__":

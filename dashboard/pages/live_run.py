@@ -1,6 +1,6 @@
 """The running job: progress, remaining time, curves, rollouts, memory; and a button to stop it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +24,7 @@ from dashboard.ui.polling import (
     project_version,
 )
 from db.column_types import now
+from db.time_left import DONE, TOTAL, job_left, run_left
 from db.views import Resource, Run
 
 MAX_ROLLOUTS = 4
@@ -48,30 +49,35 @@ def render(request: PageRequest) -> list[Any]:
     if run is None:
         raise _nothing_running(request)
     resources = request.reader.resources(run.id, after=now() - timedelta(minutes=10))
+    items = {point.name: point.value for point in request.reader.points(run.id, names=(DONE, TOTAL))}
     figure = curves(curves_of([run], request.metrics), request.look)
     stoppable = run.kind in TARGETS and run.cancel_requested_at is None and not stale(run)
     return [
-        progress(run, request.reader.last_step(run.id)) + _resource_tiles(resources),
+        progress(run, request.reader.last_step(run.id), items) + _resource_tiles(resources),
         chart_card("curves", figure) if figure else None,
         _last_rollouts(request, run),
         gr.update(visible=request.actions.cancel is not None and stoppable),
     ]
 
 
-def progress(run: Run, last_step: int | None) -> Markup:
-    """Steps, speed, remaining time; or that the process seems to have ended."""
+def progress(run: Run, last_step: int | None, items: Mapping[str, float]) -> Markup:
+    """Steps or items, speed, remaining time; or that the process seems to have ended. `items` are a measurement's."""
+    last_step = last_step if run.kind in TARGETS else None
     steps = 0 if last_step is None else last_step + 1
     host = bdi(run.host, 80)
     facts = [f"running for {duration(now() - run.started_at)}", join(["on ", host, f", process {run.pid}"])]
-    if run.steps and steps:
-        remaining = (run.heartbeat_at - run.started_at) / steps * max(run.steps - steps, 0)
+    if (cycle_left := job_left(run, last_step, now())) is not None:
+        facts.insert(0, f"the command ends in about {duration(cycle_left)}, at {clock(now() + cycle_left)}")
+    if (remaining := run_left(run, last_step, now())) is not None:
         facts.insert(0, f"about {duration(remaining)} left")
     if run.cancel_requested_at is not None:
         facts.insert(0, "stop requested: it stops after the current step")
     if stale(run):
         facts = [join([f"last heartbeat at {clock(run.heartbeat_at)}: its process on ", host, " seems to have ended"])]
     count = f"step {steps}" + (f" of {run.steps}" if run.steps else "")
-    return _html.progress(run, STAGE_NAMES[run.kind], count if run.kind in TARGETS else "in progress", steps, facts)
+    if run.kind not in TARGETS:
+        count = f"{items[DONE]:,.0f} of {items[TOTAL]:,.0f} items of this task" if TOTAL in items else "in progress"
+    return _html.progress(run, STAGE_NAMES[run.kind], count, steps, facts)
 
 
 def _running(request: PageRequest) -> Run | None:

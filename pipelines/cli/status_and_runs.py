@@ -38,6 +38,7 @@ def status(project: Path | None) -> CommandResult:
             "against_gate": None,
             "cycles": [],
             "running": None,
+            "progress": None,
             "interrupted": [],
             "next": command,
         }
@@ -60,6 +61,7 @@ def status(project: Path | None) -> CommandResult:
         "against_gate": _against_gate(overruled) if overruled else None,
         "cycles": [_cycle_data(cycle) for cycle in cycles],
         "running": holder.command if holder else None,
+        "progress": holder.progress if holder else None,
         "interrupted": interrupted,
         "next": command,
     }
@@ -71,6 +73,7 @@ def status(project: Path | None) -> CommandResult:
     )
     lines += [f"cycle {cycle.number}  {cycle.outcome}  {cycle.documents or ''}" for cycle in cycles]
     lines += [f"running: {holder}"] if holder else []
+    lines += [f"  {_progress_text(holder.progress)}"] if holder and holder.progress else []
     lines += [f"interrupted: recover {job}" for job in interrupted]
     return CommandResult(data, [*lines, str(advice) if advice else f"next: {command}"])
 
@@ -214,6 +217,16 @@ def _run_line(row: dict[str, Any]) -> str:
     seconds = "" if row["seconds"] is None else f"{row['seconds']:.0f} s"
     status = f"{row['status']:<12} {row['started']}  {seconds}  {row['error'] or ''}"
     return f"run {row['run']:<4} {row['kind']:<9} {cycle:<9} {status}"
+
+
+def _progress_text(progress: dict[str, Any]) -> str:
+    """Such as "measuring the clean model: 1,200 of 2,000 replies; the command ends in about 41 min"."""
+    from db.column_types import now
+    from pipelines.progress import duration
+
+    left = (datetime.fromisoformat(progress["ends_at"]) - now()).total_seconds()
+    count = f": {progress['done']:,} of {progress['total']:,} {progress['units']}" if progress["total"] else ""
+    return f"{progress['stage']}{count}; the command ends in about {duration(max(left, 0.0))}"
 
 
 def _timestamp(at: datetime) -> str:

@@ -62,10 +62,13 @@ def save_snapshot(home: Path, corpus: ReadCorpus) -> CorpusSnapshot:
 def sample_passages(home: Path, corpus: CorpusSnapshot, count: int = 200) -> Path:
     """Write a file of `count` documents, evenly spaced. Their recall is measured where there are no questions."""
     file = snapshot_file(home, corpus.hash).with_suffix(".sample.jsonl")
-    if not file.is_file():
-        total = sum(1 for _ in corpus.texts)
-        indices = {i * total // count for i in range(count)} if total > count else set(range(total))
-        JsonLines(file).write({"text": text} for i, text in enumerate(corpus.texts) if i in indices)
+    return file if file.is_file() else write_passages(file, corpus.texts, sum(1 for _ in corpus.texts), count)
+
+
+def write_passages(file: Path, texts: Iterable[str], total: int, count: int = 200) -> Path:
+    """Write a file of `count` of all the texts, evenly spaced."""
+    indices = {i * total // count for i in range(count)} if total > count else set(range(total))
+    JsonLines(file).write({"text": text} for i, text in enumerate(texts) if i in indices)
     return file
 
 

@@ -19,8 +19,14 @@ from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 
 def is_measured(project: Project, checkpoint: Checkpoint, plan: EvalPlan) -> bool:
     """Whether the record has all results of the plan."""
-    keys = set(plan.keys(project.weights_id(checkpoint), load_suites(project.base)).values())
-    return keys == stored_results(project, checkpoint, keys).keys()
+    return not missing_suites(project, checkpoint, plan)
+
+
+def missing_suites(project: Project, checkpoint: Checkpoint, plan: EvalPlan) -> list[str]:
+    """The suites, and questions of earlier cycles, whose results are not in the record."""
+    keys = plan.keys(project.weights_id(checkpoint), load_suites(project.base))
+    stored = stored_results(project, checkpoint, set(keys.values()))
+    return [suite for suite, key in keys.items() if key not in stored]
 
 
 def measure_checkpoint(

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -23,7 +24,7 @@ def check_memory(student: str, settings: Settings, *teachers: Sequence[str]) -> 
     Each sequence in `teachers` is a set of models that are loaded together, beside the student. Counted are the
     student with its optimizer, one step's activations, and the largest set of teachers; rollouts adapt to the memory
     that is left."""
-    required, available = _required(student, settings, teachers), total_memory()
+    required, available = training_memory(student, settings, teachers), total_memory()
     if required <= available:
         return
     cheaper = {
@@ -31,7 +32,7 @@ def check_memory(student: str, settings: Settings, *teachers: Sequence[str]) -> 
         "checkpointing = true": settings.model_copy(update={"checkpointing": True}),
         "tokens_at_once = 2048": settings.model_copy(update={"tokens_at_once": min(2048, settings.tokens_at_once)}),
     }
-    estimates = {change: _required(student, changed, teachers) for change, changed in cheaper.items()}
+    estimates = {change: training_memory(student, changed, teachers) for change, changed in cheaper.items()}
     advice = [
         f" With {change} it would take about {_gigabytes(estimate)}."
         for change, estimate in estimates.items()
@@ -60,7 +61,8 @@ def total_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _required(student: str, settings: Settings, teachers: Sequence[Sequence[str]]) -> float:
+def training_memory(student: str, settings: Settings, teachers: Sequence[Sequence[str]]) -> float:
+    """Bytes that training takes, by the same estimate."""
     count = parameters_of(student)
     own = count * (FROZEN_BYTES + ADAPTER_SHARE * TRAINED_BYTES if settings.lora_rank else TRAINED_BYTES)
     loaded = max((sum(_teacher(name, student, settings) for name in names) for names in teachers), default=0.0)
@@ -83,13 +85,25 @@ def _step(student: str, count: int, settings: Settings) -> float:
     config = config_of(student).get_text_config()
     layers, heads, hidden = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
     width = getattr(config, "head_dim", None) or hidden // max(1, heads)
-    key_value = (getattr(config, "num_key_value_heads", None) or heads) * width
+    key_value = _key_value_width(config)
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
     layer = (12 * hidden + 10 * inner + 10 * heads * width + 10 * key_value) * (1 if settings.bf16 else 2)
     casts = 2.0 * count if settings.bf16 else 0.0  # weights in bfloat16, beside those in float32
     if settings.checkpointing:  # the inputs of all layers, and the activations of one layer at a time
         return float(settings.tokens_at_once * (4.0 * hidden * layers + layer) + casts / max(1, layers))
     return float(settings.tokens_at_once * layer * layers) + casts
+
+
+def cache_bytes(model: str) -> int:
+    """Bytes of the keys and values of one token, in the precision of a model that is not trained."""
+    config = config_of(model).get_text_config()
+    return 2 * int(config.num_hidden_layers) * _key_value_width(config) * FROZEN_BYTES
+
+
+def _key_value_width(config: Any) -> int:
+    heads = config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // max(1, heads)
+    return int((getattr(config, "num_key_value_heads", None) or heads) * width)
 
 
 def _gigabytes(count: float) -> str:

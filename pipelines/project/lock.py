@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -26,6 +27,7 @@ class LockHolder:
     pid: int
     host: str
     job: str | None = None  # the id of the job that it runs
+    progress: dict[str, Any] | None = None  # stage, units, done, total, and when the job is expected to end
 
     def __str__(self) -> str:
         return f"`{self.command}` (process {self.pid} on {self.host})"
@@ -80,6 +82,13 @@ def store_job(home: Path, job: str) -> None:
     """Store which job the holder of the lock runs; without a holder, nothing is stored."""
     if holder := _stored_holder(home):
         _store(home, replace(holder, job=job))
+
+
+def store_progress(home: Path, progress: dict[str, Any]) -> None:
+    """Store how far the job of the holder is; without a holder, nothing is stored."""
+    with suppress(OSError):  # such as a full disk: no computation ends for that
+        if holder := _stored_holder(home):
+            _store(home, replace(holder, progress=progress))
 
 
 def _store(home: Path, holder: LockHolder) -> None:

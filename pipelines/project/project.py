@@ -3,7 +3,7 @@
 import os
 import secrets
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from pipelines.project.paths import HOME, find_root, relocate
 from pipelines.project.upgrade import upgrade_files
 from pipelines.project.weights_hash import weights_hash, weights_id
 from pipelines.settings.sources import read_toml
+from pipelines.stage_clock import StageClock
 from pipelines.storage.atomic_files import write_atomic
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
@@ -38,6 +39,7 @@ class Project:
     base: str  # the clean model: a folder or hub id
     base_is_default: bool
     temporary_home: Path | None = None  # replaces `.recover` for a dry run, so that `root` stays untouched
+    clock: StageClock = field(default_factory=StageClock)  # of the job that is running
 
     @classmethod
     def open(cls, folder: Path | None, base: str | None = None, temporary_home: Path | None = None) -> "Project":

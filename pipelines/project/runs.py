@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from db.errors import RecordError
@@ -32,13 +33,15 @@ def recorded_run(
     """Yield the run's id; the run ends as done, failed or interrupted, as the block does.
 
     A job that is resumed goes on with the run it has for that stage."""
-    tracker = project.tracker
+    tracker, clock = project.tracker, project.clock
     started = run_of_stage(project, inputs.job, inputs.stage or "") if inputs.job else None
     if started is not None:
         run = started.id
         tracker.resume_run(run)
     else:
+        inputs = replace(inputs, estimate=clock.stage_estimate())
         run = tracker.start_run(project.id, kind, cycle, settings, seed, steps, inputs)
+    clock.run = run if kind == "eval" else None  # a training reports its steps itself
     try:
         yield run
     except BaseException as error:
@@ -47,4 +50,6 @@ def recorded_run(
         with suppress(RecordError):  # the first error matters more; a run that stays silent is recognised as ended
             tracker.finish_run(run, "interrupted" if interrupted else "failed", reason)
         raise
+    finally:
+        clock.run = None
     tracker.finish_run(run, "done")

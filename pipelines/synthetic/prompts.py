@@ -50,7 +50,7 @@ def as_prompts(texts: Iterable[str], chat: Chat) -> list[Prompt]:
 
 def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list[str]:
     """Have the base write `count` different prompts; return fewer if it keeps repeating itself."""
-    start = _user_turn(chat)
+    start = user_turn(chat)
     prompts: list[str] = []
     for attempt in range(ATTEMPTS):
         samples = (count - len(prompts)) * 5 // 4 + 8
@@ -65,7 +65,12 @@ def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list
 
 def cached_prompts(folder: Path, weights: str, count: int, seed: int, write: Callable[[], list[str]]) -> list[str]:
     """The prompts that the base with these weights wrote before, or writes now: the same prompts every time."""
-    return list(ContentCache(folder).get_or_write("prompts", f"{weights}/{count}/{seed}", write))
+    return list(ContentCache(folder).get_or_write("prompts", prompts_inputs(weights, count, seed), write))
+
+
+def prompts_inputs(weights: str, count: int, seed: int) -> str:
+    """What decides the prompts that a base writes; their file is named by it."""
+    return f"{weights}/{count}/{seed}"
 
 
 def describe_kinds(prompts: list[str]) -> str:
@@ -74,7 +79,7 @@ def describe_kinds(prompts: list[str]) -> str:
     return f"{count['instruction']:,} instructions, {count['question']:,} questions, {count['chat']:,} chat messages"
 
 
-def _user_turn(chat: Chat) -> list[int]:
+def user_turn(chat: Chat) -> list[int]:
     """The token ids after which the user's text begins."""
     if not chat.tokenizer.chat_template:
         raise RecoverError(

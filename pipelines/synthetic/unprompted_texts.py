@@ -46,9 +46,13 @@ class GeneratedTexts:
     def texts(self) -> Iterator[str]:
         return (line["text"] for line in self._lines)
 
+    @property
+    def is_written(self) -> bool:
+        return self._lines.path.is_file()
+
     def write(self, open_subject: OpenSubject) -> int:
         """Write the texts if they are not cached yet. Return how many there are."""
-        if not self._lines.path.is_file():
+        if not self.is_written:
             log.info(f"The clean base writes {self.count:,} unprompted texts")
             with open_subject() as subject:
                 texts = generate_texts(subject.engine, subject.chat, self.count, self.max_tokens, self.seed)

@@ -152,7 +152,8 @@ def _teacher_answers(stage: Stage, teachers: Teachers, chosen: Recipe, prompts: 
         tokens = [prompt.tokens for prompt in prompts]
 
         def generate() -> list[list[int]]:
-            with open_subject(teacher, stage.settings.engine) as subject:
+            clock, engine = stage.project.clock, stage.settings.engine
+            with clock.stage("write/replies"), open_subject(teacher, engine) as subject:
                 return [reply.tokens for reply in subject.engine.generate(tokens, sampling)]
 
         inputs = [weights_id(teacher), "whole", sampling.max_new_tokens, sampling.seed, tokens]

@@ -38,7 +38,10 @@ def midtrain(
     settings = stage.settings.midtrain
     mix = TrainingMix.of(stage, corpus, start, earlier)
     steps = settings.steps(len(mix.documents.windows), mix.documents.rows)
-    search = answers_search(stage, mix, steps, probe) if settings.mix.answers == AUTO else None
+    search = None
+    if settings.mix.answers == AUTO:
+        with stage.project.clock.stage("search"):
+            search = answers_search(stage, mix, steps, probe)
     share = search.share if search else fixed_answers_share(stage.settings)
     answers = mix.answers(share)
     share_in_effect = share if answers else 0.0  # a base that cannot answer may be left out

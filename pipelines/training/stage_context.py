@@ -35,7 +35,7 @@ class Stage:
     @property
     def generation_seed(self) -> int:
         """Of what the base writes: another one each cycle, for the same texts again would be learned by heart."""
-        return self.job.seed + SEEDS_PER_CYCLE * max(0, self.cycle_number - 1)
+        return generation_seed(self.job.seed, self.cycle_number)
 
     def load_student(self, start: Checkpoint) -> Student:
         rank = self.settings.lora_rank
@@ -59,3 +59,7 @@ class Stage:
         settings, seed = self.settings.model_dump(), self.job.seed
         with recorded_run(self.project, kind, self.cycle, settings, seed, inputs, steps) as run:
             yield run
+
+
+def generation_seed(seed: int, cycle_number: int) -> int:
+    return seed + SEEDS_PER_CYCLE * max(0, cycle_number - 1)

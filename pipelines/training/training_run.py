@@ -11,7 +11,7 @@ from db.views import Checkpoint
 from evals.suites.config import resolve_suites
 from pipelines.log import log
 from pipelines.machine.resource_usage import ResourceMeter
-from pipelines.progress import StepTimer
+from pipelines.progress import STEPS, StepTimer
 from pipelines.project.project import Project
 from pipelines.project.weights_hash import weights_hash
 from pipelines.training.early_stopping import EarlyStopping
@@ -23,6 +23,7 @@ from pipelines.training.stop_requests import stop_requests
 from pipelines.training.warm_start import WarmStart
 from recovery.losses.objectives import Objective
 from recovery.models.students import Student, checkpoint_metadata, save_student
+from recovery.progress import track
 from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
 from recovery.signals import Signal
 from recovery.states import States
@@ -40,6 +41,7 @@ class RunResult:
     stopped: str = ""  # why it ended before its last step
     warm_start: dict[str, Any] | None = None  # the share of the interpolation, and what was tried
     answers_search: dict[str, Any] | None = None  # the share of answers, where it was searched, and what was tried
+    estimate: dict[str, Any] | None = None  # what was estimated of the whole job, and what its stages took
 
 
 @dataclass
@@ -79,12 +81,13 @@ class TrainingRun:
         """Returns why it stopped early; empty after the last step."""
         states, last_save = RecordedStates(self.states), time.monotonic()
         report_every, timer = max(1, self.plan.steps // 10), StepTimer(self.plan.steps, state.step)
-        meter = ResourceMeter()
+        meter, update = ResourceMeter(), track(STEPS, self.plan.steps)
         if self.monitor.limits is not None and state.step == 0:
             self._save(state, self._last_good, warm)
         with stop_requests() as requests, self._metric_logger() as log_metrics:
             for record in train(self.student, states, self.signal, self.objective, self.plan, state):
                 self.project.tracker.step(self.run, record.step, record.metrics())
+                update(record.step + 1)
                 log_metrics(record.metrics(), record.step)
                 is_report = record.step % report_every == 0 or record.step == self.plan.steps - 1
                 if is_report or timer.is_due():

@@ -41,6 +41,19 @@ def test_a_dry_run_in_an_empty_folder_leaves_nothing(
     plan = json.loads(completed.stdout)
     assert (completed.exit_code, plan["start"], plan["teacher"], plan["files"]) == (0, "base", "base", 60)
     assert list(empty.iterdir()) == []
+    stages = [stage["stage"] for stage in plan["estimate"]["stages"]]
+    assert stages == [
+        "writing 2,048 texts",
+        "writing 2,560 prompts and answers",
+        "mid-training",
+        "measuring the probe set",
+        "measuring the clean model",
+        "measuring the mid-trained model",
+        "writing 2,560 prompts",
+        "distilling (at most 40 steps)",
+        "measuring the recovered model",
+    ]
+    assert plan["estimate"]["text"].startswith("About ")
 
 
 def test_a_dry_run_prints_one_setting_a_line(empty_docs: Path) -> None:

@@ -1,0 +1,37 @@
+"""The peak memory of a job: of training, or of generating many replies at once."""
+
+import psutil
+
+from pipelines.estimates.work import BATCH
+from pipelines.machine.calibration import Rates
+from pipelines.machine.memory_check import FROZEN_BYTES, cache_bytes, total_memory, training_memory
+from pipelines.settings.schema import Settings
+from recovery.models.students import parameters_of
+
+GENERATION_SHARE = 0.5  # of the memory: an engine takes no more for one batch
+
+
+def process_memory() -> int:
+    """Bytes in use now, without any model: Python and its libraries. Call it before a model is loaded."""
+    return psutil.Process().memory_info().rss
+
+
+def peak_memory(
+    model: str,
+    settings: Settings,
+    teachers: tuple[list[str], list[str]],
+    rates: Rates,
+    prompt_tokens: float,
+    max_new_tokens: int,
+) -> float:
+    """Bytes for the models, besides those of the process."""
+    end = rates.ends.get("reply", 0.0)
+    kept = max(_rows_left(end, step) * (prompt_tokens + step) for step in range(0, max_new_tokens + 1, 8))
+    generating = parameters_of(model) * FROZEN_BYTES
+    generating += int(min(kept * cache_bytes(model), GENERATION_SHARE * total_memory()))
+    return max(float(generating), training_memory(model, settings, teachers))
+
+
+def _rows_left(end: float, step: int) -> float:
+    """Rows of a full batch whose replies have not ended after so many tokens."""
+    return float(BATCH * (1 - end) ** step)
