@@ -10,7 +10,7 @@ from recovery.engines import Generation, Sampling
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student
 
-SAMPLE_PROMPTS = 4  # token ids of so many prompts are kept
+SAMPLE_PROMPTS = 8  # token ids of so many prompts are kept
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ class StageEstimate:
 
     @property
     def family(self) -> str:
-        """Stages that do the same kind of work: one that took longer than estimated says so of the others."""
-        return self.key.partition("/")[0]
+        return family_of(self.key)
 
 
 @dataclass(frozen=True)
@@ -201,6 +200,13 @@ class StageClock:
         self._last_publication, current = now, self._running[-1]
         progress = Progress(current.name, current.units, current.done, current.total, self.seconds_left())
         self.publish(progress, self.run)
+
+
+def family_of(key: str) -> str:
+    """Stages that do the same work: one that took longer than estimated says so of the others.
+
+    All measurements do. What the base writes does not: texts, prompts and answers differ in length."""
+    return "measure" if key.startswith("measure/") else key
 
 
 def correction(took: float, estimated: float) -> float:

@@ -27,6 +27,7 @@ from pipelines.training.stage_context import generation_seed
 from recovery.recipes import Recipe, recipe
 
 PASSAGE_TOKENS = 200  # of a passage that is paraphrased
+RETRIES = 3  # of texts that were dropped: chats and repetitions
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ class JobWork:
         if self._rows[2] and not self._base.has_texts:
             openings = Generating(count * FIRST_TOKENS, 1, 1, TEXT)
             texts = Generating(count, count * 2, midtrain.window, TEXT)
-            yield StageWork("write/texts", f"writing {count:,} texts", [Loading(), openings, texts])
+            replaced = Generating(count // 8 + 1, 2, midtrain.window, TEXT, calls=RETRIES)
+            yield StageWork("write/texts", f"writing {count:,} texts", [Loading(), openings, texts, replaced])
         if times := midtrain.mix.paraphrases:
             rows = times * self.documents.passages
             paraphrases = Generating(rows, rows * PASSAGE_TOKENS, PASSAGE_TOKENS)

@@ -21,19 +21,20 @@ def shortening_advice(
     total = sum(stage.seconds for stage in stages)
     if total < LONG:
         return None
-    by_family: dict[str, float] = {}
+    by_kind: dict[str, float] = {}
     for stage in stages:
-        by_family[stage.family] = by_family.get(stage.family, 0.0) + stage.seconds
-    ways = [(seconds, text) for seconds, text in _ways(job, by_family, generating, engine, parameters)]
+        kind = stage.key.partition("/")[0]
+        by_kind[kind] = by_kind.get(kind, 0.0) + stage.seconds
+    ways = list(_ways(job, by_kind, generating, engine, parameters))
     worth = [text for seconds, text in sorted(ways, reverse=True) if seconds >= WORTH * total]
     return f"What would shorten it: {'; '.join(worth)}" if worth else None
 
 
 def _ways(
-    job: Job, by_family: dict[str, float], generating: float, engine: str, parameters: int
+    job: Job, by_kind: dict[str, float], generating: float, engine: str, parameters: int
 ) -> Iterator[tuple[float, str]]:
     """(the seconds it is about, the text)."""
-    measuring, writing = by_family.get("measure", 0.0), by_family.get("write", 0.0)
+    measuring, writing = by_kind.get("measure", 0.0), by_kind.get("write", 0.0)
     limit, settings = job.eval_plan.limit, job.settings
     if limit is None or limit > USUAL_LIMIT:
         yield measuring, f"fewer items with --limit {USUAL_LIMIT} (measuring takes {duration(measuring)})"
@@ -42,6 +43,6 @@ def _ways(
     if job.prompts is None:
         half = settings.distill.prompts // 2
         yield writing, f"fewer prompts with --set distill.prompts={half} (writing takes {duration(writing)})"
-    mix, training = settings.midtrain.mix, by_family.get("midtrain", 0.0) + by_family.get("search", 0.0)
+    mix, training = settings.midtrain.mix, by_kind.get("midtrain", 0.0) + by_kind.get("search", 0.0)
     if job.command != "distill" and (mix.answers == AUTO or fixed_answers_share(settings) + mix.texts > 0.3):
         yield training + writing, "a smaller mix with --mix answers=0.1,texts=0.1, which protects less"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from pipelines.stage_clock import family_of
 from pipelines.storage.atomic_files import write_atomic
 
 
@@ -19,7 +20,7 @@ class StageTimes:
     def factor(self, key: str) -> float:
         """By how much a stage differs from its prediction; 1 where nothing is known."""
         factors = self._read()
-        family = [value for name, value in factors.items() if _family(name) == _family(key)]
+        family = [value for name, value in factors.items() if family_of(name) == family_of(key)]
         return factors.get(key) or (fmean(family) if family else 1.0)
 
     def store(self, key: str, took: float, predicted: float) -> None:
@@ -32,7 +33,3 @@ class StageTimes:
             return dict(json.loads(self.path.read_text(encoding="utf-8")))
         except (OSError, ValueError):
             return {}
-
-
-def _family(key: str) -> str:
-    return key.partition("/")[0]

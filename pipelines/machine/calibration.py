@@ -31,7 +31,7 @@ from recovery.train import Plan, train
 SECONDS = 1.0  # about so long one measurement of training may take
 REPLY_SECONDS = 2.5  # about so long one measurement of generation may take
 SHORT_REPLY, LONG_REPLY = 8, 64  # tokens: the longer they are, the better is known when replies end
-SMALL_BATCH, LARGE_BATCH = 4, 32  # rows
+SMALL_BATCH, LARGE_BATCH = 8, 32  # rows
 PRIOR_ENDS, PRIOR_SHARE = 2, 0.25  # before any reply is seen: so many ended, at this share of their limit
 VLLM_SPEEDUP = 4.0  # over transformers, until a stage with vLLM was timed: starting it would take longer than all else
 VLLM_START = 20.0  # seconds, each time it is opened

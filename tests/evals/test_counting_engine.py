@@ -27,7 +27,7 @@ def test_the_kept_prompts_are_those_of_the_largest_call() -> None:
         subject.engine.generate([[7]] * 3, Sampling(8))
 
     workload = count_work(fake_subject("").chat, measure)
-    assert workload.prompts == [[0], [10], [20], [30]]
+    assert workload.prompts == [[n] for n in range(0, 40, 5)]
 
 
 def test_contexts_that_are_scored_together_are_counted_once() -> None:
