@@ -19,6 +19,7 @@ from torch import Tensor
 
 from recovery.distributed import all_reduce_gradients, all_reduce_sum
 from recovery.errors import RecoverError
+from recovery.host_memory import return_freed_memory
 from recovery.losses.chunked_loss import LossTerms, chunked_loss
 from recovery.losses.objectives import Objective
 from recovery.models.students import Student
@@ -128,6 +129,7 @@ def train(
             state.step += 1
             state.between_draws = epoch + 1 == epochs
             rollout_seconds = 0.0
+            return_freed_memory(student.device)
             yield record
 
 

@@ -197,7 +197,7 @@ def test_ended_loops_against_full_replies(tmp_path: Path) -> None:
     assert result["lost"] + result["gained"] <= 1
 
 
-MOVES = ("clean", "documents alone", "0.5 of the way back", "GKD beside the documents", "30 % of the base's answers")
+MOVES = ("clean", "documents alone", "0.5 towards the base", "GKD beside the documents", "30 % of the base's answers")
 
 
 @pytest.mark.slow
@@ -214,7 +214,7 @@ def test_moves_from_one_damaged_model(tmp_path: Path, capsys: pytest.CaptureFixt
     rows = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
     assert [row["model"] for row in rows] == list(MOVES)
     cost = {row["model"]: row["pflops"] for row in rows}
-    assert cost["clean"] == cost["0.5 of the way back"] == 0
+    assert cost["clean"] == cost["0.5 towards the base"] == 0
     assert len({row["perplexity"] for row in rows}) == len(MOVES)  # five different models
     moves.main(["--out", str(tmp_path / "out"), "--table"])
     assert "GKD beside the documents" in capsys.readouterr().out

@@ -3,12 +3,12 @@
     python -m benchmarks.quality.moves --base REF --data DIR --out DIR [--seed 1] [--only NAME …]
     python -m benchmarks.quality.moves --out DIR --table
 
-The base reads the documents of an invented world alone. Some moves repair the model that this damages: they step back
-towards the base's weights, or distil. Others begin at the base and read the documents in another way. Repairs take
+The base reads the documents of an invented world alone. Some moves repair the model that this damages: they move
+towards its weights, or distil. Others begin at the base and read the documents in another way. Repairs take
 equal FLOPs: a recipe that needs more passes over a token takes fewer steps. Every move that is measured is a line of
 OUT/results.jsonl, and a run goes on after the last of them. A row of the table is the mean over the seeds.
 
-There is no chat vector among the moves: added to a base that is the chat model itself, it is the step back.
+There is no chat vector among the moves: where the base is the chat model itself, it is the move towards the base.
 """
 
 import argparse
@@ -51,7 +51,7 @@ LORA = Adapter(rank=64)
 
 @dataclass(frozen=True)
 class Repair:
-    """What follows on the documents: a step back, then a recipe with the documents beside it."""
+    """What follows on the documents: a move towards the base's weights, then a recipe with the documents beside it."""
 
     towards_clean: float = 0.0
     recipe: str = ""
@@ -72,17 +72,17 @@ class Reading:
 MOVES: dict[str, Repair | Reading] = {
     "clean": Repair(1.0),
     DAMAGED: Reading(),
-    "0.1 of the way back": Repair(0.1),
-    "0.3 of the way back": Repair(0.3),
-    "0.5 of the way back": Repair(0.5),
-    "0.7 of the way back": Repair(0.7),
-    "0.9 of the way back": Repair(0.9),
+    "0.1 towards the base": Repair(0.1),
+    "0.3 towards the base": Repair(0.3),
+    "0.5 towards the base": Repair(0.5),
+    "0.7 towards the base": Repair(0.7),
+    "0.9 towards the base": Repair(0.9),
     "off-policy KL beside the documents": Repair(recipe="offpolicy-kl"),
-    "0.3 back, then off-policy KL beside the documents": Repair(0.3, "offpolicy-kl"),
+    "0.3 towards the base, then off-policy KL beside the documents": Repair(0.3, "offpolicy-kl"),
     "off-policy KL": Repair(recipe="offpolicy-kl", documents=False),
     "SFT on the base's answers beside the documents": Repair(recipe="offpolicy"),
     "OPD beside the documents": Repair(recipe="opd"),
-    "0.3 back, then OPD beside the documents": Repair(0.3, "opd"),
+    "0.3 towards the base, then OPD beside the documents": Repair(0.3, "opd"),
     "sampled OPD beside the documents": Repair(recipe="opd-sampled"),
     "GKD beside the documents": Repair(recipe="gkd"),
     "1 % of the base's answers": Reading(answers=0.01),
