@@ -72,6 +72,18 @@ def n_needed(
     return math.ceil(max(for_variance, for_no_difference))
 
 
+def smallest_margin(n: int, differ: float, power: float = 0.8, confidence: float = 0.95) -> float:
+    """Return the smallest margin that n items can show, with this power, if there is no true loss; 1 if there is none.
+
+    `differ` is the share of items on which the two disagree."""
+    low, high = 0.0, 1.0
+    while high - low > 1e-5:
+        middle = (low + high) / 2
+        needed = n_needed(middle, differ, power=power, confidence=confidence)
+        low, high = (middle, high) if needed is None or needed > n else (low, middle)
+    return high
+
+
 @dataclass(frozen=True)
 class PairedTest:
     """The comparison of two checkpoints on the items that both answered."""
@@ -83,11 +95,10 @@ class PairedTest:
     low: float  # one-sided bounds of the difference, of 95 % unless another confidence was asked for
     high: float
     p_value: float  # McNemar's exact test
-    confidence: float = 0.95  # of each bound
 
     def n_needed(self, margin: float) -> int | None:
         """Return how many items would show a loss under `margin` if the measured difference is the true one."""
-        return n_needed(margin, self.differ, self.difference, confidence=self.confidence)
+        return n_needed(margin, self.differ, self.difference)
 
     @property
     def differ(self) -> float:
@@ -104,7 +115,7 @@ def paired_test(before: Mapping[str, bool], after: Mapping[str, bool], confidenc
     gained = [key for key in keys if after[key] and not before[key]]
     n, b, c = len(keys), len(lost), len(gained)
     low, high = lower_bound(n, b, c, confidence), upper_bound(n, b, c, confidence)
-    return PairedTest(n, lost, gained, (c - b) / n, low, high, mcnemar(b, c), confidence)
+    return PairedTest(n, lost, gained, (c - b) / n, low, high, mcnemar(b, c))
 
 
 def _slope(lost: int, gained: int) -> np.ndarray:
