@@ -32,17 +32,20 @@ class Attainable:
 
     def lines(self) -> list[str]:
         """What can be shown, and what to do where that is not enough; for the log."""
-        losses = ", ".join(f"{case.smallest_loss:.3f} if {_share(case)}" for case in self.cases)
-        first = f"With {self.prompts:,} prompts, the smallest loss that the verdict can rule out is {losses}"
+        first, *others = self.cases
+        losses = f"{first.smallest_loss:.3f} if {_percent(first)} of them come out differently"
+        losses += "".join(f", {case.smallest_loss:.3f} if {_percent(case)} do" for case in others)
+        source = "assumed" if first.source == "assumed" else "as in earlier verdicts"
+        line = f"With {self.prompts:,} prompts, the smallest loss that the verdict can rule out is {losses} ({source})"
         hardly = [case for case in self.cases if case.smallest_loss > self.margin]
         if not hardly:
-            return [f"{first}; the gate asks for {self.margin:.3f}"]
+            return [f"{line}; the gate asks for {self.margin:.3f}"]
         needed = [f"{case.needed:,}" for case in self.cases if case.needed]
         takes = f"takes about {' or '.join(needed)} prompts" if needed else "no number of prompts can show"
         return [
-            first,
+            line,
             f"  The gate asks for {self.margin:.3f}, which {takes}: with {self.prompts:,} it can hardly be shown if "
-            f"{_share(hardly[0])}",
+            f"{_percent(hardly[0])} come out differently",
             f"  {self._advice(hardly[-1].needed)}",
         ]
 
@@ -80,6 +83,5 @@ def _shares(cycles: list[Cycle]) -> list[tuple[float, Literal["assumed", "earlie
     return [(ASSUMED, "assumed"), (MANY, "assumed")]
 
 
-def _share(case: Case) -> str:
-    source = "as in earlier verdicts" if case.source == "earlier verdicts" else "assumed"
-    return f"{case.differ:.0%} of them come out differently ({source})".replace("%", " %")
+def _percent(case: Case) -> str:
+    return f"{100 * case.differ:.0f} %"

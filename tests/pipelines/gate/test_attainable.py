@@ -49,7 +49,8 @@ def test_the_public_prompts_can_hardly_show_the_margin_if_a_quarter_of_the_verdi
     text = "\n".join(shown.lines())
     assert "With 541 prompts, the smallest loss that the verdict can rule out is" in text
     assert f"takes about {shown.cases[0].needed:,} or {shown.cases[-1].needed:,} prompts" in text
-    assert "with 541 it can hardly be shown if 10 % of them come out differently (assumed)" in text
+    assert "with 541 it can hardly be shown if 10 % come out differently" in text
+    assert "if 25 % do (assumed)" in text
     assert "--ifeval-data FILE, with more prompts" in text
     assert 400 < of(EvalPlan(split="final"), named={}).prompts < 460
 
