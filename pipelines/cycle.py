@@ -20,7 +20,7 @@ from evals.suites.config import load_suites
 from evals.suites.knowledge import read_questions
 from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, load_snapshot, require_snapshot
 from pipelines.estimates.timed_job import compare_with_estimate, timed_job
-from pipelines.evaluation.asked_blocks import StopRule
+from pipelines.evaluation.block_measurement import StopRule
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import earlier_results, knowledge_result, measure_checkpoint
 from pipelines.gate.promotion import current_user, require_reason

@@ -132,10 +132,10 @@ class EvalPlan:
         """The measurement keys by suite, and by task for the questions of earlier cycles."""
         return {suite: self.key(weights, suite, named) for suite in [*self.suites(named), *self.earlier_tasks]}
 
-    def key(self, weights: str, suite: str, named: Mapping[str, str], asked: int | None = None) -> str:
+    def key(self, weights: str, suite: str, named: Mapping[str, str], prompts: int | None = None) -> str:
         """A hash of everything that determines the results of a suite: equal keys, equal results.
 
-        `asked`: how many prompts of its main task were asked, if these are not all.
+        `prompts`: how many prompts of its main task were asked, if these are not all.
         The names in the hashed settings must not change, or stored results would not be reused."""
         files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}
         content = "/".join(data_hash(file) for file in files.get(suite, [self.earlier_tasks.get(suite)]))
@@ -146,8 +146,8 @@ class EvalPlan:
             "part": self.split,
             "named": content_id(named[suite]) if suite in named else None,
         }
-        if asked is not None:
-            settings["asked"] = asked
+        if prompts is not None:
+            settings["prompts"] = prompts
         if suite == "behaviour" and self.public_ifeval is not None:
             settings["public"] = self.public_ifeval
         if suite == "retention" and "general" in suite_tasks(suite, named):

@@ -8,7 +8,7 @@ from evals.results import Result, main_result
 from evals.subject import Subject
 from evals.suites.config import load_suites
 from evals.suites.measure import SUITES
-from pipelines.evaluation.asked_blocks import SUITE, AskedBlocks, StopRule
+from pipelines.evaluation.block_measurement import SUITE, BlockMeasurement, StopRule
 from pipelines.evaluation.evaluation_plan import EARLIER_SUITE, EvalPlan
 from pipelines.evaluation.results_store import store_results, stored_results
 from pipelines.log import log
@@ -49,12 +49,14 @@ def measure_checkpoint(
     named = load_suites(project.base)
     keys = plan.keys(project.weights_id(checkpoint), named)
     by_key = {} if rerun else stored_results(project, checkpoint, set(keys.values()))
-    asked = AskedBlocks(project, checkpoint, plan, named, rule) if rule and keys.get(SUITE) not in by_key else None
+    in_blocks = (
+        BlockMeasurement(project, checkpoint, plan, named, rule) if rule and keys.get(SUITE) not in by_key else None
+    )
     earlier: list[Result] = []
-    if asked:
-        earlier, are_enough = asked.stored()
+    if in_blocks:
+        earlier, are_enough = in_blocks.stored()
         if are_enough:
-            keys[SUITE] = asked.key_of(earlier)
+            keys[SUITE] = in_blocks.key_of(earlier)
             by_key[keys[SUITE]] = earlier
     missing = [suite for suite, key in keys.items() if key not in by_key]
     log.info(f"Measuring {name}" if missing else f"Reusing the stored results of {name}")
@@ -65,13 +67,13 @@ def measure_checkpoint(
                 subject = Subject(opened, student.chat)
                 measured = {}
                 for suite in missing:
-                    blocks = asked.to_ask(earlier) if asked and suite == SUITE else None
+                    blocks = in_blocks.to_ask(earlier) if in_blocks and suite == SUITE else None
                     results = plan.run_suite(subject, suite, named, blocks)
-                    keys[suite] = asked.key_of(results) if asked and suite == SUITE else keys[suite]
+                    keys[suite] = in_blocks.key_of(results) if in_blocks and suite == SUITE else keys[suite]
                     measured[keys[suite]] = results
             store_results(project, checkpoint, run, measured)
-        if asked:
-            asked.delete_progress()
+        if in_blocks:
+            in_blocks.delete_progress()
         by_key |= measured
     results = [result for key in keys.values() for result in by_key[key]]
     log.info("  " + " · ".join(summary_lines(results)))

@@ -8,7 +8,7 @@ import pytest
 
 from evals.results import Item, Result, main_result
 from evals.subject import Answer, Subject
-from pipelines.evaluation.asked_blocks import StopRule
+from pipelines.evaluation.block_measurement import StopRule
 from pipelines.evaluation.compare import compare_results
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import measure_checkpoint
@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many prompts the model was asked at once, in each call."""
     counts: list[int] = []
     answer = Subject.answer
@@ -50,23 +50,23 @@ def measure(project: Project, rule: StopRule | None) -> Result:
     return main
 
 
-def test_what_was_asked_is_reused_where_it_is_enough(project: Project, asked: list[int]) -> None:
+def test_what_was_asked_is_reused_where_it_is_enough(project: Project, calls: list[int]) -> None:
     first = measure(project, rule(20))
     assert (len(first.items), first.settings["of"]) == (20, 40)
-    assert asked == [10, 10]
+    assert calls == [10, 10]
     assert measure(project, rule(20)).items == measure(project, rule(10)).items == first.items
-    assert asked == [10, 10]
+    assert calls == [10, 10]
     more = measure(project, rule(30))
     assert more.items[:20] == first.items
-    assert asked == [10, 10, 10]
+    assert calls == [10, 10, 10]
     whole = measure(project, None)  # in their own order
     assert len(whole.items) == 40
     assert {item.key: item.passed for item in more.items}.items() <= whole.passed_by_key().items()
-    assert asked == [10, 10, 10, 40]
+    assert calls == [10, 10, 10, 40]
     assert measure(project, rule(20)).items == whole.items  # all of them were asked
 
 
-def test_an_interruption_costs_at_most_one_block(project: Project, asked: list[int]) -> None:
+def test_an_interruption_costs_at_most_one_block(project: Project, calls: list[int]) -> None:
     def interrupted(items: list[Item]) -> bool:
         if len(items) == 20:
             raise KeyboardInterrupt
@@ -74,12 +74,12 @@ def test_an_interruption_costs_at_most_one_block(project: Project, asked: list[i
 
     with pytest.raises(KeyboardInterrupt):
         measure(project, StopRule(10, 40, interrupted))
-    [progress] = (project.home / "cache").glob("asked-*.jsonl")
+    [progress] = (project.home / "cache").glob("blocks-*.jsonl")
     assert len(progress.read_text().splitlines()) == 20
     with progress.open("a") as file:
         file.write('{"key": "half a li')
     resumed = measure(project, rule(30))
-    assert asked == [10, 10, 10]
+    assert calls == [10, 10, 10]
     assert not progress.exists()
     again = Project.open(project.root.parent / "again", str(BASE))
     uninterrupted = measure(again, rule(30))
@@ -87,11 +87,11 @@ def test_an_interruption_costs_at_most_one_block(project: Project, asked: list[i
     assert resumed.metrics == uninterrupted.metrics
 
 
-def test_all_blocks_are_the_whole_measurement(project: Project, asked: list[int]) -> None:
+def test_all_blocks_are_the_whole_measurement(project: Project, calls: list[int]) -> None:
     in_blocks = measure(project, rule(1000))
-    assert asked == [10, 10, 10, 10]
+    assert calls == [10, 10, 10, 10]
     assert measure(project, None).items == in_blocks.items
-    assert asked == [10, 10, 10, 10]
+    assert calls == [10, 10, 10, 10]
 
 
 def test_a_comparison_pairs_the_prompts_that_both_were_asked(project: Project) -> None:

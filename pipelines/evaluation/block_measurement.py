@@ -26,7 +26,7 @@ class StopRule:
 
 
 @dataclass(frozen=True)
-class AskedBlocks:
+class BlockMeasurement:
     """The instruction prompts that one checkpoint is asked by a stop rule."""
 
     project: Project
@@ -35,9 +35,9 @@ class AskedBlocks:
     named: Mapping[str, str]
     rule: StopRule
 
-    def key(self, asked: int) -> str:
+    def key(self, prompts: int) -> str:
         weights = self.project.weights_id(self.checkpoint)
-        return self.plan.key(weights, SUITE, self.named, asked if asked < self.rule.total else None)
+        return self.plan.key(weights, SUITE, self.named, prompts if prompts < self.rule.total else None)
 
     def key_of(self, results: list[Result]) -> str:
         return self.key(len(_items(results)))
@@ -65,7 +65,7 @@ class AskedBlocks:
     @property
     def _progress(self) -> JsonLines:
         cache = ContentCache(self.project.home / "cache")
-        return JsonLines(cache.path("asked", self.key(self.rule.total), ".jsonl"))
+        return JsonLines(cache.path("blocks", self.key(self.rule.total), ".jsonl"))
 
 
 def _items(results: list[Result]) -> list[Item]:
