@@ -283,9 +283,13 @@ class Cycle:
         inputs = RunInputs(job=self.job.id, stage=f"measure/{stage}")
         engine, cycle = self.settings.engine, self.id or None
         with self.project.clock.stage(f"measure/{stage}"):
-            return measure_checkpoint(
+            results = measure_checkpoint(
                 self.project, checkpoint, plan, cycle, name, engine=engine, inputs=inputs, rule=rule
             )
+            main = main_result(results, "behaviour")
+            if rule and stage == "recovered" and main and len(main.items) < rule.total:
+                self.project.clock.end_early("measure/recovered")
+            return results
 
     def _stop_rule(self, clean: list[Result], enough: Callable[[list[Item]], bool]) -> StopRule | None:
         """Ask in blocks where there is more than one; the clean model has been asked all prompts."""
