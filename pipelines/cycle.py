@@ -6,7 +6,7 @@ Every stage asks the record first whether it is done already, so a resumed job r
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ from db.run_inputs import RunInputs
 from db.tracker import Decision
 from db.views import Checkpoint, Promotion
 from evals.contamination import remove_contaminated
-from evals.results import Result, headlines, main_result
+from evals.results import Item, Result, headlines, main_result
 from evals.suites.config import load_suites
 from evals.suites.knowledge import read_questions
 from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, load_snapshot, require_snapshot
 from pipelines.estimates.timed_job import compare_with_estimate, timed_job
+from pipelines.evaluation.block_measurement import StopRule
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import earlier_results, knowledge_result, measure_checkpoint
 from pipelines.gate.promotion import current_user, require_reason
-from pipelines.gate.verdict import Verdict, judge, require_pass_fail
+from pipelines.gate.verdict import Verdict, is_clear, judge, require_pass_fail
 from pipelines.jobs.job import Job
 from pipelines.log import log
 from pipelines.project.lock import store_job
@@ -165,7 +166,8 @@ class Cycle:
         final = replace(self.job.eval_plan, split="final" if split else "all")
         clean = self._measure(self.project.clean, "the clean model", replace(final, earlier_questions=()), "clean")
         require_pass_fail(main_result(clean, "behaviour"))
-        before = self._measure(damaged, "the model to recover", final, "damaged")
+        first_block = self._stop_rule(clean, lambda items: True)  # its score decides nothing
+        before = self._measure(damaged, "the model to recover", final, "damaged", first_block)
         items_text = [item.prompt for result in clean for item in result.items]
         prompts = self._prompts(items_text)
         teachers = self._teachers(len(prompts), items_text)
@@ -176,7 +178,8 @@ class Cycle:
                 self.project.clock.end_early("distill")
         if self.id and self._earlier_decision(distilled.checkpoint) is None:
             self.project.tracker.reopen_cycle(self.id)
-        after = self._measure(distilled.checkpoint, "the recovered model", final, "recovered")
+        until_clear = self._stop_rule(clean, partial(is_clear, self.settings.gate, clean))
+        after = self._measure(distilled.checkpoint, "the recovered model", final, "recovered", until_clear)
         verdict = self._judge(clean, before, after)
         promoted, decision = self._decide(distilled.checkpoint, verdict, ask)
         advice = self._next_attempt(damaged, distilled, verdict) if promoted is False else None
@@ -274,12 +277,24 @@ class Cycle:
     def _measure_clean_on_probes(self, plan: EvalPlan) -> list[Result]:
         return self._measure(self.project.clean, "the clean model on the probe set", plan, "probe")
 
-    def _measure(self, checkpoint: Checkpoint, name: str, plan: EvalPlan, stage: str) -> list[Result]:
+    def _measure(
+        self, checkpoint: Checkpoint, name: str, plan: EvalPlan, stage: str, rule: StopRule | None = None
+    ) -> list[Result]:
         inputs = RunInputs(job=self.job.id, stage=f"measure/{stage}")
-        engine = self.settings.engine
+        engine, cycle = self.settings.engine, self.id or None
         with self.project.clock.stage(f"measure/{stage}"):
-            cycle = self.id or None
-            return measure_checkpoint(self.project, checkpoint, plan, cycle, name, engine=engine, inputs=inputs)
+            results = measure_checkpoint(
+                self.project, checkpoint, plan, cycle, name, engine=engine, inputs=inputs, rule=rule
+            )
+            main = main_result(results, "behaviour")
+            if rule and stage == "recovered" and main and len(main.items) < rule.total:
+                self.project.clock.end_early("measure/recovered")
+            return results
+
+    def _stop_rule(self, clean: list[Result], enough: Callable[[list[Item]], bool]) -> StopRule | None:
+        """Ask in blocks where there is more than one; the clean model has been asked all prompts."""
+        main, block = main_result(clean, "behaviour"), self.settings.gate.block
+        return StopRule(block, len(main.items), enough) if main and 0 < block < len(main.items) else None
 
     def _judge(self, clean: list[Result], before: list[Result], after: list[Result]) -> Verdict:
         reference, behaviour = main_result(clean, "behaviour"), main_result(after, "behaviour")

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +19,7 @@ from pipelines.documents.hub import is_hub_id
 from pipelines.documents.snapshot import CorpusSnapshot, sample_passages, save_snapshot, write_passages
 from pipelines.estimates.estimate import JobEstimate, try_estimate
 from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.gate.attainable import Attainable, attainable
 from pipelines.jobs.job import Command, Job
 from pipelines.log import log
 from pipelines.machine.memory_check import check_memory, check_window
@@ -126,6 +127,7 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         "answers_search": describe_search() if corpus and settings.midtrain.mix.answers == AUTO else None,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
         "estimate": estimate.as_json() if estimate else None,
+        "attainable": asdict(shown) if (shown := _attainable(project, request, settings)) else None,
         "settings": settings.model_dump(),
     }
 
@@ -161,6 +163,7 @@ def _estimate(
 def prepare_job(project: Project, request: Request) -> Job:
     """A job that is ready to run, and saved."""
     settings, documents = check_request(project, request)
+    _ = _attainable(project, request, settings)
     teacher = _teacher(project, request)
     student = None if request.docs else _student(project, request)
     start = student or project.current
@@ -187,6 +190,20 @@ def prepare_job(project: Project, request: Request) -> Job:
         prompts=_store_prompts(project, request.prompts),
         ask=request.ask,
     ).save(project.home)
+
+
+def _attainable(project: Project, request: Request, settings: Settings) -> Attainable | None:
+    """Log what the verdict can show with the prompts that it has."""
+    if request.command == "midtrain":
+        return None
+    named = load_suites(project.base)
+    plan = EvalPlan(questions=request.questions, ifeval_data=request.ifeval_data, limit=request.limit)
+    if settings.distill.probe_every and not plan.split_problem(named):
+        plan = replace(plan, split="final")
+    result = attainable(settings.gate, plan, named, project.reader.cycles(project.id) if project.row else [])
+    for line in result.lines() if result else ():
+        log.info(line)
+    return result
 
 
 def announce_settings(project: Project, request: Request) -> Settings:

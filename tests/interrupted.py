@@ -37,7 +37,8 @@ SMALL = {
     "distill.prompts": 48,
     "distill.probe_every": 2,
     "distill.probe_items": 24,
-    "gate.behaviour_margin": 0.5,
+    "gate.behaviour_margin": 0.2,
+    "gate.block": 8,
     "save_minutes": 0,
 }
 FIRST = {"midtrain.max_steps": 2, "distill.steps": 1, "gate.behaviour_margin": 0.99, "gate.keep_knowledge": 0.01}

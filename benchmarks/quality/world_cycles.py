@@ -8,6 +8,7 @@ from pipelines.prepare_job import Request, prepare_job
 from pipelines.project.project import Project
 from recovery.lab import BASE, make_world
 
+ALL_PROMPTS = "gate.block=0"  # the tables compare stages on the same prompts
 DOCUMENTS_ALONE = ("midtrain.mix.answers=0", "midtrain.mix.texts=0")
 
 
@@ -29,7 +30,7 @@ def run_cycle(world: int, seed: int, folder: Path, args: argparse.Namespace) -> 
     """Run one cycle in the project of that folder; later cycles in it start from the earlier ones."""
     world_folder = folder / f"world-{world}"
     make_world(world, size=args.size).write(world_folder)
-    assignments = list(DOCUMENTS_ALONE if args.alone else ())
+    assignments = [ALL_PROMPTS, *(DOCUMENTS_ALONE if args.alone else ())]
     if args.earlier is not None:
         assignments.append(f"midtrain.mix.earlier={args.earlier}")
     if args.warm_start is not None:

@@ -63,12 +63,13 @@ def earlier_bounds(cycle: Cycle) -> dict[str, dict[str, Any]]:
 def _sentences(cycle: Cycle) -> Iterator[BoundSentence]:
     behaviour = _bound(cycle, "behaviour")
     value, bound, limit = (_number(behaviour.get(name)) for name in ("value", "bound", "limit"))
-    n = behaviour.get("n")
+    n, of = behaviour.get("n"), behaviour.get("of")
     if value is None or bound is None or limit is None or not isinstance(n, int):
         return
     worst, margin = bound_and_margin(bound, limit, bound_status(behaviour) is True)
+    prompts = f"{n:,} of {of:,} prompts, which decided" if isinstance(of, int) and of > n else f"{n:,} prompts"
     text = (
-        f"Instruction following is {relation(value)} the clean model's, {worst} with 95 % confidence ({n:,} prompts); "
+        f"Instruction following is {relation(value)} the clean model's, {worst} with 95 % confidence ({prompts}); "
         f"the gate allows {margin}."
     )
     if bound_status(behaviour) is None:

@@ -29,15 +29,11 @@ def wilson(passes: float, n: float, confidence: float = 0.95) -> tuple[float, fl
 
 def lower_bound(n: int, lost: int, gained: int, confidence: float = 0.95) -> float:
     """Return the one-sided lower bound of (share gained − share lost) on n paired items."""
-    differ = lost + gained
-    gain_share = _beta_quantiles(
-        gained, lost + 1
-    )  # conservative: the lower bound of the share of differences that are gains
-    slope = 2 * gain_share - 1
+    slope = _slope(lost, gained)
     low, high = -1.0, 1.0
     while high - low > 1e-7:
         middle = (low + high) / 2
-        if _share_below(middle, slope, n, differ) < 1 - confidence:
+        if _share_below(middle, slope, n, lost + gained) < 1 - confidence:
             low = middle
         else:
             high = middle
@@ -46,6 +42,12 @@ def lower_bound(n: int, lost: int, gained: int, confidence: float = 0.95) -> flo
 
 def upper_bound(n: int, lost: int, gained: int, confidence: float = 0.95) -> float:
     return -lower_bound(n, gained, lost, confidence)
+
+
+def p_at_most(n: int, lost: int, gained: int, difference: float) -> float:
+    """Return the p-value of the hypothesis that the true difference is at most this: it is below 1 − confidence if and
+    only if the lower bound is above it."""
+    return _share_below(difference, _slope(lost, gained), n, lost + gained)
 
 
 def mcnemar(lost: int, gained: int) -> float:
@@ -70,6 +72,18 @@ def n_needed(
     return math.ceil(max(for_variance, for_no_difference))
 
 
+def smallest_margin(n: int, differ: float, power: float = 0.8, confidence: float = 0.95) -> float:
+    """Return the smallest margin that n items can show, with this power, if there is no true loss; 1 if there is none.
+
+    `differ` is the share of items on which the two disagree."""
+    low, high = 0.0, 1.0
+    while high - low > 1e-5:
+        middle = (low + high) / 2
+        needed = n_needed(middle, differ, power=power, confidence=confidence)
+        low, high = (middle, high) if needed is None or needed > n else (low, middle)
+    return high
+
+
 @dataclass(frozen=True)
 class PairedTest:
     """The comparison of two checkpoints on the items that both answered."""
@@ -78,24 +92,35 @@ class PairedTest:
     lost: list[str]  # keys that passed before and fail after
     gained: list[str]
     difference: float  # share passed after − share passed before
-    low: float  # one-sided 95 % bounds of the difference
+    low: float  # one-sided bounds of the difference, of 95 % unless another confidence was asked for
     high: float
     p_value: float  # McNemar's exact test
 
     def n_needed(self, margin: float) -> int | None:
         """Return how many items would show a loss under `margin` if the measured difference is the true one."""
-        return n_needed(margin, (len(self.lost) + len(self.gained)) / self.n, self.difference)
+        return n_needed(margin, self.differ, self.difference)
+
+    @property
+    def differ(self) -> float:
+        """The share of items that only one of the two passes."""
+        return (len(self.lost) + len(self.gained)) / self.n
 
 
-def paired_test(before: Mapping[str, bool], after: Mapping[str, bool]) -> PairedTest:
-    """Compare what passed before and after, by item key."""
+def paired_test(before: Mapping[str, bool], after: Mapping[str, bool], confidence: float = 0.95) -> PairedTest:
+    """Compare what passed before and after, by item key. Each bound alone has the confidence."""
     keys = [key for key in before if key in after]
     if not keys:
         raise RecoverError("The two measurements share no item. Measure both on the same data.")
     lost = [key for key in keys if before[key] and not after[key]]
     gained = [key for key in keys if after[key] and not before[key]]
     n, b, c = len(keys), len(lost), len(gained)
-    return PairedTest(n, lost, gained, (c - b) / n, lower_bound(n, b, c), upper_bound(n, b, c), mcnemar(b, c))
+    low, high = lower_bound(n, b, c, confidence), upper_bound(n, b, c, confidence)
+    return PairedTest(n, lost, gained, (c - b) / n, low, high, mcnemar(b, c))
+
+
+def _slope(lost: int, gained: int) -> np.ndarray:
+    """The difference for each item that differs: conservative, from the lower bound of the share that are gains."""
+    return 2 * _beta_quantiles(gained, lost + 1) - 1
 
 
 def _beta_quantiles(a: int, b: int) -> np.ndarray:

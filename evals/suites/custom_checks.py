@@ -22,6 +22,7 @@ from evals.jsonl import Row, read_rows, text_field
 from evals.results import Item, Metric, Result, item_key
 from evals.subject import Answer, Subject
 from evals.suites.answer_grading import matches
+from evals.suites.blocks import Blocks, ask_in_blocks
 from evals.suites.instruction_following import Prompt, judge, parse_prompt
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Message
@@ -51,27 +52,44 @@ def read_tasks(path: str | Path) -> list[Task]:
 
 
 def measure_checks(
-    subject: Subject, tasks: Sequence[Task], *, suite: str, path: str | Path, max_new_tokens: int = MAX_NEW_TOKENS
+    subject: Subject,
+    tasks: Sequence[Task],
+    *,
+    suite: str,
+    path: str | Path,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+    blocks: Blocks | None = None,
 ) -> Result:
     """Measure the share of replies that pass all of their checks. The task's name is the file's name."""
     subject, cost = with_cost_meter(subject)
-    answers = subject.answer([task.messages for task in tasks], max_new_tokens)
-    items = []
+
+    def ask(tasks: Sequence[Task]) -> list[Item]:
+        answers = subject.answer([task.messages for task in tasks], max_new_tokens)
+        return [_judge(task, answer) for task, answer in zip(tasks, answers, strict=True)]
+
+    items, block_settings = ask_in_blocks(tasks, lambda task: task.key, ask, blocks)
+    settings = block_settings | {"max_new_tokens": max_new_tokens, "thinking": subject.thinking}
+    path = Path(path)
+    return Result(path.stem, suite, path.name, _metrics(items), items, settings, *cost())
+
+
+def _judge(task: Task, answer: Answer) -> Item:
+    verdicts = [[kind, check(answer)] for kind, check in task.checks]
+    details = {"checks": verdicts, "finished": answer.finished}
+    return Item(task.key, task.prompt_text, answer.text, all(passed for _, passed in verdicts), details)
+
+
+def _metrics(items: list[Item]) -> dict[str, Metric]:
     by_kind: dict[str, list[list[bool]]] = defaultdict(list)  # per check kind, its verdicts grouped by task
-    for task, answer in zip(tasks, answers, strict=True):
-        verdicts = [(kind, check(answer)) for kind, check in task.checks]
+    for item in items:
+        verdicts = item.verdicts["checks"]
         for kind in dict.fromkeys(kind for kind, _ in verdicts):
             by_kind[kind].append([passed for name, passed in verdicts if name == kind])
-        details = {"checks": [[kind, passed] for kind, passed in verdicts], "finished": answer.finished}
-        items.append(Item(task.key, task.prompt_text, answer.text, all(passed for _, passed in verdicts), details))
     metrics = {
         "passed": Metric.from_passes([item.passed for item in items]),
-        "finished": Metric.from_passes([answer.finished for answer in answers]),
+        "finished": Metric.from_passes([item.verdicts["finished"] for item in items]),
     }
-    metrics |= {f"check/{kind}": Metric.from_groups(groups) for kind, groups in sorted(by_kind.items())}
-    settings = {"max_new_tokens": max_new_tokens, "thinking": subject.thinking}
-    path = Path(path)
-    return Result(path.stem, suite, path.name, metrics, items, settings, *cost())
+    return metrics | {f"check/{kind}": Metric.from_groups(groups) for kind, groups in sorted(by_kind.items())}
 
 
 def parse_task(row: Row) -> Task:

@@ -19,6 +19,7 @@ from evals.downloads import ifeval_checkers
 from evals.jsonl import Row, read_rows, text_field
 from evals.results import Item, Metric, Result, item_key
 from evals.subject import Answer, Subject
+from evals.suites.blocks import Blocks, ask_in_blocks
 from recovery.errors import RecoverError
 
 PUBLIC_NEW_TOKENS = 1280  # lm-eval's own limit on a reply
@@ -42,13 +43,22 @@ def read_prompts(path: str | Path) -> list[Prompt]:
 
 
 def measure_ifeval(
-    subject: Subject, prompts: Sequence[Prompt], *, data: str, max_new_tokens: int = PUBLIC_NEW_TOKENS
+    subject: Subject,
+    prompts: Sequence[Prompt],
+    *,
+    data: str,
+    max_new_tokens: int = PUBLIC_NEW_TOKENS,
+    blocks: Blocks | None = None,
 ) -> Result:
     subject, cost = with_cost_meter(subject)
     _, splitter = ifeval_checkers()
-    answers = subject.answer([prompt.text for prompt in prompts], max_new_tokens)
-    items = [judge(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
-    settings = {
+
+    def ask(prompts: Sequence[Prompt]) -> list[Item]:
+        answers = subject.answer([prompt.text for prompt in prompts], max_new_tokens)
+        return [judge(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
+
+    items, block_settings = ask_in_blocks(prompts, lambda prompt: prompt.key, ask, blocks)
+    settings = block_settings | {
         "max_new_tokens": max_new_tokens,
         "thinking": subject.thinking,
         "sentence_splitter": splitter,

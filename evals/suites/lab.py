@@ -8,17 +8,20 @@ from evals.results import Result, item_key
 from evals.splits import Split, oversampled_count, select_items
 from evals.subject import Subject
 from evals.suites.answer_grading import last_number_matches
+from evals.suites.blocks import Blocks
 from evals.suites.instruction_following import Prompt, measure_ifeval, parse_prompt
 from evals.suites.knowledge import Grade, Question, matches_reference, measure_questions
 from recovery import lab
 
 SEED = 0  # of the generated items; the base is trained on the "train" items
-DEFAULT_NATURAL = 2000  # so many decide a margin of three points
+DEFAULT_INSTRUCTIONS, DEFAULT_NATURAL = 200, 2000  # the second decide a margin of three points
 WRITING_TOKENS, ANSWER_TOKENS = 320, 96  # limits that all but one in a thousand right answers fit
 
 
-def behaviour(subject: Subject, limit: int | None, secondary_limit: int | None, split: Split) -> list[Result]:
-    return [measure_instructions(subject, limit, split), measure_refusals(subject, secondary_limit, split)]
+def behaviour(
+    subject: Subject, limit: int | None, secondary_limit: int | None, split: Split, blocks: Blocks | None = None
+) -> list[Result]:
+    return [measure_instructions(subject, limit, split, blocks), measure_refusals(subject, secondary_limit, split)]
 
 
 def retention(subject: Subject, limit: int | None, secondary_limit: int | None, split: Split) -> list[Result]:
@@ -30,21 +33,26 @@ def knowledge(subject: Subject, limit: int | None, secondary_limit: int | None, 
     return [replace(measure_own_world(subject, limit, split), task="closed_book", suite="knowledge")]
 
 
-SUITES = {"behaviour": behaviour, "knowledge": knowledge, "retention": retention}
+SUITES = {"knowledge": knowledge, "retention": retention}  # besides behaviour
 
 
-def measure_instructions(subject: Subject, limit: int | None = None, split: Split = "all") -> Result:
-    return measure_ifeval(subject, instruction_prompts(limit, split), data="lab", max_new_tokens=WRITING_TOKENS)
+def measure_instructions(
+    subject: Subject, limit: int | None = None, split: Split = "all", blocks: Blocks | None = None
+) -> Result:
+    prompts = instruction_prompts(limit, split)
+    return measure_ifeval(subject, prompts, data="lab", max_new_tokens=WRITING_TOKENS, blocks=blocks)
 
 
-def measure_natural_instructions(subject: Subject, limit: int | None = None, split: Split = "all") -> Result:
+def measure_natural_instructions(
+    subject: Subject, limit: int | None = None, split: Split = "all", blocks: Blocks | None = None
+) -> Result:
     """Measure instructions on common words, for any base: the lab's own items use invented words as well."""
     prompts = instruction_prompts(limit, split, natural=True)
-    return measure_ifeval(subject, prompts, data="lab-natural", max_new_tokens=WRITING_TOKENS)
+    return measure_ifeval(subject, prompts, data="lab-natural", max_new_tokens=WRITING_TOKENS, blocks=blocks)
 
 
 def instruction_prompts(limit: int | None = None, split: Split = "all", *, natural: bool = False) -> list[Prompt]:
-    limit = limit or (DEFAULT_NATURAL if natural else 200)
+    limit = limit or (DEFAULT_NATURAL if natural else DEFAULT_INSTRUCTIONS)
     tasks = lab.instruction_tasks(SEED, oversampled_count(limit, split), "natural" if natural else "heldout")
     selected = select_items(tasks, lambda task: str(task.key), split, limit)
     return [parse_prompt((f"Lab task {task.key}", asdict(task))) for task in selected]

@@ -9,6 +9,7 @@ from evals.results import HEADLINES, Result, item_key
 from evals.splits import Split, parse_split, secondary_task_limit, select_items
 from evals.subject import Subject
 from evals.suites import lab
+from evals.suites.blocks import Blocks
 from evals.suites.config import task_names
 from evals.suites.custom_checks import measure_checks, read_tasks
 from evals.suites.general import measure_general
@@ -33,6 +34,7 @@ def measure(
     suites: Mapping[str, str] | None = None,
     split: str = "all",
     public: bool | None = None,
+    blocks: Blocks | None = None,
 ) -> list[Result]:
     """Measure one suite, or all suites that there is data for.
 
@@ -46,12 +48,22 @@ def measure(
     commas. The default is the public IFEval for behaviour and `general` (built-in general knowledge) for retention.
     `split`: `probe` (a fifth of every task's items), `final` (the rest) or `all`.
     `public`: True uses the public IFEval or fails, False uses generated prompts instead, None the public ones if they
-    are available. Settle it once (`is_public_ifeval_available`) for results that are to be compared."""
+    are available. Settle it once (`is_public_ifeval_available`) for results that are to be compared.
+    `blocks`: ask the main task of behaviour in blocks, until they are enough. A task of lm-eval is asked in full."""
     if suite not in (*SUITES, "all"):
         raise RecoverError(f"There is no suite {suite!r}. Choose from {', '.join(SUITES)} or all.")
     if limit is not None and limit < 1:
         raise RecoverError("The limit must be at least 1 item per task.")
-    run = _SuiteRun(subject, limit, secondary_task_limit(limit, secondary_limit), parse_split(split), public)
+    block_task = main_prompt_task(suites or {}) if blocks else None
+    run = _SuiteRun(
+        subject,
+        limit,
+        secondary_task_limit(limit, secondary_limit),
+        parse_split(split),
+        public,
+        blocks,
+        block_task,
+    )
     results: list[Result] = []
     for name in SUITES if suite == "all" else (suite,):
         if name == "behaviour" and ifeval_data:
@@ -70,6 +82,36 @@ def measure(
 def suite_tasks(suite: str, suites: Mapping[str, str]) -> list[str]:
     """Return the tasks of a suite: those that the base's `recover.json` names, else the default."""
     return task_names(suites.get(suite, DEFAULT_TASKS.get(suite, "")))
+
+
+def main_prompt_task(suites: Mapping[str, str]) -> str | None:
+    """The task of behaviour that the gate judges, if it is one of prompts; None if it is a task of lm-eval."""
+    tasks = suite_tasks("behaviour", suites)
+    main = next((task for task in tasks if task in ("ifeval", "lab")), tasks[0] if tasks else "")
+    return main if main in ("ifeval", "lab") or main.endswith(".jsonl") else None
+
+
+def count_prompts(
+    suites: Mapping[str, str],
+    ifeval_data: str | Path | None = None,
+    limit: int | None = None,
+    split: str = "all",
+    public: bool | None = None,
+) -> int | None:
+    """How many prompts `measure` would ask for the task that the gate judges; None for a task of lm-eval."""
+    task = None if ifeval_data else main_prompt_task(suites)
+    docs = public_ifeval() if task == "ifeval" and public is not False else None
+    if ifeval_data:
+        keys = [prompt.key for prompt in read_prompts(ifeval_data)]
+    elif task is None:
+        return None
+    elif task.endswith(".jsonl"):
+        keys = [item.key for item in read_tasks(task)]
+    elif docs is not None:
+        keys = [str(doc["key"]) for doc in docs]
+    else:  # generated
+        return limit or (lab.DEFAULT_INSTRUCTIONS if task == "lab" else lab.DEFAULT_NATURAL)
+    return len(select_items(keys, str, parse_split(split), limit))
 
 
 def is_public_ifeval_available(suites: Mapping[str, str]) -> bool | None:
@@ -108,10 +150,12 @@ class _SuiteRun:
     secondary_limit: int | None
     split: Split
     public: bool | None
+    blocks: Blocks | None = None
+    block_task: str | None = None  # the task of behaviour that is asked in blocks
 
     def prompts(self, prompts: list[Prompt], *, data: str) -> Result:
         selected = select_items(prompts, lambda prompt: prompt.key, self.split, self.limit)
-        return measure_ifeval(self.subject, selected, data=data)
+        return measure_ifeval(self.subject, selected, data=data, blocks=self.blocks)
 
     def questions(self, questions: list[Question], *, data: str) -> Result:
         selected = select_items(questions, lambda question: item_key(question.text), self.split, self.limit)
@@ -124,21 +168,24 @@ class _SuiteRun:
         return [measure_task(self.subject, selected, data=data) for measure_task in tasks]
 
     def task(self, suite: str, task: str) -> list[Result]:
+        blocks = self.blocks if suite == "behaviour" and task == self.block_task else None
+        if task == "lab" and suite == "behaviour":
+            return lab.behaviour(self.subject, self.limit, self.secondary_limit, self.split, blocks)
         if task == "lab" and suite in lab.SUITES:
             return lab.SUITES[suite](self.subject, self.limit, self.secondary_limit, self.split)
         if task == "ifeval" and suite == "behaviour":
-            return [self._ifeval()]
+            return [self._ifeval(blocks)]
         limit = self.secondary_limit if suite == "retention" else self.limit
         if task == "general" and suite == "retention":
             return [measure_general(self.subject, limit, self.split)]
         if task.endswith(".jsonl"):
             selected = select_items(read_tasks(task), lambda item: item.key, self.split, limit)
-            return [measure_checks(self.subject, selected, suite=suite, path=task)]
+            return [measure_checks(self.subject, selected, suite=suite, path=task, blocks=blocks)]
         from evals.harness.tasks import run_task
 
         return run_task(self.subject, task, suite=suite, limit=limit, split=self.split)
 
-    def _ifeval(self) -> Result:
+    def _ifeval(self, blocks: Blocks | None) -> Result:
         """Measure on the public prompts if available, else on the lab's; the settings then say so."""
         docs = public_ifeval() if self.public is not False else None
         if docs is None and self.public:
@@ -147,10 +194,10 @@ class _SuiteRun:
                 "answers, or with HF_HUB_OFFLINE=1 if its cache has google/IFEval."
             )
         if docs is None:
-            result = lab.measure_natural_instructions(self.subject, self.limit, self.split)
+            result = lab.measure_natural_instructions(self.subject, self.limit, self.split, blocks)
             return replace(
                 result, settings=result.settings | {"instead_of": "the public IFEval, which is out of reach"}
             )
         selected = select_items(docs, lambda doc: str(doc["key"]), self.split, self.limit)
         prompts = [parse_prompt((f"Public prompt {doc['key']}", doc)) for doc in selected]
-        return measure_ifeval(self.subject, prompts, data="public")
+        return measure_ifeval(self.subject, prompts, data="public", blocks=blocks)

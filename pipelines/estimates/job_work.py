@@ -208,7 +208,8 @@ class JobWork:
         repaired = self.job.command == "distill"
         name = "the model to recover" if repaired else "the mid-trained model"
         student = self.project.reader.checkpoint(self.job.student) if repaired and self.job.student else None
-        yield from self._measuring("damaged", name, student or self._checkpoint_of("midtrained"), final)
+        damaged, block = student or self._checkpoint_of("midtrained"), self.job.settings.gate.block
+        yield from self._measuring("damaged", name, damaged, final, block)
         if not self._is_done("recovered"):
             yield from self._written_for_rollouts()
             yield self._distilling()
@@ -219,10 +220,12 @@ class JobWork:
         run = run_of_stage(self.project, self.job.id, stage)
         return self.project.reader.run_checkpoint(run.id) if run else None
 
-    def _measuring(self, key: str, name: str, checkpoint: Checkpoint | None, plan: EvalPlan) -> Iterator[StageWork]:
+    def _measuring(
+        self, key: str, name: str, checkpoint: Checkpoint | None, plan: EvalPlan, first_block: int = 0
+    ) -> Iterator[StageWork]:
         missing = None if checkpoint is None else missing_suites(self.project, checkpoint, plan)
         if missing is None or missing:
-            parts: list[Work] = [Loading(), Measuring(self.workloads.of(plan, missing))]
+            parts: list[Work] = [Loading(), Measuring(self.workloads.of(plan, missing, first_block))]
             yield StageWork(f"measure/{key}", f"measuring {name}", parts)
 
     @property

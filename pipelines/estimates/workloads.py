@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from evals.counting_engine import Workload, count_work
 from evals.subject import Subject
+from evals.suites.blocks import Blocks
 from evals.suites.config import load_suites
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.log import log
@@ -22,20 +23,26 @@ class Workloads:
     chat: Chat
     unknown: set[str] = field(default_factory=set)  # suites that cannot be counted, such as tasks out of reach
 
-    def of(self, plan: EvalPlan, suites: Sequence[str] | None = None) -> Workload:
-        """All suites of a plan, or some of them."""
+    def of(self, plan: EvalPlan, suites: Sequence[str] | None = None, first_block: int = 0) -> Workload:
+        """All suites of a plan, or some of them; of the instruction prompts only the first block, if one is given."""
         named = load_suites(self.project.base)
         chosen = [*plan.suites(named), *plan.earlier_tasks] if suites is None else suites
-        return joined([self._suite(plan, suite, named) for suite in chosen])
+        return joined([self._suite(plan, suite, named, first_block) for suite in chosen])
 
-    def _suite(self, plan: EvalPlan, suite: str, named: dict[str, str]) -> Workload:
+    def _suite(self, plan: EvalPlan, suite: str, named: dict[str, str], first_block: int) -> Workload:
+        in_blocks = first_block and suite == "behaviour"
+        blocks = Blocks(first_block, lambda items: True) if in_blocks else None
+
         def count() -> object:
             return count_work(self.chat, measure).as_json()
 
         def measure(subject: Subject) -> object:
-            return plan.run_suite(subject, suite, named)
+            return plan.run_suite(subject, suite, named, blocks)
 
-        cache, key = ContentCache(self.project.home / "cache"), plan.key("", suite, named)
+        cache, key = (
+            ContentCache(self.project.home / "cache"),
+            plan.key("", suite, named, first_block if in_blocks else None),
+        )
         try:
             return Workload.from_json(cache.get_or_write("workload", key, count))
         except (RecoverError, OSError) as error:

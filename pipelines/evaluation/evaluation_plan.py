@@ -10,6 +10,7 @@ from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result, item_key
 from evals.splits import secondary_task_limit, split_of
 from evals.subject import Subject
+from evals.suites.blocks import Blocks
 from evals.suites.config import content_id, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.general import FACTS
@@ -131,9 +132,10 @@ class EvalPlan:
         """The measurement keys by suite, and by task for the questions of earlier cycles."""
         return {suite: self.key(weights, suite, named) for suite in [*self.suites(named), *self.earlier_tasks]}
 
-    def key(self, weights: str, suite: str, named: Mapping[str, str]) -> str:
+    def key(self, weights: str, suite: str, named: Mapping[str, str], prompts: int | None = None) -> str:
         """A hash of everything that determines the results of a suite: equal keys, equal results.
 
+        `prompts`: how many prompts of its main task were asked, if these are not all.
         The names in the hashed settings must not change, or stored results would not be reused."""
         files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}
         content = "/".join(data_hash(file) for file in files.get(suite, [self.earlier_tasks.get(suite)]))
@@ -144,13 +146,17 @@ class EvalPlan:
             "part": self.split,
             "named": content_id(named[suite]) if suite in named else None,
         }
+        if prompts is not None:
+            settings["prompts"] = prompts
         if suite == "behaviour" and self.public_ifeval is not None:
             settings["public"] = self.public_ifeval
         if suite == "retention" and "general" in suite_tasks(suite, named):
             settings["general"] = data_hash(FACTS)
         return measurement_key(weights, suite, content, {**settings, "version": version("recover")})[:16]
 
-    def run_suite(self, subject: Subject, suite: str, named: Mapping[str, str]) -> list[Result]:
+    def run_suite(
+        self, subject: Subject, suite: str, named: Mapping[str, str], blocks: Blocks | None = None
+    ) -> list[Result]:
         """Measure one suite, or the questions of one earlier cycle ("cycle:3")."""
         if file := self.earlier_tasks.get(suite):
             questions = read_questions(file)[: self.limit]
@@ -166,4 +172,5 @@ class EvalPlan:
             suites=named,
             split=self.split,
             public=self.public_ifeval,
+            blocks=blocks,
         )

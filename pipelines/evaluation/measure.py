@@ -8,6 +8,7 @@ from evals.results import Result, main_result
 from evals.subject import Subject
 from evals.suites.config import load_suites
 from evals.suites.measure import SUITES
+from pipelines.evaluation.block_measurement import SUITE, BlockMeasurement, StopRule
 from pipelines.evaluation.evaluation_plan import EARLIER_SUITE, EvalPlan
 from pipelines.evaluation.results_store import store_results, stored_results
 from pipelines.log import log
@@ -39,14 +40,24 @@ def measure_checkpoint(
     engine: EngineName = DEFAULT_ENGINE,
     inputs: RunInputs = RunInputs(),  # noqa: B008
     rerun: bool = False,
+    rule: StopRule | None = None,
 ) -> list[Result]:
     """The results of the plan; suites that are not stored yet (with `rerun` all) are measured and stored.
 
-    `name` is for progress messages."""
+    `name` is for progress messages. With a rule, instruction prompts are asked in blocks until they are enough."""
     name = name or checkpoint.reference
     named = load_suites(project.base)
     keys = plan.keys(project.weights_id(checkpoint), named)
     by_key = {} if rerun else stored_results(project, checkpoint, set(keys.values()))
+    in_blocks = (
+        BlockMeasurement(project, checkpoint, plan, named, rule) if rule and keys.get(SUITE) not in by_key else None
+    )
+    earlier: list[Result] = []
+    if in_blocks:
+        earlier, are_enough = in_blocks.stored()
+        if are_enough:
+            keys[SUITE] = in_blocks.key_of(earlier)
+            by_key[keys[SUITE]] = earlier
     missing = [suite for suite, key in keys.items() if key not in by_key]
     log.info(f"Measuring {name}" if missing else f"Reusing the stored results of {name}")
     if missing:
@@ -54,8 +65,15 @@ def measure_checkpoint(
         with recorded_run(project, "eval", cycle, plan.to_json(), 0, inputs) as run:
             with open_engine(student, engine) as opened:
                 subject = Subject(opened, student.chat)
-                measured = {keys[suite]: plan.run_suite(subject, suite, named) for suite in missing}
+                measured = {}
+                for suite in missing:
+                    blocks = in_blocks.to_ask(earlier) if in_blocks and suite == SUITE else None
+                    results = plan.run_suite(subject, suite, named, blocks)
+                    keys[suite] = in_blocks.key_of(results) if in_blocks and suite == SUITE else keys[suite]
+                    measured[keys[suite]] = results
             store_results(project, checkpoint, run, measured)
+        if in_blocks:
+            in_blocks.delete_progress()
         by_key |= measured
     results = [result for key in keys.values() for result in by_key[key]]
     log.info("  " + " · ".join(summary_lines(results)))

@@ -33,7 +33,7 @@ def stored_results(project: Project, checkpoint: Checkpoint, keys: set[str]) -> 
 
 def comparable_results(project: Project, checkpoint: Checkpoint, results: Iterable[Result]) -> list[Result]:
     """For each result, the checkpoint's stored result of the same task, data and settings with the most items, if
-    there is one. Limit and part may differ; nothing is measured."""
+    there is one. Limit, part and blocks may differ; nothing is measured."""
     stored = project.reader.evaluations(checkpoint.id)
     largest = [max((e for e in stored if _method(e) == _method(r)), key=_size, default=None) for r in results]
     return [_as_result(project, e) for e in largest if e is not None]
@@ -41,7 +41,8 @@ def comparable_results(project: Project, checkpoint: Checkpoint, results: Iterab
 
 def _method(result: Result | Evaluation) -> tuple[Any, ...]:
     """How something was measured, apart from which items."""
-    settings = {name: value for name, value in result.settings.items() if name not in (KEY, COST, "limit", "part")}
+    which = (KEY, COST, "limit", "part", "block", "of")
+    settings = {name: value for name, value in result.settings.items() if name not in which}
     return result.suite, result.task, result.data, settings
 
 

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from db.verdict_phrases import bound_and_margin, relation, with_limit
-from evals.results import Result
-from evals.stats.paired_comparison import paired_test
+from evals.results import Item, Result, main_result
+from evals.stats.sequential import sequential_test
 from pipelines.settings.schema import Gate
 from recovery.errors import RecoverError
 
@@ -22,6 +22,8 @@ class Judgement:
     n: int
     needed: int | None = None  # items that would be enough, had `value` been measured on them; None if no number would
     unsure: bool = False  # neither within nor beyond the limit with 95 % confidence
+    of: int | None = None  # items that could have been asked: more than `n` where the verdict was clear before
+    differ: float | None = None  # share of the items that only one of the two models passes
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,15 @@ def judge(
     return Verdict(passed, outcome, behaviour, retained, "; ".join(reasons), retained_earlier, learned)
 
 
+def is_clear(gate: Gate, clean: list[Result], items: list[Item]) -> bool:
+    """Whether these items of a recovered checkpoint, asked in blocks, show a loss within or beyond the margin."""
+    main = main_result(clean, "behaviour")
+    assert main is not None
+    recovered, total = {item.key: item.passed for item in items}, len(main.items)
+    test = sequential_test(main.passed_by_key(), recovered, gate.behaviour_margin, gate.block, total)
+    return test.outcome != "open"
+
+
 def require_pass_fail(behaviour: Result | None) -> None:
     """Raise RecoverError for graded items: they hardly ever pass, so none would count as lost and any model would be
     promoted."""
@@ -89,12 +100,21 @@ def require_pass_fail(behaviour: Result | None) -> None:
 
 
 def _judge_behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
-    pair = paired_test(clean.passed_by_key(), recovered.passed_by_key())
-    limit = -gate.behaviour_margin
-    passed = pair.low > limit
+    block, of = (recovered.settings.get(name, 0) for name in ("block", "of"))
+    test = sequential_test(clean.passed_by_key(), recovered.passed_by_key(), gate.behaviour_margin, block, of)
+    passed, pair = test.outcome == "passed", test.pair
     needed = None if passed else pair.n_needed(gate.behaviour_margin)
-    unsure = not passed and pair.high > limit
-    return Judgement(passed, pair.difference, pair.low, limit, pair.n, needed, unsure)
+    return Judgement(
+        passed,
+        pair.difference,
+        pair.low,
+        -gate.behaviour_margin,
+        pair.n,
+        needed,
+        unsure=test.outcome == "open",
+        of=test.total,
+        differ=pair.differ,
+    )
 
 
 def _judge_knowledge(knowledge: Result, share: float, best: float) -> Judgement:
@@ -104,9 +124,9 @@ def _judge_knowledge(knowledge: Result, share: float, best: float) -> Judgement:
 
 def _behaviour_reason(b: Judgement) -> str:
     worst_case, margin = bound_and_margin(b.bound, b.limit, b.passed)
+    items = f"after {b.n:,} of {b.of:,} prompts" if b.of and b.of > b.n else f"on {b.n:,} items"
     text = (
-        f"instruction following is {relation(b.value)} the clean model's on {b.n:,} items, "
-        f"and {worst_case} with 95 % confidence"
+        f"instruction following is {relation(b.value)} the clean model's {items}, and {worst_case} with 95 % confidence"
     )
     if b.passed:
         return f"{text} (the gate allows {margin})"

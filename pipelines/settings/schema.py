@@ -105,6 +105,7 @@ class Distill(Group):
 
 class Gate(Group):
     behaviour_margin: Number = 0.03
+    block: CountOrZero = 200  # prompts between two looks at the verdict; 0: all are asked at once
     keep_knowledge: Number = 0.95
     keep_earlier: Number = 0.95  # of each earlier cycle's final score on its own questions
 

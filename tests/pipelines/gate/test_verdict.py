@@ -1,5 +1,6 @@
 import io
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from db.views import Checkpoint
 from evals.results import Item, Metric, Result
 from pipelines.cli.train import _ask_person, _cycle_result
 from pipelines.cycle import Answer, Cycle, Outcome
-from pipelines.gate.verdict import Judgement, _behaviour_reason, _knowledge_reason, judge, require_pass_fail
+from pipelines.gate.verdict import Judgement, _behaviour_reason, _knowledge_reason, is_clear, judge, require_pass_fail
 from pipelines.jobs.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Gate, Settings
@@ -51,6 +52,32 @@ def test_too_few_items_are_inconclusive_and_the_reason_says_how_many_are_enough(
     assert "instruction following is equal to the clean model's on 20 items" in verdict.reason
     assert f"too few items to tell (about {verdict.behaviour.needed} would be enough" in verdict.reason
     assert verdict.decision_text(promoted=False) == "inconclusive, so not promoted"
+
+
+def asked_in_blocks(passes: list[bool], of: int) -> Result:
+    return replace(result(passes), settings={"block": 200, "of": of})
+
+
+def test_a_clear_verdict_says_after_how_many_prompts_it_stopped() -> None:
+    clean = result([True] * 2000)
+    verdict = judge(Gate(), clean, asked_in_blocks([True] * 398 + [False] * 2, 2000), None, None)
+    assert (verdict.outcome, verdict.behaviour.n, verdict.behaviour.of) == ("passed", 400, 2000)
+    assert verdict.behaviour.differ == pytest.approx(2 / 400)
+    assert "0.005 below the clean model's after 400 of 2,000 prompts, and at most" in verdict.reason
+    once = judge(Gate(), clean, result([True] * 398 + [False] * 2), None, None)
+    assert once.behaviour.bound > verdict.behaviour.bound  # a bound for all looks is wider
+    failed = judge(Gate(), clean, asked_in_blocks([False] * 200, 2000), None, None)
+    assert (failed.outcome, failed.behaviour.n) == ("failed", 200)
+
+
+def test_a_cycle_stops_where_the_gate_decides() -> None:
+    clean = [result([True] * 2000)]
+    worse = result([i % 20 > 0 for i in range(2000)]).items
+    looks = {n: is_clear(Gate(), clean, worse[:n]) for n in range(200, 2001, 200)}
+    stopped = min((n for n, clear in looks.items() if clear), default=2000)
+    whole = judge(Gate(), clean[0], asked_in_blocks([item.passed for item in worse], 2000), None, None)
+    assert (whole.behaviour.n, whole.outcome) == (stopped, "failed")
+    assert stopped < 2000
 
 
 def answered_by_another(rng: random.Random, passes: list[bool], lost: float, gained: float) -> list[bool]:

@@ -1,0 +1,87 @@
+"""What a verdict can show with the prompts that there are, before anything is computed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from db.views import Cycle
+from evals.stats.paired_comparison import n_needed, smallest_margin
+from evals.suites.measure import count_prompts
+from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.settings.schema import Gate
+
+ASSUMED, MANY = 0.1, 0.25  # shares of prompts on which two models differ, where no earlier verdict says it
+
+
+@dataclass(frozen=True)
+class Case:
+    """What can be shown if the two models' verdicts differ on this share of the prompts."""
+
+    differ: float
+    source: Literal["assumed", "earlier verdicts"]
+    smallest_loss: float  # that can be ruled out, with 80 % power, where there is none
+    needed: int | None  # prompts for the gate's margin; None if no number is enough
+
+
+@dataclass(frozen=True)
+class Attainable:
+    prompts: int
+    margin: float
+    cases: list[Case]
+    can_ask_more: bool  # with --limit
+
+    def lines(self) -> list[str]:
+        """What can be shown, and what to do where that is not enough; for the log."""
+        first, *others = self.cases
+        losses = f"{first.smallest_loss:.3f} if {_percent(first)} of them come out differently"
+        losses += "".join(f", {case.smallest_loss:.3f} if {_percent(case)} do" for case in others)
+        source = "assumed" if first.source == "assumed" else "as in earlier verdicts"
+        line = f"With {self.prompts:,} prompts, the smallest loss that the verdict can rule out is {losses} ({source})"
+        hardly = [case for case in self.cases if case.smallest_loss > self.margin]
+        if not hardly:
+            return [f"{line}; the gate asks for {self.margin:.3f}"]
+        needed = [f"{case.needed:,}" for case in self.cases if case.needed]
+        takes = f"takes about {' or '.join(needed)} prompts" if needed else "no number of prompts can show"
+        return [
+            line,
+            f"  The gate asks for {self.margin:.3f}, which {takes}: with {self.prompts:,} it can hardly be shown if "
+            f"{_percent(hardly[0])} come out differently",
+            f"  {self._advice(hardly[-1].needed)}",
+        ]
+
+    def _advice(self, needed: int | None) -> str:
+        margin = "accept a larger loss (gate.behaviour_margin)"
+        if needed is None:
+            return margin.capitalize()
+        more = f"--limit {needed}" if self.can_ask_more else "--ifeval-data FILE, with more prompts than these"
+        return f"Ask more prompts ({more}) or {margin}"
+
+
+def attainable(gate: Gate, plan: EvalPlan, named: Mapping[str, str], cycles: list[Cycle]) -> Attainable | None:
+    """None where the number of prompts is not known before: for a task of lm-eval."""
+    prompts = _count(plan, named, plan.limit)
+    if prompts is None:
+        return None
+    cases = [
+        Case(share, source, smallest_margin(prompts, share), n_needed(gate.behaviour_margin, share))
+        for share, source in _shares(cycles)
+    ]
+    most = max((case.needed or 0 for case in cases), default=0)
+    return Attainable(prompts, gate.behaviour_margin, cases, (_count(plan, named, most) or 0) >= most > 0)
+
+
+def _count(plan: EvalPlan, named: Mapping[str, str], limit: int | None) -> int | None:
+    return count_prompts(named, plan.ifeval_data, limit or None, plan.split, plan.public_ifeval)
+
+
+def _shares(cycles: list[Cycle]) -> list[tuple[float, Literal["assumed", "earlier verdicts"]]]:
+    """The share of prompts that differed in earlier verdicts of the project, else assumptions."""
+    behaviours: list[dict[str, Any]] = [(cycle.verdict or {}).get("behaviour") or {} for cycle in cycles]
+    counts = [(b["differ"] * b["n"], b["n"]) for b in behaviours if isinstance(b.get("differ"), float)]
+    if counts:
+        return [(sum(differing for differing, _ in counts) / sum(n for _, n in counts), "earlier verdicts")]
+    return [(ASSUMED, "assumed"), (MANY, "assumed")]
+
+
+def _percent(case: Case) -> str:
+    return f"{100 * case.differ:.0f} %"

@@ -1,0 +1,103 @@
+"""Instruction prompts asked in blocks: stored and reused by how many were asked, and resumed where they stopped."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.results import Item, Result, main_result
+from evals.subject import Answer, Subject
+from pipelines.evaluation.block_measurement import StopRule
+from pipelines.evaluation.compare import compare_results
+from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.evaluation.measure import measure_checkpoint
+from pipelines.evaluation.results_store import comparable_results
+from pipelines.project.project import Project
+from recovery.lab import BASE
+
+SECONDARY_LIMIT = 1
+PLAN = EvalPlan("behaviour", limit=40, secondary_limit=SECONDARY_LIMIT)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project.open(tmp_path, str(BASE))
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many prompts the model was asked at once, in each call."""
+    counts: list[int] = []
+    answer = Subject.answer
+
+    def counting(self: Subject, prompts: Sequence[Any], max_new_tokens: int) -> list[Answer]:
+        if len(prompts) > SECONDARY_LIMIT:  # those of refusals are not asked in blocks
+            counts.append(len(prompts))
+        return answer(self, prompts, max_new_tokens)
+
+    monkeypatch.setattr(Subject, "answer", counting)
+    return counts
+
+
+def rule(n: int) -> StopRule:
+    return StopRule(10, 40, lambda items: len(items) >= n)
+
+
+def measure(project: Project, rule: StopRule | None) -> Result:
+    main = main_result(measure_checkpoint(project, project.clean, PLAN, None, rule=rule), "behaviour")
+    assert main is not None
+    return main
+
+
+def test_what_was_asked_is_reused_where_it_is_enough(project: Project, calls: list[int]) -> None:
+    first = measure(project, rule(20))
+    assert (len(first.items), first.settings["of"]) == (20, 40)
+    assert calls == [10, 10]
+    assert measure(project, rule(20)).items == measure(project, rule(10)).items == first.items
+    assert calls == [10, 10]
+    more = measure(project, rule(30))
+    assert more.items[:20] == first.items
+    assert calls == [10, 10, 10]
+    whole = measure(project, None)  # in their own order
+    assert len(whole.items) == 40
+    assert {item.key: item.passed for item in more.items}.items() <= whole.passed_by_key().items()
+    assert calls == [10, 10, 10, 40]
+    assert measure(project, rule(20)).items == whole.items  # all of them were asked
+
+
+def test_an_interruption_costs_at_most_one_block(project: Project, calls: list[int]) -> None:
+    def interrupted(items: list[Item]) -> bool:
+        if len(items) == 20:
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(project, StopRule(10, 40, interrupted))
+    [progress] = (project.home / "cache").glob("blocks-*.jsonl")
+    assert len(progress.read_text().splitlines()) == 20
+    with progress.open("a") as file:
+        file.write('{"key": "half a li')
+    resumed = measure(project, rule(30))
+    assert calls == [10, 10, 10]
+    assert not progress.exists()
+    again = Project.open(project.root.parent / "again", str(BASE))
+    uninterrupted = measure(again, rule(30))
+    assert resumed.items == uninterrupted.items
+    assert resumed.metrics == uninterrupted.metrics
+
+
+def test_all_blocks_are_the_whole_measurement(project: Project, calls: list[int]) -> None:
+    in_blocks = measure(project, rule(1000))
+    assert calls == [10, 10, 10, 10]
+    assert measure(project, None).items == in_blocks.items
+    assert calls == [10, 10, 10, 10]
+
+
+def test_a_comparison_pairs_the_prompts_that_both_were_asked(project: Project) -> None:
+    few = measure(project, rule(20))
+    whole = measure(project, None)
+    [comparison] = compare_results([whole], [few])
+    assert comparison.pair.n == 20
+    [comparable] = comparable_results(project, project.clean, [few])
+    assert comparable.items == whole.items
