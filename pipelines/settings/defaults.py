@@ -26,13 +26,12 @@ def defaults_for(parameters: int) -> Settings:
             distill=Distill(
                 recipe="offpolicy-kl",
                 learning_rate=2e-4,
-                steps=44,
+                steps=60,
                 rows=14,
                 max_new_tokens=320,
                 prompts=512,
-                documents=0.25,
-                warm_start="default",
-                probe_every=22,
+                documents=0.2,
+                probe_every=20,
             ),
         )
     return Settings(
