@@ -1,5 +1,6 @@
 """A training run in the record: its result is the same for a job that is resumed after its end."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from pipelines.cycle import run_job
@@ -17,7 +18,8 @@ def test_a_job_that_is_run_again_after_its_checkpoint_has_the_same_result(docs: 
     result, again = run_job(project, job), run_job(project, job)
     assert isinstance(result, RunResult)
     assert result.tokens > 0
-    assert again == result
+    assert isinstance(again, RunResult)
+    assert replace(again, estimate=None) == replace(result, estimate=None)  # nothing is timed twice
     assert has_started(project, result.run)
     assert not list((project.home / "progress").glob("*"))
 
