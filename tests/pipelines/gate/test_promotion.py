@@ -108,7 +108,7 @@ def test_status_names_the_next_command(project: Project) -> None:
 def test_every_suite_has_a_score_or_null(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 1, "midtrained")
-    nothing = {"behaviour": None, "knowledge": None, "retention": None}
+    nothing = dict.fromkeys(("behaviour", "knowledge", "earlier", "retention"))
 
     def output(*arguments: str) -> str:
         return CliRunner().invoke(main, [*arguments, "--project", str(project.root)]).stdout
