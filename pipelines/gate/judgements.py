@@ -1,7 +1,7 @@
 """The gate's criteria: what was measured, its 95 % bound, and the limit that the bound must not fall below."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from evals.results import Result
 from evals.stats.paired_comparison import PairedTest, paired_test
@@ -35,7 +35,7 @@ class TaskChange:
 class RetentionJudgement(Judgement):
     """What the model knew before, pooled over tasks, with the changes of each task."""
 
-    tasks: dict[str, TaskChange] | None = None
+    tasks: dict[str, TaskChange] = field(default_factory=dict)
     graded: tuple[str, ...] = ()  # tasks that are left out: their items have grades instead of passes
 
 
@@ -70,19 +70,10 @@ def judge_retention(gate: Gate, clean: Sequence[Result], recovered: Sequence[Res
     pair = paired_test(*passes)
     known = [passed for key, passed in passes[0].items() if key in passes[1]]
     j = _difference(pair, (1 - gate.keep_retention) * sum(known) / len(known), "gate.keep_retention")
-    nothing_to_lose = not gate.keep_retention or not any(known)
-    return RetentionJudgement(
-        j.passed or nothing_to_lose,
-        j.value,
-        j.bound,
-        j.limit,
-        j.n,
-        None if nothing_to_lose else j.needed,
-        j.unsure and not nothing_to_lose,
-        j.setting,
-        {task: TaskChange(t.n, len(t.lost), len(t.gained)) for task, t in tasks.items()},
-        tuple(graded),
-    )
+    if not gate.keep_retention or not any(known):  # nothing can be lost
+        j = replace(j, passed=True, needed=None, unsure=False)
+    changes = {task: TaskChange(t.n, len(t.lost), len(t.gained)) for task, t in tasks.items()}
+    return RetentionJudgement(**vars(j), tasks=changes, graded=tuple(graded))
 
 
 def _difference(pair: PairedTest, margin: float, setting: str) -> Judgement:

@@ -121,7 +121,7 @@ def _retention_reason(r: RetentionJudgement | None, is_measured: bool) -> str:
         return "what it knew before was not judged: its items have grades instead of passes"
     if r is None:
         return "what it knew before was not measured, so it was not judged"
-    changes = losses({task: (change.lost, change.gained) for task, change in (r.tasks or {}).items()})
+    changes = losses({task: (change.lost, change.gained) for task, change in r.tasks.items()})
     text = _difference_reason("what it knew before", r, f" ({changes})" if changes else "")
     if not r.graded:
         return text

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, update
 
 from db import views
-from db.headline_scores import headline
+from db.headline_scores import MEASURES, headline
 from db.queries import Reader
 from db.tables import Score
 from db.tracker import Tracker
@@ -64,12 +64,13 @@ def test_a_cycle_has_three_stages_with_their_headlines(reader: Reader, seeded: S
     first, second, third = reader.cycles(seeded.project)
     assert [cycle.status for cycle in (first, second, third)] == ["promoted", "promoted", "rejected"]
     assert id_of(first.damaged.checkpoint) == seeded.midtrained[0]
+    assert third.recovered.scores["earlier"].n == 80, "pooled over two cycles"
     assert {suite: score.value for suite, score in first.damaged.scores.items()} == {
         "behaviour": 0.475,
         "knowledge": 0.925,
         "retention": 0.6,
     }
-    assert set(third.recovered.scores) == {"behaviour", "knowledge", "retention"}
+    assert set(third.recovered.scores) == set(MEASURES)
     assert third.documents == "/home/ada/handbook/2026-q3"
     assert third.verdict is not None
     assert third.verdict["passed"] is False
