@@ -30,10 +30,11 @@ ITEMS_OF_OTHER_BASES = 2000  # a small real model follows few instructions: so m
 DOCUMENTS_ONLY = "midtrain.mix=documents"  # the demo shows what this costs
 NO_PROBES = "distill.probe_every=0"
 BRIEF = (  # so that it takes minutes
-    "midtrain.epochs=3",
+    "midtrain.epochs=4",
     "midtrain.generated_texts=640",
-    "distill.prompts=768",
+    "distill.prompts=512",
     "distill.steps=4",
+    "distill.warm_start=0.2",  # gives back what so few texts of the base do not keep
 )
 
 Models = dict[str, list[Result]]  # the results of each model, by its name in the table

@@ -16,7 +16,7 @@ from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
 from db.headline_scores import MEASURES
 from db.views import Checkpoint, Stage
 
-ROW, NARROW_ROW = 52, 72  # pixels between two checkpoints; a phone needs two lines for the scores
+ROW, NARROW_ROW = 52, 88  # pixels between two checkpoints; a phone needs three lines for the scores
 LANE = 18  # pixels between two branches
 MAX_LANE = 6
 GRAPH_NOTE = (
