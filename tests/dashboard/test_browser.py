@@ -34,7 +34,7 @@ def test_the_overview_and_the_cycle_show_all_four_measures(url, visit, width):
     for path, table in (("", "#cycles"), ("cycle?number=3", "#details")):
         page = visit(f"{url}/{path}", width=width).page
         title = page.get_by_role("heading", level=1)
-        for text in ("0.925 → 0.225 → 0.800", "0.050 → 0.950 → 0.900", "0.800 → 0.850", "0.950 → 0.400 → 0.700"):
+        for text in ("0.925 → 0.225 → 0.800", "0.050 → 0.950 → 0.900", "0.800 → 0.850", "0.850 → 0.400 → 0.700"):
             expect(title).to_contain_text(text)
         expect(page.locator(".reasons")).to_contain_text("What it knew before is 0.250 below the clean model's")
         expect(page.locator(table)).to_contain_text("0.400" if path == "" else "What it knew before")

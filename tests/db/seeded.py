@@ -91,7 +91,13 @@ def verdict(recovered: dict[str, float], damaged: dict[str, float], passed: bool
     value, limit = recovered["knowledge"], 0.92 * round(40 * damaged["knowledge"]) / 40
     knowledge = {"passed": True, "value": value, "bound": value, "limit": limit, "n": 40, "needed": None}
     lost = round(40 * CLEAN["retention"]) - round(40 * recovered["retention"])
-    retention = {"passed": passed, "value": -lost / 40, "bound": -lost / 40 - 0.02, "limit": -0.05, "n": 40}
+    retention: dict[str, Any] = {
+        "passed": passed,
+        "value": -lost / 40,
+        "bound": -lost / 40 - 0.02,
+        "limit": -0.05,
+        "n": 40,
+    }
     retention |= {"needed": None, "tasks": {"arithmetic": {"n": 40, "lost": lost, "gained": 0}}, "graded": []}
     return {
         "passed": passed,
