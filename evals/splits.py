@@ -33,10 +33,10 @@ def select_items(items: Iterable[T], key: Callable[[T], str], split: Split, limi
 
 def secondary_task_limit(limit: int | None, secondary_limit: int | None) -> int | None:
     """Return the item limit of the tasks beside the instruction prompts and the questions on documents: at most
-    `secondary_limit`, or a quarter of a high limit. Without a limit there is no secondary limit."""
+    `secondary_limit`, or half of a high limit. Without a limit there is no secondary limit."""
     if limit is None or secondary_limit is None:
         return limit
-    return min(limit, max(secondary_limit, limit // 4))
+    return min(limit, max(secondary_limit, limit // 2))
 
 
 def oversampled_count(limit: int, split: Split) -> int:

@@ -43,7 +43,7 @@ from recovery.teachers import check_same_tokenizer
 
 # The command line can give these what they need: rollouts of the student or answers of the teacher, and a teacher.
 DISTILL_RECIPES = [name for name, r in RECIPES.items() if r.teacher_weight == 1 and r.data in ("none", "teacher")]
-SECONDARY_LIMIT = RETENTION_ITEMS  # or a quarter of --limit: retention and refusals need fewer items
+SECONDARY_LIMIT = RETENTION_ITEMS  # or half of --limit: retention and refusals need fewer items
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def measure(
     """Measure one suite, or all suites that there is data for.
 
     `limit`: items per task. `secondary_limit`: a lower limit of retention (but not of its task `general`) and of the
-    lab's refusals, or a quarter of `limit` if that is more; it applies only together with `limit`.
+    lab's refusals, or half of `limit` if that is more; it applies only together with `limit`.
     `ifeval_data`: prompts in IFEval's format, in place of the behaviour suite. `questions`: questions with answers, in
     place of the knowledge suite. `passages`: texts like the documents, best held out from them, which show knowledge
     independently of instruction following.

@@ -56,10 +56,10 @@ def test_the_items_are_the_same_every_time() -> None:
 
 
 def test_the_secondary_limit_applies_to_retention_and_refusals_unless_the_limit_is_high() -> None:
-    results = measure(fake_subject("a"), limit=12, secondary_limit=4, suites=LAB)
-    assert {r.task: len(r.items) for r in results} == {"ifeval": 12, "refusals": 4, "arithmetic": 4, "own_world": 4}
+    results = measure(fake_subject("a"), limit=8, secondary_limit=4, suites=LAB)
+    assert {r.task: len(r.items) for r in results} == {"ifeval": 8, "refusals": 4, "arithmetic": 4, "own_world": 4}
     assert all(len(r.items) == 3 for r in measure(fake_subject("a"), limit=3, secondary_limit=4, suites=LAB))
-    high = measure(fake_subject("a"), "retention", limit=24, secondary_limit=4, suites=LAB)
+    high = measure(fake_subject("a"), "retention", limit=12, secondary_limit=4, suites=LAB)
     assert [len(r.items) for r in high] == [6, 6]
 
 
