@@ -1,10 +1,16 @@
-"""The headline of a suite: the one score that stands for it, for every checkpoint of a project.
+"""The headlines of a checkpoint: one score for each of the four measures.
 
-A suite's headline comes from its headline task where that was measured, else from the first task of the latest
-measurement (a project may be measured by its own tasks). A task's headline is its headline metric, else its first.
+Instruction following and new knowledge are one metric of one task: of the headline task where that was measured, else
+of the first task of the latest measurement (a project may be measured by its own tasks). What the model knew before and
+knowledge of earlier cycles are pooled over all tasks of the latest measurement. A task's headline is its headline
+metric, else its first.
 """
 
+import math
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from sqlalchemy import and_, case, func, or_, select
@@ -12,11 +18,17 @@ from sqlalchemy.orm import Session
 
 from db import tables, views
 
+MEASURES = {  # by suite, their names for people
+    "behaviour": "instruction following",
+    "knowledge": "new knowledge",
+    "earlier": "earlier cycles",
+    "retention": "what it knew before",
+}
 HEADLINES = {  # suite: (task, metric)
     "behaviour": ("ifeval", "prompt_level_strict_acc"),
     "knowledge": ("closed_book", "match"),
-    "retention": ("arithmetic", "match"),
 }
+POOLED = ("earlier", "retention")
 # The headline of a task that is not a headline task, where it has one of these: the first release stored no order.
 METRICS = tuple(metric for _, metric in HEADLINES.values())
 # Lower is better and it is not a share: it is measured on passages, and is never the headline of knowledge.
@@ -35,7 +47,8 @@ def suite_scores(session: Session, project: int) -> dict[int, list[SuiteScore]]:
     """By checkpoint, all scores that may stand for a suite; later ones take precedence."""
     by_checkpoint: dict[int, list[SuiteScore]] = defaultdict(list)
     measurements: set[tuple[int, int | None, str]] = set()
-    for checkpoint, run, cycle, suite, score in sorted(_first_scores(session, project), key=_has_headline_task):
+    rows = _pool(_first_scores(session, project))
+    for checkpoint, run, cycle, suite, score in sorted(rows, key=_has_headline_task):
         measurement = (checkpoint, run, suite)
         if run is not None and measurement in measurements and not _is_headline_task(suite, score.task):
             continue  # only the first task of a measurement counts
@@ -51,7 +64,7 @@ def stage(
     if checkpoint is None:
         return views.Stage()
     ordered = sorted(scores.get(checkpoint.id, []), key=lambda score: cycle in (None, score.cycle))
-    return views.Stage(checkpoint, {suite: score for _, suite, score in ordered if suite in HEADLINES})
+    return views.Stage(checkpoint, {suite: score for _, suite, score in ordered if suite in MEASURES})
 
 
 def headline(evaluation: views.Evaluation) -> views.Score | None:
@@ -68,6 +81,43 @@ def _is_headline_task(suite: str, task: str) -> bool:
 def _has_headline_task(row: tuple[Any, ...]) -> bool:
     *_, suite, score = row
     return _is_headline_task(suite, score.task)
+
+
+def _pool(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """The rows, with those of one measurement of a pooled suite as one row."""
+    for (checkpoint, run, cycle, suite), group in groupby(rows, key=lambda row: row[:4]):
+        scores = [row[-1] for row in group]
+        pooled = [_pooled_score(scores)] if suite in POOLED and run is not None else scores
+        yield from ((checkpoint, run, cycle, suite, score) for score in pooled)
+
+
+def _pooled_score(scores: list[views.Headline]) -> views.Headline:
+    """The share of all items that passed; tasks with grades instead of passes are left out if there are others."""
+    passes = [score for score in scores if _is_pass_rate(score)]
+    if len(scores) == 1 or not passes:
+        return scores[0]
+    n = sum(score.n for score in passes)
+    share = sum((score.value or 0.0) * score.n for score in passes) / n
+    low, high = _wilson(share, n)
+    tasks = ", ".join(score.task for score in passes)
+    error = math.sqrt(share * (1 - share) / n)
+    return replace(passes[0], value=share, n=n, stderr=error, low=low, high=high, task=tasks)
+
+
+def _is_pass_rate(score: views.Headline) -> bool:
+    """Whether the value is a whole number of passes by the number of items; hardly any mean of grades is."""
+    if score.value is None or not 0 <= score.value <= 1 or not score.n:
+        return False
+    passes = score.value * score.n
+    return math.isclose(passes, round(passes), abs_tol=1e-6)
+
+
+def _wilson(share: float, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share of n items, as `evals.stats.paired_comparison.wilson`."""
+    z = 1.959964
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
 def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:

@@ -1,5 +1,7 @@
 """The numbers of a gate's verdict as text, for its recorded reason and for the dashboard."""
 
+from collections.abc import Mapping
+
 
 def relation(difference: float) -> str:
     if round(difference, 3) == 0:
@@ -19,3 +21,10 @@ def with_limit(value: float, limit: float, passed: bool) -> tuple[str, str]:
     """Both numbers with three decimals; if `value` failed, with as many as show that it differs from its limit."""
     texts = [(f"{value:.{n}f}", f"{limit:.{n}f}") for n in range(3, 7)]
     return texts[0] if passed else next((pair for pair in texts if pair[0] != pair[1]), texts[0])
+
+
+def losses(changes: Mapping[str, tuple[int, int]]) -> str:
+    """The tasks that lost more items than they gained, the largest loss first; `changes` has both numbers by task."""
+    net = {task: lost - gained for task, (lost, gained) in changes.items() if lost > gained}
+    worst_first = sorted(net, key=lambda task: -net[task])
+    return "; ".join(f"{task} {changes[task][0]:,} lost, {changes[task][1] or 'none'} gained" for task in worst_first)

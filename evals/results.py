@@ -10,12 +10,14 @@ from evals.stats.bootstrap import ratio_interval
 from evals.stats.paired_comparison import wilson
 from recovery.errors import RecoverError
 
-# The headline task and metric of each suite, which tables, charts and the gate show.
+# The four measures that tables and the gate show. The headline of these is one metric of one task:
 HEADLINES = {
     "behaviour": ("ifeval", "prompt_level_strict_acc"),
     "knowledge": ("closed_book", "match"),
-    "retention": ("arithmetic", "match"),
 }
+# And of these the share of all items that passed, over all tasks whose items pass or fail:
+POOLED = ("earlier", "retention")
+MEASURES = (*HEADLINES, *POOLED)
 
 
 @dataclass(frozen=True)
@@ -159,11 +161,21 @@ def main_result(results: Iterable[Result], suite: str) -> Result | None:
     return next((result for result in in_suite if result.task == task), in_suite[0] if in_suite else None)
 
 
+def headline(results: Iterable[Result], measure: str) -> Metric | None:
+    """Return the metric that stands for a measure; None if it was not measured."""
+    results = [result for result in results if result.suite == measure]
+    judged = [result for result in results if result.is_pass_rate]
+    if measure in POOLED and judged:
+        return Metric.from_passes([item.passed for result in judged for item in result.items])
+    main = main_result(results, measure)
+    return main.headline if main else None
+
+
 def headlines(results: Iterable[Result]) -> dict[str, float | None]:
-    """Return `{"behaviour": …, "knowledge": …, "retention": …}`; None where no share was measured."""
-    results = list(results)
-    mains = {suite: main_result(results, suite) for suite in HEADLINES}
-    return {suite: _finite(main.headline.value) if main and main.is_share else None for suite, main in mains.items()}
+    """Return the value of each measure; None where no share was measured."""
+    shares = [result for result in results if result.is_share]
+    metrics = {measure: headline(shares, measure) for measure in MEASURES}
+    return {measure: _finite(metric.value) if metric else None for measure, metric in metrics.items()}
 
 
 def _require_items(items: list[Any]) -> int:

@@ -32,8 +32,11 @@ def select_items(items: Iterable[T], key: Callable[[T], str], split: Split, limi
 
 
 def secondary_task_limit(limit: int | None, secondary_limit: int | None) -> int | None:
-    """Return the item limit of a task that no verdict depends on. Without a limit there is no secondary limit."""
-    return min(limit, secondary_limit) if limit is not None and secondary_limit is not None else limit
+    """Return the item limit of the tasks beside the instruction prompts and the questions on documents: at most
+    `secondary_limit`, or half of a high limit. Without a limit there is no secondary limit."""
+    if limit is None or secondary_limit is None:
+        return limit
+    return min(limit, max(secondary_limit, limit // 2))
 
 
 def oversampled_count(limit: int, split: Split) -> int:

@@ -305,7 +305,8 @@ class Cycle:
         current, past = earlier_results(after), {past.cycle: past for past in self._past_cycles()}
         earlier = {n: (current[n], past[n].knowledge) for n in current if n in past}
         clean_knowledge = unread.headline.value if unread else None
-        return judge(self.settings.gate, reference, behaviour, in_cycle[1], best, earlier, clean_knowledge)
+        gate, retention = self.settings.gate, (clean, after)
+        return judge(gate, reference, behaviour, in_cycle[1], best, earlier, clean_knowledge, retention)
 
     @property
     def _searches_answers(self) -> bool:

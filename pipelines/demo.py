@@ -1,7 +1,7 @@
-"""`recover demo`: what reading documents costs a model and what is recovered, on the documents of made-up worlds.
+"""`recover demo`: what reading documents costs a model, and how a cycle prevents it.
 
-The model reads documents alone, so that the damage shows, and then distils: the built-in one in two short cycles,
-another base in one cycle with its default settings.
+The built-in model first reads documents alone, so that the damage shows. Then a cycle with the default mix starts from
+the clean model. Another base runs one cycle that reads documents alone and distils, with its default settings.
 """
 
 import time
@@ -9,29 +9,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.results import Result, headlines
+from db.run_inputs import RunInputs
+from evals.results import Result, headlines, main_result
 from pipelines.cycle import Outcome, run_job
+from pipelines.evaluation.measure import knowledge_result, measure_checkpoint
 from pipelines.evaluation.printed_tables import scores_table
+from pipelines.gate.promotion import current_user
+from pipelines.gate.verdict import Verdict, judge
+from pipelines.jobs.job import Command
 from pipelines.log import log
 from pipelines.prepare_job import Request, prepare_job
 from pipelines.project.lock import command_line, project_lock
 from pipelines.project.project import Project
+from pipelines.training.training_run import RunResult
 from recovery.lab import BASE, make_world
 
 EXAMPLES = 3  # prompts in the output
-ITEMS, SECONDARY_ITEMS = 400, 100  # per task; the gate does not judge the secondary ones
+ITEMS = 600  # instruction prompts: enough to show a loss of a hundredth to be below three
 ITEMS_OF_OTHER_BASES = 2000  # a small real model follows few instructions: so many prompts show three points
 DOCUMENTS_ONLY = "midtrain.mix=documents"  # the demo shows what this costs
 NO_PROBES = "distill.probe_every=0"
-BRIEF = ("midtrain.epochs=4", "distill.steps=8", "distill.prompts=512")  # so it takes minutes
-ALL_PROMPTS = "gate.block=0"  # the built-in model answers them in seconds, and the table has one size
+BRIEF = (  # so that it takes minutes
+    "midtrain.epochs=4",
+    "midtrain.generated_texts=640",
+    "distill.prompts=512",
+    "distill.steps=4",
+    "gate.block=0",  # the table has one number of prompts
+    "distill.warm_start=0.2",  # gives back what so few texts of the base do not keep
+)
 
 Models = dict[str, list[Result]]  # the results of each model, by its name in the table
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Runs the cycles of the demo in one project."""
+    """Runs the parts of the demo in one project, on the documents of one world."""
 
     project: Project
     seed: int
@@ -40,63 +52,97 @@ class Demo:
     def is_builtin(self) -> bool:
         return Path(self.project.base) == BASE
 
-    def run(self, cycles: int) -> tuple[Models, list[Outcome]]:
-        """Cycles that read documents alone and then distil."""
-        models, outcomes = Models(), list[Outcome]()
-        for number in range(1, cycles + 1):
-            outcome = run_job(self.project, prepare_job(self.project, self._request(number)))
-            assert isinstance(outcome, Outcome)
-            outcomes.append(outcome)
-            cycle = f"cycle {number}, " if cycles > 1 else ""
-            models.setdefault("clean", outcome.clean)
-            models |= {f"{cycle}mid-trained": outcome.damaged, f"{cycle}recovered": outcome.recovered}
-        return models, outcomes
+    @property
+    def folder(self) -> Path:
+        return self.project.root / "world"
 
-    def _request(self, number: int) -> Request:
-        world = make_world(1000 + 10 * self.seed + number - 1, size="quick")
-        folder = self.project.root / f"world-{number}"
-        world.write(folder)
-        log.info(f"Wrote documents with {len(world.questions())} invented facts to {folder / 'docs'}")
+    def write_documents(self) -> None:
+        world = make_world(1000 + 10 * self.seed, size="quick")
+        world.write(self.folder)
+        log.info(f"Wrote documents with {len(world.questions())} invented facts to {self.folder / 'docs'}")
+
+    def documents_alone(self) -> tuple[Models, Verdict]:
+        """Mid-train on the documents alone, measure, and reject the result, whatever it lost: it is a comparison."""
+        project, job = self.project, prepare_job(self.project, self._request("midtrain", DOCUMENTS_ONLY, *BRIEF))
+        log.info("First part: the model reads the documents alone")
+        trained = run_job(project, job)
+        assert isinstance(trained, RunResult)
+        cycle = next(c for c in project.reader.cycles(project.id) if c.number == trained.checkpoint.cycle)
+        clean, damaged = (
+            measure_checkpoint(project, one, job.eval_plan, cycle.id, name, inputs=RunInputs(stage=f"measure/{stage}"))
+            for one, name, stage in (
+                (project.clean, "the clean model", "clean"),
+                (trained.checkpoint, "the model that read documents alone", "damaged"),
+            )
+        )
+        followed = [main_result(results, "behaviour") for results in (clean, damaged)]
+        knowledge = knowledge_result(damaged)
+        assert followed[0] is not None
+        assert followed[1] is not None
+        assert knowledge is not None
+        best, gate = knowledge.headline.value, job.settings.gate
+        verdict = judge(gate, followed[0], followed[1], knowledge, best, retention=(clean, damaged))
+        reason = f"documents alone, for comparison: {verdict.reason}"
+        project.tracker.promote(
+            project.id, cycle.id, trained.checkpoint.id, "rejected", current_user(), reason, verdict.as_dict()
+        )
+        return {"clean": clean, "documents alone": damaged}, verdict
+
+    def cycle(self, *settings: str) -> tuple[Models, Outcome]:
+        outcome = run_job(self.project, prepare_job(self.project, self._request("cycle", NO_PROBES, *settings)))
+        assert isinstance(outcome, Outcome)
+        return {"clean": outcome.clean, "mid-trained": outcome.damaged, "recovered": outcome.recovered}, outcome
+
+    def _request(self, command: Command, *settings: str) -> Request:
         return Request(
-            "cycle",
-            docs=folder / "docs",
-            teacher="base",
-            questions=folder / "questions.jsonl",
+            command,
+            docs=self.folder / "docs",
+            teacher="base" if command == "cycle" else None,
+            questions=self.folder / "questions.jsonl",
             limit=ITEMS if self.is_builtin else ITEMS_OF_OTHER_BASES,
-            secondary_limit=SECONDARY_ITEMS if self.is_builtin else ITEMS_OF_OTHER_BASES,
-            assignments=(DOCUMENTS_ONLY, NO_PROBES, *((*BRIEF, ALL_PROMPTS) if self.is_builtin else ())),
+            assignments=settings,
             seed=self.seed,
         )
 
 
 def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple[dict[str, Any], list[str]]:
-    """Run the demo of the base; return the results as JSON and as lines of text."""
+    """Run the demo of the base; return the results as JSON and as lines of text. With `quick` the built-in model reads
+    documents alone and nothing else."""
     started_at = time.perf_counter()
     project = Project.open(folder, base or str(BASE))
     demo = Demo(project, seed)
+    models, outcome, damaged = Models(), None, "mid-trained"
     with project_lock(project.home, command_line()):
-        models, outcomes = demo.run(1 if quick or not demo.is_builtin else 2)
+        demo.write_documents()
+        if demo.is_builtin:
+            models, verdict = demo.documents_alone()
+            damaged = "documents alone"
+            for line in [*_table(models), f"Not good enough: {verdict.reason}"]:
+                log.info(line)
+        if not (demo.is_builtin and quick):
+            log.info("The cycle begins with the clean model")
+            measured, outcome = demo.cycle(*(BRIEF if demo.is_builtin else (DOCUMENTS_ONLY,)))
+            models |= measured
+            verdict = outcome.verdict
     results: dict[str, Any] = {
         "models": {name: headlines(measured) for name, measured in models.items()},
-        "cycles": [{k: o.as_json()[k] for k in ("damaged", "recovered", "promoted")} for o in outcomes],
-        "examples": side_by_side(models),
+        "verdict": verdict.as_dict(),
+        "promoted": bool(outcome and outcome.promoted),
+        "examples": side_by_side(models, damaged),
         "seconds": round(time.perf_counter() - started_at, 1),
     }
-    lines = [*_table(models), "", *_example_lines(results["examples"])]
-    if not demo.is_builtin:
-        lines += [f"{outcomes[-1].decision}: {outcomes[-1].verdict.reason}", ""]
-    lines += [f"{results['seconds']:.0f} s; to see the results: recover dashboard --project {folder}"]
-    return results, lines
+    decision = outcome.decision.capitalize() if outcome else "Rejected"
+    lines = [*_table(models), "", *_example_lines(results["examples"]), f"{decision}: {verdict.reason}", ""]
+    return results, [*lines, f"{results['seconds']:.0f} s; to see the results: recover dashboard --project {folder}"]
 
 
-def side_by_side(models: Models) -> list[dict[str, Any]]:
-    """Prompts whose instructions the last damaged model broke, with each model's answer and whether it passed."""
-    names = list(models)
-    by_model = {"clean": models["clean"], "mid-trained": models[names[-2]], "recovered": models[names[-1]]}
+def side_by_side(models: Models, damaged: str) -> list[dict[str, Any]]:
+    """Prompts whose instructions the damaged model broke, with each model's answer and whether it passed."""
+    shown = {name: models[name] for name in ("clean", damaged, "recovered") if name in models}
     items = {
-        model: {i.key: i for r in results if r.task == "ifeval" for i in r.items} for model, results in by_model.items()
+        model: {i.key: i for r in results if r.task == "ifeval" for i in r.items} for model, results in shown.items()
     }
-    broken = [k for k, item in items["mid-trained"].items() if not item.passed and items["clean"][k].passed]
+    broken = [k for k, item in items[damaged].items() if not item.passed and items["clean"][k].passed]
     return [
         {
             "prompt": items["clean"][key].prompt,
@@ -117,7 +163,7 @@ def _example_lines(examples: list[dict[str, Any]]) -> list[str]:
     for example in examples:
         lines += [f"» {example['prompt']}"]
         for model, answer in example["answers"].items():
-            lines += [f"  {'✓' if answer['followed'] else '✗'} {model:<12} {_shorten(answer['text'])}"]
+            lines += [f"  {'✓' if answer['followed'] else '✗'} {model:<15} {_shorten(answer['text'])}"]
         lines += [""]
     return lines
 

@@ -13,6 +13,7 @@ from evals.suites.config import load_suites, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
+from evals.suites.lab import RETENTION_ITEMS
 from pipelines.documents import read_corpus
 from pipelines.documents.corpus import Corpus
 from pipelines.documents.hub import is_hub_id
@@ -43,7 +44,7 @@ from recovery.teachers import check_same_tokenizer
 
 # The command line can give these what they need: rollouts of the student or answers of the teacher, and a teacher.
 DISTILL_RECIPES = [name for name, r in RECIPES.items() if r.teacher_weight == 1 and r.data in ("none", "teacher")]
-SECONDARY_LIMIT = 200  # items of a task that the gate does not judge: they are reported, and so many are enough
+SECONDARY_LIMIT = RETENTION_ITEMS  # or half of --limit: retention and refusals need fewer items
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,16 @@ SMALL = {
     "distill.probe_items": 24,
     "gate.behaviour_margin": 0.2,
     "gate.block": 8,
+    "gate.keep_retention": 0,
     "save_minutes": 0,
 }
-FIRST = {"midtrain.max_steps": 2, "distill.steps": 1, "gate.behaviour_margin": 0.99, "gate.keep_knowledge": 0.01}
+FIRST = {
+    "midtrain.max_steps": 2,
+    "distill.steps": 1,
+    "gate.behaviour_margin": 0.99,
+    "gate.keep_knowledge": 0.01,
+    "gate.keep_retention": 0,
+}
 EARLIER = 0.8  # when a trial ends before its kill, the next try kills after this share of the time
 # Parts of names of metrics that differ between runs.
 NOT_REPRODUCIBLE = ("seconds", "per_second", "memory", "_bytes", "progress/")

@@ -134,6 +134,7 @@ def test_settings_of_mid_training_side_by_side() -> None:
 def test_each_of_many_cycles_starts_from_the_last(capsys: pytest.CaptureFixture[str]) -> None:
     short = ["midtrain.max_steps=2", "distill.max_steps=1", "distill.prompts=20", "distill.max_new_tokens=60"]
     lenient = ["distill.probe_every=0", "gate.behaviour_margin=1", "gate.keep_knowledge=0", "gate.keep_earlier=0"]
+    lenient += ["gate.keep_retention=0"]
     settings = [argument for setting in [*short, *lenient] for argument in ("--set", setting)]
     flags = ["--alone", "--earlier", "0.4", "--warm-start", "0.4", "--teacher", "router", "--loud"]
     first, second = many_cycles.main(["--cycles", "2", "--items", "3", *flags, *settings])

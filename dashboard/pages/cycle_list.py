@@ -11,12 +11,13 @@ from dashboard.pages import score_summaries as summaries
 from dashboard.pages.repaired_models import no_cycle
 from dashboard.pages.verdict_text import verdict_cell
 from dashboard.ui.charts.checkpoint_trails import Trail
-from dashboard.ui.charts.figure import NAMES, Axis
+from dashboard.ui.charts.figure import Axis
 from dashboard.ui.components import Cell, card, change, choice, form, nothing, page_title, search_field, table
 from dashboard.ui.jinja import bdi, join, link, load
 from dashboard.ui.number_formats import clock, duration
 from dashboard.ui.polling import Dashboard, PageRequest, poll
 from dashboard.ui.run_metrics import RunMetrics
+from db.headline_scores import MEASURES
 from db.views import Cycle, Run
 
 Row = tuple[Cycle, Trail]
@@ -76,7 +77,15 @@ def cycle_table(rows: Sequence[Row], runs: Sequence[Run], metrics: RunMetrics, r
     numbers = {cycle.number for cycle, _ in rows}
     seconds = metrics.work_seconds(run for run in runs if run.cycle in numbers)
     cells = [_cells(cycle, trail, summaries.cost(cycle, runs, seconds), root) for cycle, trail in rows]
-    columns = ["Cycle", "Verdict", "Documents", *NAMES.values(), "Steps", "Time", "Opened"]
+    columns = [
+        "Cycle",
+        "Verdict",
+        "Documents",
+        *(name.capitalize() for name in MEASURES.values()),
+        "Steps",
+        "Time",
+        "Opened",
+    ]
     caption = "Cycles: scores before, after mid-training, after distillation"
     return _html.cycle_table(table(caption, columns, cells, save="cycles"), TABLE_NOTE)
 
@@ -92,7 +101,7 @@ def _cells(cycle: Cycle, trail: Trail, cost: summaries.Cost, root: str) -> list[
         Cell(link("cycle", f"Cycle {cycle.number}", number=cycle.number), "", cycle.number),
         verdict_cell(cycle),
         Cell(bdi(documents_path(cycle, root), 120), "documents"),
-        *(_score_cell(trail, axis) for axis in NAMES),
+        *(_score_cell(trail, axis) for axis in MEASURES),
         Cell(cost.total_steps, "number"),
         Cell(nothing(), "number", "")
         if cost.time is None
@@ -101,10 +110,10 @@ def _cells(cycle: Cycle, trail: Trail, cost: summaries.Cost, root: str) -> list[
     ]
 
 
-def _score_cell(trail: Trail, axis: Axis) -> Cell:
+def _score_cell(trail: Trail, axis: str) -> Cell:
     values = summaries.stage_values(trail, axis)
     if not values:
-        return Cell("not measured", "number", "")
+        return Cell(nothing(), "number", "")
     ends = [mark.level(axis) for mark in (trail.start, trail.recovered or trail.damaged) if mark]
     difference = change(*(level.value if level else None for level in ends)) if len(ends) == 2 else ""
     return Cell(_html.score_steps(values, difference), "number", " ".join(values))

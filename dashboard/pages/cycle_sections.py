@@ -14,7 +14,7 @@ from dashboard.ui.components import Cell, badge, card, change, code, nothing, nu
 from dashboard.ui.jinja import bdi, link, load
 from dashboard.ui.number_formats import STAGE_NAMES, ago, clock, duration, size
 from db.column_types import now
-from db.headline_scores import headline
+from db.headline_scores import MEASURES, headline
 from db.queries import Reader
 from db.views import Cycle, Evaluation, Promotion, Run, Stage
 
@@ -22,7 +22,8 @@ Task = tuple[str, str, str]  # suite, task, data: evaluations that agree in thes
 Evaluations = Mapping[str, Mapping[Task, Evaluation]]  # by stage and task
 
 STAGES = {"clean": "Clean", "damaged": "Mid-trained", "recovered": "Recovered"}
-CONDITIONS = {"behaviour": "Instruction following"}  # names of the gate's conditions, where not simply capitalized
+# Names of the gate's conditions, in their order.
+CONDITIONS = {measure: name.capitalize() for measure, name in MEASURES.items() if measure != EARLIER_KNOWLEDGE}
 MAX_DOCUMENTS = 200
 _html = load("cycle.html")
 
@@ -65,11 +66,8 @@ def attempts(stages: Sequence[Stage], decisions: Sequence[Promotion], cycle: Cyc
 def gate(cycle: Cycle) -> Markup:
     """Each condition of the gate: the measured value, its 95 % bound, and the limit for the bound."""
     verdict = cycle.verdict or {}
-    bounds = {
-        CONDITIONS.get(name, name.capitalize()): bound
-        for name, bound in verdict.items()
-        if isinstance(bound, dict) and "passed" in bound
-    }
+    own = {name: verdict.get(measure) for measure, name in CONDITIONS.items()}
+    bounds = {name: bound for name, bound in own.items() if isinstance(bound, dict) and "passed" in bound}
     bounds |= {f"Knowledge of cycle {n}": bound for n, bound in earlier_bounds(cycle).items()}
     if not bounds:
         return Markup()
@@ -78,11 +76,15 @@ def gate(cycle: Cycle) -> Markup:
             Cell(bdi(name, 60)),
             Cell(tick(bound_status(bound)), "", bound_status(bound)),
             *(_number_cell(bound.get(key)) for key in ("value", "bound", "limit", "n", "needed")),
+            Cell(code(bound["setting"], 40) if isinstance(bound.get("setting"), str) else nothing()),
         ]
         for name, bound in bounds.items()
     ]
-    columns = ["Condition", "Passed", "Measured", "95 % bound", "Limit", "Items", "Items needed to decide"]
-    note = "Instruction following: difference to the clean model. The gate compares the 95 % bound with the limit."
+    columns = ["Condition", "Passed", "Measured", "95 % bound", "Limit", "Items", "Items needed to decide", "Setting"]
+    note = (
+        "Instruction following and what it knew before: difference to the clean model. "
+        "The gate compares the 95 % bound with the limit."
+    )
     return card("Gate", table("Conditions of the gate", columns, rows, save=f"gate-cycle-{cycle.number}"), note)
 
 

@@ -13,9 +13,10 @@ from dashboard.ui.components import card, code, nothing, page_title
 from dashboard.ui.jinja import bdi, join, link, load
 from dashboard.ui.number_formats import clock, size
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
+from db.headline_scores import MEASURES
 from db.views import Checkpoint, Stage
 
-ROW, NARROW_ROW = 52, 72  # pixels between two checkpoints; a phone needs two lines for the scores
+ROW, NARROW_ROW = 52, 88  # pixels between two checkpoints; a phone needs three lines for the scores
 LANE = 18  # pixels between two branches
 MAX_LANE = 6
 GRAPH_NOTE = (
@@ -72,6 +73,7 @@ def graph(
         row=row,
         lines=[(_line(one, lanes, heights, row), _css(one, lanes)) for one in newest_first if one.parent_id in heights],
         dots=[(_x(lanes[one.id]), heights[one.id], _css(one, lanes)) for one in newest_first],
+        names=MEASURES,
         rows=[(one, scores[one.id], _badges(one, current, noted, outcomes), one == selected) for one in newest_first],
     )
 
@@ -148,7 +150,8 @@ def _badges(
 
 
 def _scores(stage: Stage) -> list[tuple[str, float]]:
-    return [(suite, score.value) for suite, score in sorted(stage.scores.items()) if score.value is not None]
+    scores = {measure: stage.scores[measure].value for measure in MEASURES if measure in stage.scores}
+    return [(measure, value) for measure, value in scores.items() if value is not None]
 
 
 def _line(one: Checkpoint, lanes: Mapping[int, int], heights: Mapping[int, int], row: int) -> str:

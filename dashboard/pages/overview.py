@@ -12,7 +12,7 @@ from dashboard.pages.repaired_models import repair_sections
 from dashboard.pages.verdict_text import against_gate, outcome_text, reasons
 from dashboard.ui.chart_embed import chart
 from dashboard.ui.charts.checkpoint_trails import Mark, Trail
-from dashboard.ui.charts.figure import NAMES, Axis
+from dashboard.ui.charts.figure import Axis
 from dashboard.ui.charts.knowledge_vs_behaviour import plane
 from dashboard.ui.charts.over_time import over_time
 from dashboard.ui.components import card, links, tiles
@@ -20,11 +20,17 @@ from dashboard.ui.jinja import bdi, join, link, load
 from dashboard.ui.number_formats import STAGE_NAMES, clock, duration, stale
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
 from dashboard.ui.run_metrics import RunMetrics
+from db.headline_scores import MEASURES
 from db.next_attempt import next_attempt
 from db.queries import Reader
 from db.views import Checkpoint, Cycle, Project, Promotion, Run
 
-ITEMS: dict[Axis, str] = {"behaviour": "instruction prompts", "knowledge": "questions about the documents"}
+ITEMS = {
+    "behaviour": "instruction prompts",
+    "knowledge": "questions about the documents",
+    "earlier": "questions about earlier documents",
+    "retention": "items on what it knew before",
+}
 ITEMS_BY_TASK = {"cloze": "names and numbers from the documents"}  # where nobody wrote questions
 MAX_CYCLES = 12  # in the table; a link leads to the others
 _html = load("overview.html")
@@ -127,7 +133,8 @@ def last_finished(cycles: Sequence[Cycle], trails: Sequence[Trail]) -> Markup:
     if not finished or cycles[-1].status != "open":
         return Markup()
     cycle, trail = finished[-1]
-    scores = [f"{name} {' → '.join(summaries.stage_values(trail, axis))}" for axis, name in NAMES.items()]
+    values = {name: summaries.stage_values(trail, measure) for measure, name in MEASURES.items()}
+    scores = [f"{name} {' → '.join(levels)}" for name, levels in values.items() if levels]
     return _html.last_finished(cycle, outcome_text(cycle), ", ".join(scores).capitalize(), reasons(cycle))
 
 
@@ -166,7 +173,8 @@ def _tiles(
         [
             ("Current checkpoint", name, origin),
             (f"Recovered in cycle {cycle.number}", *regained),
-            (f"Knowledge kept in cycle {cycle.number}", *retained),
+            (f"New knowledge kept in cycle {cycle.number}", *retained),
+            (f"Old knowledge kept in cycle {cycle.number}", *_retained_tile(trail, cycle)),
             (f"Forgotten after cycle {cycle.number}", *lost),
             (f"Time of cycle {cycle.number}", "–" if cost.time is None else duration(cost.time), work),
         ]
@@ -176,15 +184,25 @@ def _tiles(
 _NOT_MEASURED = ("–", "not measured yet")
 
 
+def _retained_tile(trail: Trail, cycle: Cycle) -> tuple[str, str]:
+    """What the cycle's last checkpoint still knows of what the clean model knew."""
+    clean, last = cycle.clean.scores.get("retention"), trail.marks[-1].retention
+    if clean is None or not clean.value or last is None or trail.marks[-1] is trail.start:
+        return _NOT_MEASURED
+    return f"{last.value / clean.value:.0%}".replace(
+        "%", " %"
+    ), f"{last.value:.3f} of the clean model's {clean.value:.3f}"
+
+
 def _scale(cycle: Cycle) -> Markup:
     """What the values in the title are."""
     latest = (cycle.recovered if cycle.recovered.scores else cycle.damaged).scores
-    scores = {axis: latest[axis] for axis in NAMES if axis in latest}
+    scores = {measure: latest[measure] for measure in MEASURES if measure in latest}
     if not scores:
         return Markup()
     counts = [f"{score.n:,} {ITEMS_BY_TASK.get(score.task, ITEMS[axis])}" for axis, score in scores.items()]
     stages = "Before → after mid-training" + (" → after distillation" if cycle.recovered.scores else "")
-    return _html.scale(stages, " and ".join(counts))
+    return _html.scale(stages, " and ".join(filter(None, [", ".join(counts[:-1]), counts[-1]])))
 
 
 def recovery_tile(trail: Trail, axis: Axis, note: str) -> tuple[str, str]:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from dashboard.pages.verdict_text import against_gate
-from dashboard.ui.charts.figure import NAMES
 from dashboard.ui.components import card
 from dashboard.ui.jinja import bdi, join, link, load
 from dashboard.ui.polling import NotFound, PageRequest
+from db.headline_scores import MEASURES
 from db.views import Checkpoint, Stage
 
 MAX_DECISIONS = 12  # the lineage page has all checkpoints
@@ -46,8 +46,8 @@ def no_cycle(request: PageRequest) -> NotFound:
 
 
 def _name(checkpoint: Checkpoint, stage: Stage) -> Markup:
-    values = {name: stage.scores[axis].value for axis, name in NAMES.items() if axis in stage.scores}
-    scores = [f"{name.lower()} {value:.3f}" for name, value in values.items() if value is not None]
+    values = {name: stage.scores[axis].value for axis, name in MEASURES.items() if axis in stage.scores}
+    scores = [f"{name} {value:.3f}" for name, value in values.items() if value is not None]
     name = link("lineage", bdi(checkpoint.reference, 80), checkpoint=checkpoint.id)
     return join([name, f" ({', '.join(scores)})" if scores else ""])
 

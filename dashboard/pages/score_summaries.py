@@ -6,7 +6,10 @@ from datetime import timedelta
 
 from dashboard.ui.charts.checkpoint_trails import Level, Mark, Trail, end_name
 from dashboard.ui.charts.figure import NAMES, Axis
+from db.headline_scores import MEASURES
 from db.views import Cycle, Run, Score, Stage
+
+RELATIVE = ("behaviour", "retention")  # measures that are compared with the clean model
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,8 @@ class Cost:
 def trails(cycles: Sequence[Cycle], stages: Sequence[Stage]) -> list[Trail]:
     """Each cycle from the checkpoint it started from, one of the project's `stages`, to its end.
 
-    The knowledge at the start is always that of the clean model: only it answers the questions on new documents.
+    The knowledge at the start is always that of the clean model: only it answers the questions on new documents. That
+    of earlier cycles is left out there: the starting checkpoint was not asked about the last one of them.
     """
     by_checkpoint = {stage.checkpoint.id: stage for stage in stages if stage.checkpoint}
     result = []
@@ -33,7 +37,8 @@ def trails(cycles: Sequence[Cycle], stages: Sequence[Stage]) -> list[Trail]:
         name = "clean" if start is cycle.clean else f"before cycle {cycle.number}"
         # Until the cycle has measured something, the latest answers are to another cycle's questions.
         knowledge = cycle.clean.scores.get("knowledge") if cycle.damaged.scores else None
-        before = Mark(name, _level(start.scores.get("behaviour")), _level(knowledge))
+        behaviour, retention = (_level(start.scores.get(measure)) for measure in ("behaviour", "retention"))
+        before = Mark(name, behaviour, _level(knowledge), retention=retention)
         damaged = _mark(f"cycle {cycle.number} mid-trained", cycle.damaged)
         recovered = _mark(f"cycle {cycle.number} {end_name(cycle.outcome)}", cycle.recovered)
         result.append(Trail(cycle.number, cycle.outcome, before, damaged, recovered, _gate(cycle)))
@@ -44,20 +49,21 @@ def clean_mark(cycles: Sequence[Cycle]) -> Mark | None:
     return _mark("clean", cycles[-1].clean) if cycles else None
 
 
-def headline(trail: Trail, clean: Mark | None) -> tuple[str, list[tuple[Axis, str, str, str]]]:
-    """The title of a cycle: its opening, then (axis, name, values, the clean model's value if it differs)."""
+def headline(trail: Trail, clean: Mark | None) -> tuple[str, list[tuple[str, str, str, str]]]:
+    """The title of a cycle: its opening, then (measure, name, values, the clean model's value if it differs)."""
     state = {"open": "is under way"}.get(trail.status, trail.status)
-    scores: list[tuple[Axis, str, str, str]] = []
-    for axis in NAMES if trail.damaged or trail.recovered else ():
-        level = clean.behaviour if clean and axis == "behaviour" and clean.behaviour != trail.start.behaviour else None
-        if values := stage_values(trail, axis):
-            scores.append((axis, NAMES[axis].lower(), " → ".join(values), f"{level.value:.3f}" if level else ""))
+    scores: list[tuple[str, str, str, str]] = []
+    for measure, name in MEASURES.items() if trail.damaged or trail.recovered else ():
+        level = clean.level(measure) if clean and measure in RELATIVE else None
+        level = None if level == trail.start.level(measure) else level
+        if values := stage_values(trail, measure):
+            scores.append((measure, name, " → ".join(values), f"{level.value:.3f}" if level else ""))
     return f"Cycle {trail.number} {state}", scores
 
 
-def stage_values(trail: Trail, axis: Axis) -> list[str]:
-    """The values of one score along a trail."""
-    levels = [mark.level(axis) for mark in trail.marks]
+def stage_values(trail: Trail, measure: str) -> list[str]:
+    """The values of one measure along a trail."""
+    levels = [mark.level(measure) for mark in trail.marks]
     return [f"{level.value:.3f}" for level in levels if level is not None]
 
 
@@ -100,8 +106,8 @@ def _id(stage: Stage) -> int | None:
 
 
 def _mark(name: str, stage: Stage) -> Mark | None:
-    behaviour, knowledge = _level(stage.scores.get("behaviour")), _level(stage.scores.get("knowledge"))
-    return Mark(name, behaviour, knowledge) if behaviour or knowledge else None
+    levels = {measure: _level(stage.scores.get(measure)) for measure in MEASURES}
+    return Mark(name, **levels) if any(levels.values()) else None
 
 
 def _level(score: Score | None) -> Level | None:

@@ -1,4 +1,4 @@
-"""A verdict as text: how a cycle ended, why, and how many prompts would have decided it."""
+"""A verdict as text: how a cycle ended, why, and how many items would have decided it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -7,10 +7,11 @@ from markupsafe import Markup
 
 from dashboard.ui.components import Cell
 from dashboard.ui.jinja import load
-from db.verdict_phrases import bound_and_margin, relation, with_limit
+from db.verdict_phrases import bound_and_margin, losses, relation, with_limit
 from db.views import Checkpoint, Cycle, Promotion, promotion_against_gate
 
 EARLIER_KNOWLEDGE = "earlier"  # key of a verdict, and name of the suite: questions on documents of earlier cycles
+DECIDED_BY = {"behaviour": "prompts", "retention": "items on what it knew before"}
 _OUTCOMES = {"promoted": "now the current model", "rejected": "not promoted; the previous model stays current"}
 _html = load("overview.html")
 
@@ -26,12 +27,17 @@ def bound_status(bound: dict[str, Any]) -> bool | None:
 
 
 def needed_text(cycle: Cycle) -> str:
-    """How many prompts would decide an inconclusive cycle, else an empty text."""
-    behaviour = _bound(cycle, "behaviour")
-    needed, used = behaviour.get("needed"), behaviour.get("n")
-    if cycle.outcome != "inconclusive" or not isinstance(needed, int) or not isinstance(used, int):
+    """How many items would decide an inconclusive cycle, else an empty text."""
+    if cycle.outcome != "inconclusive":
         return ""
-    return f"about {needed:,} prompts would decide it ({used:,} were used)"
+    bounds = {items: _bound(cycle, name) for name, items in DECIDED_BY.items()}
+    counts = {items: (bound.get("needed"), bound.get("n")) for items, bound in bounds.items() if bound.get("unsure")}
+    texts = [
+        f"about {needed:,} {items} would decide it ({used:,} were used)"
+        for items, (needed, used) in counts.items()
+        if isinstance(needed, int) and isinstance(used, int)
+    ]
+    return "; ".join(texts)
 
 
 def outcome_text(cycle: Cycle) -> str:
@@ -61,26 +67,50 @@ def earlier_bounds(cycle: Cycle) -> dict[str, dict[str, Any]]:
 
 
 def _sentences(cycle: Cycle) -> Iterator[BoundSentence]:
-    behaviour = _bound(cycle, "behaviour")
-    value, bound, limit = (_number(behaviour.get(name)) for name in ("value", "bound", "limit"))
-    n, of = behaviour.get("n"), behaviour.get("of")
-    if value is None or bound is None or limit is None or not isinstance(n, int):
+    behaviour = _difference_sentence(_bound(cycle, "behaviour"), "Instruction following", "prompts")
+    if behaviour is None:
         return
-    worst, margin = bound_and_margin(bound, limit, bound_status(behaviour) is True)
-    prompts = f"{n:,} of {of:,} prompts, which decided" if isinstance(of, int) and of > n else f"{n:,} prompts"
-    text = (
-        f"Instruction following is {relation(value)} the clean model's, {worst} with 95 % confidence ({prompts}); "
-        f"the gate allows {margin}."
-    )
-    if bound_status(behaviour) is None:
-        text += " More prompts are needed to decide."
-    yield BoundSentence(bound_status(behaviour), text)
+    yield behaviour
     verdict = cycle.verdict or {}
     if "knowledge" in verdict:
         note = " Nothing measurable was learned from them." if verdict.get("learned") is False else ""
         yield _knowledge_sentence(_bound(cycle, "knowledge"), "Knowledge of the documents", note)
     for number, earlier in earlier_bounds(cycle).items():
         yield _knowledge_sentence(earlier, f"Knowledge of cycle {number[:20]}'s documents")
+    if "retention" in verdict:  # verdicts of earlier releases have none
+        retention = _bound(cycle, "retention")
+        judged = _difference_sentence(retention, "What it knew before", "items", _losses(retention))
+        yield judged or BoundSentence(None, "What it knew before was not measured, so it was not judged.")
+
+
+def _difference_sentence(bound: dict[str, Any], name: str, items: str, changes: str = "") -> BoundSentence | None:
+    value, low, limit = (_number(bound.get(key)) for key in ("value", "bound", "limit"))
+    n = bound.get("n")
+    if value is None or low is None or limit is None or not isinstance(n, int):
+        return None
+    worst, margin = bound_and_margin(low, limit, bound_status(bound) is True)
+    of = bound.get("of")
+    asked = f"{n:,} of {of:,} {items}, which decided" if isinstance(of, int) and of > n else f"{n:,} {items}"
+    by = " by gate.keep_behaviour" if bound.get("setting") == "gate.keep_behaviour" else ""
+    text = (
+        f"{name} is {relation(value)} the clean model's{changes}, {worst} with 95 % confidence ({asked}); "
+        f"the gate allows {margin}{by}."
+    )
+    if bound_status(bound) is None:
+        text += f" More {items} are needed to decide."
+    return BoundSentence(bound_status(bound), text)
+
+
+def _losses(retention: dict[str, Any]) -> str:
+    """The tasks that lost items, in parentheses."""
+    tasks = retention.get("tasks")
+    changes = {
+        str(task)[:60]: (change["lost"], change["gained"])
+        for task, change in (tasks.items() if isinstance(tasks, dict) else ())
+        if isinstance(change, dict) and all(isinstance(change.get(key), int) for key in ("lost", "gained"))
+    }
+    text = losses(changes)
+    return f" ({text})" if text else ""
 
 
 def _knowledge_sentence(bound: dict[str, Any], name: str, note: str = "") -> BoundSentence:

@@ -15,6 +15,7 @@ from recovery import lab
 
 SEED = 0  # of the generated items; the base is trained on the "train" items
 DEFAULT_INSTRUCTIONS, DEFAULT_NATURAL = 200, 2000  # the second decide a margin of three points
+RETENTION_ITEMS = 300  # of each task: both together show a loss of 2 % to be below 5 %, if 6 % of the answers differ
 WRITING_TOKENS, ANSWER_TOKENS = 320, 96  # limits that all but one in a thousand right answers fit
 
 
@@ -65,7 +66,7 @@ def measure_refusals(subject: Subject, limit: int | None = None, split: Split = 
 
 
 def measure_arithmetic(subject: Subject, limit: int | None = None, split: Split = "all") -> Result:
-    limit = limit or 100
+    limit = limit or RETENTION_ITEMS
     questions = _select(lab.arithmetic(SEED, oversampled_count(limit, split), "heldout"), split, limit)
     return _measure(
         subject,
@@ -79,8 +80,9 @@ def measure_arithmetic(subject: Subject, limit: int | None = None, split: Split 
 def measure_own_world(subject: Subject, limit: int | None = None, split: Split = "all") -> Result:
     """Measure facts that the base was trained on: old knowledge that new knowledge should not displace."""
     pool = lab.own_world().questions()
-    shuffled = Random(SEED).sample(pool, min(oversampled_count(limit or 100, split), len(pool)))
-    return _measure(subject, "own_world", "retention", _select(shuffled, split, limit or 100))
+    limit = limit or RETENTION_ITEMS
+    shuffled = Random(SEED).sample(pool, min(oversampled_count(limit, split), len(pool)))
+    return _measure(subject, "own_world", "retention", _select(shuffled, split, limit))
 
 
 def _select(pool: Iterable[lab.Question], split: Split, limit: int) -> list[Question]:

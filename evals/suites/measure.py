@@ -18,7 +18,7 @@ from evals.suites.knowledge import Question, measure_questions, read_questions
 from evals.suites.passage_recall import find_clozes, measure_bits_per_byte, measure_cloze, read_passages
 from recovery.errors import RecoverError
 
-SUITES = tuple(HEADLINES)
+SUITES = (*HEADLINES, "retention")
 DEFAULT_TASKS = {"behaviour": "ifeval", "retention": "general"}  # of a base that names none for the suite
 
 
@@ -38,8 +38,8 @@ def measure(
 ) -> list[Result]:
     """Measure one suite, or all suites that there is data for.
 
-    `limit`: items per task. `secondary_limit`: the same for tasks that no verdict depends on (retention, the lab's
-    refusals); it applies only together with `limit`.
+    `limit`: items per task. `secondary_limit`: a lower limit of retention (but not of its task `general`) and of the
+    lab's refusals, or half of `limit` if that is more; it applies only together with `limit`.
     `ifeval_data`: prompts in IFEval's format, in place of the behaviour suite. `questions`: questions with answers, in
     place of the knowledge suite. `passages`: texts like the documents, best held out from them, which show knowledge
     independently of instruction following.
@@ -175,9 +175,9 @@ class _SuiteRun:
             return lab.SUITES[suite](self.subject, self.limit, self.secondary_limit, self.split)
         if task == "ifeval" and suite == "behaviour":
             return [self._ifeval(blocks)]
-        limit = self.secondary_limit if suite == "retention" else self.limit
         if task == "general" and suite == "retention":
-            return [measure_general(self.subject, limit, self.split)]
+            return [measure_general(self.subject, self.limit, self.split)]
+        limit = self.secondary_limit if suite == "retention" else self.limit
         if task.endswith(".jsonl"):
             selected = select_items(read_tasks(task), lambda item: item.key, self.split, limit)
             return [measure_checks(self.subject, selected, suite=suite, path=task, blocks=blocks)]

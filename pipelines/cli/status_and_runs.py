@@ -1,5 +1,6 @@
 """Commands that show what a project has stored: status, runs, show, lineage."""
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,7 @@ def status(project: Path | None) -> CommandResult:
         else []
     )
     lines += [f"cycle {cycle.number}  {cycle.outcome}  {cycle.documents or ''}" for cycle in cycles]
+    lines += _latest_scores(cycles)
     lines += [f"running: {holder}"] if holder else []
     lines += [f"  {_progress_text(holder.progress)}"] if holder and holder.progress else []
     lines += [f"interrupted: recover {job}" for job in interrupted]
@@ -91,6 +93,8 @@ def runs(project: Path | None, limit: int) -> CommandResult:
 
     opened = Project.open_existing(project)
     stale = {run.id for run in opened.reader.stale_runs(opened.id)}
+    stages = opened.reader.stages(opened.id)
+    scores = {stage.checkpoint.run_id: _scores(stage) for stage in stages if stage.checkpoint and stage.scores}
     rows = [
         {
             "run": run.id,
@@ -102,6 +106,7 @@ def runs(project: Path | None, limit: int) -> CommandResult:
             "seconds": round((run.finished_at - run.started_at).total_seconds(), 1) if run.finished_at else None,
             "host": run.host,
             "error": run.error,
+            "scores": scores.get(run.id),
         }
         for run in sorted(opened.reader.runs(opened.id), key=lambda run: -run.id)[:limit]
     ]
@@ -180,11 +185,7 @@ def lineage(project: Path | None, ref: str) -> CommandResult:
         }
         for checkpoint in opened.reader.lineage(opened.resolve(ref).id)
     ]
-    lines = [
-        f"{row['checkpoint']:<22} "
-        + " · ".join(f"{suite} {_score(v)}" for suite, v in row["scores"].items() if v is not None)
-        for row in chain
-    ]
+    lines = [f"{row['checkpoint']:<22} " + _score_text(row["scores"]) for row in chain]
     return CommandResult({"lineage": chain}, lines)
 
 
@@ -206,17 +207,33 @@ def _against_gate(promotion: "Promotion") -> dict[str, Any]:
     return {"outcome": outcome, "who": promotion.who, "why": promotion.why, "at": _timestamp(promotion.at)}
 
 
-def _scores(stage: "Stage") -> dict[str, float | None]:
-    from db.headline_scores import HEADLINES
+def _latest_scores(cycles: Sequence["Cycle"]) -> list[str]:
+    """The clean model's scores, and those of each cycle's last checkpoint."""
+    from pipelines.evaluation.printed_tables import scores_table
 
-    return {suite: stage.scores[suite].value if suite in stage.scores else None for suite in HEADLINES}
+    stages = {f"cycle {c.number}": c.recovered if c.recovered.scores else c.damaged for c in cycles}
+    rows = {name: _scores(stage) for name, stage in stages.items() if stage.scores}
+    return scores_table({"clean": _scores(cycles[-1].clean), **rows}) if rows else []
+
+
+def _scores(stage: "Stage") -> dict[str, float | None]:
+    from db.headline_scores import MEASURES
+
+    return {suite: stage.scores[suite].value if suite in stage.scores else None for suite in MEASURES}
 
 
 def _run_line(row: dict[str, Any]) -> str:
     cycle = f"cycle {row['cycle']}" if row["cycle"] else "-"
     seconds = "" if row["seconds"] is None else f"{row['seconds']:.0f} s"
     status = f"{row['status']:<12} {row['started']}  {seconds}  {row['error'] or ''}"
-    return f"run {row['run']:<4} {row['kind']:<9} {cycle:<9} {status}"
+    line = f"run {row['run']:<4} {row['kind']:<9} {cycle:<9} {status}"
+    return f"{line.rstrip()}  {_score_text(row['scores'])}" if row["scores"] else line
+
+
+def _score_text(scores: Mapping[str, float | None]) -> str:
+    from db.headline_scores import MEASURES
+
+    return " · ".join(f"{MEASURES[name]} {value:.3f}" for name, value in scores.items() if value is not None)
 
 
 def _progress_text(progress: dict[str, Any]) -> str:

@@ -216,13 +216,14 @@ def resume(project: Path | None, run: int | None) -> CommandResult:
 
 @main.command()
 @options.base
-@click.option("--quick", is_flag=True, help="Run one cycle instead of two, with the built-in model.")
+@click.option("--quick", is_flag=True, help="Show the damage only, with the built-in model.")
 @options.seed
 @partial(command_result, project=options.project_in("./recover-demo"))
 def demo(project: Path | None, base: str | None, quick: bool, seed: int) -> CommandResult:
     """Run the whole process on the built-in model, or on another base.
 
-    Trains on the documents of a made-up world, shows the damage and the recovery, and prints a table of scores.
+    Trains on the documents of a made-up world alone and shows the damage. Then a cycle with the default mix starts from
+    the clean model, and a table shows instruction following, new knowledge, and what the model knew before.
 
     \b
     Example: recover demo --quick

@@ -10,6 +10,7 @@ from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result, item_key
 from evals.splits import secondary_task_limit, split_of
 from evals.subject import Subject
+from evals.suites import lab
 from evals.suites.blocks import Blocks
 from evals.suites.config import content_id, suite_files
 from evals.suites.custom_checks import read_tasks
@@ -37,7 +38,7 @@ class EvalPlan:
     ifeval_data: Path | None = None
     passages: Path | None = None  # of the documents: they measure knowledge where there are no questions
     limit: int | None = None  # items per task
-    secondary_limit: int | None = None  # with `limit`: the lower limit of tasks that the gate does not judge
+    secondary_limit: int | None = None  # with `limit`: a lower limit of tasks that need fewer items
     split: str = "all"  # of the items: "probe" during training, "final" for the verdict
     earlier_questions: tuple[tuple[int, Path], ...] = ()  # (cycle, its questions)
     public_ifeval: bool | None = None  # whether the public IFEval is reachable, once that was checked
@@ -143,13 +144,15 @@ class EvalPlan:
         settings = {
             "limit": self.limit,
             "beside": secondary_task_limit(self.limit, self.secondary_limit) if is_secondary else self.limit,
-            "part": self.split,
+            "part": self._split_of(suite),
             "named": content_id(named[suite]) if suite in named else None,
         }
         if prompts is not None:
             settings["prompts"] = prompts
         if suite == "behaviour" and self.public_ifeval is not None:
             settings["public"] = self.public_ifeval
+        if suite == "retention":
+            settings["items"] = lab.RETENTION_ITEMS  # earlier releases took fewer
         if suite == "retention" and "general" in suite_tasks(suite, named):
             settings["general"] = data_hash(FACTS)
         return measurement_key(weights, suite, content, {**settings, "version": version("recover")})[:16]
@@ -170,7 +173,11 @@ class EvalPlan:
             questions=self.questions,
             passages=self.passages,
             suites=named,
-            split=self.split,
+            split=self._split_of(suite),
             public=self.public_ifeval,
             blocks=blocks,
         )
+
+    def _split_of(self, suite: str) -> str:
+        """No probe measures retention, so the verdict has all of its items."""
+        return "all" if suite == "retention" and self.split == "final" else self.split

@@ -4,10 +4,9 @@ from collections.abc import Iterable
 
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
-from evals.results import Result, main_result
+from evals.results import MEASURES, Result, headline, main_result
 from evals.subject import Subject
 from evals.suites.config import load_suites
-from evals.suites.measure import SUITES
 from pipelines.evaluation.block_measurement import SUITE, BlockMeasurement, StopRule
 from pipelines.evaluation.evaluation_plan import EARLIER_SUITE, EvalPlan
 from pipelines.evaluation.results_store import store_results, stored_results
@@ -81,15 +80,15 @@ def measure_checkpoint(
 
 
 def summary_lines(results: Iterable[Result]) -> list[str]:
-    """One line per suite: the value of its main task."""
+    """One line per measure."""
     results = list(results)
-    suites = dict.fromkeys(result.suite for result in results if result.suite in SUITES)
-    mains = {suite: main_result(results, suite) for suite in suites}
-    return [
-        f"{suite} {main.headline.value:.3f}{'' if main.is_share else ' bits per byte'} (n = {main.headline.n})"
-        for suite, main in mains.items()
-        if main
-    ]
+    lines = []
+    for measure in MEASURES:
+        metric, main = headline(results, measure), main_result(results, measure)
+        if metric and main:
+            unit = "" if main.is_share else " bits per byte"
+            lines.append(f"{measure} {metric.value:.3f}{unit} (n = {metric.n})")
+    return lines
 
 
 def knowledge_result(results: Iterable[Result]) -> Result | None:

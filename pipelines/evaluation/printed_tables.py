@@ -1,19 +1,25 @@
 """Scores and costs as lines of text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
-from evals.results import Result
+from db.headline_scores import MEASURES
 
-SUITES = ("behaviour", "knowledge", "retention")
+if TYPE_CHECKING:  # imports numpy
+    from evals.results import Result
+
+COLUMN = 13  # characters
 
 
 def scores_table(rows: Mapping[str, Mapping[str, float | None]]) -> list[str]:
+    """The four measures of each row, below their names."""
     width = max(len(name) for name in rows)
-    lines = [" " * width + "".join(f"{suite:>12}" for suite in SUITES)]
+    names = [wrap(name, COLUMN - 2) for name in MEASURES.values()]
+    lines = [" " * width + "".join(f"{name[line]:>{COLUMN}}" for name in names) for line in range(2)]
     for name, scores in rows.items():
-        cells = [scores.get(suite) for suite in SUITES]
-        lines.append(f"{name:<{width}}" + "".join(f"{'-' if c is None else f'{c:.3f}':>12}" for c in cells))
+        cells = [scores.get(measure) for measure in MEASURES]
+        lines.append(f"{name:<{width}}" + "".join(f"{'-' if c is None else f'{c:.3f}':>{COLUMN}}" for c in cells))
     return lines
 
 
@@ -25,7 +31,7 @@ def describe_cost(seconds: float, cost: Mapping[str, Any] | None) -> str:
     return f"{seconds:.1f} s: {read:,} tokens read, {written:,} written" + (f", {rate:,.0f} per second" if rate else "")
 
 
-def drift_table(names: tuple[str, str], first: Sequence[Result], second: Sequence[Result]) -> list[str]:
+def drift_table(names: tuple[str, str], first: "Sequence[Result]", second: "Sequence[Result]") -> list[str]:
     """The drift of two checkpoints from the clean model, metric by metric."""
     lines = [f"{'from the clean model':<28}" + "".join(f"{name[-22:]:>24}" for name in names)]
     for a, b in zip(first, second, strict=True):

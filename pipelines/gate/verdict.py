@@ -1,29 +1,22 @@
 """The gate: decide whether a recovered checkpoint may replace the current one, and say why."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from db.verdict_phrases import bound_and_margin, relation, with_limit
+from db.verdict_phrases import bound_and_margin, losses, relation, with_limit
 from evals.results import Item, Result, main_result
 from evals.stats.sequential import sequential_test
+from pipelines.gate.judgements import (
+    Judgement,
+    RetentionJudgement,
+    behaviour_limit,
+    judge_behaviour,
+    judge_knowledge,
+    judge_retention,
+)
 from pipelines.settings.schema import Gate
 from recovery.errors import RecoverError
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """One criterion: the measured value, its confidence bound, and the limit that the bound must not fall below."""
-
-    passed: bool
-    value: float
-    bound: float
-    limit: float
-    n: int
-    needed: int | None = None  # items that would be enough, had `value` been measured on them; None if no number would
-    unsure: bool = False  # neither within nor beyond the limit with 95 % confidence
-    of: int | None = None  # items that could have been asked: more than `n` where the verdict was clear before
-    differ: float | None = None  # share of the items that only one of the two models passes
 
 
 @dataclass(frozen=True)
@@ -35,6 +28,7 @@ class Verdict:
     reason: str
     earlier: dict[int, Judgement] = field(default_factory=dict)  # knowledge of earlier cycles, by cycle number
     learned: bool | None = None  # whether the cycle's best knowledge is above the clean model's; None: not measured
+    retention: RetentionJudgement | None = None  # what the model knew before; None: not measured
 
     def decision_text(self, promoted: bool) -> str:
         if promoted:
@@ -53,31 +47,38 @@ def judge(
     best_knowledge: float | None,
     earlier: Mapping[int, tuple[Result, float]] | None = None,
     clean_knowledge: float | None = None,
+    retention: tuple[Sequence[Result], Sequence[Result]] = ((), ()),
 ) -> Verdict:
     """Judge a recovered checkpoint.
 
     Its behaviour result is compared with the clean model's, item by item; its knowledge with the best of the cycle.
     `earlier` has, for each earlier cycle, the result on its questions now and the score that the cycle ended with.
+    `retention` has the results of the clean and of the recovered model that show what the clean one knew before.
     The reason says so where the best knowledge is no better than the clean model's."""
     require_pass_fail(clean)
     require_pass_fail(recovered)
-    behaviour = _judge_behaviour(gate, clean, recovered)
-    retained, learned = None, None
+    behaviour = judge_behaviour(gate, clean, recovered)
+    of_documents, learned = None, None
     if knowledge is not None and best_knowledge is not None:
-        retained = _judge_knowledge(knowledge, gate.keep_knowledge, best_knowledge)
+        of_documents = judge_knowledge(knowledge, gate.keep_knowledge, best_knowledge, "gate.keep_knowledge")
         learned = best_knowledge > clean_knowledge if clean_knowledge is not None else None
-    note = ", and the documents taught nothing measurable: the clean model knows at least as much of them"
-    retained_earlier = {
-        cycle: _judge_knowledge(now, gate.keep_earlier, score) for cycle, (now, score) in (earlier or {}).items()
+    of_earlier = {
+        cycle: judge_knowledge(now, gate.keep_earlier, score, "gate.keep_earlier")
+        for cycle, (now, score) in (earlier or {}).items()
     }
-    knowledge_passed = all(j.passed for j in (retained, *retained_earlier.values()) if j is not None)
-    passed = behaviour.passed and knowledge_passed
-    unsure = behaviour.unsure and knowledge_passed
-    reasons = [_behaviour_reason(behaviour), _knowledge_reason("the documents", retained)]
-    reasons[1] += note if learned is False else ""
-    reasons += [_knowledge_reason(f"cycle {cycle}", j) for cycle, j in retained_earlier.items()]
+    retained = judge_retention(gate, *retention)
+    judgements = [j for j in (behaviour, of_documents, *of_earlier.values(), retained) if j is not None]
+    passed = all(j.passed for j in judgements)
+    unsure = all(j.passed or j.unsure for j in judgements)
     outcome = "passed" if passed else "inconclusive" if unsure else "failed"
-    return Verdict(passed, outcome, behaviour, retained, "; ".join(reasons), retained_earlier, learned)
+    note = ", and the documents taught nothing measurable: the clean model knows at least as much of them"
+    reasons = [
+        _behaviour_reason(behaviour, f" by {behaviour.setting}" if gate.keep_behaviour else ""),
+        _knowledge_reason("the documents", of_documents) + (note if learned is False else ""),
+        *(_knowledge_reason(f"cycle {cycle}", j) for cycle, j in of_earlier.items()),
+        _retention_reason(retained, any(result.suite == "retention" for result in retention[1])),
+    ]
+    return Verdict(passed, outcome, behaviour, of_documents, "; ".join(reasons), of_earlier, learned, retained)
 
 
 def is_clear(gate: Gate, clean: list[Result], items: list[Item]) -> bool:
@@ -85,7 +86,7 @@ def is_clear(gate: Gate, clean: list[Result], items: list[Item]) -> bool:
     main = main_result(clean, "behaviour")
     assert main is not None
     recovered, total = {item.key: item.passed for item in items}, len(main.items)
-    test = sequential_test(main.passed_by_key(), recovered, gate.behaviour_margin, gate.block, total)
+    test = sequential_test(main.passed_by_key(), recovered, behaviour_limit(gate, main)[0], gate.block, total)
     return test.outcome != "open"
 
 
@@ -99,47 +100,40 @@ def require_pass_fail(behaviour: Result | None) -> None:
         )
 
 
-def _judge_behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
-    block, of = (recovered.settings.get(name, 0) for name in ("block", "of"))
-    test = sequential_test(clean.passed_by_key(), recovered.passed_by_key(), gate.behaviour_margin, block, of)
-    passed, pair = test.outcome == "passed", test.pair
-    needed = None if passed else pair.n_needed(gate.behaviour_margin)
-    return Judgement(
-        passed,
-        pair.difference,
-        pair.low,
-        -gate.behaviour_margin,
-        pair.n,
-        needed,
-        unsure=test.outcome == "open",
-        of=test.total,
-        differ=pair.differ,
-    )
+def _behaviour_reason(b: Judgement, by_setting: str = "") -> str:
+    return _difference_reason("instruction following", b, by_setting=by_setting)
 
 
-def _judge_knowledge(knowledge: Result, share: float, best: float) -> Judgement:
-    value, limit = knowledge.headline.value, share * best
-    return Judgement(value >= limit, value, value, limit, knowledge.headline.n)
-
-
-def _behaviour_reason(b: Judgement) -> str:
-    worst_case, margin = bound_and_margin(b.bound, b.limit, b.passed)
-    items = f"after {b.n:,} of {b.of:,} prompts" if b.of and b.of > b.n else f"on {b.n:,} items"
-    text = (
-        f"instruction following is {relation(b.value)} the clean model's {items}, and {worst_case} with 95 % confidence"
-    )
-    if b.passed:
-        return f"{text} (the gate allows {margin})"
-    text += f", but the gate allows only {margin}"
-    if not b.unsure:
+def _difference_reason(subject: str, j: Judgement, changes: str = "", by_setting: str = "") -> str:
+    worst_case, margin = bound_and_margin(j.bound, j.limit, j.passed)
+    items = f"after {j.n:,} of {j.of:,} prompts" if j.of and j.of > j.n else f"on {j.n:,} items"
+    text = f"{subject} is {relation(j.value)} the clean model's {items}{changes}, and {worst_case} with 95 % confidence"
+    if j.passed:
+        return f"{text} (the gate allows {margin}{by_setting})"
+    text += f", but the gate allows only {margin}{by_setting}"
+    if not j.unsure:
         return text
-    enough = f" (about {b.needed:,} would be enough; see --limit)" if b.needed and b.needed > b.n else ""
+    enough = f" (about {j.needed:,} would be enough; see --limit)" if j.needed and j.needed > j.n else ""
     return f"{text}: too few items to tell{enough}"
 
 
 def _knowledge_reason(subject: str, k: Judgement | None) -> str:
     if k is None:
-        return "knowledge was not measured, so only instruction following was judged (add --questions)"
+        return "knowledge was not measured, so it was not judged (add --questions)"
     value, limit = with_limit(k.value, k.limit, k.passed)
     requirement = f" (the gate requires {limit})" if k.passed else f", but the gate requires {limit}"
     return f"knowledge of {subject} is {value}{requirement}"
+
+
+def _retention_reason(r: RetentionJudgement | None, is_measured: bool) -> str:
+    if r is None and is_measured:
+        return "what it knew before was not judged: its items have grades instead of passes"
+    if r is None:
+        return "what it knew before was not measured, so it was not judged"
+    changes = losses({task: (change.lost, change.gained) for task, change in r.tasks.items()})
+    text = _difference_reason("what it knew before", r, f" ({changes})" if changes else "")
+    if not r.graded:
+        return text
+    return f"{text}; {', '.join(r.graded)} {'has' if len(r.graded) == 1 else 'have'} grades instead of passes and " + (
+        "was left out" if len(r.graded) == 1 else "were left out"
+    )

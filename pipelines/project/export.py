@@ -6,14 +6,13 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData
 
+from db.headline_scores import MEASURES
 from db.views import Checkpoint, Stage, promotion_against_gate
 from evals.suites.config import is_task_file, suite_files, task_names
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.models.interpolation import merge
 from recovery.models.students import checkpoint_metadata, load_student, save_student
-
-SUITES = {"behaviour": "instruction following", "knowledge": "knowledge", "retention": "retention"}  # and headings
 
 
 def export_checkpoint(project: Project, checkpoint: Checkpoint, folder: Path, *, adapter: bool) -> str:
@@ -97,10 +96,10 @@ def _license(base: Path) -> str | None:
 
 
 def _lineage_table(base: str, lineage: Sequence[Checkpoint], stages: Mapping[int, Stage]) -> str:
-    rows = ["| checkpoint, newest first | " + " | ".join(SUITES.values()) + " |", "|---" * (1 + len(SUITES)) + "|"]
+    rows = ["| checkpoint, newest first | " + " | ".join(MEASURES.values()) + " |", "|---" * (1 + len(MEASURES)) + "|"]
     for checkpoint in lineage:
         name = f"clean model ({base})" if checkpoint.role == "base" else checkpoint.reference
-        rows.append(f"| {name} | " + " | ".join(_cell(stages[checkpoint.id], suite) for suite in SUITES) + " |")
+        rows.append(f"| {name} | " + " | ".join(_cell(stages[checkpoint.id], suite) for suite in MEASURES) + " |")
     return "\n".join(rows)
 
 

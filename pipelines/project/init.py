@@ -16,6 +16,7 @@ TEMPLATE = """\
 # steps = 100        # the maximum; for a small model 40
 # [gate]
 # behaviour_margin = 0.03
+# keep_retention = 0.95
 """
 
 

@@ -106,8 +106,10 @@ class Distill(Group):
 class Gate(Group):
     behaviour_margin: Number = 0.03
     block: CountOrZero = 200  # prompts between two looks at the verdict; 0: all are asked at once
+    keep_behaviour: Share = 0.0  # of the clean model's instruction following; 0: no limit besides the margin
     keep_knowledge: Number = 0.95
     keep_earlier: Number = 0.95  # of each earlier cycle's final score on its own questions
+    keep_retention: Share = 0.95  # of what the clean model knew before; 0: no limit
 
 
 class Settings(Group):

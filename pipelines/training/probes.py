@@ -3,6 +3,9 @@
 So few items cannot show anything with certainty, or no run would ever stop early. A probe holds when at most half of
 the margin is lost on them and knowledge is kept within its standard error; two in a row end the distillation. The
 verdict, on the other items, goes by confidence bounds.
+
+Probes do not measure what the model knew before: so few questions would not show a loss of a few hundredths, and
+distillation hardly restores it, so it is no reason to go on.
 """
 
 import math
@@ -13,7 +16,8 @@ from evals.results import Result, main_result
 from evals.subject import Subject
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import knowledge_result
-from pipelines.gate.verdict import Judgement, judge
+from pipelines.gate.judgements import Judgement
+from pipelines.gate.verdict import judge
 from pipelines.settings.schema import Gate
 from pipelines.training.probe_results import ProbeFunction, ProbeResult, ProbeScores, Score, best_knowledge
 from recovery.engines import Engine
@@ -39,7 +43,7 @@ class DistillProbe:
             verdict = judge(self.gate, clean, behaviour, knowledge, best_knowledge(score, best_so_far))
             lost = -verdict.behaviour.value
             knows = knowledge is None or verdict.knowledge is None or _within_error(knowledge, verdict.knowledge)
-            holds = knows and lost <= self.gate.behaviour_margin / 2
+            holds = knows and lost <= -verdict.behaviour.limit / 2
             return ProbeResult(behaviour.headline.value, score, lost, holds)
 
         return probe

@@ -29,6 +29,18 @@ def test_the_overview_shows_both_curves(url, visit, width, dark):
     assert session.hosts == {url.removeprefix("http://")}, "nothing is fetched from elsewhere"
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_overview_and_the_cycle_show_all_four_measures(url, visit, width):
+    for path, table in (("", "#cycles"), ("cycle?number=3", "#details")):
+        page = visit(f"{url}/{path}", width=width).page
+        title = page.get_by_role("heading", level=1)
+        for text in ("0.925 → 0.225 → 0.800", "0.050 → 0.950 → 0.900", "0.800 → 0.850", "0.850 → 0.400 → 0.700"):
+            expect(title).to_contain_text(text)
+        expect(page.locator(".reasons")).to_contain_text("What it knew before is 0.250 below the clean model's")
+        expect(page.locator(table)).to_contain_text("0.400" if path == "" else "What it knew before")
+        assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], "nothing sticks out"
+
+
 def test_an_open_page_follows_the_record_and_stays_the_same_otherwise(tmp_path, serving, visit):
     engine = open_database(tmp_path / "record.db")
     with Tracker(engine) as tracker:

@@ -33,6 +33,7 @@ TASKS = {
     "behaviour": ("ifeval", "prompt_level_strict_acc"),
     "knowledge": ("closed_book", "match"),
     "retention": ("arithmetic", "match"),
+    "earlier": ("cycle:1", "match"),
 }
 STEPS = 40
 
@@ -69,6 +70,10 @@ def seed(tracker: Tracker, name: str = "handbook", cycles: int = 3, steps: int =
         tracker.finish_run(eval_run, "done")
         mid = _train(tracker, seeded, cycle.id, "midtrain", current, damaged, steps, rng)
         rec = _train(tracker, seeded, cycle.id, "distill", mid, recovered, steps, rng)
+        for checkpoint, run, value in ((mid, seeded.midtrain_runs[-1], 0.8), (rec, seeded.distill_runs[-1], 0.85)):
+            for past in range(1, index + 1):
+                again = result("earlier", value, random.Random(past)) | {"task": f"cycle:{past}"}
+                tracker.evaluation(checkpoint, run, again)
         decision: Decision = "promoted" if passed else "rejected"
         reason = "both bounds hold" if passed else "behaviour fell short of its bound by 0.09"
         bounds = verdict(recovered, damaged, passed, reason)
@@ -85,7 +90,22 @@ def verdict(recovered: dict[str, float], damaged: dict[str, float], passed: bool
     behaviour = {"passed": passed, "value": change, "bound": change - 0.02, "limit": -0.03, "n": 40, "needed": None}
     value, limit = recovered["knowledge"], 0.92 * round(40 * damaged["knowledge"]) / 40
     knowledge = {"passed": True, "value": value, "bound": value, "limit": limit, "n": 40, "needed": None}
-    return {"passed": passed, "behaviour": behaviour, "knowledge": knowledge, "reason": reason}
+    lost = round(40 * CLEAN["retention"]) - round(40 * recovered["retention"])
+    retention: dict[str, Any] = {
+        "passed": passed,
+        "value": -lost / 40,
+        "bound": -lost / 40 - 0.02,
+        "limit": -0.05,
+        "n": 40,
+    }
+    retention |= {"needed": None, "tasks": {"arithmetic": {"n": 40, "lost": lost, "gained": 0}}, "graded": []}
+    return {
+        "passed": passed,
+        "behaviour": behaviour,
+        "knowledge": knowledge,
+        "reason": reason,
+        "retention": retention | {"setting": "gate.keep_retention"},
+    }
 
 
 def measure(tracker: Tracker, checkpoint: int, run: int | None, scores: dict[str, float], rng: random.Random) -> None:

@@ -3,13 +3,15 @@
 import random
 from datetime import timedelta
 
+import pytest
 from sqlalchemy import Engine, update
 
 from db import views
-from db.headline_scores import HEADLINES, headline
+from db.headline_scores import MEASURES, headline
 from db.queries import Reader
 from db.tables import Score
 from db.tracker import Tracker
+from evals.stats.paired_comparison import wilson
 from tests.db.seeded import Seeded, measure
 
 
@@ -62,12 +64,13 @@ def test_a_cycle_has_three_stages_with_their_headlines(reader: Reader, seeded: S
     first, second, third = reader.cycles(seeded.project)
     assert [cycle.status for cycle in (first, second, third)] == ["promoted", "promoted", "rejected"]
     assert id_of(first.damaged.checkpoint) == seeded.midtrained[0]
+    assert third.recovered.scores["earlier"].n == 80, "pooled over two cycles"
     assert {suite: score.value for suite, score in first.damaged.scores.items()} == {
         "behaviour": 0.475,
         "knowledge": 0.925,
         "retention": 0.6,
     }
-    assert set(third.recovered.scores) == set(HEADLINES)
+    assert set(third.recovered.scores) == set(MEASURES)
     assert third.documents == "/home/ada/handbook/2026-q3"
     assert third.verdict is not None
     assert third.verdict["passed"] is False
@@ -118,18 +121,31 @@ def _measure_own_tasks(tracker: Tracker, checkpoint: int, run: int, *tasks: str)
         tracker.evaluation(checkpoint, run, result)
 
 
-def test_the_headline_of_own_tasks_is_the_first_metric_of_the_first_task(
+def test_the_headline_of_own_tasks_is_pooled_over_their_first_metrics(
     reader: Reader, tracker: Tracker, project: int
 ) -> None:
     base = tracker.checkpoint(project, "base", "/models/lab")
     for tasks in [("old",), ("gsm8k", "mmlu")]:
         _measure_own_tasks(tracker, base, tracker.start_run(project, "eval"), *tasks)
     (stage,) = reader.stages(project)
-    assert (stage.scores["retention"].task, stage.scores["retention"].metric) == ("gsm8k", "zeal")
+    pooled = stage.scores["retention"]
+    assert (pooled.task, pooled.metric, pooled.value, pooled.n) == ("gsm8k, mmlu", "zeal", 0.5, 20)
+    assert (pooled.low, pooled.high) == pytest.approx(wilson(10, 20))
     measure(tracker, base, None, {"retention": 0.75}, random.Random(0))
+    assert reader.stages(project)[0].scores["retention"].task == "arithmetic", "the latest"
     _measure_own_tasks(tracker, base, tracker.start_run(project, "eval"), "gsm8k")
-    assert reader.stages(project)[0].scores["retention"].task == "arithmetic"
-    assert {point.metric for point in reader.series(project)} == {"match"}
+    assert reader.stages(project)[0].scores["retention"].task == "gsm8k"
+    assert {point.metric for point in reader.series(project)} == {"zeal"}
+
+
+def test_graded_tasks_are_left_out_of_a_pooled_headline(reader: Reader, tracker: Tracker, project: int) -> None:
+    base = tracker.checkpoint(project, "base", "/models/lab")
+    run = tracker.start_run(project, "eval")
+    for task, value, n in (("squad", 0.333, 50), ("arithmetic", 1.0, 30), ("own_world", 0.2, 10)):
+        result = {"task": task, "suite": "retention", "data": "lab", "seconds": 1.0}
+        tracker.evaluation(base, run, result | {"metrics": {"match": {"value": value, "n": n}}})
+    score = reader.stages(project)[0].scores["retention"]
+    assert (score.task, score.n, score.value) == ("arithmetic, own_world", 40, pytest.approx(32 / 40))
 
 
 def test_without_an_order_the_headline_is_a_metric_of_a_headline_task(

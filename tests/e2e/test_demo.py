@@ -17,30 +17,46 @@ from tests.e2e.command_line import Completed, recover
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Completed]:
     folder = tmp_path_factory.mktemp("demo")
-    return folder / "recover-demo", recover(folder, "demo", "--quick")
+    return folder / "recover-demo", recover(folder, "demo")
 
 
 @pytest.mark.slow
-def test_the_demo_shows_damage_and_recovery(demo: tuple[Path, Completed]) -> None:
-    _, completed = demo
+def test_documents_alone_are_rejected_and_the_default_mix_is_promoted(demo: tuple[Path, Completed]) -> None:
+    folder, completed = demo
     assert completed.exit_code == 0, completed.stderr
-    clean, cycle = completed.data["models"]["clean"], completed.data["cycles"][0]
-    damaged, recovered = cycle["damaged"], cycle["recovered"]
-    assert damaged["behaviour"] <= clean["behaviour"] - 0.15
-    assert recovered["behaviour"] >= damaged["behaviour"] + 0.15
+    clean, alone, _, recovered = completed.data["models"].values()
+    assert alone["behaviour"] <= clean["behaviour"] - 0.15
+    assert alone["retention"] <= clean["retention"] - 0.1
+    [reason] = [line for line in completed.stderr.splitlines() if line.startswith("Not good enough: ")]
+    retention = reason.partition("what it knew before is ")[2]
+    assert " lost, " in retention.partition("own_world")[2]
+    assert "but the gate allows only 0.050" in retention
+    assert completed.data["promoted"], completed.data["verdict"]["reason"]
+    verdict = completed.data["verdict"]
+    assert all(verdict[measure]["passed"] for measure in ("behaviour", "knowledge", "retention"))
     assert recovered["knowledge"] >= clean["knowledge"] + 0.4
-    assert isinstance(cycle["promoted"], bool)
-    for example in completed.data["examples"]:
+    status = recover(folder, "status").data
+    assert [cycle["status"] for cycle in status["cycles"]] == ["rejected", "promoted"]
+    assert status["current"] == "cycle:2/recovered"
+    assert status["cycles"][-1]["recovered"] == recovered
+
+
+@pytest.mark.slow
+def test_the_examples_are_prompts_that_documents_alone_broke(demo: tuple[Path, Completed]) -> None:
+    examples = demo[1].data["examples"]
+    assert len(examples) == 3
+    for example in examples:
         followed = {name: answer["followed"] for name, answer in example["answers"].items()}
+        assert list(followed) == ["clean", "documents alone", "recovered"]
         assert followed["clean"]
-        assert not followed["mid-trained"]
+        assert not followed["documents alone"]
 
 
 @pytest.mark.browser
 @pytest.mark.slow
 def test_the_overview_of_the_demo_has_both_curves(demo: tuple[Path, Completed], visit: Callable[..., Visit]) -> None:
     folder, completed = demo
-    scores: Any = completed.data["cycles"][0]["recovered"]
+    scores: Any = completed.data["models"]["recovered"]
     reader = Reader(open_database(folder / ".recover" / "recover.db"))
     with open_dashboard(reader) as url:
         page = visit(url).page

@@ -52,6 +52,17 @@ def test_distilling_restores_instruction_following_and_keeps_knowledge(results: 
     assert completed.data["promoted"] == (completed.exit_code == 0) == completed.data["verdict"]["passed"]
 
 
+def test_documents_alone_are_rejected_for_what_the_model_knew_before(results: dict[str, Any]) -> None:
+    completed = results["distill"]
+    assert completed.exit_code == 3, completed.stderr
+    retention, reason = completed.data["verdict"]["retention"], completed.data["verdict"]["reason"]
+    assert not retention["passed"]
+    assert not retention["unsure"]
+    lost = retention["tasks"]["own_world"]["lost"]
+    assert lost > 10
+    assert f"own_world {lost} lost, " in reason.partition("what it knew before is ")[2]
+
+
 def test_eval_prints_confidence_intervals(results: dict[str, Any]) -> None:
     completed = results["damaged"]
     assert completed.exit_code == 0, completed.stderr

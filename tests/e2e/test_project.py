@@ -24,6 +24,7 @@ QUICK = [
     *("--set", "gate.behaviour_margin=0.3"),
     *("--set", "gate.keep_knowledge=0.5"),
     *("--set", "gate.keep_earlier=0.1"),
+    *("--set", "gate.keep_retention=0"),
 ]
 
 NO_BASE_TEXTS = ["--set", "midtrain.mix.answers=0", "--set", "midtrain.mix.texts=0"]

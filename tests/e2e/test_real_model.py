@@ -29,7 +29,7 @@ def test_a_cycle_on_a_real_model(smollm2: Path, tmp_path: Path) -> None:
     assert completed.exit_code in (0, 3), completed.stderr  # so few steps teach nothing
     assert "Dequantising" in completed.stderr
     for model in ("clean", "damaged", "recovered"):
-        assert set(completed.data[model]) == {"behaviour", "knowledge", "retention"}
+        assert set(completed.data[model]) == {"behaviour", "knowledge", "earlier", "retention"}
         assert completed.data[model]["behaviour"] is not None
     recovered = load_student(completed.data["path"], frozen=True)
     prompt = recovered.chat.prompt("What is the capital of France? Answer with one word.")

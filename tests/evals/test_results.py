@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -72,11 +73,24 @@ def test_a_metric_needs_items(constructor: object) -> None:
 
 
 def test_headlines_prefer_the_headline_task_and_are_none_if_not_measured() -> None:
-    own_world = result("own_world", "retention", match=Metric.from_passes([True]))
-    arithmetic = result("arithmetic", "retention", f1=Metric.from_passes([True]), match=Metric.from_passes([False]))
-    assert headlines([own_world, arithmetic]) == {"behaviour": None, "knowledge": None, "retention": 0.0}
-    assert headlines([own_world])["retention"] == 1.0
-    assert headlines([result("gsm8k", "retention", exact_match=Metric.from_passes([True]))])["retention"] == 1.0
+    own = result("own", "behaviour", match=Metric.from_passes([True]))
+    ifeval = result("ifeval", f1=Metric.from_passes([True]), prompt_level_strict_acc=Metric.from_passes([False]))
+    values = {"behaviour": 0.0, "knowledge": None, "earlier": None, "retention": None}
+    assert headlines([own, ifeval]) == values
+    assert headlines([own])["behaviour"] == 1.0
+    bits = Result("passages", "knowledge", "d", {"bits_per_byte": Metric.from_values([1.5])}, [], {}, 0.0)
+    assert headlines([bits])["knowledge"] is None
+
+
+def test_what_the_model_knew_before_is_pooled_over_tasks_that_pass_or_fail() -> None:
+    half = result("own_world", "retention", match=Metric.from_passes([True, False]))
+    items = [Item(str(i), "", "", True) for i in range(6)]
+    all_right = Result("arithmetic", "retention", "lab", {"match": Metric.from_passes([True] * 6)}, items, {}, 0.0)
+    graded = Result("squad", "retention", "lab", {"f1": Metric.from_values([0.3, 0.4])}, items[:2], {}, 0.0)
+    assert headlines([half, all_right])["retention"] == headlines([graded, half, all_right])["retention"] == 7 / 8
+    assert headlines([graded])["retention"] == pytest.approx(0.35)
+    cycles = [replace(r, suite="earlier", task=f"cycle:{n}") for n, r in enumerate([half, all_right], start=1)]
+    assert headlines(cycles)["earlier"] == 7 / 8
 
 
 def test_a_pass_rate_is_the_share_of_items_that_passed() -> None:

@@ -25,14 +25,17 @@ class Level:
 
 @dataclass(frozen=True)
 class Mark:
-    """One measured checkpoint."""
+    """One measured checkpoint. The charts draw the first two measures, the pages show all four."""
 
     name: str
     behaviour: Level | None = None
     knowledge: Level | None = None
+    earlier: Level | None = None
+    retention: Level | None = None
 
-    def level(self, axis: Axis) -> Level | None:
-        return self.behaviour if axis == "behaviour" else self.knowledge
+    def level(self, measure: str) -> Level | None:
+        levels = {name: getattr(self, name) for name in ("behaviour", "knowledge", "earlier", "retention")}
+        return levels[measure]
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,12 @@ def test_a_headline_says_how_the_last_cycle_went(reader):
     assert "0.100 below the clean model&#39;s, at most 0.120 below with 95 % confidence (40 prompts); the gate" in top
     assert "the gate allows 0.030." in top
     assert "Knowledge of the documents is 0.900; the gate requires at least 0.874." in top
-    assert "shares of 40 instruction prompts and 40 questions about the documents" in top
+    assert "earlier cycles <b>0.800 → 0.850</b>" in top
+    assert "what it knew before <b>0.850 → 0.400 → 0.700</b>" in top
+    assert "What it knew before is 0.250 below the clean model&#39;s (arithmetic 10 lost, none gained), at most" in top
+    assert "0.270 below with 95 % confidence (40 items); the gate allows 0.050." in top
+    assert "shares of 40 instruction prompts, 40 questions about the documents, 80 questions about earlier" in top
+    assert "and 40 items on what it knew before" in top
     assert row["visible"] is True
 
 
@@ -45,7 +50,7 @@ def test_while_a_cycle_is_open_the_last_finished_one_is_shown_too(writable_recor
     top = refreshed(reader)[1]
     before = top[top.index("Last finished") :]
     assert "Rejected</span> not promoted; the previous model stays current." in before
-    assert "Instruction following 0.925 → 0.225 → 0.800, knowledge 0.050 → 0.950 → 0.900." in before
+    assert "Instruction following 0.925 → 0.225 → 0.800, new knowledge 0.050 → 0.950 → 0.900, earlier cycles" in before
     assert "0.100 below the clean model" in before
 
 
@@ -62,6 +67,8 @@ def test_key_numbers(reader):
     assert "of the 36 prompts the clean model followed" in top
     assert "82 %" in top  # (0.80 - 0.225) of the (0.925 - 0.225) that were lost
     assert "94 %" in top
+    assert "74 %" in top
+    assert "0.700 of the clean model&#39;s 0.950" in top
     assert "40 steps of mid-training, 40 steps of distillation" in top
 
 

@@ -8,7 +8,7 @@ from dashboard.html_report import report
 from dashboard.pages import cycle, lineage, overview
 from dashboard.pages import cycle_list as cycles
 from dashboard.pages import score_summaries as summaries
-from dashboard.pages.verdict_text import reasons
+from dashboard.pages.verdict_text import needed_text, reasons
 from dashboard.ui.charts.over_time import over_time
 from db.column_types import now
 from db.views import Cycle, Stage
@@ -97,6 +97,34 @@ def test_conditions_that_were_not_judged_and_losses_of_earlier_cycles_are_shown(
     assert "cycle 1&#39;s documents is 0.930; the gate requires at least 0.880" in html
     assert html.count("✕") == 1
     assert reasons(finished("open")) == ""
+
+
+RETENTION = BOUND | {"tasks": {"own_world": {"n": 300, "lost": 106, "gained": 0}}, "setting": "gate.keep_retention"}
+
+
+def test_what_the_model_knew_before_is_judged_and_the_tasks_that_lost_are_named():
+    lost = RETENTION | {"value": -0.177, "bound": -0.205, "limit": -0.05, "n": 600, "unsure": False}
+    html = reasons(finished("rejected", behaviour=BOUND | {"passed": True}, retention=lost))
+    assert "What it knew before is 0.177 below the clean model&#39;s (own_world 106 lost, none gained), at most" in html
+    assert "0.205 below with 95 % confidence (600 items); the gate allows 0.050." in html
+    assert html.count("✕") == 1
+    not_measured = reasons(finished("promoted", behaviour=BOUND, retention=None))
+    assert "What it knew before was not measured" in not_measured
+    assert "What it knew before" not in reasons(finished("promoted", behaviour=BOUND)), "of an earlier release"
+
+
+def test_the_items_that_would_decide_it_are_those_of_the_undecided_measure():
+    reason = "too few"
+    verdict = {"outcome": "inconclusive", "reason": reason, "behaviour": BOUND | {"passed": True, "unsure": False}}
+    undecided = finished("rejected", **verdict, retention=RETENTION | {"n": 40, "needed": 480})
+    undecided = replace(undecided, decision_reason=reason)
+    assert needed_text(undecided) == "about 480 items on what it knew before would decide it (40 were used)"
+
+
+def test_the_share_of_instruction_following_is_named_where_it_is_the_limit():
+    stricter = BOUND | {"setting": "gate.keep_behaviour"}
+    assert "the gate allows 0.030 by gate.keep_behaviour." in reasons(finished("rejected", behaviour=stricter))
+    assert "by gate" not in reasons(finished("rejected", behaviour=BOUND | {"setting": "gate.behaviour_margin"}))
 
 
 @pytest.mark.parametrize(("verdict", "noted"), [({"learned": False}, 1), ({"learned": True}, 0), ({}, 0)])

@@ -145,7 +145,7 @@ def test_it_is_the_retention_of_a_base_that_names_none(suites: dict[str, str]) -
     assert (result.suite, result.task) == ("retention", "general")
     assert [item.key for item in result.items] == [question.key for question in QUESTIONS]
     [few] = measure(subject, "retention", suites=suites, limit=50, secondary_limit=20)
-    assert [item.key for item in few.items] == [question.key for question in QUESTIONS[:20]]
+    assert [item.key for item in few.items] == [question.key for question in QUESTIONS[:50]]
     [probe], [final] = (measure(subject, "retention", suites=suites, split=split) for split in ("probe", "final"))
     assert {split_of(item.key) for item in probe.items} == {"probe"}
     assert len(probe.items) + len(final.items) == len(QUESTIONS)

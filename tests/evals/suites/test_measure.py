@@ -55,10 +55,12 @@ def test_the_items_are_the_same_every_time() -> None:
         assert len(a.passed_by_key()) == len(a.items) > 20
 
 
-def test_the_secondary_limit_applies_to_tasks_without_a_verdict() -> None:
-    results = measure(fake_subject("a"), limit=30, secondary_limit=4, suites=LAB)
-    assert {r.task: len(r.items) for r in results} == {"ifeval": 30, "refusals": 4, "arithmetic": 4, "own_world": 4}
+def test_the_secondary_limit_applies_to_retention_and_refusals_unless_the_limit_is_high() -> None:
+    results = measure(fake_subject("a"), limit=8, secondary_limit=4, suites=LAB)
+    assert {r.task: len(r.items) for r in results} == {"ifeval": 8, "refusals": 4, "arithmetic": 4, "own_world": 4}
     assert all(len(r.items) == 3 for r in measure(fake_subject("a"), limit=3, secondary_limit=4, suites=LAB))
+    high = measure(fake_subject("a"), "retention", limit=12, secondary_limit=4, suites=LAB)
+    assert [len(r.items) for r in high] == [6, 6]
 
 
 def test_the_users_prompts_replace_the_bases_suite(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from evals.results import Item, Result, main_result
+from evals.splits import secondary_task_limit
 from evals.subject import Answer, Subject
 from pipelines.evaluation.block_measurement import StopRule
 from pipelines.evaluation.compare import compare_results
@@ -16,8 +17,8 @@ from pipelines.evaluation.results_store import comparable_results
 from pipelines.project.project import Project
 from recovery.lab import BASE
 
-SECONDARY_LIMIT = 1
-PLAN = EvalPlan("behaviour", limit=40, secondary_limit=SECONDARY_LIMIT)
+PLAN = EvalPlan("behaviour", limit=40, secondary_limit=1)
+REFUSALS = secondary_task_limit(PLAN.limit, PLAN.secondary_limit)
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     answer = Subject.answer
 
     def counting(self: Subject, prompts: Sequence[Any], max_new_tokens: int) -> list[Answer]:
-        if len(prompts) > SECONDARY_LIMIT:  # those of refusals are not asked in blocks
+        if len(prompts) != REFUSALS:  # they are not asked in blocks
             counts.append(len(prompts))
         return answer(self, prompts, max_new_tokens)
 

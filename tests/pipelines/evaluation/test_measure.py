@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from evals.splits import split_of
 from pipelines.cli import main
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from recovery.lab import BASE
+from tests.evals.fakes import fake_subject
 
 
 def test_the_json_form_holds_the_whole_plan(tmp_path: Path) -> None:
@@ -44,6 +46,14 @@ def test_files_of_a_moved_project_are_relocated(tmp_path: Path) -> None:
 def test_plans_with_different_results_have_different_keys() -> None:
     plans = [EvalPlan(), EvalPlan(limit=300), EvalPlan(limit=300, secondary_limit=200), EvalPlan(split="probe")]
     assert len({plan.key("weights", "retention", {}) for plan in plans}) == len(plans)
+
+
+def test_the_verdict_has_all_items_of_retention_since_no_probe_measures_it() -> None:
+    keys = {split: EvalPlan(split=split).key("weights", "retention", {}) for split in ("all", "final", "probe")}
+    assert keys["final"] == keys["all"] != keys["probe"]
+    subject = fake_subject("", likelihood=lambda text: -1.0)
+    [final] = EvalPlan(split="final", limit=30).run_suite(subject, "retention", {})
+    assert {split_of(item.key) for item in final.items} == {"probe", "final"}
 
 
 def test_a_changed_task_file_changes_the_key(tmp_path: Path) -> None:

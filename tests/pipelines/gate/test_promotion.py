@@ -108,7 +108,7 @@ def test_status_names_the_next_command(project: Project) -> None:
 def test_every_suite_has_a_score_or_null(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 1, "midtrained")
-    nothing = {"behaviour": None, "knowledge": None, "retention": None}
+    nothing = dict.fromkeys(("behaviour", "knowledge", "earlier", "retention"))
 
     def output(*arguments: str) -> str:
         return CliRunner().invoke(main, [*arguments, "--project", str(project.root)]).stdout
@@ -157,3 +157,22 @@ def test_a_folder_without_a_model_is_not_promoted(project: Project, tmp_path: Pa
         ran = CliRunner().invoke(main, ["promote", reference, "--project", str(project.root)])
         assert (ran.exit_code, "No tokenizer could be loaded" in ran.stderr) == (1, True), ran.stderr
     assert project.current.role == "base"
+
+
+def test_status_and_runs_print_the_four_measures(project: Project) -> None:
+    cycle, _ = project.tracker.open_cycle(project.id)
+    checkpoint = record_checkpoint(project, cycle, 1)
+    run = project.tracker.start_run(project.id, "eval", cycle)
+    for suite, task, value in (("earlier", "cycle:1", 0.9), ("retention", "own_world", 0.75)):
+        score = {"suite": suite, "task": task, "data": "lab", "seconds": 1.0}
+        project.tracker.evaluation(checkpoint, run, score | {"metrics": {"match": {"value": value, "n": 20}}})
+
+    def output(*arguments: str) -> str:
+        return CliRunner().invoke(main, [*arguments, "--project", str(project.root)]).stdout
+
+    row = next(line for line in output("status").splitlines() if line.startswith("cycle 1 ") and "open" not in line)
+    assert row.split() == ["cycle", "1", "-", "-", "0.900", "0.750"]
+    assert "what it knew before" in " ".join(output("lineage", "cycle:1").split())
+    (listed,) = [one for one in json.loads(output("runs", "--json"))["runs"] if one["scores"]]
+    assert listed["scores"] == {"behaviour": None, "knowledge": None, "earlier": 0.9, "retention": 0.75}
+    assert "earlier cycles 0.900 · what it knew before 0.750" in output("runs")

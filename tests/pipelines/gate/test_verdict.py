@@ -11,7 +11,8 @@ from db.views import Checkpoint
 from evals.results import Item, Metric, Result
 from pipelines.cli.train import _ask_person, _cycle_result
 from pipelines.cycle import Answer, Cycle, Outcome
-from pipelines.gate.verdict import Judgement, _behaviour_reason, _knowledge_reason, is_clear, judge, require_pass_fail
+from pipelines.gate.judgements import Judgement
+from pipelines.gate.verdict import _behaviour_reason, _knowledge_reason, is_clear, judge, require_pass_fail
 from pipelines.jobs.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Gate, Settings
@@ -126,7 +127,7 @@ def test_knowledge_must_be_retained_and_the_reason_says_when_it_was_not_measured
     assert not lost.passed
     assert lost.knowledge is not None
     assert lost.knowledge.limit == pytest.approx(0.912)
-    assert "only instruction following was judged" in judge(Gate(), same, same, None, None).reason
+    assert "knowledge was not measured, so it was not judged" in judge(Gate(), same, same, None, None).reason
 
 
 @pytest.mark.parametrize(

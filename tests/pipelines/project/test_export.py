@@ -31,6 +31,10 @@ def project(tmp_path: Path) -> Project:
     metric = {"value": 0.8125, "n": 16, "stderr": 0.1, "ci95": [0.6, 0.9]}
     score = {"suite": "behaviour", "task": "ifeval", "data": "lab", "seconds": 1.0}
     project.tracker.evaluation(checkpoint, None, score | {"metrics": {"prompt_level_strict_acc": metric}})
+    run = project.tracker.start_run(project.id, "eval", cycle)
+    for task, value in (("arithmetic", 0.9), ("own_world", 0.6)):
+        knew = {"suite": "retention", "task": task, "data": "lab", "seconds": 1.0}
+        project.tracker.evaluation(checkpoint, run, knew | {"metrics": {"match": {"value": value, "n": 20}}})
     decide(project, project.resolve("cycle:1"), "promoted", "good")
     return project
 
@@ -46,11 +50,12 @@ def test_the_card_has_valid_metadata_scores_and_lineage(project: Project, tmp_pa
         "tags": ["recover", "mid-training", "distillation"],
     }
     assert card.text.startswith("\n# cycle:1/recovered\n")
-    assert (
-        "| checkpoint, newest first | instruction following | knowledge | retention |\n|---|---|---|---|" in card.text
+    heading = (
+        "| checkpoint, newest first | instruction following | new knowledge | earlier cycles | what it knew before |"
     )
-    assert "| cycle:1/recovered | 0.812 (n = 16) | - | - |" in card.text
-    assert f"| clean model ({project.base}) | - | - | - |" in card.text
+    assert f"{heading}\n|---|---|---|---|---|" in card.text
+    assert "| cycle:1/recovered | 0.812 (n = 16) | - | - | 0.750 (n = 40) |" in card.text
+    assert f"| clean model ({project.base}) | - | - | - | - |" in card.text
     assert "Documents, oldest cycle first: handbook." in card.text
     assert "not included: house.jsonl." in card.text
     assert f"SHA-256 of the exported checkpoint: {checkpoint.hash}." in card.text

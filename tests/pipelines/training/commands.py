@@ -19,7 +19,7 @@ SMALL_MIDTRAIN = (
     "distill.max_new_tokens=48",
 )
 SMALL_DISTILL = ("distill.max_steps=1", "distill.rows=4", "distill.probe_every=0")
-LENIENT_GATE = ("gate.behaviour_margin=0.99", "gate.keep_knowledge=0.01")
+LENIENT_GATE = ("gate.behaviour_margin=0.99", "gate.keep_knowledge=0.01", "gate.keep_retention=0")
 DOCUMENTS_ONLY = set_options("midtrain.mix.answers=0", "midtrain.mix.texts=0")
 
 

@@ -1,0 +1,94 @@
+"""The gate's criteria: what was measured, its 95 % bound, and the limit that the bound must not fall below."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from evals.results import Result
+from evals.stats.paired_comparison import PairedTest, paired_test
+from evals.stats.sequential import Outcome, clear_outcome, sequential_test
+from pipelines.settings.schema import Gate
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One criterion: the measured value, its confidence bound, and the limit that the bound must not fall below."""
+
+    passed: bool
+    value: float
+    bound: float
+    limit: float
+    n: int
+    needed: int | None = None  # items that would be enough, had `value` been measured on them; None if no number would
+    unsure: bool = False  # neither within nor beyond the limit with 95 % confidence
+    setting: str = ""  # that the limit comes from
+    of: int | None = None  # items that could have been asked: more than `n` where the verdict was clear before
+    differ: float | None = None  # share of the items that only one of the two models passes
+
+
+@dataclass(frozen=True)
+class TaskChange:
+    """The items of one task that passed before and fail now, and the reverse."""
+
+    n: int
+    lost: int
+    gained: int
+
+
+@dataclass(frozen=True)
+class RetentionJudgement(Judgement):
+    """What the model knew before, pooled over tasks, with the changes of each task."""
+
+    tasks: dict[str, TaskChange] = field(default_factory=dict)
+    graded: tuple[str, ...] = ()  # tasks that are left out: their items have grades instead of passes
+
+
+def judge_behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
+    """The bound holds for all looks at the verdict, if the prompts were asked in blocks."""
+    margin, setting = behaviour_limit(gate, clean)
+    block, of = (recovered.settings.get(name, 0) for name in ("block", "of"))
+    test = sequential_test(clean.passed_by_key(), recovered.passed_by_key(), margin, block, of)
+    judgement = _difference(test.pair, margin, setting, test.outcome)
+    return replace(judgement, of=test.total, differ=test.pair.differ)
+
+
+def behaviour_limit(gate: Gate, clean: Result) -> tuple[float, str]:
+    """The margin and its setting; the stricter of the two where there is `keep_behaviour`."""
+    margins = {"gate.behaviour_margin": gate.behaviour_margin}
+    if gate.keep_behaviour:
+        margins["gate.keep_behaviour"] = (1 - gate.keep_behaviour) * clean.headline.value
+    setting = min(margins, key=lambda name: margins[name])
+    return margins[setting], setting
+
+
+def judge_knowledge(knowledge: Result, share: float, best: float, setting: str) -> Judgement:
+    value, limit = knowledge.headline.value, share * best
+    return Judgement(value >= limit, value, value, limit, knowledge.headline.n, setting=setting)
+
+
+def judge_retention(gate: Gate, clean: Sequence[Result], recovered: Sequence[Result]) -> RetentionJudgement | None:
+    """Compare all items of all tasks that both models answered; None if no task has items that pass or fail."""
+    now = {(result.task, result.data): result for result in recovered if result.suite == "retention"}
+    before = [result for result in clean if result.suite == "retention" and (result.task, result.data) in now]
+    pairs = [(result, now[result.task, result.data]) for result in before]
+    graded = [a.task for a, b in pairs if not (a.is_pass_rate and b.is_pass_rate)]
+    judged = [pair for pair in pairs if pair[0].task not in graded]
+    if not judged:
+        return None
+    tasks = {a.task: paired_test(a.passed_by_key(), b.passed_by_key()) for a, b in judged}
+    # Two tasks may have items of the same key.
+    passes = [{f"{r.task}/{r.data}/{key}": passed for r in side for key, passed in r.passed_by_key().items()}
+              for side in zip(*judged, strict=True)]  # fmt: skip
+    pair = paired_test(passes[0], passes[1])
+    known = [passed for key, passed in passes[0].items() if key in passes[1]]
+    j = _difference(pair, (1 - gate.keep_retention) * sum(known) / len(known), "gate.keep_retention")
+    if not gate.keep_retention or not any(known):  # nothing can be lost
+        j = replace(j, passed=True, needed=None, unsure=False)
+    changes = {task: TaskChange(t.n, len(t.lost), len(t.gained)) for task, t in tasks.items()}
+    return RetentionJudgement(**vars(j), tasks=changes, graded=tuple(graded))
+
+
+def _difference(pair: PairedTest, margin: float, setting: str, outcome: Outcome | None = None) -> Judgement:
+    outcome = outcome or clear_outcome(pair.low, pair.high, margin)
+    passed = outcome == "passed"
+    needed = None if passed else pair.n_needed(margin)
+    return Judgement(passed, pair.difference, pair.low, -margin, pair.n, needed, outcome == "open", setting)

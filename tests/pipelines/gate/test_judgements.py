@@ -1,0 +1,143 @@
+"""The gate's limits on instruction following and on what the model knew before."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+from db.verdict_phrases import losses
+from evals.results import Item, Metric, Result
+from pipelines.gate.judgements import TaskChange, judge_behaviour, judge_retention
+from pipelines.gate.verdict import judge
+from pipelines.settings.schema import Gate
+
+
+def result(passes: list[bool], task: str, suite: str = "retention") -> Result:
+    items = [Item(str(i), "", "", passed) for i, passed in enumerate(passes)]
+    return Result(task, suite, "lab", {"match": Metric.from_passes(passes)}, items, {}, 0.0)
+
+
+def graded(task: str, n: int = 50) -> Result:
+    metrics = {"f1": Metric.from_values([0.6] * n)}
+    return Result(task, "retention", "lab", metrics, [Item(str(i), "", "", False) for i in range(n)], {}, 0.0)
+
+
+def lost(passed: int, n: int = 300) -> list[bool]:
+    return [i < passed for i in range(n)]
+
+
+CLEAN = [result([True] * 300, "arithmetic"), result([True] * 300, "own_world")]
+FOLLOWED = result([True] * 400, "instructions", "behaviour")
+
+
+def verdict_with(recovered: list[Result], gate: Gate = Gate()):  # noqa: B008
+    return judge(gate, FOLLOWED, FOLLOWED, None, None, retention=(CLEAN, recovered))
+
+
+def test_a_model_that_lost_a_third_of_a_task_is_rejected_and_the_reason_names_the_task() -> None:
+    verdict = verdict_with([result([True] * 300, "arithmetic"), result(lost(194), "own_world")])
+    assert (verdict.passed, verdict.outcome) == (False, "failed")
+    assert verdict.retention is not None
+    assert verdict.retention.value == pytest.approx(-106 / 600)
+    assert verdict.retention.limit == pytest.approx(-0.05)
+    assert verdict.retention.tasks == {"arithmetic": TaskChange(300, 0, 0), "own_world": TaskChange(300, 106, 0)}
+    assert (
+        "what it knew before is 0.177 below the clean model's on 600 items (own_world 106 lost, none gained), and at "
+        "most 0.204 below with 95 % confidence, but the gate allows only 0.050" in verdict.reason
+    )
+
+
+def test_a_small_loss_passes() -> None:
+    verdict = verdict_with([result(lost(298), "arithmetic"), result(lost(290), "own_world")])
+    assert verdict.passed
+    assert "what it knew before is 0.020 below the clean model's" in verdict.reason
+    assert "(own_world 10 lost, none gained; arithmetic 2 lost, none gained)" in verdict.reason
+    assert json.loads(json.dumps(verdict.as_dict()))["retention"]["tasks"]["own_world"]["lost"] == 10
+
+
+def test_too_few_items_are_inconclusive_unless_something_else_failed() -> None:
+    few = [result([True] * 10, "arithmetic")]
+    verdict = judge(Gate(), FOLLOWED, FOLLOWED, None, None, retention=(few, few))
+    assert (verdict.passed, verdict.outcome) == (False, "inconclusive")
+    assert verdict.retention is not None
+    assert verdict.retention.needed is not None
+    assert verdict.retention.needed > 10
+    assert f"too few items to tell (about {verdict.retention.needed} would be enough" in verdict.reason
+    worse = replace(FOLLOWED, items=[replace(i, passed=int(i.key) < 300) for i in FOLLOWED.items])
+    worse = replace(worse, metrics={"match": Metric.from_passes([i.passed for i in worse.items])})
+    assert judge(Gate(), FOLLOWED, worse, None, None, retention=(few, few)).outcome == "failed"
+
+
+def test_items_of_two_tasks_with_the_same_keys_are_different_items() -> None:
+    swapped = [result(lost(0), "arithmetic"), result([True] * 300, "own_world")]
+    judgement = judge_retention(Gate(), CLEAN, swapped)
+    assert judgement is not None
+    assert (judgement.n, judgement.value) == (600, -0.5)
+
+
+def test_graded_tasks_are_left_out_and_the_reason_says_so() -> None:
+    before, after = [*CLEAN, graded("squad")], [*CLEAN, graded("squad")]
+    verdict = judge(Gate(), FOLLOWED, FOLLOWED, None, None, retention=(before, after))
+    assert verdict.passed
+    assert verdict.retention is not None
+    assert (verdict.retention.n, verdict.retention.graded) == (600, ("squad",))
+    assert "squad has grades instead of passes and was left out" in verdict.reason
+    only = judge(Gate(), FOLLOWED, FOLLOWED, None, None, retention=([graded("squad")], [graded("squad")]))
+    assert only.passed
+    assert only.retention is None
+    assert "what it knew before was not judged: its items have grades instead of passes" in only.reason
+
+
+def test_without_a_measurement_it_is_not_judged_and_the_reason_says_so() -> None:
+    verdict = verdict_with([])
+    assert verdict.passed
+    assert verdict.retention is None
+    assert verdict.as_dict()["retention"] is None
+    assert "what it knew before was not measured, so it was not judged" in verdict.reason
+
+
+def test_the_limit_is_a_share_of_what_the_clean_model_knew() -> None:
+    clean = [result(lost(200, 400), "general")]
+    judgement = judge_retention(Gate(keep_retention=0.9), clean, clean)
+    assert judgement is not None
+    assert judgement.limit == pytest.approx(-0.05)
+    nothing_left = [result(lost(0, 400), "general")]
+    off = judge_retention(Gate(keep_retention=0.0), clean, nothing_left)
+    assert off is not None
+    assert off.passed
+    knew_nothing = judge_retention(Gate(), nothing_left, nothing_left)
+    assert knew_nothing is not None
+    assert knew_nothing.passed
+
+
+@pytest.mark.parametrize(("true_loss", "outcome"), [(0.1, "passed"), (0.0, "failed")])
+def test_errors_are_rare(true_loss: float, outcome: str) -> None:
+    """A model that lost a tenth is hardly ever promoted, and one that lost nothing is never rejected."""
+    rng, wrong = random.Random(0), 0
+    for _ in range(100):
+        before = [rng.random() < 0.9 for _ in range(600)]
+        after = [passed and rng.random() >= true_loss / 0.9 for passed in before]
+        verdict = judge(Gate(), FOLLOWED, FOLLOWED, None, None, retention=([result(before, "t")], [result(after, "t")]))
+        wrong += verdict.outcome == outcome
+    assert wrong <= 5
+
+
+def test_the_stricter_limit_on_instruction_following_applies_and_is_named() -> None:
+    clean = result(lost(200, 1000), "instructions", "behaviour")
+    margin = judge_behaviour(Gate(), clean, clean)
+    assert (margin.limit, margin.setting) == (-0.03, "gate.behaviour_margin")
+    share = Gate(keep_behaviour=0.9)
+    assert judge_behaviour(share, clean, clean).limit == pytest.approx(-0.02)
+    assert judge_behaviour(share, clean, clean).setting == "gate.keep_behaviour"
+    assert "(the gate allows 0.020 by gate.keep_behaviour)" in judge(share, clean, clean, None, None).reason
+    loose = Gate(keep_behaviour=0.5)
+    assert judge_behaviour(loose, clean, clean) == margin
+    assert "(the gate allows 0.030 by gate.behaviour_margin)" in judge(loose, clean, clean, None, None).reason
+    assert "by gate." not in judge(Gate(), clean, clean, None, None).reason
+
+
+def test_only_tasks_that_lost_more_than_they_gained_are_named() -> None:
+    changes = {"sums": (3, 1), "world": (106, 0), "same": (4, 4), "better": (0, 2)}
+    assert losses(changes) == "world 106 lost, none gained; sums 3 lost, 1 gained"
+    assert losses({}) == ""
