@@ -25,7 +25,7 @@ PROJECT_SETTINGS = {  # these belong to the project, not to one command
 
 OTHER_VARIABLES = [  # RECOVER_* variables that are no settings
     *("AUTH", "BASE", "DB", "DEBUG", "TRUST_TASKS"),
-    *("CHROMIUM", "RELEASE", "REQUIRE_BROWSER", "REQUIRE_POSTGRES", "REQUIRE_VLLM", "TEST_DATA"),  # of the tests
+    *("CHROMIUM", "RELEASE", "REQUIRE_BROWSER", "REQUIRE_POSTGRES", "REQUIRE_VLLM", "TEST_DATA", "TEST_MODELS"),
 ]
 
 

@@ -22,8 +22,8 @@ SMALL = set_options(
     "distill.steps=2",
     "distill.probe_every=0",
 )
-STRICT = set_options("gate.behaviour_margin=0", "gate.keep_knowledge=0")
-LENIENT = set_options("gate.behaviour_margin=0.99", "gate.keep_knowledge=0")
+STRICT = set_options("gate.behaviour_margin=0", "gate.keep_knowledge=0", "gate.keep_retention=0")
+LENIENT = set_options("gate.behaviour_margin=0.99", "gate.keep_knowledge=0", "gate.keep_retention=0")
 
 
 @pytest.fixture(scope="module")
