@@ -1,4 +1,4 @@
-"""Shows how far a long computation is: a bar on a terminal, a line every half minute in a log."""
+"""Shows how far a long computation is: a bar on a terminal, a line now and then in a log."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ import time
 from pipelines.log import log
 from recovery.progress import Update
 
-LINE_SECONDS = 30.0
+LINE_SECONDS = 20.0  # with slow steps, still less than the half minute of `pipelines.silence`
 BAR_SECONDS = 0.5
 BAR_WIDTH = 30
 STEPS = "steps"  # the units of a training, which logs its steps itself

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pipelines.log import log
-from pipelines.progress import LINE_SECONDS
 from recovery.progress import Update, also_listen
+
+SILENCE_SECONDS = 30.0
 
 
 class _LastMessage(logging.Handler):
@@ -35,7 +36,7 @@ class _LastMessage(logging.Handler):
 
 
 @contextmanager
-def no_silence(describe: Callable[[], str], seconds: float = LINE_SECONDS) -> Iterator[None]:
+def no_silence(describe: Callable[[], str], seconds: float = SILENCE_SECONDS) -> Iterator[None]:
     """Log `describe()` whenever nothing was logged for so long."""
     last, ended = _LastMessage(), threading.Event()
 
