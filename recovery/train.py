@@ -19,7 +19,7 @@ from torch import Tensor
 
 from recovery.distributed import all_reduce_gradients, all_reduce_sum
 from recovery.errors import RecoverError
-from recovery.host_memory import return_freed_memory
+from recovery.host_memory import MemoryReturn
 from recovery.losses.chunked_loss import LossTerms, chunked_loss
 from recovery.losses.objectives import Objective
 from recovery.models.students import Student
@@ -99,6 +99,7 @@ def train(
     state = state or TrainState.start(student, plan)
     if plan.checkpointing:
         student.causal.gradient_checkpointing_enable()
+    memory = MemoryReturn()
     while state.step < plan.steps:
         start_time = time.perf_counter()
         samples = signal.prepare(states.draw(student, state.step // objective.epochs))
@@ -129,7 +130,7 @@ def train(
             state.step += 1
             state.between_draws = epoch + 1 == epochs
             rollout_seconds = 0.0
-            return_freed_memory(student.device)
+            memory.after_step(student.device)
             yield record
 
 
