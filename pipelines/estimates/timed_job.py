@@ -51,6 +51,7 @@ def compare_with_estimate(project: Project, job: Job, clock: StageClock) -> dict
     runs = runs_of_job(project, job.id)
     if runs:
         project.tracker.event(max(run.id for run in runs), text)
+        project.tracker.flush()  # the run has ended already, and nothing else would write it
     return summary
 
 

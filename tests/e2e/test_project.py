@@ -184,7 +184,7 @@ def test_a_fine_tuned_model_is_repaired_without_documents(results: dict[str, Any
     assert completed.exit_code in (0, 3), completed.stderr
     assert completed.data["recovered"]["behaviour"] > completed.data["damaged"]["behaviour"]
     assert completed.data["verdict"]["knowledge"] is None
-    assert "only instruction following was judged" in completed.data["verdict"]["reason"]
+    assert "knowledge was not measured, so it was not judged" in completed.data["verdict"]["reason"]
 
 
 def _tensor(ids: list[int]) -> Any:
