@@ -18,6 +18,7 @@ from pipelines.estimates.workloads import Workloads
 from pipelines.jobs.job import Job
 from pipelines.log import log
 from pipelines.machine.calibration import Rates, ReplyStarts, calibrate, machine_id, relevant_settings
+from pipelines.machine.resource_usage import OtherPrograms
 from pipelines.progress import duration
 from pipelines.project.project import Project
 from pipelines.settings.engine_choice import choose_engine
@@ -29,6 +30,7 @@ from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat, parameters_of
 
 SAMPLE_TEXTS = 200  # documents whose tokens are counted; those of the others follow from their characters
+MAX_OTHER_LOAD = 0.2  # share of all cores; rates of a busier machine are not kept for the next command
 SAMPLE_ITEMS = 20  # prompts of the suite behaviour, of which some show how long replies are
 
 
@@ -106,14 +108,16 @@ def estimate_job(project: Project, job: Job, texts: Iterable[str] | None) -> Job
 
 
 def _rates(cache: ContentCache, key: list[Any], project: Project, job: Job, engine: str, workloads: Workloads) -> Rates:
-    path = cache.path("calibration", key)
-    if not path.is_file():
-        log.info("Trying the model for a few seconds, to estimate how long everything takes")
-    starts = _starts(project, job, workloads)
-    stored = cache.get_or_write(
-        "calibration", key, lambda: calibrate(project.base, job.settings, engine, starts).as_json()
-    )
-    return Rates(**stored)
+    if cache.path("calibration", key).is_file():
+        return Rates(**cache.get_or_write("calibration", key, dict))
+    log.info("Trying the model for a few seconds, to estimate how long everything takes")
+    others = OtherPrograms()
+    rates = calibrate(project.base, job.settings, engine, _starts(project, job, workloads))
+    if (share := others.share()) > MAX_OTHER_LOAD:
+        log.warning(f"Other programs use {share:.0%} of the processor: the estimate is for a machine as busy as that")
+    else:
+        cache.get_or_write("calibration", key, rates.as_json)
+    return rates
 
 
 def _starts(project: Project, job: Job, workloads: Workloads) -> ReplyStarts:
