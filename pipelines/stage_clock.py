@@ -51,6 +51,7 @@ class _Running:
     done: int = 0
     total: int = 0
     units_began_at: float = 0.0
+    done_before: int = 0  # by the run that was interrupted
 
     def elapsed(self) -> float:
         return self.seconds + time.monotonic() - self.resumed_at
@@ -112,10 +113,12 @@ class StageClock:
         current = self._running[-1] if self._running else None
         if current is None or (current.units == STEPS and units != STEPS):
             return _ignore
-        current.units, current.total, current.done = units, total, 0
+        current.units, current.total, current.done, current.done_before = units, total, 0, 0
         current.units_began_at = time.monotonic()
 
         def update(done: int) -> None:
+            if not current.done and units == STEPS:
+                current.done_before = done - 1
             current.done = done
             self._publish()
 
@@ -165,9 +168,14 @@ class StageClock:
         left = 0.0
         for running in self._running:
             estimate = self._estimate(running.key)
-            is_current = running is self._running[-1]
-            elapsed = running.elapsed() if is_current else running.seconds
-            left += max(estimate.seconds - elapsed, 0.0, _by_rate(running) if is_current else 0.0) if estimate else 0.0
+            if estimate is None:
+                continue
+            if running is not self._running[-1]:
+                left += max(estimate.seconds - running.seconds, 0.0)
+            elif running.units == STEPS and running.done:  # its own speed says more than any estimate
+                left += _by_rate(running)
+            else:  # more may follow than what it computes just now
+                left += max(estimate.seconds - running.elapsed(), 0.0, _by_rate(running))
         return left
 
     def _estimate(self, key: str) -> StageEstimate | None:
@@ -218,4 +226,5 @@ def correction(took: float, estimated: float) -> float:
 def _by_rate(running: _Running) -> float:
     """Seconds left of what the stage computes just now, by its speed so far."""
     seconds = time.monotonic() - running.units_began_at
-    return seconds / running.done * (running.total - running.done) if running.done else 0.0
+    done = running.done - running.done_before
+    return seconds / done * (running.total - running.done) if done else 0.0

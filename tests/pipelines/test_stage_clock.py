@@ -107,6 +107,18 @@ def test_within_a_training_its_steps_are_the_progress(now: list[float]) -> None:
     assert (published[-1].units, published[-1].done, published[-1].total) == ("steps", 1, 4)
 
 
+def test_a_training_that_is_faster_than_estimated_shortens_the_wait(now: list[float]) -> None:
+    clock = StageClock(PLAN)
+    with clock.stage("distill"):
+        update = clock.listener("steps", 10)
+        now[0] += 8  # of 200 estimated
+        update(5)  # the first step after an interruption
+        assert clock.seconds_left() == 5 * 8 + clock.seconds_after()
+        now[0] += 4
+        update(6)
+        assert clock.seconds_left() == 4 * 6 + clock.seconds_after()
+
+
 def test_without_an_estimate_nothing_is_compared(now: list[float]) -> None:
     clock = StageClock()
     with clock.stage("midtrain"):
