@@ -48,9 +48,8 @@ RECIPES: dict[str, Recipe] = {
     "midtrain": Recipe("next-token prediction on documents", 0, 1, "labels", data="documents"),
     "sft": Recipe("conversations, loss on the assistant's tokens", 0, 1, "labels", data="conversations"),
     "dft": Recipe("SFT weighted by the student's own probability", 0, 1, "labels", data="conversations", dft=True),
-    "sft-anchored": Recipe(
-        "SFT with a KL penalty to the frozen base", 0, 1, "labels", data="conversations", anchor=0.1
-    ),
+    "sft-anchored": Recipe("SFT plus 0.1 KL(base ‖ student)", 0, 1, "labels", data="conversations", anchor=0.1),
+    "asft": Recipe("DFT plus 0.1 KL(base ‖ student)", 0, 1, "labels", data="conversations", dft=True, anchor=0.1),
     "offpolicy": Recipe("texts sampled from the teacher, as labels", 0, 1, "labels", data="teacher"),
     "offpolicy-kl": Recipe("texts sampled from the teacher, forward KL", 0, 1, "full", beta=0.0, data="teacher"),
     "opd": Recipe("the student's rollouts, exact reverse KL to the teacher", 1, 1, "full"),

@@ -2,7 +2,8 @@
 
 The state is a folder that is written under another name and then renamed, so a folder under the final name is always
 complete. It holds the trained weights, the optimiser and the step count; draws depend on nothing else (see
-`recovery.states`). The caller may add notes of its own, which are saved with the same step.
+`recovery.states`). The caller may add the average of the weights that teaches, and notes of its own, which are saved
+with the same step.
 """
 
 import json
@@ -15,12 +16,19 @@ from safetensors.torch import load_file, save_file
 
 from recovery.errors import RecoverError
 from recovery.models.students import Student
+from recovery.teacher_context import EmaTeacher
 from recovery.train import TrainState
 
-WEIGHTS, STATE, NOTES = "learning.safetensors", "state.pt", "notes.json"
+WEIGHTS, AVERAGE, STATE, NOTES = "learning.safetensors", "average.safetensors", "state.pt", "notes.json"
 
 
-def save_progress(folder: Path, student: Student, state: TrainState, notes: dict[str, Any] | None = None) -> bool:
+def save_progress(
+    folder: Path,
+    student: Student,
+    state: TrainState,
+    notes: dict[str, Any] | None = None,
+    average: EmaTeacher | None = None,
+) -> bool:
     """Save the run; return False, and save nothing, in the middle of a draw that is trained on for several epochs."""
     if not state.between_draws:
         return False
@@ -29,6 +37,8 @@ def save_progress(folder: Path, student: Student, state: TrainState, notes: dict
     partial.mkdir(parents=True)
     trainable = {n: p.detach().contiguous() for n, p in student.model.named_parameters() if p.requires_grad}
     save_file(trainable, partial / WEIGHTS)
+    if average is not None:
+        average.save(partial / AVERAGE)
     state.save(partial / STATE)
     (partial / NOTES).write_text(json.dumps(notes or {}), encoding="utf-8")
     if folder.exists():  # a folder cannot be replaced in one step: one of the two names always holds a complete one
@@ -39,7 +49,9 @@ def save_progress(folder: Path, student: Student, state: TrainState, notes: dict
     return True
 
 
-def load_progress(folder: Path, student: Student, state: TrainState) -> dict[str, Any] | None:
+def load_progress(
+    folder: Path, student: Student, state: TrainState, average: EmaTeacher | None = None
+) -> dict[str, Any] | None:
     """Restore student and state, and return the caller's notes; return None if nothing was saved yet."""
     saved_folder = _complete_folder(folder)
     if saved_folder is None:
@@ -53,6 +65,8 @@ def load_progress(folder: Path, student: Student, state: TrainState) -> dict[str
     with torch.no_grad():
         for name, parameter in trainable.items():
             parameter.copy_(saved[name])
+    if average is not None:
+        average.load(saved_folder / AVERAGE)
     state.load(saved_folder / STATE)
     student.updates += 1  # tells engines that their copy of the weights is stale
     notes: dict[str, Any] = json.loads((saved_folder / NOTES).read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """Training samples (token rows), and the padded batches they become for one forward pass."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ class Sample:
     group: int | None = None  # rollouts of one prompt share a group
     truncated: bool = False
     prompt: str | None = None
+    teacher_prompt: list[int] | None = None  # the whole prompt that a teacher in context reads; None: the student's
     domain: str | None = None  # selects the teacher where several are routed by domain
     reward: float | None = None
     baseline: float = 0.0
@@ -26,6 +27,20 @@ class Sample:
     @property
     def target_count(self) -> int:
         return sum(self.targets)
+
+    @property
+    def for_teacher(self) -> "Sample":
+        """The row that a teacher in context reads: its own prompt, then the same reply with the same targets."""
+        if self.teacher_prompt is None:
+            return self
+        reply = self.targets.index(True) if any(self.targets) else len(self.tokens)
+        targets = [False] * len(self.teacher_prompt) + self.targets[reply:]
+        return replace(self, tokens=self.teacher_prompt + self.tokens[reply:], targets=targets, teacher_prompt=None)
+
+    @property
+    def longest_row(self) -> int:
+        """The length of the longer of two rows: the student's and the teacher's."""
+        return len(self.tokens) if self.teacher_prompt is None else max(len(self.tokens), len(self.for_teacher.tokens))
 
 
 @dataclass(frozen=True)
@@ -86,19 +101,21 @@ class Batch:
 def micro_batches(samples: list[Sample], max_tokens: int) -> Iterator[list[Sample]]:
     """Cut samples, sorted by length, into groups of at most `max_tokens` (rows × longest row).
 
+    A row counts as long as the teacher's where a teacher in context reads more than the student.
     Samples that learn from different sources are never mixed: not all need a pass of the teacher. A group also
     ends when more than a 32nd of `max_tokens` would be padding; a stricter limit costs more in extra passes."""
     current: list[Sample] = []
     tokens = 0
-    for s in sorted(samples, key=lambda s: (*_source(s), len(s.tokens))):
-        area = len(s.tokens) * (len(current) + 1)
-        padding = area - tokens - len(s.tokens)
+    for s in sorted(samples, key=lambda s: (*_source(s), s.longest_row)):
+        length = s.longest_row
+        area = length * (len(current) + 1)
+        padding = area - tokens - length
         full = area > max_tokens or padding > max_tokens // 32
         if current and (full or _source(s) != _source(current[-1])):
             yield current
             current, tokens = [], 0
         current.append(s)
-        tokens += len(s.tokens)
+        tokens += length
     if current:
         yield current
 

@@ -10,6 +10,7 @@ from statistics import fmean
 from torch import Tensor
 
 from recovery.samples import Batch, Sample
+from recovery.teacher_context import InContext
 from recovery.teachers import Teacher, TeacherLogprobs
 
 
@@ -26,10 +27,14 @@ class SignalBatch:
 
 
 class Signal:
-    """Base class: the teacher has weight λ (`teacher_weight`), a reward has weight 1 − λ."""
+    """Base class: the teacher has weight λ (`teacher_weight`), a reward has weight 1 − λ.
 
-    teacher: Teacher | None = None
+    Where a row carries a prompt for the teacher, the teacher reads that prompt in place of the student's."""
+
     teacher_weight: float = 1.0
+
+    def __init__(self, teacher: Teacher | None = None):
+        self.teacher = InContext(teacher) if teacher is not None else None
 
     def prepare(self, samples: list[Sample]) -> list[Sample]:
         return samples
@@ -48,9 +53,6 @@ class Signal:
 class Labels(Signal):
     """The token in the data; in samples with soft labels, the distribution of `teacher` instead."""
 
-    def __init__(self, teacher: Teacher | None = None):
-        self.teacher = teacher
-
     def compute(self, batch: Batch) -> SignalBatch:
         soft = {s.soft_labels for s in batch.samples}
         if self.teacher is None or soft == {False}:
@@ -67,7 +69,7 @@ class TeacherSignal(Signal):
     """The teacher's distribution at every target."""
 
     def __init__(self, teacher: Teacher):
-        self.teacher = teacher
+        super().__init__(teacher)
 
 
 class Blend(Signal):
@@ -76,7 +78,8 @@ class Blend(Signal):
     def __init__(self, reward: Callable[[Sample], float], teacher: Teacher | None = None, teacher_weight: float = 0.0):
         if teacher is None and teacher_weight > 0:
             raise ValueError("Without a teacher, teacher_weight must be 0.")
-        self.reward, self.teacher, self.teacher_weight = reward, teacher, teacher_weight
+        super().__init__(teacher)
+        self.reward, self.teacher_weight = reward, teacher_weight
 
     def prepare(self, samples: list[Sample]) -> list[Sample]:
         rewards = [0.0 if s.use_labels else float(self.reward(s)) for s in samples]

@@ -155,11 +155,13 @@ class Prompt:
     text: str
     tokens: list[int]
     domain: str | None = None
+    teacher_prompt: list[int] | None = None  # the whole prompt that a teacher in context reads; None: the same
 
     def with_reply(self, reply: list[int], **fields: Any) -> Sample:
         """Return a sample of the prompt and a reply to it, with the reply's tokens as targets."""
         targets = [False] * len(self.tokens) + [True] * len(reply)
-        return Sample(self.tokens + reply, targets, prompt=self.text, domain=self.domain, **fields)
+        fields |= {"prompt": self.text, "domain": self.domain, "teacher_prompt": self.teacher_prompt}
+        return Sample(self.tokens + reply, targets, **fields)
 
 
 class Rollouts:

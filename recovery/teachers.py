@@ -82,7 +82,7 @@ class FrozenTeacher:
         self._student: Student | None = None
 
     def flops(self, samples: list[Sample]) -> float:
-        return _forward_flops(self._model, samples)
+        return forward_flops(self._model, samples)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
@@ -127,7 +127,7 @@ class AdapterOffTeacher:
         self._student = student
 
     def flops(self, samples: list[Sample]) -> float:
-        return _forward_flops(self._student, samples)
+        return forward_flops(self._student, samples)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
@@ -156,7 +156,7 @@ class AdapterTeacher:
         disable_dropout(student.model)
 
     def flops(self, samples: list[Sample]) -> float:
-        return _forward_flops(self._student, samples)
+        return forward_flops(self._student, samples)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
@@ -166,7 +166,7 @@ class AdapterTeacher:
             return Distribution.from_hidden(hidden_states(self._student.causal, batch), self._student.head)
 
 
-def _forward_flops(student: Student, samples: list[Sample]) -> float:
+def forward_flops(student: Student, samples: list[Sample]) -> float:
     return 2.0 * student.parameters * sum(len(s.tokens) for s in samples)
 
 

@@ -1,10 +1,12 @@
 """Exact divergences between next-token distributions, over the whole vocabulary, per position."""
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+ClipMode = Literal["zero", "scale"]
 
 
 class _ExpectedLogRatio(torch.autograd.Function):
@@ -57,6 +59,37 @@ def divergence(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
         return reverse_kl(student, teacher)
     mixture = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
     return beta * _expected_log_ratio(teacher, mixture) + (1 - beta) * _expected_log_ratio(student, mixture)
+
+
+def contributions(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
+    """Return what each token of the vocabulary adds to the divergence [..., vocabulary]; some may be negative."""
+    if beta == 0.0:
+        return _terms(teacher, student)
+    if beta == 1.0:
+        return _terms(student, teacher)
+    mixture = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
+    return beta * _terms(teacher, mixture) + (1 - beta) * _terms(student, mixture)
+
+
+def _terms(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """p (log p − log q); a token with p = 0 adds nothing, whatever its q."""
+    p = log_p.exp()
+    return p * (log_p - log_q).masked_fill(p == 0, 0.0)
+
+
+def clipped_divergence(
+    student: Tensor, teacher: Tensor, beta: float, clip: float, mode: ClipMode
+) -> tuple[Tensor, Tensor]:
+    """Return the clipped divergence, and at which positions the clip had an effect.
+
+    `zero` bounds what each token of the vocabulary adds: a bounded token has no gradient. Only positive terms are
+    bounded, so the sum can fall below zero. `scale` multiplies the loss of a position by min(1, clip / loss), without
+    a gradient through the factor: the direction of the gradient stays."""
+    if mode == "zero":
+        terms = contributions(student, teacher, beta)
+        return terms.clamp(max=clip).sum(-1), (terms > clip).any(-1)
+    loss = divergence(student, teacher, beta)
+    return loss * (clip / loss.detach().clamp(min=clip)), loss > clip
 
 
 def entropy(log_p: Tensor) -> Tensor:

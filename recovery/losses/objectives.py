@@ -12,7 +12,15 @@ from torch import Tensor
 
 from recovery.errors import RecoverError
 from recovery.losses.chunked_loss import LossTerms
-from recovery.losses.divergences import divergence, entropy, forward_kl, reverse_kl, with_tail
+from recovery.losses.divergences import (
+    ClipMode,
+    clipped_divergence,
+    divergence,
+    entropy,
+    forward_kl,
+    reverse_kl,
+    with_tail,
+)
 from recovery.samples import Batch
 from recovery.signals import SignalBatch
 
@@ -47,7 +55,8 @@ class CrossEntropy:
 
     `dft` weights the loss by π(label), detached, which cancels the implicit reward 1/π of SFT.
 
-    `anchor` adds that multiple of KL(π ‖ teacher), which keeps the student near a frozen base."""
+    `anchor` adds that multiple of KL(teacher ‖ π), which keeps the student near a frozen base; with `dft` this is
+    anchored SFT (ASFT) as published."""
 
     dft: bool = False
     anchor: float = 0.0
@@ -70,9 +79,7 @@ class CrossEntropy:
         loss = -chosen * chosen.detach().exp() if self.dft else -chosen
         if self.anchor > 0:
             assert signal.teacher is not None
-            kl = reverse_kl(log_p, signal.teacher.logprobs(part))
-            metrics = {"entropy": entropy(log_p.detach()), "kl": kl.detach()}
-            return LossTerms(loss + self.anchor * kl, metrics)
+            loss = loss + self.anchor * forward_kl(log_p, signal.teacher.logprobs(part))
         return LossTerms(loss, _metrics(log_p, signal, part))
 
 
@@ -82,10 +89,15 @@ class Divergence:
 
     With `top_k` the vocabulary is reduced to the *student's* k likeliest tokens and one bucket for the rest, for
     teachers that return only some log-probs. The teacher's own top k would make the reverse KL unstable: tokens that
-    the student favours but the teacher's list lacks would not count."""
+    the student favours but the teacher's list lacks would not count.
+
+    `clip` bounds what single tokens of the vocabulary (`zero`) or single positions (`scale`) add: a teacher that has
+    read the solution is surest of a few tokens, which would otherwise outweigh all others."""
 
     beta: float = 1.0
     top_k: int | None = None
+    clip: float | None = None
+    clip_mode: ClipMode = "zero"
     epochs: int = 1
 
     def prepare(self, signal: SignalBatch, batch: Batch, teacher_weight: float) -> SignalBatch:
@@ -110,11 +122,16 @@ class Divergence:
             log_q = with_tail(signal.teacher.gather_logprobs(part, top))
         else:
             log_q = signal.teacher.logprobs(part)
-        loss = divergence(log_p, log_q, self.beta)
+        clipped: dict[str, Tensor] = {}
+        if self.clip is None:
+            loss = divergence(log_p, log_q, self.beta)
+        else:
+            loss, is_clipped = clipped_divergence(log_p, log_q, self.beta, self.clip, self.clip_mode)
+            clipped = {"clipped": is_clipped.to(log_p.dtype)}
         with torch.no_grad():
-            kl = loss.detach() if self.beta == 1.0 else reverse_kl(log_p, log_q)
-            metrics = {"entropy": entropy(log_p), "kl": kl}
-        return LossTerms(loss, metrics)
+            is_kl = self.beta == 1.0 and self.clip is None
+            metrics = {"entropy": entropy(log_p), "kl": loss.detach() if is_kl else reverse_kl(log_p, log_q)}
+        return LossTerms(loss, metrics | clipped)
 
 
 @dataclass(frozen=True)

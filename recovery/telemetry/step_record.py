@@ -31,6 +31,7 @@ class StepRecord:
     ratio_mean: float | None
     ratio_max: float | None
     ratio_clipped: float | None
+    clipped: float | None
     reward: float | None
     density: float
     bias: float
@@ -85,6 +86,7 @@ class StepMetrics:
             "ratio_mean": self._mean("ratio"),
             "ratio_max": float(torch.cat(self._values["ratio"]).max()) if "ratio" in self._values else None,
             "ratio_clipped": self._mean("ratio_clipped"),
+            "clipped": self._mean("clipped"),
             **asdict(shape),
         }
 

@@ -1,0 +1,118 @@
+"""Both modes of the clip against a direct computation with PyTorch's own `kl_div`, values and gradients."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from recovery.losses.divergences import ClipMode, clipped_divergence, contributions, divergence
+from recovery.losses.objectives import Divergence
+from recovery.signals import SignalBatch
+
+BETAS = st.sampled_from([0.0, 0.3, 0.5, 1.0])
+MODES: list[ClipMode] = ["zero", "scale"]
+
+
+def reference(logits: Tensor, teacher: Tensor, beta: float, clip: float, mode: str) -> Tensor:
+    """The loss of each position, token by token of the vocabulary, as the published implementations write it."""
+    ours, theirs = F.log_softmax(logits, -1), F.log_softmax(teacher, -1)
+    if beta == 0.0:
+        terms = F.kl_div(ours, theirs, reduction="none", log_target=True)
+    elif beta == 1.0:
+        terms = F.kl_div(theirs, ours, reduction="none", log_target=True)
+    else:
+        mixture = torch.log(beta * theirs.exp() + (1 - beta) * ours.exp())
+        terms = beta * F.kl_div(mixture, theirs, reduction="none", log_target=True)
+        terms = terms + (1 - beta) * F.kl_div(mixture, ours, reduction="none", log_target=True)
+    if mode == "zero":
+        return torch.stack([sum(min(term, torch.tensor(clip)) for term in row) for row in terms])  # type: ignore[arg-type, type-var]
+    losses = terms.sum(-1)
+    return torch.stack([loss * min(1.0, clip / float(loss.detach())) for loss in losses])
+
+
+def problem(seed: int, spread: float = 3.0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits, teacher = (spread * torch.randn(4, 7, generator=generator, dtype=torch.float64) for _ in range(2))
+    return logits.requires_grad_(), teacher
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 500), beta=BETAS, clip=st.sampled_from([0.01, 0.05, 0.5]), mode=st.sampled_from(MODES))
+def test_values_and_gradients_are_those_of_the_reference(seed: int, beta: float, clip: float, mode: ClipMode) -> None:
+    logits, teacher = problem(seed)
+    ours, _ = clipped_divergence(logits.log_softmax(-1), teacher.log_softmax(-1), beta, clip, mode)
+    expected = reference(logits, teacher, beta, clip, mode)
+    torch.testing.assert_close(ours, expected)
+    (our_grad,), (expected_grad,) = (torch.autograd.grad(loss.sum(), logits) for loss in (ours, expected))
+    torch.testing.assert_close(our_grad, expected_grad)
+
+
+@given(seed=st.integers(0, 500), beta=BETAS, mode=st.sampled_from(MODES))
+def test_an_unreachable_clip_changes_nothing(seed: int, beta: float, mode: ClipMode) -> None:
+    logits, teacher = problem(seed)
+    ours, theirs = logits.log_softmax(-1), teacher.log_softmax(-1)
+    loss, is_clipped = clipped_divergence(ours, theirs, beta, 1e9, mode)
+    plain = divergence(ours, theirs, beta)
+    torch.testing.assert_close(loss, plain)
+    (ours_grad,), (plain_grad,) = (torch.autograd.grad(x.sum(), logits, retain_graph=True) for x in (loss, plain))
+    torch.testing.assert_close(ours_grad, plain_grad)
+    assert not is_clipped.any()
+    torch.testing.assert_close(contributions(ours, theirs, beta).sum(-1), plain)
+
+
+def test_bounding_tokens_can_turn_the_loss_negative() -> None:
+    """A teacher that has read the solution puts .6 where the student has .01; only positive terms are bounded."""
+    student, teacher = (torch.tensor([p], dtype=torch.float64).log() for p in ((0.01, 0.49, 0.5), (0.6, 0.2, 0.2)))
+    whole = 0.6 * math.log(60) + 0.2 * math.log(0.2 / 0.49) + 0.2 * math.log(0.4)
+    loss, is_clipped = clipped_divergence(student, teacher, 0.0, 0.05, "zero")
+    assert float(loss) == pytest.approx(whole - 0.6 * math.log(60) + 0.05)
+    assert float(loss) < 0
+    assert is_clipped.tolist() == [True]
+    scaled, _ = clipped_divergence(student, teacher, 0.0, 0.05, "scale")
+    assert float(scaled) == pytest.approx(0.05)
+
+
+def test_scaling_keeps_the_direction_of_each_gradient() -> None:
+    logits, teacher = problem(2, spread=5.0)
+    ours, theirs = logits.log_softmax(-1), teacher.log_softmax(-1)
+    scaled, is_clipped = clipped_divergence(ours, theirs, 0.0, 0.05, "scale")
+    (clipped,) = torch.autograd.grad(scaled.sum(), logits, retain_graph=True)
+    (plain,) = torch.autograd.grad(divergence(ours, theirs, 0.0).sum(), logits)
+    assert is_clipped.all()
+    torch.testing.assert_close(F.cosine_similarity(clipped, plain, dim=-1), torch.ones(4, dtype=torch.float64))
+    assert (clipped.norm(dim=-1) < plain.norm(dim=-1)).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
+def test_tokens_of_zero_probability_leave_gradients_finite(beta: float, mode: ClipMode) -> None:
+    logits = torch.tensor([[0.0, 1.0, -1e4]], requires_grad=True)
+    teacher = torch.tensor([[0.0, -1e4, 1.0]]).log_softmax(-1)
+    loss, _ = clipped_divergence(logits.log_softmax(-1), teacher, beta, 0.05, mode)
+    (gradient,) = torch.autograd.grad(loss.sum(), logits)
+    assert loss.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_objective_reports_the_share_of_clipped_positions(mode: ClipMode) -> None:
+    logits, teacher = problem(1)
+    logits = torch.cat([logits, teacher])  # at the last four positions both agree
+    signal = SignalBatch(torch.zeros(8, dtype=torch.long), _Fixed(torch.cat([teacher, teacher]).log_softmax(-1)))  # type: ignore[arg-type]
+    terms = Divergence(0.0, clip=0.05, clip_mode=mode)(logits, signal, slice(None))
+    assert terms.metrics["clipped"].tolist() == [1.0] * 4 + [0.0] * 4
+    assert "clipped" not in Divergence(0.0)(logits, signal, slice(None)).metrics
+    unclipped = Divergence(1.0)(logits, signal, slice(None)).metrics["kl"]
+    torch.testing.assert_close(terms.metrics["kl"], unclipped)  # the recorded KL is the whole one
+
+
+class _Fixed:
+    def __init__(self, logprobs: Tensor):
+        self._logprobs = logprobs
+
+    def logprobs(self, part: slice) -> Tensor:
+        return self._logprobs[part]

@@ -1,0 +1,212 @@
+"""Teachers in context judge the same reply tokens behind another prompt; self-teachers follow the student."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recovery.engines.transformers import TransformersEngine
+from recovery.errors import RecoverError
+from recovery.losses.objectives import Divergence, Objective, SampledGradient
+from recovery.models.adapters import Adapter
+from recovery.models.students import Student, load_student
+from recovery.resume_state import load_progress, save_progress
+from recovery.samples import Batch, Sample, micro_batches
+from recovery.signals import TeacherSignal
+from recovery.states import FixedRows, Prompt, Rollouts
+from recovery.teacher_context import EmaTeacher, InContext, LiveTeacher
+from recovery.teacher_router import RouterTeacher
+from recovery.teachers import FrozenTeacher
+from recovery.telemetry.step_cost import flops_of_step
+from recovery.train import Plan, TrainState, train
+from tests.models import save_tiny
+
+CONTEXTS = ([9, 8, 7, 6, 5, 4, 3], None, [11], [12] * 17, [70, 71])
+ROWS = [
+    Prompt(f"p{i}", list(range(20, 23 + 2 * i)), "odd" if i % 2 else None, context).with_reply(
+        list(range(40 + i, 44 + 3 * i)), logprobs=[-5.0] * (4 + 2 * i)
+    )
+    for i, context in enumerate(CONTEXTS)
+]
+
+
+@pytest.fixture
+def student(tmp_path: Path) -> Student:
+    return load_student(str(save_tiny(tmp_path / "student", seed=3)), dtype=torch.float64)
+
+
+@pytest.fixture
+def teacher(tmp_path: Path) -> FrozenTeacher:
+    return FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=1)), dtype=torch.float64)
+
+
+def reply_logprobs(teacher: FrozenTeacher, row: Sample) -> torch.Tensor:
+    """The teacher's log-probs at the reply's tokens, read by itself and without a batch."""
+    start = row.targets.index(True)
+    prompt = row.tokens[:start] if row.teacher_prompt is None else row.teacher_prompt
+    tokens = torch.tensor([prompt + row.tokens[start:]])
+    with torch.no_grad():
+        logits = teacher._model.causal(input_ids=tokens).logits[0]
+    return torch.log_softmax(logits, -1)[len(prompt) - 1 : -1]
+
+
+def test_log_probs_are_those_of_the_same_reply_behind_the_teachers_prompt(teacher: FrozenTeacher) -> None:
+    rows = ROWS[:]
+    for seed in range(3):
+        Random(seed).shuffle(rows)
+        for size in (1, 60, 10_000):
+            for group in micro_batches(rows, size):
+                batch = Batch.collate(group, 0)
+                logprobs = InContext(teacher).distribution(batch)
+                expected = torch.cat([reply_logprobs(teacher, row) for row in group])
+                torch.testing.assert_close(logprobs.logprobs(slice(None)), expected)
+                chosen = expected.gather(-1, batch.target_tokens[:, None]).squeeze(-1)
+                torch.testing.assert_close(logprobs.target_logprobs(batch.target_tokens), chosen)
+
+
+def test_a_router_in_context_asks_each_rows_own_teacher(tmp_path: Path, teacher: FrozenTeacher) -> None:
+    other = FrozenTeacher(str(save_tiny(tmp_path / "other", seed=2)), dtype=torch.float64)
+    routed = InContext(RouterTeacher(teacher, {"odd": other})).distribution(Batch.collate(ROWS, 0))
+    expected = [reply_logprobs(other if row.domain == "odd" else teacher, row) for row in ROWS]
+    torch.testing.assert_close(routed.logprobs(slice(None)), torch.cat(expected))
+
+
+@pytest.mark.parametrize("objective", [Divergence(), Divergence(0.0), SampledGradient()])
+def test_a_context_equal_to_the_prompt_changes_no_bit(tmp_path: Path, objective: Objective) -> None:
+    signal = TeacherSignal(FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=2))))
+    trained = []
+    for in_context in (False, True):
+        student = load_student(str(save_tiny(tmp_path / "student", seed=1)))
+        prompts = [Prompt(f"say {i}", student.chat.prompt("say " + "it " * i)) for i in range(6)]
+        if in_context:
+            prompts = [replace(prompt, teacher_prompt=list(prompt.tokens)) for prompt in prompts]
+        states = Rollouts(prompts, TransformersEngine(student), rows=6, max_new_tokens=8)
+        plan = Plan(3, 1e-2, tokens_at_once=60)
+        records = list(train(student, states, signal, objective, plan))
+        trained.append((student.model.state_dict(), [(record.loss, record.kl, record.flops) for record in records]))
+    (plain, plain_records), (contextual, contextual_records) = trained
+    assert plain_records == contextual_records
+    assert all(torch.equal(plain[name], contextual[name]) for name in plain)
+
+
+def test_another_context_changes_the_gradient(student: Student, teacher: FrozenTeacher) -> None:
+    bare = [replace(row, teacher_prompt=None) for row in ROWS]
+    assert not torch.allclose(gradient(student, teacher, ROWS), gradient(student, teacher, bare))
+
+
+def test_the_gradient_does_not_depend_on_the_micro_batches(student: Student, teacher: FrozenTeacher) -> None:
+    whole = gradient(student, teacher, ROWS)
+    for size in (1, 50, 90):
+        shuffled = Random(size).sample(ROWS, len(ROWS))
+        torch.testing.assert_close(gradient(student, teacher, shuffled, tokens_at_once=size), whole)
+
+
+def gradient(
+    student: Student, teacher: FrozenTeacher, rows: list[Sample], tokens_at_once: int = 10_000
+) -> torch.Tensor:
+    plan = Plan(1, 0.0, clip_norm=1e9, tokens_at_once=tokens_at_once)
+    state = TrainState(torch.optim.SGD(student.trainable(), lr=0.0))
+    list(train(student, FixedRows(rows, rows=len(rows)), TeacherSignal(teacher), Divergence(), plan, state))
+    return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
+
+
+LENGTHS = st.tuples(st.integers(1, 30), st.one_of(st.none(), st.integers(1, 60)), st.integers(1, 20))
+
+
+@given(st.lists(LENGTHS, min_size=1, max_size=12), st.integers(1, 200))
+def test_the_longer_of_both_rows_bounds_a_micro_batch(lengths: list[tuple[int, int | None, int]], size: int) -> None:
+    rows = [
+        Prompt(str(i), [1] * prompt, None, None if shown is None else [2] * shown).with_reply([3 + i] * reply)
+        for i, (prompt, shown, reply) in enumerate(lengths)
+    ]
+    groups = list(micro_batches(rows, size))
+    assert sorted(row.prompt or "" for group in groups for row in group) == sorted(str(i) for i in range(len(rows)))
+    for group in groups:
+        read = [row.for_teacher for row in group]
+        longest = max(len(row.tokens) for row in [*group, *read])
+        assert len(group) == 1 or longest * len(group) <= size
+        student, teacher = Batch.collate(group, 0), Batch.collate(read, 0)
+        assert student.target_rows.tolist() == teacher.target_rows.tolist()
+        assert student.target_tokens.tolist() == teacher.target_tokens.tolist()
+
+
+def test_the_context_is_counted(student: Student, teacher: FrozenTeacher) -> None:
+    bare = [replace(row, teacher_prompt=None) for row in ROWS]
+    longer, shorter = (flops_of_step(student, TeacherSignal(teacher), rows, rolled_out=False) for rows in (ROWS, bare))
+    added = sum(len(row.for_teacher.tokens) - len(row.tokens) for row in ROWS)
+    assert added != 0
+    assert longer - shorter == pytest.approx(2.0 * student.parameters * added)
+
+
+@pytest.mark.parametrize("adapter", [None, Adapter(rank=3)])
+def test_the_average_moves_by_its_share_and_shares_what_is_not_trained(tmp_path: Path, adapter: Adapter | None) -> None:
+    student = load_student(str(save_tiny(tmp_path)), adapter=adapter)
+    teacher = EmaTeacher(student, decay=0.9)
+    before = [p.detach().clone() for p in student.trainable()]
+    with torch.no_grad():
+        for p in student.trainable():
+            p.add_(1.0)
+    teacher.move()
+    averages = list(teacher._weights().values())
+    assert len(averages) == len(before)
+    for average, start in zip(averages, before, strict=True):
+        torch.testing.assert_close(average, start + 0.1)
+        assert not average.requires_grad
+    frozen = {id(p) for p in student.model.parameters() if not p.requires_grad}
+    assert {id(p) for p in teacher._average.model.parameters()} >= frozen
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("kind", [LiveTeacher, EmaTeacher])
+def test_a_self_teacher_leaves_the_students_gradient_intact(tmp_path: Path, kind: type, bf16: bool) -> None:
+    """A self-teacher that has not moved is a frozen copy of the student."""
+    folder = str(save_tiny(tmp_path, seed=4))
+    gradients = []
+    for own in (True, False):
+        student = load_student(folder)
+        signal = TeacherSignal(kind(student) if own else FrozenTeacher(folder))
+        state = TrainState(torch.optim.SGD(student.trainable(), lr=0.0))
+        rows = FixedRows(ROWS, rows=len(ROWS))
+        list(train(student, rows, signal, Divergence(), Plan(1, 0.0, bf16=bf16, tokens_at_once=40), state))
+        gradients.append(torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None]))
+    assert gradients[0].norm() > 1e-3
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+def test_a_resumed_run_with_an_average_ends_with_the_same_bits(tmp_path: Path, stop: int) -> None:
+    plan = Plan(6, 1e-2, warmup=2, decay="cosine")
+
+    def start() -> tuple[Student, Rollouts, EmaTeacher, TrainState]:
+        student = load_student(str(save_tiny(tmp_path / "student", seed=1)))
+        prompts = [Prompt(f"{i}", student.chat.prompt(f"say {i}"), None, [5 + i] * 9) for i in range(6)]
+        states = Rollouts(prompts, TransformersEngine(student), rows=6, max_new_tokens=6)
+        return student, states, EmaTeacher(student, 0.5), TrainState.start(student, plan)
+
+    def run(student: Student, states: Rollouts, teacher: EmaTeacher, state: TrainState, last: int) -> None:
+        for record in train(student, states, TeacherSignal(teacher), Divergence(), plan, state):
+            teacher.move()
+            save_progress(tmp_path / "progress", student, state, average=teacher)
+            if record.step == last:
+                return
+
+    whole, *rest = start()
+    run(whole, *rest, last=5)
+    run(*start(), last=stop)
+    resumed, states, teacher, state = start()
+    assert load_progress(tmp_path / "progress", resumed, state, teacher) is not None
+    assert state.step == stop + 1
+    run(resumed, states, teacher, state, last=5)
+    ours, theirs = whole.model.state_dict(), resumed.model.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert all(torch.equal(a, b) for a, b in zip(rest[1]._weights().values(), teacher._weights().values(), strict=True))
+
+
+@pytest.mark.parametrize("decay", [1.0, -0.1])
+def test_a_decay_outside_its_range_is_refused(student: Student, decay: float) -> None:
+    with pytest.raises(RecoverError, match="at least 0 and below 1"):
+        EmaTeacher(student, decay)
