@@ -15,6 +15,7 @@ class RunInputs:
     questions: str | None = None  # file of closed-book questions
     passages: str | None = None  # file of sampled passages, where there are no questions
     teacher: str | None = None  # as shown to people
+    lift: dict[str, Any] | None = None  # what its context gives the teacher: accuracy with and without it, or the KL
     mix: dict[str, float] | None = None  # the shares in effect: answers, texts, earlier
     answers_search: dict[str, Any] | None = None  # the search for the share of answers: what was tried, what was taken
     paraphrases: dict[str, Any] | None = None  # how many paraphrases were written, kept and rejected

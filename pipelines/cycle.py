@@ -32,12 +32,15 @@ from pipelines.project.past_cycles import PastCycle, past_cycles
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
 from pipelines.settings.schema import AUTO, Settings
+from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import document_prefixes
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.training.base_model_outputs import BaseOutputs
+from pipelines.training.context_lift import check_lift
 from pipelines.training.distill import distill
 from pipelines.training.midtrain import midtrain
 from pipelines.training.probes import MidtrainProbe, distill_probe, probe_set
+from pipelines.training.recipe_inputs import check_contamination, contextual_prompts, is_one_text, read_context_text
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult
@@ -135,6 +138,8 @@ class Cycle:
     number: int = 0
 
     def run(self, ask: Ask | None = None) -> Outcome:
+        if self.job.self_teacher is None:  # else the teacher does not exist yet
+            self._check_lift(self._checkpoint(self.job.teacher))
         midtrained = self.midtrain()
         return replace(self.recover(midtrained.checkpoint, ask), answers_search=midtrained.answers_search)
 
@@ -156,6 +161,8 @@ class Cycle:
         return self.recover(student, ask)
 
     def recover(self, damaged: Checkpoint, ask: Ask | None = None) -> Outcome:
+        main_teacher = damaged if self.job.self_teacher else self._checkpoint(self.job.teacher)
+        lift = self._check_lift(main_teacher)
         probe = None
         if self.settings.distill.probe_every and self._can_probe:
             items = self.settings.distill.probe_items
@@ -170,10 +177,10 @@ class Cycle:
         before = self._measure(damaged, "the model to recover", final, "damaged", first_block)
         items_text = [item.prompt for result in clean for item in result.items]
         prompts = self._prompts(items_text)
-        teachers = self._teachers(len(prompts), items_text)
+        teachers = self._teachers(main_teacher, len(prompts), items_text)
         corpora = self._read_by(damaged) if self.settings.distill.documents else []
         with self.project.clock.stage("distill"):
-            distilled = distill(self._stage, damaged, teachers, prompts, probe.on if probe else None, corpora)
+            distilled = distill(self._stage, damaged, teachers, prompts, probe.on if probe else None, corpora, lift)
             if distilled.stopped:
                 self.project.clock.end_early("distill")
         if self.id and self._earlier_decision(distilled.checkpoint) is None:
@@ -197,24 +204,50 @@ class Cycle:
     def _suites(self) -> dict[str, str]:
         return load_suites(self.project.base)
 
-    def _prompts(self, evaluation_items: list[str]) -> list[str]:
-        """The prompts of the rollouts: none that the student is measured by."""
-        prompts = (
-            read_prompts(self.job.prompts)
-            if self.job.prompts
-            else BaseOutputs(self.project, self.settings, self._stage.generation_seed).distill_prompts()
+    def _prompts(self, evaluation_items: list[str]) -> list[ChatPrompt]:
+        """The prompts of the rollouts, with what the teacher is shown: none that the student is measured by."""
+        prompts = self._all_prompts()
+        questions = self.job.eval_plan.questions
+        check_contamination(
+            prompts, [*evaluation_items, *(q.text for q in (read_questions(questions) if questions else ()))]
         )
-        checked = remove_contaminated(prompts, evaluation_items, PROMPT_RUN_LENGTH)
+        checked = remove_contaminated([prompt.text for prompt in prompts], evaluation_items, PROMPT_RUN_LENGTH)
+        overlapping = {prompt.prompt for prompt in checked.contaminated}
         if count := len(checked.contaminated):
             prompts_that = "1 prompt that overlaps" if count == 1 else f"{count} prompts that overlap"
             log.info(f"Left out {prompts_that} with evaluation items")
         if not checked.clean:
             raise RecoverError("All prompts overlap with evaluation items. Pass others with --prompts.")
-        return checked.clean
+        return [prompt for prompt in prompts if prompt.text not in overlapping]
 
-    def _teachers(self, prompts: int, evaluation_items: list[str]) -> Teachers:
+    def _all_prompts(self) -> list[ChatPrompt]:
+        """A file of contexts has prompts of its own; `--prompts` beside it are judged without a context."""
+        contexts, settings = self.job.teacher_context, self.settings.distill
+        one_context = contexts is not None and is_one_text(contexts)
+        own = contextual_prompts(contexts, settings, self.job.seed) if contexts and not one_context else []
+        if self.job.prompts:
+            others = read_prompts(self.job.prompts)
+        elif own:
+            others = []
+        else:
+            written = BaseOutputs(self.project, self.settings, self._stage.generation_seed).distill_prompts()
+            others = [ChatPrompt.of(text) for text in written]
+        if contexts and one_context:
+            text = read_context_text(contexts)
+            others = [replace(prompt, context=text) for prompt in others]
+        return [*own, *others]
+
+    def _check_lift(self, teacher: Checkpoint) -> dict[str, Any] | None:
+        """What the context gives the teacher; raises if it gives nothing. None without a context."""
+        if self.job.teacher_context is None:
+            return None
+        return check_lift(self.project, teacher, self._all_prompts(), self.settings, self.job.seed)
+
+    def _teachers(self, main: Checkpoint, prompts: int, evaluation_items: list[str]) -> Teachers:
         """With a router, openings of earlier documents are prompts too; never the questions about them."""
-        main, share = self._checkpoint(self.job.teacher), self.settings.distill.earlier_prompts
+        if self.job.self_teacher:
+            return Teachers(main, own=self.job.self_teacher)
+        share = self.settings.distill.earlier_prompts
         past = self._past_cycles() if self.job.router and share else []
         if not past:
             if self.job.router:

@@ -30,20 +30,31 @@ from pipelines.project.project import Project
 from pipelines.settings.resolve import differences, resolve_settings
 from pipelines.settings.schema import AUTO, Settings, fixed_answers_share
 from pipelines.settings.sources import EngineName
-from pipelines.storage.atomic_files import JsonLines
+from pipelines.storage.atomic_files import JsonLines, write_atomic
 from pipelines.storage.content_cache import ContentCache
+from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.metric_loggers import check_logger
 from pipelines.training.mix_search import describe_search
+from pipelines.training.recipe_inputs import (
+    SELF_TEACHERS,
+    RecipeFiles,
+    check_contamination,
+    check_prompts,
+    check_recipes,
+    contextual_prompts,
+    is_one_text,
+    read_context_text,
+)
 from pipelines.training.stage_teachers import ROUTER
 from recovery.errors import RecoverError
+from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat, parameters_of
-from recovery.recipes import RECIPES, recipe
+from recovery.recipes import recipe
 from recovery.teachers import check_same_tokenizer
 
-# The command line can give these what they need: rollouts of the student or answers of the teacher, and a teacher.
-DISTILL_RECIPES = [name for name, r in RECIPES.items() if r.teacher_weight == 1 and r.data in ("none", "teacher")]
+NAMED_TEACHERS = (ROUTER, *SELF_TEACHERS)  # values of `--teacher` that are no references to a checkpoint
 SECONDARY_LIMIT = RETENTION_ITEMS  # or half of --limit: retention and refusals need fewer items
 
 
@@ -57,6 +68,7 @@ class Request:
     teacher: str | None = None
     student: str | None = None
     prompts: Path | None = None
+    teacher_context: Path | None = None
     questions: Path | None = None
     ifeval_data: Path | None = None
     limit: int | None = None
@@ -100,6 +112,7 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Corpus 
     Creates no project: after a command is refused, another base may be named."""
     settings = announce_settings(project, request)
     check_recipes(settings)
+    request = with_teacher(request, settings)
     check_logger(settings.report_to)
     if request.docs:
         start = project.path_of("current")
@@ -108,7 +121,9 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Corpus 
     _check_model_fits(project, request, settings, start)
     _check_files(project, request)
     chat = load_chat(project.base if request.docs else start)  # refuses a model without a tokenizer
-    if request.teacher is not None:
+    if request.command != "midtrain":
+        _check_prompts(request, settings, chat, start)
+    if request.teacher is not None and request.teacher not in SELF_TEACHERS:
         check_same_tokenizer(chat, load_chat(project.path_of(_main_teacher(request.teacher))))
     return settings, _read_corpus(request.docs) if request.docs else None
 
@@ -116,6 +131,7 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Corpus 
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
     """What `prepare_job` would prepare (`--dry-run`); writes nothing."""
     settings, corpus = check_request(project, request)
+    request = with_teacher(request, settings)
     teacher = _teacher(project, request)
     estimate = _estimate(project, request, settings, corpus, teacher)
     return {
@@ -124,7 +140,7 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         "start": (project.current if request.docs else _student(project, request)).reference,
         "files": corpus.files if corpus else None,
         "characters": corpus.texts.characters if corpus else None,
-        "teacher": ROUTER if request.teacher == ROUTER else teacher.reference if teacher else None,
+        "teacher": request.teacher if request.teacher in NAMED_TEACHERS else teacher.reference if teacher else None,
         "answers_search": describe_search() if corpus and settings.midtrain.mix.answers == AUTO else None,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
         "estimate": estimate.as_json() if estimate else None,
@@ -157,6 +173,7 @@ def _estimate(
             student=student.id if student else None,
             teacher=teacher.id if teacher else None,
             prompts=request.prompts,
+            teacher_context=request.teacher_context,
         )
         return try_estimate(project, job, corpus.texts if corpus else None)
 
@@ -164,6 +181,7 @@ def _estimate(
 def prepare_job(project: Project, request: Request) -> Job:
     """A job that is ready to run, and saved."""
     settings, documents = check_request(project, request)
+    request = with_teacher(request, settings)
     _ = _attainable(project, request, settings)
     teacher = _teacher(project, request)
     student = None if request.docs else _student(project, request)
@@ -188,7 +206,9 @@ def prepare_job(project: Project, request: Request) -> Job:
         student=student.id if student else None,
         teacher=teacher.id if teacher else None,
         router=request.teacher == ROUTER,
+        self_teacher=next((own for own in SELF_TEACHERS if own == request.teacher), None),
         prompts=_store_prompts(project, request.prompts),
+        teacher_context=_store_context(project, request.teacher_context),
         ask=request.ask,
     ).save(project.home)
 
@@ -219,18 +239,11 @@ def announce_settings(project: Project, request: Request) -> Settings:
     return settings
 
 
-def check_recipes(settings: Settings) -> None:
-    name = settings.midtrain.recipe
-    if recipe(name).data != "documents":
-        raise RecoverError(f"Mid-training reads documents, which the recipe {name!r} does not. Use midtrain.")
-    distill = settings.distill
-    if distill.recipe not in DISTILL_RECIPES:
-        raise RecoverError(
-            f"Distillation has no recipe {distill.recipe!r}. Choose one of {', '.join(DISTILL_RECIPES)}."
-        )
-    group = recipe(distill.recipe).group
-    if distill.rows % group:
-        raise RecoverError(f"The setting distill.rows = {distill.rows} must be a multiple of the group size, {group}.")
+def with_teacher(request: Request, settings: Settings) -> Request:
+    """The request with the recipe's own teacher, where it names none."""
+    if request.teacher is not None or request.command == "midtrain":
+        return request
+    return replace(request, teacher=recipe(settings.distill.recipe).teacher)
 
 
 def teachers_in_memory(
@@ -267,10 +280,24 @@ def _check_files(project: Project, request: Request) -> None:
         *((task, read_tasks) for task in tasks),
         (request.questions, read_questions),
         (request.ifeval_data, read_ifeval),
-        (request.prompts, read_prompts),
     ):
         if file is not None:
             read(file)
+
+
+def _check_prompts(request: Request, settings: Settings, chat: Chat, model: str) -> None:
+    """Everything about prompts and contexts that can be checked before a model is loaded."""
+    distill, contexts = settings.distill, request.teacher_context
+    RecipeFiles(request.prompts, contexts).check(distill, request.teacher or "base")
+    prompts = read_prompts(request.prompts) if request.prompts else []
+    if contexts and is_one_text(contexts):
+        text = read_context_text(contexts)
+        prompts = [replace(prompt, context=text) for prompt in prompts or [ChatPrompt.of("")]]
+    elif contexts:
+        prompts = [*contextual_prompts(contexts, distill, request.seed), *prompts]
+    check_prompts(prompts, distill, chat, model)
+    if request.questions:
+        check_contamination(prompts, [question.text for question in read_questions(request.questions)])
 
 
 def _student(project: Project, request: Request) -> Checkpoint:
@@ -294,7 +321,9 @@ def _no_student(cycle: Cycle | None) -> str:
 
 
 def _teacher(project: Project, request: Request) -> Checkpoint | None:
-    return project.resolve(_main_teacher(request.teacher)) if request.teacher is not None else None
+    if request.teacher is None or request.teacher in SELF_TEACHERS:
+        return None
+    return project.resolve(_main_teacher(request.teacher))
 
 
 def _main_teacher(reference: str) -> str:
@@ -349,8 +378,17 @@ def _store_questions(project: Project, file: Path | None) -> Path | None:
 def _store_prompts(project: Project, file: Path | None) -> Path | None:
     if file is None:
         return None
-    prompts = [{"prompt": text} for text in read_prompts(file)]
+    prompts = [prompt.row[1] for prompt in read_prompts(file)]
     content = "\n".join(json.dumps(prompt, ensure_ascii=False) for prompt in prompts)  # names the file
     copy = ContentCache(project.home / "cache").path("prompts", content, ".jsonl")
     JsonLines(copy).write(prompts)
+    return copy
+
+
+def _store_context(project: Project, file: Path | None) -> Path | None:
+    if file is None:
+        return None
+    content = file.read_text(encoding="utf-8-sig")
+    copy = ContentCache(project.home / "cache").path("contexts", content, file.suffix.lower())
+    write_atomic(copy, [content])
     return copy

@@ -1,7 +1,8 @@
 """Training methods by name. Every method is a setting of the same dials; all of them run in one training loop.
 
 on_policy_fraction  share of rows that are the student's own rollouts: 0 none, 1 all
-data                where the other rows come from: "documents", "conversations" or "teacher" (texts sampled from it)
+data                where the other rows come from: "documents", "conversations", "teacher" (texts sampled from it) or
+                    "start" (texts sampled from the model that the student was before its first step)
 teacher_weight      λ, the weight of the teacher's signal; the reward has weight 1 − λ
 estimator           "labels" (cross-entropy on the token in the data), "full" (exact divergence over the vocabulary)
                     or "sampled" (policy gradient on the sampled token)
@@ -9,21 +10,28 @@ beta                "full" only: 1 reverse KL, 0 forward KL, in between generali
 group               rollouts per prompt
 epochs              optimiser steps per draw
 dft                 "labels" only: weight the loss by the student's own probability of the label
-anchor              "labels" only: weight of the KL to the frozen base that is added to the loss
+anchor              "labels" only: weight of KL(base ‖ student) that is added to the loss
+clip, clip_mode     "full" only: bound of what a token of the vocabulary ("zero") or a position ("scale") adds
+right_only          rollouts that fail the checks of their prompt are not learned
+context             fields of the data that hold what only the teacher reads; the first that a row has counts
+template            how the teacher reads prompt and context (`recovery.context_templates`)
+teacher             whose weights teach where the user names no teacher: "base", or the student's own average ("ema")
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from recovery.context_templates import DEMONSTRATION, POLICY, SOLUTION, SYSTEM_PROMPT
 from recovery.errors import RecoverError
+from recovery.losses.divergences import ClipMode
 from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.samples import Sample
 from recovery.signals import Blend, Labels, Signal, TeacherSignal
 from recovery.teachers import Teacher
 
 Estimator = Literal["labels", "full", "sampled"]
-DataSource = Literal["documents", "conversations", "teacher", "none"]
+DataSource = Literal["documents", "conversations", "teacher", "start", "none"]
 
 
 @dataclass(frozen=True)
@@ -38,10 +46,21 @@ class Recipe:
     dft: bool = False
     anchor: float = 0.0
     data: DataSource = "none"
+    clip: float | None = None
+    clip_mode: ClipMode = "zero"
+    right_only: bool = False
+    context: tuple[str, ...] = ()
+    template: str = ""
+    teacher: Literal["base", "ema"] = "base"
 
     @property
     def needs_teacher(self) -> bool:
-        return self.teacher_weight > 0 and (self.estimator != "labels" or self.data == "teacher" or self.anchor > 0)
+        return self.scores_with_teacher or (self.teacher_weight > 0 and self.data == "teacher")
+
+    @property
+    def scores_with_teacher(self) -> bool:
+        """Whether a teacher scores the rows; a teacher may also be needed to write them."""
+        return self.teacher_weight > 0 and (self.estimator != "labels" or self.anchor > 0)
 
 
 RECIPES: dict[str, Recipe] = {
@@ -59,6 +78,52 @@ RECIPES: dict[str, Recipe] = {
     "gkd": Recipe("half rollouts, half teacher samples, Jensen–Shannon", 0.5, 1, "full", beta=0.5, data="teacher"),
     "grpo": Recipe("the student's rollouts, a reward minus its group's mean", 1, 0, "sampled", group=8),
     "teacher-reward": Recipe("teacher and reward blended on each token", 1, 0.5, "sampled", group=8),
+    "opsd": Recipe(
+        "the student's rollouts, clipped forward KL to a teacher that has read a solution",
+        1,
+        1,
+        "full",
+        beta=0.0,
+        clip=0.05,
+        context=("solution",),
+        template=SOLUTION,
+    ),
+    "sdft": Recipe(
+        "the student's rollouts, reverse KL to its own average, which has read a demonstration",
+        1,
+        1,
+        "full",
+        context=("demonstration", "answer"),
+        template=DEMONSTRATION,
+        teacher="ema",
+    ),
+    "opcd": Recipe(
+        "the student's rollouts, reverse KL to a teacher with a system prompt",
+        1,
+        1,
+        "full",
+        context=("context",),
+        template=SYSTEM_PROMPT,
+    ),
+    "deliberative": Recipe(
+        "the student's rollouts, reverse KL to a teacher that has read a policy",
+        1,
+        1,
+        "full",
+        context=("context",),
+        template=POLICY,
+    ),
+    "deliberative-sft": Recipe(
+        "replies of a teacher that has read a policy, as labels",
+        0,
+        1,
+        "labels",
+        data="teacher",
+        context=("context",),
+        template=POLICY,
+    ),
+    "self-sft": Recipe("texts sampled from the student's start, as labels", 0, 1, "labels", data="start"),
+    "rs-sft": Recipe("the student's rollouts that pass their checks, as labels", 1, 1, "labels", right_only=True),
 }
 
 
@@ -83,10 +148,12 @@ def signal_of(
 
 
 def objective_of(recipe: Recipe) -> Objective:
+    if recipe.clip is not None and recipe.estimator != "full":
+        raise RecoverError("A clip bounds an exact divergence, which this recipe does not compute. Leave the clip out.")
     if recipe.estimator == "labels":
         return CrossEntropy(dft=recipe.dft, anchor=recipe.anchor)
     if recipe.estimator == "full":
-        return Divergence(recipe.beta)
+        return Divergence(recipe.beta, clip=recipe.clip, clip_mode=recipe.clip_mode)
     if recipe.estimator == "sampled":
         return SampledGradient(epochs=recipe.epochs)
     raise ValueError(f"Unknown estimator {recipe.estimator!r}.")

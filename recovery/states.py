@@ -6,7 +6,7 @@ A draw is a function of (seed, step) and, for rollouts, of the student's weights
 import random
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol
@@ -199,6 +199,25 @@ class Rollouts:
             )
             for (group, prompt), generation in zip(chosen, generations, strict=True)
         ]
+
+
+class Accepted:
+    """The rows of another draw that are accepted. A draw without any is repeated, with the next prompts."""
+
+    def __init__(self, states: States, accept: Callable[[Sample], bool], attempts: int = 4):
+        self.states, self.accept, self.attempts = states, accept, attempts
+
+    def draw(self, student: Student, step: int) -> list[Sample]:
+        drawn = 0
+        for attempt in range(self.attempts):
+            samples = self.states.draw(student, step * self.attempts + attempt)
+            if accepted := [sample for sample in samples if self.accept(sample)]:
+                return accepted
+            drawn += len(samples)
+        raise RecoverError(
+            f"None of {drawn} rollouts passed the checks of their prompts, so there is nothing to learn. "
+            "Give easier prompts, or more rollouts a step (distill.rows)."
+        )
 
 
 class Mixture:

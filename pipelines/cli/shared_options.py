@@ -31,9 +31,13 @@ docs = click.option(
 teacher = click.option(
     "--teacher",
     metavar="REF",
-    default="base",
-    show_default=True,
-    help="The model to learn from, or router: the base, and for earlier documents the last promoted checkpoint.",
+    help="The model to learn from; router: the base, and for earlier documents the last promoted checkpoint; ema or "
+    "live: the student itself, its average or as it is [default: base, with sdft ema]",
+)
+teacher_context = click.option(
+    "--teacher-context",
+    type=file_path,
+    help="What only the teacher reads: JSONL with prompts, or one text for all prompts (opsd, sdft, opcd, …).",
 )
 prompts = click.option(
     "--prompts",
@@ -94,4 +98,4 @@ def combine(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 training = combine(base, questions, recipe, max_steps, engine, seed, assignments, dry_run)
-distilling = combine(teacher, prompts, limit, ifeval_data, warm_start, max_minutes, max_flops, ask)
+distilling = combine(teacher, prompts, teacher_context, limit, ifeval_data, warm_start, max_minutes, max_flops, ask)

@@ -84,8 +84,9 @@ def distill(
     seed: int,
     assignments: tuple[str, ...],
     dry_run: bool,
-    teacher: str,
+    teacher: str | None,
     prompts: Path | None,
+    teacher_context: Path | None,
     limit: int | None,
     ifeval_data: Path | None,
     warm_start: str | None,
@@ -111,6 +112,7 @@ def distill(
         teacher=teacher,
         student=student,
         prompts=prompts,
+        teacher_context=teacher_context,
         questions=questions,
         ifeval_data=ifeval_data,
         limit=limit,
@@ -142,8 +144,9 @@ def cycle(
     assignments: tuple[str, ...],
     dry_run: bool,
     mix: str | None,
-    teacher: str,
+    teacher: str | None,
     prompts: Path | None,
+    teacher_context: Path | None,
     limit: int | None,
     ifeval_data: Path | None,
     warm_start: str | None,
@@ -165,6 +168,7 @@ def cycle(
         docs=docs,
         teacher=teacher,
         prompts=prompts,
+        teacher_context=teacher_context,
         questions=questions,
         ifeval_data=ifeval_data,
         limit=limit,
@@ -269,11 +273,11 @@ def _estimate_lines(estimate: dict[str, Any] | None) -> list[str]:
 
 def _base_from_teacher(project: "Project", request: "Request") -> str | None:
     """In a new project without a base, a teacher from outside is the clean model."""
+    from pipelines.prepare_job import NAMED_TEACHERS
     from pipelines.project.checkpoint_references import is_model
-    from pipelines.training.stage_teachers import ROUTER
 
     teacher = request.teacher
-    if teacher and teacher != ROUTER and project.base_is_default and is_model(teacher):
+    if teacher and teacher not in NAMED_TEACHERS and project.base_is_default and is_model(teacher):
         return teacher
     return None
 

@@ -8,7 +8,8 @@ from functools import cached_property
 from db.views import Checkpoint
 from evals.counting_engine import Workload
 from evals.suites.config import load_suites
-from pipelines.estimates.work import PROMPT, TEXT, Generating, Loading, Measuring, StageWork, Training, Work
+from pipelines.documents import count_tokens
+from pipelines.estimates.work import PROMPT, TEXT, Generating, Loading, Measuring, Scoring, StageWork, Training, Work
 from pipelines.estimates.workloads import Workloads
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import missing_suites
@@ -23,9 +24,11 @@ from pipelines.synthetic.unprompted_texts import FIRST_TOKENS
 from pipelines.training import mix_search, warm_start
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.probes import probe_set
+from pipelines.training.recipe_inputs import contextual_prompts, is_one_text, read_context_text
 from pipelines.training.stage_context import generation_seed
 from recovery.recipes import Recipe, recipe
 
+CONTEXT_SAMPLE = 200  # rows whose contexts are counted
 PASSAGE_TOKENS = 200  # of a passage that is paraphrased
 RETRIES = 3  # of texts that were dropped: chats and repetitions
 
@@ -200,6 +203,8 @@ class JobWork:
         return Measuring(self.workloads.of(plan, suites), times)
 
     def _recovery(self) -> Iterator[StageWork]:
+        if self.job.teacher_context and not self._is_done("recovered"):
+            yield self._lift()
         final, clean = self._final_plan, self.project.clean
         of_clean = replace(final, earlier_questions=())
         if self._has_probes:
@@ -228,6 +233,25 @@ class JobWork:
             parts: list[Work] = [Loading(), Measuring(self.workloads.of(plan, missing, first_block))]
             yield StageWork(f"measure/{key}", f"measuring {name}", parts)
 
+    def _lift(self) -> StageWork:
+        """Replies with the context and without."""
+        distill, rows = self.job.settings.distill, min(self.job.settings.distill.probe_items, self._prompts)
+        tokens = rows * (2 * self.prompt_tokens + self._context_tokens)
+        parts: list[Work] = [Loading(), Generating(2 * rows, tokens, distill.max_new_tokens)]
+        return StageWork("lift", "measuring what the context gives the teacher", parts)
+
+    @cached_property
+    def _context_tokens(self) -> float:
+        """What a teacher in context reads more than the student, of an average row."""
+        file, distill = self.job.teacher_context, self.job.settings.distill
+        if file is None:
+            return 0.0
+        if is_one_text(file):
+            return count_tokens([read_context_text(file)], self.workloads.chat.tokenizer)
+        prompts = contextual_prompts(file, distill, self.job.seed)
+        texts = [prompt.context or "" for prompt in prompts[:CONTEXT_SAMPLE]]
+        return count_tokens(texts, self.workloads.chat.tokenizer) / len(texts)
+
     @property
     def _distill_recipe(self) -> Recipe:
         return recipe(self.job.settings.distill.recipe)
@@ -239,16 +263,28 @@ class JobWork:
 
     @cached_property
     def _prompts(self) -> int:
-        return len(read_prompts(self.job.prompts)) if self.job.prompts else self.job.settings.distill.prompts
+        own = self._contextual_rows
+        if self.job.prompts:
+            return own + len(read_prompts(self.job.prompts))
+        return own or self.job.settings.distill.prompts
+
+    @property
+    def _contextual_rows(self) -> int:
+        """Prompts that the file of contexts has itself."""
+        file = self.job.teacher_context
+        if file is None or is_one_text(file):
+            return 0
+        return len(contextual_prompts(file, self.job.settings.distill, self.job.seed))
 
     def _written_for_rollouts(self) -> Iterator[StageWork]:
         settings = self.job.settings
-        is_written = self.job.prompts is not None or self._base.has_distill_prompts
+        has_file = self.job.prompts is not None or self._contextual_rows > 0
+        is_written = has_file or self._base.has_distill_prompts
         if not is_written:
             name = f"writing {self._prompts:,} prompts"
             yield StageWork("write/prompts", name, [Loading(), self._writing_prompts(self._prompts)])
         on_policy = round(self._distill_recipe.on_policy_fraction * settings.distill.rows)
-        if on_policy < settings.distill.rows:
+        if on_policy < settings.distill.rows and self._distill_recipe.data != "conversations":
             count = min(self._prompts, self._distill_steps * settings.distill.rows)
             name = f"writing {count:,} answers"
             yield StageWork("write/replies", name, [Loading(), self._writing_replies(count)])
@@ -258,9 +294,10 @@ class JobWork:
         steps_left = self._share_left("recovered", steps) * steps
         rows = settings.rows * (self.prompt_tokens + self.reply_tokens)
         documents = settings.documents / (1 - settings.documents) * settings.rows * self.job.settings.midtrain.window
-        by_label = self._distill_recipe.estimator == "labels"
+        by_label = not self._distill_recipe.scores_with_teacher
         label, taught = (rows + documents, 0.0) if by_label else (documents, rows)
         parts: list[Work] = [Loading(2), Training(steps_left, label, taught)]
+        parts.append(Scoring(steps_left * settings.rows * self._context_tokens))
         if on_policy := round(self._distill_recipe.on_policy_fraction * settings.rows):
             prompts = on_policy * self.prompt_tokens
             parts.append(Generating(on_policy, prompts, settings.max_new_tokens, calls=steps_left))

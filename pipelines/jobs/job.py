@@ -32,7 +32,9 @@ class Job:
     student: int | None = None  # the checkpoint that is repaired, where the job does not mid-train one
     teacher: int | None = None
     router: bool = False  # whether the last promoted checkpoint teaches earlier documents beside that teacher
+    self_teacher: Literal["ema", "live"] | None = None  # the student itself teaches: its average, or as it is
     prompts: Path | None = None
+    teacher_context: Path | None = None  # what only the teacher reads
     ask: bool = False  # whether a person decides about the promotion
     id: str = field(default_factory=lambda: secrets.token_hex(4))
 
@@ -61,7 +63,9 @@ class Job:
             "student": self.student,
             "teacher": self.teacher,
             "router": self.router,
+            "self_teacher": self.self_teacher,
             "prompts": str(self.prompts) if self.prompts else None,
+            "teacher_context": str(self.teacher_context) if self.teacher_context else None,
             "ask": self.ask,
         }
 
@@ -74,7 +78,8 @@ class Job:
             fields["corpus"] = CorpusSnapshot(Path(corpus["path"]), corpus["hash"], corpus["files"], file)
         fields["settings"] = apply_overrides(Settings(), fields["settings"])
         fields["eval_plan"] = EvalPlan.from_json(fields["eval_plan"]).relocated(home)
-        fields["prompts"] = relocate(home, Path(fields["prompts"])) if fields["prompts"] else None
+        for name in ("prompts", "teacher_context"):
+            fields[name] = relocate(home, Path(fields[name])) if fields.get(name) else None
         return cls(**fields)
 
 

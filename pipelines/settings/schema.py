@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from pipelines.settings.sources import DEFAULT_ENGINE, ENGINES, EngineName
+from recovery.context_templates import check_template
 
 AUTO: Literal["auto"] = "auto"  # a share that is to be searched
 DEFAULT_WARM_START = 0.3  # the share that measurements on the lab's model favour (docs/benchmarks.md)
+ClipMode = Literal["zero", "scale"]
 LATER_CYCLE_WARM_START = 0.2  # towards the weights of the last cycle, if mid-training lost little (docs/log.md)
 
 
@@ -25,6 +27,7 @@ def _number_from_text(value: Any) -> Any:
 Count = Annotated[int, Field(ge=1, description="a whole number of at least 1")]
 CountOrZero = Annotated[int, Field(ge=0, description="a whole number of at least 0")]
 Number = Annotated[float, Field(ge=0, description="a number of at least 0")]
+PositiveNumber = Annotated[float, Field(gt=0, description="a number above 0")]
 Share = Annotated[
     float,
     BeforeValidator(_number_from_text),  # flags and variables give text
@@ -101,6 +104,21 @@ class Distill(Group):
     max_steps: Count | None = None
     max_minutes: Number | None = None
     max_flops: Number | None = None
+    temperature: PositiveNumber = 1.0  # of sampled replies that are learned as labels
+    clip: Annotated[  # of an exact divergence
+        Number | Literal["default"], Field(description="default or a number of at least 0")
+    ] = "default"
+    clip_mode: Annotated[ClipMode, Field(description="zero or scale")] = "zero"
+    ema_decay: Share = 0.95  # of the teacher that is an average of the student
+    context_template: str | None = None  # how the teacher reads prompt and context; none: the recipe's own
+    shuffle_contexts: bool = False  # a control: every prompt gets the context of another
+    require_lift: bool = True  # refuse contexts that are not shown to help the teacher
+
+    @model_validator(mode="after")
+    def _template_has_both_fields(self) -> "Distill":
+        if self.context_template is not None:
+            check_template(self.context_template)
+        return self
 
 
 class Gate(Group):

@@ -4,14 +4,15 @@ To write a prompt, the base continues a user turn: the token ids that its chat t
 word. So the data that the base was post-trained on is not needed.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from evals.jsonl import read_rows, text_field
+from evals.jsonl import read_rows
 from pipelines.documents.hub import dataset_rows, is_hub_id
 from pipelines.storage.content_cache import ContentCache
+from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
 from pipelines.synthetic.prompt_filters import count_kinds, filter_prompts
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
@@ -22,11 +23,13 @@ MAX_PROMPT_TOKENS = 200  # of a prompt that the base writes
 MAX_ROWS = 20_000  # read from a data set of the hub
 ATTEMPTS = 6
 MIN_PROMPTS = 16  # with fewer usable prompts, the base is considered unable to write them
+TURNS = ("messages", "conversations")
+KEPT_FIELDS = ("prompt", *TURNS, "tools", "answer", "checks")  # of a row of a data set
 PLACEHOLDER = "\u241f"  # stands for the user's text in a rendered chat template, to find where that text begins
 
 
-def read_prompts(path: Path) -> list[str]:
-    """Read JSONL with a `prompt` in each line, plain text with one prompt a line, or a data set of the hub.
+def read_prompts(path: Path) -> list[ChatPrompt]:
+    """Read JSONL with a `prompt` or `messages` in each line, text with one prompt a line, or a data set of the hub.
 
     Only a data set is filtered; a file is used as it is."""
     if not path.exists() and is_hub_id(str(path)):
@@ -41,7 +44,8 @@ def read_prompts(path: Path) -> list[str]:
     prompts = [line.strip() for line in lines if line.strip()]
     if not prompts:
         raise RecoverError(f"The file {path} holds no prompt. Write one prompt a line.")
-    return [text_field(row, "prompt") for row in read_rows(path)] if prompts[0].startswith("{") else prompts
+    is_jsonl = prompts[0].startswith("{")
+    return [parse_prompt(row) for row in read_rows(path)] if is_jsonl else [ChatPrompt.of(text) for text in prompts]
 
 
 def as_prompts(texts: Iterable[str], chat: Chat) -> list[Prompt]:
@@ -95,8 +99,12 @@ def user_turn(chat: Chat) -> list[int]:
     return list(chat.tokenizer(before, add_special_tokens=False)["input_ids"])
 
 
-def _from_hub(reference: str) -> list[str]:
-    prompts = filter_prompts(_prompt_texts(islice(dataset_rows(reference), MAX_ROWS))).prompts
+def _from_hub(reference: str) -> list[ChatPrompt]:
+    by_text: dict[str, ChatPrompt] = {}
+    for number, row in enumerate(islice(dataset_rows(reference), MAX_ROWS), start=1):
+        if prompt := _prompt_of(f"Row {number} of {reference}", row):
+            by_text.setdefault(prompt.user_text.strip(), prompt)
+    prompts = [by_text[text] for text in filter_prompts(by_text).prompts]
     if not prompts:
         raise RecoverError(
             f"No row of {reference} has a prompt. A row needs a field prompt, instruction, question, messages or "
@@ -105,17 +113,18 @@ def _from_hub(reference: str) -> list[str]:
     return prompts
 
 
-def _prompt_texts(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """The prompt, or the first user message, of each row that has one."""
-    for row in rows:
-        prompt = next((row[name] for name in ("prompt", "messages", "conversations") if row.get(name)), None)
-        if isinstance(prompt, list):
-            prompt = next((m.get("content") or m.get("value") for m in prompt if _by_user(m)), None)
-        prompt = prompt or row.get("instruction") or row.get("question")
-        if isinstance(prompt, str):
-            context = row.get("input")
-            yield f"{prompt}\n\n{context}" if isinstance(context, str) and context.strip() else prompt
-
-
-def _by_user(message: Any) -> bool:
-    return isinstance(message, dict) and (message.get("role") or message.get("from")) in ("user", "human")
+def _prompt_of(location: str, row: dict[str, Any]) -> ChatPrompt | None:
+    """The prompt or conversation of a row; None if it has none that can be used."""
+    text = row.get("prompt")
+    if not text and not any(row.get(name) for name in TURNS):
+        text = row.get("instruction") or row.get("question")
+    fields = {name: row[name] for name in KEPT_FIELDS if row.get(name)}
+    if isinstance(text, str):
+        context = row.get("input")
+        has_context = isinstance(context, str) and context.strip()
+        fields = {name: fields[name] for name in fields if name not in TURNS}
+        fields["prompt"] = f"{text}\n\n{context}" if has_context else text.strip()
+    try:
+        return parse_prompt((location, fields))
+    except RecoverError:
+        return None

@@ -1,6 +1,7 @@
-"""Distillation: restore the behaviour of a clean teacher on what the student itself writes."""
+"""Distillation: restore the behaviour of a clean teacher, or learn what a context shows it, by any of the recipes."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
@@ -12,9 +13,11 @@ from pipelines.project.weights_hash import weights_id
 from pipelines.settings.schema import LATER_CYCLE_WARM_START
 from pipelines.settings.sources import EngineName
 from pipelines.synthetic.answers import cached_answers
+from pipelines.synthetic.chat_prompts import ChatPrompt, accepted_by_checks
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.mix import document_rows
 from pipelines.training.probe_results import ProbeFunction
+from pipelines.training.recipe_inputs import chosen_recipe
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult, TrainingRun, has_started
@@ -23,9 +26,11 @@ from recovery.engines import Engine, Sampling
 from recovery.models.adapters import base_of
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_chat
-from recovery.recipes import Recipe, objective_of, recipe, signal_of
+from recovery.recipes import Recipe, objective_of, signal_of
 from recovery.samples import Sample
-from recovery.states import FixedRows, Mixture, Prompt, Rollouts, States
+from recovery.states import Accepted, FixedRows, Mixture, Prompt, Rollouts, States
+from recovery.teacher_context import EmaTeacher
+from recovery.teachers import Teacher
 
 MakeProbe = Callable[[Student, Engine], ProbeFunction]
 
@@ -34,21 +39,24 @@ def distill(
     stage: Stage,
     start: Checkpoint,
     teachers: Teachers,
-    prompt_texts: list[str],
+    given_prompts: Sequence[ChatPrompt],
     make_probe: MakeProbe | None,
     corpora: Sequence[CorpusSnapshot] = (),
+    lift: dict[str, Any] | None = None,
 ) -> RunResult:
     """Train `start` towards its teachers; ends early when probes say so. The corpora can be read again meanwhile."""
-    settings, chosen = stage.settings.distill, recipe(stage.settings.distill.recipe)
+    settings, chosen = stage.settings.distill, chosen_recipe(stage.settings.distill)
     chat = load_chat(start.path)
-    prompts = teachers.prompts(prompt_texts, chat, stage.job.seed)
+    prompts = teachers.prompts(given_prompts, chat, stage.job.seed, chosen.template)
     steps = min(settings.steps, settings.max_steps or settings.steps)
     # Answers are sampled while no other model is in memory.
-    answers = _teacher_answers(stage, teachers, chosen, prompts[: steps * settings.rows])
+    answers = _answers(stage, start, teachers, chosen, chat, given_prompts, prompts[: steps * settings.rows])
     student = stage.load_student(start)
     # Where the teachers' answers are the labels, the teachers' weights are needed for writing them alone.
-    teacher = teachers.load(student, device()) if chosen.estimator != "labels" else None
-    inputs = RunInputs(job=stage.job.id, stage="recovered", teacher=str(teachers))
+    teacher: Teacher | None = None
+    if chosen.scores_with_teacher and not teachers.own:
+        teacher = teachers.load(student, device())
+    inputs = RunInputs(job=stage.job.id, stage="recovered", teacher=str(teachers), lift=lift)
     has_probe = make_probe is not None and settings.probe_every > 0
     with (
         stage.recorded_run("distill", steps, inputs) as run,
@@ -59,6 +67,8 @@ def distill(
         if not has_started(stage.project, run):
             plan = warm_start_plan(stage, student, start)
             warm = warm_start(student, probe, stage.settings, plan, stage.project.base)
+        if chosen.scores_with_teacher and teachers.own:
+            teacher = teachers.self_teacher(student, settings.ema_decay)
         log.info(
             f"Distilling {start.reference} with {teachers} as teacher: at most {steps} steps, {len(prompts)} prompts"
         )
@@ -68,12 +78,15 @@ def distill(
             role="recovered",
             start=start,
             student=student,
-            states=Mixture(_states(stage, chosen, engine, prompts, answers), *_reread(stage, chat, corpora)),
+            states=Mixture(
+                _states(stage, chosen, engine, given_prompts, prompts, answers), *_reread(stage, chat, corpora)
+            ),
             signal=signal_of(chosen, teacher),
             objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
             monitor=EarlyStopping(settings, probe, warm.best_knowledge),
             warm_start=warm,
+            average=teacher if isinstance(teacher, EmaTeacher) else None,
         )
         return training.run_to_end()
 
@@ -111,22 +124,29 @@ def _read_documents_alone(stage: Stage, midtrained: Checkpoint) -> bool:
     return not (mix.get("answers") or mix.get("texts"))
 
 
-def _states(stage: Stage, chosen: Recipe, engine: Engine, prompts: list[Prompt], answers: Sequence[Sample]) -> States:
-    """The student's rollouts, the teachers' answers, or a mixture by the recipe's on-policy fraction."""
+def _states(
+    stage: Stage,
+    chosen: Recipe,
+    engine: Engine,
+    given_prompts: Sequence[ChatPrompt],
+    prompts: list[Prompt],
+    answers: Sequence[Sample],
+) -> States:
+    """The student's rollouts, ready-made answers, or a mixture by the recipe's on-policy fraction."""
     settings, seed = stage.settings.distill, stage.job.seed
     on_policy_rows = round(chosen.on_policy_fraction * settings.rows)
     parts: list[States] = []
     if on_policy_rows:
-        parts.append(
-            Rollouts(
-                prompts,
-                engine,
-                rows=on_policy_rows,
-                group=chosen.group,
-                max_new_tokens=settings.max_new_tokens,
-                seed=seed,
-            )
+        rollouts = Rollouts(
+            prompts,
+            engine,
+            rows=on_policy_rows,
+            group=chosen.group,
+            max_new_tokens=settings.max_new_tokens,
+            seed=seed,
         )
+        passes = accepted_by_checks(given_prompts, load_chat(stage.project.base).text) if chosen.right_only else None
+        parts.append(Accepted(rollouts, passes) if passes else rollouts)
     if on_policy_rows < settings.rows:
         parts.append(FixedRows(answers, rows=settings.rows - on_policy_rows, seed=seed))
     return Mixture(*parts)
@@ -141,23 +161,34 @@ def _reread(stage: Stage, chat: Chat, corpora: Sequence[CorpusSnapshot]) -> list
     return [document_rows(stage, chat, corpora, rows, use_labels=True)]
 
 
-def _teacher_answers(stage: Stage, teachers: Teachers, chosen: Recipe, prompts: list[Prompt]) -> list[Sample]:
-    """The teachers' sampled answers, where the recipe has states that the student did not write."""
+def _answers(
+    stage: Stage,
+    start: Checkpoint,
+    teachers: Teachers,
+    chosen: Recipe,
+    chat: Chat,
+    given_prompts: Sequence[ChatPrompt],
+    prompts: list[Prompt],
+) -> list[Sample]:
+    """The rows that are no rollouts: replies of the data, or sampled from the teachers or from the student's start."""
     settings = stage.settings.distill
     if round(chosen.on_policy_fraction * settings.rows) == settings.rows:
         return []
-    sampling = Sampling(settings.max_new_tokens, seed=stage.job.seed)
+    if chosen.data == "conversations":
+        return [Sample(*chat.conversation([*p.messages, *p.reply], p.tools)) for p in given_prompts]
+    sampling = Sampling(settings.max_new_tokens, settings.temperature, seed=stage.job.seed)
 
-    def sample(teacher: str, prompts: list[Prompt]) -> list[Sample]:
-        tokens = [prompt.tokens for prompt in prompts]
+    def sample(model: str, prompts: list[Prompt]) -> list[Sample]:
+        tokens = [prompt.teacher_prompt or prompt.tokens for prompt in prompts]
 
         def generate() -> list[list[int]]:
             clock, engine = stage.project.clock, stage.settings.engine
-            with clock.stage("write/replies"), open_subject(teacher, engine) as subject:
+            with clock.stage("write/replies"), open_subject(model, engine) as subject:
                 return [reply.tokens for reply in subject.engine.generate(tokens, sampling)]
 
-        inputs = [weights_id(teacher), "whole", sampling.max_new_tokens, sampling.seed, tokens]
+        temperature = [sampling.temperature] * (sampling.temperature != 1)
+        inputs = [weights_id(model), "whole", sampling.max_new_tokens, sampling.seed, *temperature, tokens]
         replies = cached_answers(stage.project.home / "cache", inputs, generate)
         return [prompt.with_reply(reply) for prompt, reply in zip(prompts, replies, strict=True)]
 
-    return teachers.answers(prompts, sample)
+    return sample(start.path, prompts) if chosen.data == "start" else teachers.answers(prompts, sample)

@@ -4,18 +4,20 @@ The router asks the clean base how to behave, and the last promoted checkpoint a
 which the clean base has never read.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from db.views import Checkpoint
+from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts
-from pipelines.synthetic.prompts import as_prompts
+from pipelines.training.recipe_inputs import SelfTeacher
 from recovery.models.adapters import base_of, same_model
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student
 from recovery.samples import Sample
 from recovery.states import Prompt
+from recovery.teacher_context import EmaTeacher, LiveTeacher
 from recovery.teacher_router import RouterTeacher
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
 
@@ -28,14 +30,17 @@ class Teachers:
     main: Checkpoint
     earlier: Checkpoint | None = None  # scores rows about documents of earlier cycles
     prefixes: tuple[str, ...] = ()  # of those documents, used as prompts
+    own: SelfTeacher | None = None  # the student itself teaches, and `main` is what it begins as
 
     def __str__(self) -> str:
+        if self.own:
+            return f"{'the average' if self.own == 'ema' else 'the current weights'} of {self.main.reference}"
         if self.earlier is None:
             return self.main.reference
         return f"{self.main.reference} (and {self.earlier.reference} for openings of earlier documents)"
 
-    def prompts(self, texts: list[str], chat: Chat, seed: int) -> list[Prompt]:
-        prompts = [*as_prompts(texts, chat), *as_prefix_prompts(self.prefixes, chat)]
+    def prompts(self, given: Sequence[ChatPrompt], chat: Chat, seed: int, template: str = "") -> list[Prompt]:
+        prompts = [*(prompt.tokenized(chat, template) for prompt in given), *as_prefix_prompts(self.prefixes, chat)]
         if self.prefixes:  # so that any first part of them is a fair sample
             Random(seed).shuffle(prompts)
         return prompts
@@ -45,6 +50,10 @@ class Teachers:
         if self.earlier is None:
             return main
         return RouterTeacher(main, {EARLIER_DOMAIN: _load(student, self.earlier.path, device)})
+
+    def self_teacher(self, student: Student, ema_decay: float) -> EmaTeacher | LiveTeacher:
+        """Made after a warm start: the average begins with the student's weights."""
+        return EmaTeacher(student, ema_decay) if self.own == "ema" else LiveTeacher(student)
 
     def answers(self, prompts: list[Prompt], sample: SampleAnswers) -> list[Sample]:
         """Each prompt answered by its own teacher, with one model in memory at a time."""

@@ -27,6 +27,7 @@ from recovery.progress import track
 from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
 from recovery.signals import Signal
 from recovery.states import States
+from recovery.teacher_context import EmaTeacher
 from recovery.telemetry.step_record import StepRecord
 from recovery.train import Plan, TrainState, train
 
@@ -57,6 +58,7 @@ class TrainingRun:
     plan: Plan
     monitor: EarlyStopping
     warm_start: WarmStart = WarmStart()  # noqa: RUF009
+    average: EmaTeacher | None = None  # the teacher, if it is an average of the student
 
     def run_to_end(self) -> RunResult:
         """Train from the start or from the last saved state, write the checkpoint and record it."""
@@ -64,7 +66,7 @@ class TrainingRun:
             return _result_of(self.project.verify(checkpoint), self.run)  # it was interrupted after its checkpoint
         state = TrainState.start(self.student, self.plan)
         warm, stopped = self.warm_start.as_json(), self.warm_start.stop_reason
-        if (saved := load_progress(self._folder, self.student, state)) is not None:
+        if (saved := load_progress(self._folder, self.student, state, self.average)) is not None:
             self.monitor.restore(saved["monitor"])
             warm, stopped = saved["warm_start"], saved["stopped"]
             if state.step < self.plan.steps:
@@ -86,6 +88,8 @@ class TrainingRun:
             self._save(state, self._last_good, warm)
         with stop_requests() as requests, self._metric_logger() as log_metrics:
             for record in train(self.student, states, self.signal, self.objective, self.plan, state):
+                if self.average is not None:
+                    self.average.move()
                 self.project.tracker.step(self.run, record.step, record.metrics())
                 update(record.step + 1)
                 log_metrics(record.metrics(), record.step)
@@ -156,10 +160,10 @@ class TrainingRun:
     def _save(self, state: TrainState, folder: Path, warm: dict[str, Any] | None, stopped: str = "") -> bool:
         self.project.tracker.flush()  # the state on disk must not be ahead of the record
         notes = {"monitor": self.monitor.as_dict(), "warm_start": warm, "stopped": stopped}
-        return save_progress(folder, self.student, state, notes)
+        return save_progress(folder, self.student, state, notes, self.average)
 
     def _return_to_last_good(self, state: TrainState, reason: str, warm: dict[str, Any] | None) -> str:
-        saved = load_progress(self._last_good, self.student, state)
+        saved = load_progress(self._last_good, self.student, state, self.average)
         where = f"back at step {state.step}, the last good state" if saved else "no earlier state was saved"
         reason = f"{reason}; {where}"
         self._save(state, self._folder, warm, reason)

@@ -5,7 +5,7 @@ from typing import Any
 
 from recovery.errors import RecoverError
 
-Message = dict[str, str]
+Message = dict[str, Any]  # its role and content; turns with tool calls have further fields
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class Chat:
         tokenizer = self.tokenizer
         return int(tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id)
 
-    def prompt(self, messages: list[Message] | str) -> list[int]:
-        """Return the ids of the messages up to the start of the model's reply."""
+    def prompt(self, messages: list[Message] | str, tools: list[Any] | None = None) -> list[int]:
+        """Return the ids of the messages up to the start of the model's reply. `tools` may be called in it."""
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        return self._render(messages, add_generation_prompt=True)
+        return self._render(messages, tools, add_generation_prompt=True)
 
-    def conversation(self, messages: list[Message]) -> tuple[list[int], list[bool]]:
+    def conversation(self, messages: list[Message], tools: list[Any] | None = None) -> tuple[list[int], list[bool]]:
         """Return the ids of a conversation, and which of them are the assistant's (including its EOS).
 
         It renders each prefix, so it works with any template and needs no assistant masks."""
@@ -56,8 +56,8 @@ class Chat:
         for i, message in enumerate(messages):
             if message["role"] != "assistant":
                 continue
-            before = self._render(messages[:i], add_generation_prompt=True)
-            after = self._render(messages[: i + 1], add_generation_prompt=False)
+            before = self._render(messages[:i], tools, add_generation_prompt=True)
+            after = self._render(messages[: i + 1], tools, add_generation_prompt=False)
             if after[: len(before)] != before or before[: len(tokens)] != tokens:
                 raise RecoverError(
                     "The chat template rewrites earlier turns, so this conversation has no fixed prefix to train on. "
@@ -74,7 +74,7 @@ class Chat:
         """Decode tokens without special tokens and without changing spaces."""
         return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
-    def _render(self, messages: list[Message], *, add_generation_prompt: bool) -> list[int]:
+    def _render(self, messages: list[Message], tools: list[Any] | None, *, add_generation_prompt: bool) -> list[int]:
         if not self.tokenizer.chat_template:
             raise RecoverError(
                 "This model has no chat template. "
@@ -83,6 +83,7 @@ class Chat:
         return list(
             self.tokenizer.apply_chat_template(
                 messages,
+                tools=tools,
                 tokenize=True,
                 add_generation_prompt=add_generation_prompt,
                 return_dict=False,

@@ -1,0 +1,122 @@
+"""A prompt as data has it: one text, or the turns of a conversation, with what else its row says.
+
+    {"prompt": "Name a river."}
+    {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]}
+    {"prompt": "What is 2 + 2?", "answer": "4"}
+
+Assistant turns at the end are the reply, and no part of the prompt. Tool calls, and a row's `tools`, are passed on to
+the chat template unchanged.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from evals.jsonl import Row, text_field
+from evals.suites.reply_checks import ReplyCheck, reply_check
+from recovery.context_templates import with_context
+from recovery.errors import RecoverError
+from recovery.models.chat_template import Chat, Message
+from recovery.states import Prompt
+
+ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "observation": "tool", "function": "tool"}
+
+
+@dataclass(frozen=True)
+class ChatPrompt:
+    messages: list[Message]
+    reply: list[Message] = field(default_factory=list)  # the assistant's turns that follow
+    row: Row = ("", {})  # where it is from, and its fields
+    context: str | None = None  # what only the teacher reads
+
+    @classmethod
+    def of(cls, text: str) -> "ChatPrompt":
+        return cls([{"role": "user", "content": text}], row=("", {"prompt": text}))
+
+    @property
+    def text(self) -> str:
+        """The prompt itself, or all turns with their roles."""
+        if len(self.messages) == 1:
+            return str(self.messages[0]["content"])
+        return "\n\n".join(f"{message['role']}: {message.get('content') or ''}" for message in self.messages)
+
+    @property
+    def user_text(self) -> str:
+        """What the user says, without system prompts, which many conversations share."""
+        return "\n\n".join(message["content"] for message in self.messages if message["role"] == "user")
+
+    @property
+    def tools(self) -> list[Any] | None:
+        return self.row[1].get("tools") or None
+
+    @property
+    def check(self) -> ReplyCheck | None:
+        return reply_check(self.row, self.text)
+
+    def tokenized(self, chat: Chat, template: str = "") -> Prompt:
+        """The prompt for the student; with a context, also the one for the teacher."""
+        teacher_prompt = None
+        if self.context is not None:
+            teacher_prompt = chat.prompt(with_context(self.messages, template, self.context), self.tools)
+        return Prompt(self.text, chat.prompt(self.messages, self.tools), None, teacher_prompt)
+
+
+def parse_prompt(row: Row) -> ChatPrompt:
+    location, fields = row
+    turns = next((fields[name] for name in ("messages", "conversations", "prompt") if fields.get(name)), None)
+    if not isinstance(turns, list):
+        messages: list[Message] = [{"role": "user", "content": text_field(row, "prompt")}]
+        answer = fields.get("answer")
+        return ChatPrompt(messages, [{"role": "assistant", "content": str(answer)}] if answer else [], row)
+    messages = [_turn(location, turn) for turn in turns]
+    end = len(messages)
+    while end and messages[end - 1]["role"] == "assistant":
+        end -= 1
+    if not any(message["role"] == "user" for message in messages[:end]) or messages[end - 1]["role"] == "system":
+        raise RecoverError(
+            f"{location} has a conversation without a user's turn to reply to. Add one, or drop the line."
+        )
+    return ChatPrompt(messages[:end], messages[end:], row)
+
+
+def _turn(location: str, turn: Any) -> Message:
+    """With `role` and `content`; what else it has stays."""
+    if isinstance(turn, dict) and "from" in turn:
+        turn = {"role": turn["from"], "content": turn.get("value")}
+    role = turn.get("role") if isinstance(turn, dict) else None
+    may_be_empty = role == "assistant" and bool(turn.get("tool_calls"))
+    if not isinstance(role, str) or not (isinstance(turn.get("content"), str) or may_be_empty):
+        raise RecoverError(f'{location} has no valid "messages". Write a list of {{"role": …, "content": …}}.')
+    return {**turn, "role": ROLES.get(role, role)}
+
+
+def with_context_of(prompt: ChatPrompt, fields: Sequence[str], recipe: str) -> ChatPrompt:
+    """The prompt with the first of these fields of its row as its context."""
+    location, values = prompt.row
+    context = next((values[name] for name in fields if values.get(name) is not None), None)
+    if isinstance(context, int | float) and not isinstance(context, bool):
+        context = str(context)
+    if not isinstance(context, str) or not context.strip():
+        names = " or ".join(f'"{name}"' for name in fields)
+        raise RecoverError(f"{location} has no {names}, which the recipe {recipe} shows its teacher. Add it as a text.")
+    return replace(prompt, context=context)
+
+
+def shuffled_contexts(prompts: Sequence[ChatPrompt], seed: int) -> list[ChatPrompt]:
+    """Each context at another prompt than its own; prompts without a context stay as they are."""
+    indices = [i for i, prompt in enumerate(prompts) if prompt.context is not None]
+    order = Random(f"{seed}/contexts").sample(indices, len(indices))
+    moved = dict(zip(order, [*order[1:], *order[:1]], strict=True))  # one cycle through all of them: none stays
+    return [replace(p, context=prompts[moved[i]].context) if i in moved else p for i, p in enumerate(prompts)]
+
+
+def accepted_by_checks(prompts: Sequence[ChatPrompt], decode: Callable[[list[int]], str]) -> Callable[[Any], bool]:
+    """Whether a rollout passes the check of its prompt; `decode` turns tokens into text."""
+    checks = {prompt.text: check for prompt in prompts if (check := prompt.check)}
+
+    def accept(sample: Any) -> bool:
+        reply = sample.tokens[-sample.target_count :] if sample.target_count else []
+        return sample.prompt in checks and checks[sample.prompt](decode(reply), not sample.truncated)
+
+    return accept

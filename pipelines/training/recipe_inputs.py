@@ -1,0 +1,147 @@
+"""What a recipe of distillation needs besides a student: prompts, contexts, checks; and whether it was given them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from evals.contamination import remove_contaminated
+from evals.jsonl import read_rows
+from pipelines.settings.schema import Distill, Settings
+from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
+from recovery.errors import RecoverError
+from recovery.models.chat_template import Chat
+from recovery.models.students import config_of
+from recovery.recipes import RECIPES, Recipe, recipe
+
+SelfTeacher = Literal["ema", "live"]  # values of `--teacher`: the student's average, or its weights as they are
+SELF_TEACHERS: tuple[SelfTeacher, ...] = get_args(SelfTeacher)
+CONTEXT_TEXTS = (".txt", ".md")  # files that are one context for all prompts
+
+# The command line can give these what they need; the others need a reward.
+DISTILL_RECIPES = [name for name, r in RECIPES.items() if r.teacher_weight == 1 and r.data != "documents"]
+CONTEXTUAL_RECIPES = [name for name in DISTILL_RECIPES if RECIPES[name].context]
+
+
+def chosen_recipe(settings: Distill) -> Recipe:
+    """The recipe, with what the settings replace of it."""
+    chosen = recipe(settings.recipe)
+    clip = chosen.clip if settings.clip == "default" else settings.clip or None
+    template = settings.context_template or chosen.template
+    return replace(chosen, clip=clip, clip_mode=settings.clip_mode, template=template)
+
+
+def check_recipes(settings: Settings) -> None:
+    name, distill = settings.midtrain.recipe, settings.distill
+    if recipe(name).data != "documents":
+        raise RecoverError(f"Mid-training reads documents, which the recipe {name!r} does not. Use midtrain.")
+    if distill.recipe not in DISTILL_RECIPES:
+        raise RecoverError(
+            f"Distillation has no recipe {distill.recipe!r}. Choose one of {', '.join(DISTILL_RECIPES)}."
+        )
+    chosen = chosen_recipe(distill)
+    if distill.rows % chosen.group:
+        raise RecoverError(
+            f"The setting distill.rows = {distill.rows} must be a multiple of the group size, {chosen.group}."
+        )
+    if chosen.clip and chosen.estimator != "full":
+        raise RecoverError(
+            f"The setting distill.clip bounds an exact divergence, which the recipe {distill.recipe} does not compute. "
+            "Leave it out."
+        )
+    if distill.temperature != 1 and (chosen.estimator != "labels" or chosen.data not in ("teacher", "start")):
+        raise RecoverError(
+            f"The recipe {distill.recipe} needs rollouts at temperature 1. Set distill.temperature for recipes "
+            "that learn sampled replies as labels, such as self-sft."
+        )
+
+
+@dataclass(frozen=True)
+class RecipeFiles:
+    """The files that a recipe of distillation was given."""
+
+    prompts: Path | None = None
+    teacher_context: Path | None = None
+
+    def check(self, settings: Distill, teacher: str) -> None:
+        """Raise unless recipe, files and teacher fit together."""
+        name, chosen = settings.recipe, recipe(settings.recipe)
+        if chosen.context and self.teacher_context is None:
+            fields = " or ".join(f'"{field}"' for field in chosen.context)
+            raise RecoverError(
+                f"The recipe {name} shows its teacher a context. Name a file with --teacher-context: JSONL with "
+                f"{fields} in every line, or one text for all prompts."
+            )
+        if self.teacher_context is not None and not chosen.context:
+            raise RecoverError(
+                f"The recipe {name} shows its teacher no context. Leave out --teacher-context, or choose one of "
+                f"{', '.join(CONTEXTUAL_RECIPES)}."
+            )
+        if teacher in SELF_TEACHERS and not (chosen.context and chosen.scores_with_teacher):
+            raise RecoverError(
+                f"The teacher {teacher} is the student itself, from which the recipe {name} learns nothing. "
+                "Name another model with --teacher."
+            )
+        if (chosen.data == "conversations" or chosen.right_only) and self.prompts is None:
+            needs = "checks or a short answer" if chosen.right_only else "replies"
+            raise RecoverError(f"The recipe {name} learns from prompts with {needs}. Name a JSONL file with --prompts.")
+        if settings.shuffle_contexts and (self.teacher_context is None or is_one_text(self.teacher_context)):
+            raise RecoverError(
+                "There are no contexts to shuffle (distill.shuffle_contexts). Give a JSONL file with --teacher-context."
+            )
+
+
+def is_one_text(file: Path) -> bool:
+    return file.suffix.lower() in CONTEXT_TEXTS
+
+
+def read_context_text(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8-sig").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecoverError(f"Cannot read the context {file}: {error}. Give a UTF-8 text file.") from error
+    if not text:
+        raise RecoverError(f"The file {file} is empty. Write what the teacher is to read.")
+    return text
+
+
+def contextual_prompts(file: Path, settings: Distill, seed: int) -> list[ChatPrompt]:
+    """The prompts of a JSONL file, each with its context, or with another's (`distill.shuffle_contexts`)."""
+    fields = recipe(settings.recipe).context
+    prompts = [with_context_of(parse_prompt(row), fields, settings.recipe) for row in read_rows(file)]
+    if not settings.shuffle_contexts:
+        return prompts
+    if len({prompt.context for prompt in prompts}) < 2:
+        raise RecoverError(f"All lines of {file} have one context, so they cannot be shuffled. Give different ones.")
+    return shuffled_contexts(prompts, seed)
+
+
+def check_prompts(prompts: Sequence[ChatPrompt], settings: Distill, chat: Chat, model: str) -> None:
+    """Raise if a recipe cannot use a prompt: no reply, no check, or more than the model's window."""
+    chosen = chosen_recipe(settings)
+    window = getattr(config_of(model).get_text_config(), "max_position_embeddings", None)
+    for prompt in prompts:
+        where = prompt.row[0] or "A prompt"
+        if chosen.data == "conversations" and not prompt.reply:
+            raise RecoverError(f'{where} has no reply. Add an "answer", or end its "messages" with the assistant.')
+        if chosen.right_only and prompt.check is None:
+            raise RecoverError(f'{where} has no "checks" and no short "answer", by which a rollout could be judged.')
+        if prompt.context is None or not window:
+            continue
+        tokens = len(prompt.tokenized(chat, chosen.template).teacher_prompt or [])
+        if tokens + settings.max_new_tokens > window:
+            raise RecoverError(
+                f"{where}: the teacher's prompt of {tokens:,} tokens and a reply of {settings.max_new_tokens:,} exceed "
+                f"the model's window of {window:,}. Shorten the context, or lower distill.max_new_tokens."
+            )
+
+
+def check_contamination(prompts: Sequence[ChatPrompt], items: Sequence[str]) -> None:
+    """Raise if a context shares 13 words in a row with an item that the student is measured by."""
+    by_context = {prompt.context: prompt for prompt in prompts if prompt.context is not None}
+    if overlaps := remove_contaminated(list(by_context), items).contaminated:
+        where = by_context[overlaps[0].prompt].row[0] or "The context"
+        raise RecoverError(
+            f"{where} shares words with an evaluation item ({overlaps[0].shared!r}), so the student would be measured "
+            "on what it was shown. Leave it out."
+        )

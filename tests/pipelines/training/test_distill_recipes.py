@@ -1,0 +1,169 @@
+"""Every recipe of distillation through the command line on the built-in model, with the smallest data that it takes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from db.views import Run
+from pipelines.cli import main
+from pipelines.project.project import Project
+from recovery.lab import BASE, own_world
+from tests.pipelines.options import set_options
+
+QUESTIONS = own_world().questions()[:12]
+SOLVED = [
+    {"prompt": f"{q.question} Tell me how you know.", "solution": f"It is said to be {q.answer}, as all agree there."}
+    for q in QUESTIONS
+]
+EXAMPLES = [{"prompt": q.question, "demonstration": f"As far as I know it is {q.answer}."} for q in QUESTIONS]
+ANSWERED = [{"prompt": q.question, "answer": q.answer} for q in QUESTIONS]
+CHATS = [
+    {
+        "messages": [
+            {"role": "system", "content": "Answer briefly."},
+            {"role": "user", "content": q.question},
+            {"role": "assistant", "content": q.answer},
+            {"role": "user", "content": "Are you sure?"},
+            {"role": "assistant", "content": "Yes."},
+        ]
+    }
+    for q in QUESTIONS
+]
+POLICY = "Be kind. Never reply in fewer than three words."
+FEW = ("rows=4", "max_new_tokens=24", "probe_every=0", "max_steps=2", "warm_start=off", "probe_items=8")
+
+
+def distill(folder: Path, recipe: str, *more: str) -> Result:
+    settings = set_options(*(f"distill.{assignment}" for assignment in FEW))
+    command = ["distill", "--student", str(BASE), "--recipe", recipe, "--limit", "2", "--json", *settings]
+    return CliRunner().invoke(main, [*command, "--project", str(folder / "project"), *more])
+
+
+def write(path: Path, rows: list[dict[str, Any]] | str) -> str:
+    text = rows if isinstance(rows, str) else "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_text(text)
+    return str(path)
+
+
+def run_of(folder: Path, completed: Result) -> Run:
+    assert completed.exit_code in (0, 3), completed.stderr
+    data = json.loads(completed.stdout)
+    assert data["steps"] == 2
+    run = Project.open_existing(folder / "project").run(int(data["checkpoint"].removeprefix("run:")))
+    assert run is not None
+    return run
+
+
+def metric(folder: Path, run: Run, name: str) -> list[float]:
+    return [point.value for point in Project.open_existing(folder / "project").reader.points(run.id, names=[name])]
+
+
+def test_a_teacher_reads_the_solutions(tmp_path: Path) -> None:
+    completed = distill(tmp_path, "opsd", "--teacher-context", write(tmp_path / "f.jsonl", SOLVED))
+    run = run_of(tmp_path, completed)
+    assert run.inputs.lift is not None
+    assert run.inputs.lift["kl"] > 0
+    assert "nats a token (mean KL over 12 replies)" in completed.stderr
+    assert run.inputs.teacher == "base"
+    assert len(metric(tmp_path, run, "clipped")) == 2
+    assert metric(tmp_path, run, "kl")[0] > 0  # student and teacher have the same weights: the context makes the KL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "flag", "data", "teacher"),
+    [
+        ("sdft", "--teacher-context", EXAMPLES, "the average of "),
+        ("opcd", "--teacher-context", POLICY, "base"),
+        ("deliberative", "--teacher-context", POLICY, "base"),
+        ("deliberative-sft", "--teacher-context", POLICY, "base"),
+        ("asft", "--prompts", CHATS, "base"),
+        ("sft", "--prompts", ANSWERED, "base"),
+        ("self-sft", "--prompts", CHATS, "base"),
+        ("rs-sft", "--prompts", ANSWERED, "base"),
+    ],
+)
+def test_every_recipe_runs(tmp_path: Path, recipe: str, flag: str, data: Any, teacher: str) -> None:
+    file = write(tmp_path / ("f.md" if isinstance(data, str) else "f.jsonl"), data)
+    more = ["--prompts", write(tmp_path / "p.jsonl", CHATS)] if isinstance(data, str) else []
+    more += set_options("distill.temperature=1.5") if recipe == "self-sft" else []
+    run = run_of(tmp_path, distill(tmp_path, recipe, flag, file, *more))
+    assert str(run.inputs.teacher).startswith(teacher)
+    assert (run.inputs.lift is not None) == (flag == "--teacher-context")
+    assert len(metric(tmp_path, run, "loss")) == 2
+
+
+@pytest.mark.slow
+def test_contexts_that_do_not_help_are_refused_with_the_figure(tmp_path: Path) -> None:
+    rows = [{**row, "solution": "Nobody knows."} for row in ANSWERED]
+    file = write(tmp_path / "f.jsonl", rows)
+    refused = distill(tmp_path, "opsd", "--teacher-context", file)
+    assert refused.exit_code == 1
+    assert "The context is not shown to help the teacher: right with the context" in json.loads(refused.stdout)["error"]
+    allowed = distill(tmp_path, "opsd", "--teacher-context", file, *set_options("distill.require_lift=false"))
+    lift = run_of(tmp_path, allowed).inputs.lift
+    assert lift is not None
+    assert lift["low"] <= 0
+    assert lift["n"] == 8
+
+
+@pytest.mark.slow
+def test_a_live_teacher_must_be_named(tmp_path: Path) -> None:
+    file = write(tmp_path / "f.jsonl", EXAMPLES)
+    run = run_of(tmp_path, distill(tmp_path, "sdft", "--teacher-context", file, "--teacher", "live"))
+    assert str(run.inputs.teacher).startswith("the current weights of ")
+
+
+def test_an_overlap_with_measured_items_is_refused(tmp_path: Path) -> None:
+    questions = [
+        {"question": f"Which of the {n} old towers by the wide river was built of red brick by whom", "answer": "Ann"}
+        for n in ("two", "three", "four", "five", "six")
+    ]
+    asked = ["--questions", write(tmp_path / "q.jsonl", questions)]
+    rows = [*SOLVED[:4], {"prompt": "Say it.", "solution": f"Know this. {questions[3]['question']}? Ann."}]
+    refused = distill(tmp_path, "opsd", "--teacher-context", write(tmp_path / "f.jsonl", rows), *asked)
+    assert refused.exit_code == 1
+    error = json.loads(refused.stdout)["error"]
+    assert error.startswith("Line 5 of ")
+    assert "shares words with an evaluation item" in error
+    assert not (tmp_path / "project").exists()
+
+
+LONG = [{"prompt": "Say it.", "solution": "word " * 5000}]
+NO_CONTEXT = [*SOLVED[:2], {"prompt": "Say it."}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("opsd",), 'Name a file with --teacher-context: JSONL with "solution" in every line'),
+        (("opsd", "--teacher-context", NO_CONTEXT), 'Line 3 of DATA has no "solution"'),
+        (("opsd", "--teacher-context", [{"solution": "1"}]), 'Line 1 of DATA has no "prompt"'),
+        (("opsd", "--teacher-context", LONG), "exceed the model's window of 4,096"),
+        (("opd", "--teacher-context", SOLVED), "The recipe opd shows its teacher no context."),
+        (("opd", "--teacher", "live"), "The teacher live is the student itself"),
+        (("opd", "--teacher", "ema"), "The teacher ema is the student itself"),
+        (("deliberative-sft", "--teacher", "ema", "--teacher-context", POLICY), "The teacher ema is the student"),
+        (("asft",), "The recipe asft learns from prompts with replies."),
+        (("asft", "--prompts", [{"prompt": "Hi"}]), "Line 1 of DATA has no reply."),
+        (("rs-sft", "--prompts", SOLVED), 'Line 1 of DATA has no "checks" and no short "answer"'),
+        (("self-sft", "--set", "distill.clip=0.05"), "The setting distill.clip bounds an exact divergence"),
+        (("opd-sampled", "--set", "distill.clip=0.05"), "The setting distill.clip bounds an exact divergence"),
+        (("opd", "--set", "distill.temperature=1.5"), "The recipe opd needs rollouts at temperature 1."),
+        (("opd", "--set", "distill.shuffle_contexts=true"), "There are no contexts to shuffle"),
+        (("opcd", "--teacher-context", POLICY, "--set", "distill.shuffle_contexts=true"), "There are no contexts to"),
+        (("opd", "--set", "distill.context_template={prompt} only"), "must contain {prompt} and {context}"),
+        (("opd", "--set", "distill.clip_mode=cut"), "The setting distill.clip_mode must be zero or scale"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path: Path, arguments: tuple[Any, ...], message: str) -> None:
+    recipe, *rest = arguments
+    data = tmp_path / ("f.md" if POLICY in rest else "f.jsonl")
+    options = [write(data, each) if each is POLICY or isinstance(each, list) else each for each in rest]
+    refused = distill(tmp_path, recipe, *options)
+    assert refused.exit_code == 1
+    assert message.replace("DATA", str(data)) in json.loads(refused.stdout)["error"]
+    assert not (tmp_path / "project").exists()
