@@ -1,10 +1,12 @@
 """Every recipe in the table trains with the states, signal and objective that its settings describe."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from recovery.context_templates import check_template
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
@@ -13,7 +15,7 @@ from recovery.models.students import Student, load_student
 from recovery.recipes import RECIPES, objective_of, recipe, signal_of
 from recovery.samples import Sample
 from recovery.signals import TeacherSignal
-from recovery.states import Conversations, Documents, FixedRows, Mixture, Prompt, Rollouts, States
+from recovery.states import Accepted, Conversations, Documents, FixedRows, Mixture, Prompt, Rollouts, States
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
@@ -21,6 +23,7 @@ from tests.models import save_tiny, tiny_student
 ROWS = 16
 MIDDLE = 130  # of the vocabulary
 CHATS = [[{"role": "user", "content": f"say {i}"}, {"role": "assistant", "content": "abc" * i}] for i in range(1, 9)]
+CONTEXTUAL = [name for name, r in RECIPES.items() if r.context]
 WITH_TEACHER = [name for name, r in RECIPES.items() if r.needs_teacher and r.teacher_weight == 1 and not r.anchor]
 WITH_REWARD = [name for name, r in RECIPES.items() if r.teacher_weight < 1]
 
@@ -53,6 +56,7 @@ def states_of(name: str, student: Student, teacher: Path) -> States:
             "documents": lambda: Documents([[5, 6, 7] * 30] * 6, end_id=0, window=16, rows=rest),
             "conversations": lambda: Conversations(CHATS, student.chat, rows=rest),
             "teacher": lambda: FixedRows(sampled_from(teacher), rows=rest),
+            "start": lambda: FixedRows(sampled_from(Path(student.path)), rows=rest),
         }
         parts.append(others[chosen.data]())
     return Mixture(*parts)
@@ -78,7 +82,11 @@ def test_every_recipe_has_consistent_settings(name: str) -> None:
         "`data` names the source of the rows that are not rollouts"
     )
     assert chosen.on_policy_fraction == 1 or chosen.estimator != "sampled", "the sampled estimator needs rollouts"
-    assert chosen.estimator == "full" or chosen.beta == 1, "beta applies to the exact divergence only"
+    assert chosen.estimator == "full" or (chosen.beta == 1 and chosen.clip is None), "both are for exact divergences"
+    assert bool(chosen.context) == bool(chosen.template), "a context is read by a template"
+    assert chosen.teacher in ("base", "ema"), "a live self-teacher must be named by the user"
+    if chosen.template:
+        check_template(chosen.template)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -88,7 +96,8 @@ def test_every_recipe_trains(name: str, tmp_path: Path) -> None:
     frozen = FrozenTeacher(str(teacher)) if chosen.needs_teacher else None
     signal = signal_of(chosen, frozen, reward_upper_half if chosen.teacher_weight < 1 else None)
     before = {key: weights.clone() for key, weights in student.model.state_dict().items()}
-    for record in train(student, states_of(name, student, teacher), signal, objective_of(chosen), Plan(2, 1e-2)):
+    states = states_of(name, student, teacher)
+    for record in train(student, states, signal, objective_of(chosen), Plan(2, 1e-2)):
         assert math.isfinite(record.loss)
         assert not record.skipped
         assert (record.rollout_length is not None) == (chosen.on_policy_fraction > 0)
@@ -122,3 +131,34 @@ def test_errors_name_what_a_recipe_needs() -> None:
         signal_of(recipe("opd"))
     with pytest.raises(RecoverError, match="scores a reply"):
         signal_of(recipe("grpo"))
+    for name in ("sft", "opd-sampled"):
+        with pytest.raises(RecoverError, match="A clip bounds an exact divergence"):
+            objective_of(replace(recipe(name), clip=0.05))
+
+
+@pytest.mark.parametrize("name", CONTEXTUAL)
+def test_a_contextual_recipe_learns_what_the_context_makes_of_the_teacher(name: str, tmp_path: Path) -> None:
+    """The teacher has the student's own weights: only the context makes them differ."""
+    student, chosen = tiny_student(tmp_path / "s", seed=1), recipe(name)
+    frozen = FrozenTeacher(str(tmp_path / "s"))
+    context = student.chat.prompt("a hint that the student does not see")
+    shown = [replace(prompt, teacher_prompt=context) for prompt in prompts(student)]
+    states: States = Rollouts(shown, TransformersEngine(student), rows=ROWS, max_new_tokens=8)
+    if chosen.data == "teacher":
+        replies = TransformersEngine(frozen._model).generate([context] * len(shown) * 8, Sampling(8, seed=0))
+        rows = [prompt.with_reply(reply.tokens) for prompt, reply in zip(shown * 8, replies, strict=True)]
+        states = FixedRows(rows, rows=ROWS)
+    records = list(train(student, states, signal_of(chosen, frozen), objective_of(chosen), Plan(25, 5e-3)))
+    measured = [record.kl if record.kl is not None else record.loss for record in records]
+    assert sum(measured[-3:]) < 0.8 * sum(measured[:3])
+    assert (records[0].clipped is not None) == (chosen.clip is not None)
+
+
+def test_rollouts_that_are_not_accepted_are_drawn_again_and_then_refused(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    drawn = rollouts(student, 4)
+    short = Accepted(drawn, lambda sample: sample.target_count < 8)
+    assert all(sample.target_count < 8 for step in range(3) for sample in short.draw(student, step))
+    assert short.draw(student, 1) == short.draw(student, 1)
+    with pytest.raises(RecoverError, match="None of 12 rollouts passed"):
+        Accepted(drawn, lambda sample: False, attempts=3).draw(student, 0)

@@ -12,9 +12,9 @@ from tests.models import tiny_student
 
 def test_prompts_are_lines_or_jsonl(tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("Say hi.\n\n Count to three. \n")
-    assert read_prompts(tmp_path / "lines.txt") == ["Say hi.", "Count to three."]
+    assert [prompt.text for prompt in read_prompts(tmp_path / "lines.txt")] == ["Say hi.", "Count to three."]
     (tmp_path / "rows.jsonl").write_bytes(b'\xef\xbb\xbf{"prompt": "Say hi."}\n')
-    assert read_prompts(tmp_path / "rows.jsonl") == ["Say hi."]
+    assert [prompt.text for prompt in read_prompts(tmp_path / "rows.jsonl")] == ["Say hi."]
     (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n\n{"text": "b"}\n')
     with pytest.raises(RecoverError, match="Line 3"):
         read_prompts(tmp_path / "bad.jsonl")
@@ -50,7 +50,15 @@ def test_prompts_of_a_data_set_are_read_by_field_and_filtered(monkeypatch: pytes
         {"other": 1},
     ]
     monkeypatch.setattr(datasets, "load_dataset", lambda name, **options: rows)
-    assert read_prompts(Path("some/chat")) == ["Name a river.", "Hi you.", "Count to ten.", "Sum up.\n\nA long story."]
+    prompts = read_prompts(Path("some/chat"))
+    assert [prompt.user_text for prompt in prompts] == [
+        "Name a river.",
+        "Hi you.",
+        "Count to ten.",
+        "Sum up.\n\nA long story.",
+    ]
+    assert [message["role"] for message in prompts[1].messages] == ["system", "user"]
+    assert prompts[2].reply == [{"role": "assistant", "content": "One"}]
     monkeypatch.setattr(datasets, "load_dataset", lambda name, **options: [{"other": 1}])
     with pytest.raises(RecoverError, match="No row of some/chat has a prompt"):
         read_prompts(Path("some/chat"))

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from db.views import Checkpoint
+from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN
 from pipelines.training.stage_teachers import Teachers
 from recovery.models.adapters import Adapter
@@ -74,12 +75,13 @@ def test_prefixes_are_shuffled_among_the_prompts_and_prompts_alone_keep_their_or
     base: str, router: Teachers
 ) -> None:
     chat, texts = load_student(base).chat, [f"Say {i}." for i in range(30)]
-    prompts = router.prompts(texts, chat, seed=1)
+    given = [ChatPrompt.of(text) for text in texts]
+    prompts = router.prompts(given, chat, seed=1)
     assert sorted(prompt.text for prompt in prompts) == sorted([*texts, *router.prefixes])
     assert {prompt.text for prompt in prompts if prompt.domain == EARLIER_DOMAIN} == set(router.prefixes)
     assert [prompt.domain for prompt in prompts][-2:] != [EARLIER_DOMAIN, EARLIER_DOMAIN]
     single = replace(router, earlier=None, prefixes=())
-    assert [prompt.text for prompt in single.prompts(texts, chat, seed=1)] == texts
+    assert [prompt.text for prompt in single.prompts(given, chat, seed=1)] == texts
 
 
 def test_each_prompt_is_answered_by_its_own_teacher(base: str, router: Teachers) -> None:
@@ -89,7 +91,7 @@ def test_each_prompt_is_answered_by_its_own_teacher(base: str, router: Teachers)
         calls.append((Path(path).name, len(prompts)))
         return [prompt.with_reply([7 if path == base else 9]) for prompt in prompts]
 
-    prompts = router.prompts(["a", "b", "c"], load_student(base).chat, seed=3)
+    prompts = router.prompts([ChatPrompt.of(text) for text in "abc"], load_student(base).chat, seed=3)
     rows = router.answers(prompts, sample)
     assert calls == [("base", 3), ("promoted", 2)]
     assert [row.prompt for row in rows] == [prompt.text for prompt in prompts]

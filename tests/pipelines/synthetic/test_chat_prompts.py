@@ -1,0 +1,127 @@
+"""Prompts with several turns, their replies, checks and contexts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.synthetic.chat_prompts import (
+    ChatPrompt,
+    accepted_by_checks,
+    parse_prompt,
+    shuffled_contexts,
+    with_context_of,
+)
+from recovery.errors import RecoverError
+from recovery.samples import Sample
+from tests.models import CHATML, tiny_student, tiny_tokenizer
+
+WITH_TOOLS = CHATML.replace("{{ m.content }}", "{{ m.content }}{{ m.tool_calls }}") + "{{ tools }}"
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]}
+
+
+def parse(**fields: Any) -> ChatPrompt:
+    return parse_prompt(("Line 1 of f.jsonl", fields))
+
+
+def test_all_turns_up_to_the_reply_are_the_prompt() -> None:
+    turns = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "One?"},
+        {"role": "assistant", "content": "1"},
+        {"role": "user", "content": "Two?"},
+    ]
+    prompt = parse(messages=[*turns, {"role": "assistant", "content": "2"}])
+    assert prompt.messages == turns
+    assert prompt.reply == [{"role": "assistant", "content": "2"}]
+    assert prompt.text == "system: Be brief.\n\nuser: One?\n\nassistant: 1\n\nuser: Two?"
+    assert prompt.user_text == "One?\n\nTwo?"
+    shared = parse(conversations=[{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}])
+    assert shared.messages == [{"role": "user", "content": "Hi"}]
+    assert shared.reply[0]["content"] == "Hello"
+
+
+def test_tool_calls_and_tools_reach_the_template_unchanged(tmp_path: Path) -> None:
+    chat = tiny_student(tmp_path, template=WITH_TOOLS).chat
+    turns = [{"role": "user", "content": "Go."}, CALL, {"role": "tool", "content": "3", "name": "f"}]
+    prompt = parse(messages=turns, tools=[{"name": "f"}])
+    assert prompt.messages == turns
+    rendered = tiny_tokenizer().decode(prompt.tokenized(chat).tokens)
+    assert "'arguments': {'x': 1}" in rendered
+    assert rendered.endswith("[{'name': 'f'}]")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [{"role": "system", "content": "x"}]},
+        {"messages": [{"role": "assistant", "content": "x"}]},
+        {"messages": [{"role": "user", "content": ["x"]}]},
+        {"messages": ["x"]},
+        {"messages": [{"role": "user", "content": "x"}, {"role": "system", "content": "y"}]},
+        {"text": "x"},
+    ],
+)
+def test_a_row_without_a_prompt_is_refused_by_its_line(fields: dict[str, Any]) -> None:
+    with pytest.raises(RecoverError, match=r"^Line 1 of f\.jsonl has "):
+        parse(**fields)
+
+
+def test_a_context_makes_a_second_prompt_for_the_teacher(tmp_path: Path) -> None:
+    chat = tiny_student(tmp_path).chat
+    bare = parse(prompt="Say it.", solution="42")
+    shown = with_context_of(bare, ("answer", "solution"), "opsd")
+    assert shown.context == "42"
+    prompt = shown.tokenized(chat, "{prompt} Hint: {context}")
+    assert prompt.tokens == bare.tokenized(chat).tokens == chat.prompt("Say it.")
+    assert prompt.teacher_prompt == chat.prompt("Say it. Hint: 42")
+    assert bare.tokenized(chat).teacher_prompt is None
+    with pytest.raises(RecoverError, match=r'Line 1 of f\.jsonl has no "hint", which the recipe opsd'):
+        with_context_of(parse(prompt="x", hint=" "), ("hint",), "opsd")
+
+
+@given(st.integers(2, 30), st.integers(0, 99))
+def test_shuffling_gives_every_prompt_the_context_of_another(count: int, seed: int) -> None:
+    prompts = [with_context_of(parse(prompt=f"p{i}", context=f"c{i}"), ("context",), "opcd") for i in range(count)]
+    mixed = [ChatPrompt.of("no context"), *prompts]
+    shuffled = shuffled_contexts(mixed, seed)
+    assert [p.text for p in shuffled] == [p.text for p in mixed]
+    assert shuffled[0].context is None
+    assert sorted(str(p.context) for p in shuffled[1:]) == sorted(str(p.context) for p in prompts)
+    assert all(p.context != q.context for p, q in zip(shuffled[1:], prompts, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("fields", "right", "wrong"),
+    [
+        ({"answer": "Ulm"}, "It is Ulm.", "It is Bonn."),
+        ({"answer": "1,200"}, "So 3 times 400 is 1200", "It is 1300"),
+        ({"solution": "3 * 4 is 12.\n#### 12"}, "It is 12.", "It is 13."),
+        ({"checks": [{"max_words": 2}, {"contains": "yes"}], "answer": "no"}, "Yes indeed", "yes it is so"),
+    ],
+)
+def test_a_reply_is_checked_by_checks_or_by_a_short_answer(fields: dict[str, Any], right: str, wrong: str) -> None:
+    check = parse(prompt="Where?", **fields).check
+    assert check is not None
+    assert check(right)
+    assert not check(wrong)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"solution": "12"}, {"answer": "a long answer of more than eight words in all"}]
+)
+def test_a_row_without_a_short_answer_has_no_check(fields: dict[str, Any]) -> None:
+    assert parse(prompt="Where?", **fields).check is None
+
+
+def test_rollouts_are_accepted_by_the_check_of_their_prompt() -> None:
+    accept = accepted_by_checks([parse(prompt="a", answer="x"), parse(prompt="b")], lambda tokens: "xyz"[tokens[0]])
+
+    def rollout(prompt: str, token: int) -> Sample:
+        return Sample([9, token], [False, True], prompt=prompt)
+
+    assert accept(rollout("a", 0))
+    assert not accept(rollout("a", 1))
+    assert not accept(rollout("b", 0))
