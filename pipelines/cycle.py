@@ -34,13 +34,12 @@ from pipelines.project.runs import runs_of_job
 from pipelines.settings.schema import AUTO, Settings
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import document_prefixes
-from pipelines.synthetic.prompts import read_prompts
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.context_lift import check_lift
 from pipelines.training.distill import distill
 from pipelines.training.midtrain import midtrain
 from pipelines.training.probes import MidtrainProbe, distill_probe, probe_set
-from pipelines.training.recipe_inputs import check_contamination, contextual_prompts, is_one_text, read_context_text
+from pipelines.training.recipe_inputs import RecipeFiles, check_contamination
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult
@@ -221,21 +220,9 @@ class Cycle:
         return [prompt for prompt in prompts if prompt.text not in overlapping]
 
     def _all_prompts(self) -> list[ChatPrompt]:
-        """A file of contexts has prompts of its own; `--prompts` beside it are judged without a context."""
-        contexts, settings = self.job.teacher_context, self.settings.distill
-        one_context = contexts is not None and is_one_text(contexts)
-        own = contextual_prompts(contexts, settings, self.job.seed) if contexts and not one_context else []
-        if self.job.prompts:
-            others = read_prompts(self.job.prompts)
-        elif own:
-            others = []
-        else:
-            written = BaseOutputs(self.project, self.settings, self._stage.generation_seed).distill_prompts()
-            others = [ChatPrompt.of(text) for text in written]
-        if contexts and one_context:
-            text = read_context_text(contexts)
-            others = [replace(prompt, context=text) for prompt in others]
-        return [*own, *others]
+        files = RecipeFiles(self.job.prompts, self.job.teacher_context)
+        base = BaseOutputs(self.project, self.settings, self._stage.generation_seed)
+        return files.read(self.settings.distill, self.job.seed, base.distill_prompts)
 
     def _check_lift(self, teacher: Checkpoint) -> dict[str, Any] | None:
         """What the context gives the teacher; raises if it gives nothing. None without a context."""

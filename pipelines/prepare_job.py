@@ -32,7 +32,6 @@ from pipelines.settings.schema import AUTO, Settings, fixed_answers_share
 from pipelines.settings.sources import EngineName
 from pipelines.storage.atomic_files import JsonLines, write_atomic
 from pipelines.storage.content_cache import ContentCache
-from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.metric_loggers import check_logger
@@ -43,9 +42,6 @@ from pipelines.training.recipe_inputs import (
     check_contamination,
     check_prompts,
     check_recipes,
-    contextual_prompts,
-    is_one_text,
-    read_context_text,
 )
 from pipelines.training.stage_teachers import ROUTER
 from recovery.errors import RecoverError
@@ -287,15 +283,10 @@ def _check_files(project: Project, request: Request) -> None:
 
 def _check_prompts(request: Request, settings: Settings, chat: Chat, model: str) -> None:
     """Everything about prompts and contexts that can be checked before a model is loaded."""
-    distill, contexts = settings.distill, request.teacher_context
-    RecipeFiles(request.prompts, contexts).check(distill, request.teacher or "base")
-    prompts = read_prompts(request.prompts) if request.prompts else []
-    if contexts and is_one_text(contexts):
-        text = read_context_text(contexts)
-        prompts = [replace(prompt, context=text) for prompt in prompts or [ChatPrompt.of("")]]
-    elif contexts:
-        prompts = [*contextual_prompts(contexts, distill, request.seed), *prompts]
-    check_prompts(prompts, distill, chat, model)
+    files = RecipeFiles(request.prompts, request.teacher_context)
+    files.check(settings.distill, request.teacher or "base")
+    prompts = files.read(settings.distill, request.seed, lambda: [""])
+    check_prompts(prompts, settings.distill, chat, model)
     if request.questions:
         check_contamination(prompts, [question.text for question in read_questions(request.questions)])
 

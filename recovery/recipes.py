@@ -58,6 +58,11 @@ class Recipe:
         return self.scores_with_teacher or (self.teacher_weight > 0 and self.data == "teacher")
 
     @property
+    def restores(self) -> bool:
+        """Whether it only leads back to a clean teacher: then it may end once nothing is missing."""
+        return self.data in ("none", "teacher") and not self.context and not self.right_only
+
+    @property
     def scores_with_teacher(self) -> bool:
         """Whether a teacher scores the rows; a teacher may also be needed to write them."""
         return self.teacher_weight > 0 and (self.estimator != "labels" or self.anchor > 0)

@@ -19,12 +19,13 @@ from pipelines.project.project import Project
 from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.settings.schedule import scheduled
 from pipelines.settings.schema import AUTO, Midtrain, fixed_answers_share, split_rows
-from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS, read_prompts
+from pipelines.synthetic.chat_prompts import ChatPrompt
+from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.synthetic.unprompted_texts import FIRST_TOKENS
 from pipelines.training import mix_search, warm_start
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.probes import probe_set
-from pipelines.training.recipe_inputs import contextual_prompts, is_one_text, read_context_text
+from pipelines.training.recipe_inputs import RecipeFiles, read_context_text
 from pipelines.training.stage_context import generation_seed
 from recovery.recipes import Recipe, recipe
 
@@ -241,15 +242,17 @@ class JobWork:
         return StageWork("lift", "measuring what the context gives the teacher", parts)
 
     @cached_property
+    def _given_prompts(self) -> list[ChatPrompt]:
+        """Empty where the base writes them."""
+        files = RecipeFiles(self.job.prompts, self.job.teacher_context)
+        return files.read(self.job.settings.distill, self.job.seed)
+
+    @cached_property
     def _context_tokens(self) -> float:
         """What a teacher in context reads more than the student, of an average row."""
-        file, distill = self.job.teacher_context, self.job.settings.distill
-        if file is None:
-            return 0.0
-        if is_one_text(file):
-            return count_tokens([read_context_text(file)], self.workloads.chat.tokenizer)
-        prompts = contextual_prompts(file, distill, self.job.seed)
-        texts = [prompt.context or "" for prompt in prompts[:CONTEXT_SAMPLE]]
+        file = self.job.teacher_context
+        texts = [prompt.context or "" for prompt in self._given_prompts[:CONTEXT_SAMPLE]]
+        texts = texts or ([read_context_text(file)] if file else [""])
         return count_tokens(texts, self.workloads.chat.tokenizer) / len(texts)
 
     @property
@@ -261,25 +264,13 @@ class JobWork:
         distill = self.job.settings.distill
         return min(distill.steps, distill.max_steps or distill.steps)
 
-    @cached_property
-    def _prompts(self) -> int:
-        own = self._contextual_rows
-        if self.job.prompts:
-            return own + len(read_prompts(self.job.prompts))
-        return own or self.job.settings.distill.prompts
-
     @property
-    def _contextual_rows(self) -> int:
-        """Prompts that the file of contexts has itself."""
-        file = self.job.teacher_context
-        if file is None or is_one_text(file):
-            return 0
-        return len(contextual_prompts(file, self.job.settings.distill, self.job.seed))
+    def _prompts(self) -> int:
+        return len(self._given_prompts) or self.job.settings.distill.prompts
 
     def _written_for_rollouts(self) -> Iterator[StageWork]:
         settings = self.job.settings
-        has_file = self.job.prompts is not None or self._contextual_rows > 0
-        is_written = has_file or self._base.has_distill_prompts
+        is_written = bool(self._given_prompts) or self._base.has_distill_prompts
         if not is_written:
             name = f"writing {self._prompts:,} prompts"
             yield StageWork("write/prompts", name, [Loading(), self._writing_prompts(self._prompts)])

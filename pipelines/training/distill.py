@@ -1,6 +1,7 @@
 """Distillation: restore the behaviour of a clean teacher, or learn what a context shows it, by any of the recipes."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from db.run_inputs import RunInputs
@@ -67,6 +68,8 @@ def distill(
         if not has_started(stage.project, run):
             plan = warm_start_plan(stage, student, start)
             warm = warm_start(student, probe, stage.settings, plan, stage.project.base)
+            if not chosen.restores:  # it teaches something new, however well the student does
+                warm = replace(warm, stop_reason="")
         if chosen.scores_with_teacher and teachers.own:
             teacher = teachers.self_teacher(student, settings.ema_decay)
         log.info(
@@ -84,7 +87,7 @@ def distill(
             signal=signal_of(chosen, teacher),
             objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
-            monitor=EarlyStopping(settings, probe, warm.best_knowledge),
+            monitor=EarlyStopping(settings, probe, warm.best_knowledge, until_probes_hold=chosen.restores),
             warm_start=warm,
             average=teacher if isinstance(teacher, EmaTeacher) else None,
         )

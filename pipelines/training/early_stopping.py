@@ -33,8 +33,10 @@ class EarlyStopping:
         limits: Distill | None = None,
         probe: ProbeFunction | None = None,
         best_knowledge: float | None = None,
+        *,
+        until_probes_hold: bool = True,
     ):
-        self.limits, self.probe = limits, probe
+        self.limits, self.probe, self.until_probes_hold = limits, probe, until_probes_hold
         self.state = MonitorState(best_knowledge=best_knowledge)
         self.collapsed = False
 
@@ -75,5 +77,5 @@ class EarlyStopping:
         result = probe(state.best_knowledge)
         state.best_knowledge = best_knowledge(result.knowledge, state.best_knowledge)
         state.holds_in_a_row = state.holds_in_a_row + 1 if result.holds else 0
-        enough = state.holds_in_a_row >= PROBES_IN_A_ROW
+        enough = self.until_probes_hold and state.holds_in_a_row >= PROBES_IN_A_ROW
         return result, f"{PROBES_IN_A_ROW} probes in a row met the gate's limits" if enough else ""

@@ -1,6 +1,6 @@
 """What a recipe of distillation needs besides a student: prompts, contexts, checks; and whether it was given them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -9,6 +9,7 @@ from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
 from pipelines.settings.schema import Distill, Settings
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
+from pipelines.synthetic.prompts import read_prompts
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import config_of
@@ -89,6 +90,20 @@ class RecipeFiles:
             raise RecoverError(
                 "There are no contexts to shuffle (distill.shuffle_contexts). Give a JSONL file with --teacher-context."
             )
+
+    def read(
+        self, settings: Distill, seed: int, written_by_base: Callable[[], Sequence[str]] = list
+    ) -> list[ChatPrompt]:
+        """The prompts with what the teacher reads. A JSONL file of contexts has prompts of its own, and those of
+        `--prompts` are judged without a context beside it. Where no file has any, the base writes them."""
+        file = self.teacher_context
+        text = read_context_text(file) if file and is_one_text(file) else None
+        own = contextual_prompts(file, settings, seed) if file and text is None else []
+        if self.prompts:
+            others = read_prompts(self.prompts)
+        else:
+            others = [] if own else [ChatPrompt.of(prompt) for prompt in written_by_base()]
+        return [*own, *(replace(prompt, context=text) for prompt in others)]
 
 
 def is_one_text(file: Path) -> bool:

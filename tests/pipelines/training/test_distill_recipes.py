@@ -11,6 +11,7 @@ from db.views import Run
 from pipelines.cli import main
 from pipelines.project.project import Project
 from recovery.lab import BASE, own_world
+from recovery.teacher_context import EmaTeacher
 from tests.pipelines.options import set_options
 
 QUESTIONS = own_world().questions()[:12]
@@ -59,6 +60,18 @@ def run_of(folder: Path, completed: Result) -> Run:
 
 def metric(folder: Path, run: Run, name: str) -> list[float]:
     return [point.value for point in Project.open_existing(folder / "project").reader.points(run.id, names=[name])]
+
+
+@pytest.mark.slow
+def test_a_student_that_lost_nothing_still_learns_from_a_context(tmp_path: Path) -> None:
+    """With probes, a distillation that only restores does not begin where nothing was lost."""
+    file = write(tmp_path / "f.jsonl", SOLVED)
+    probed = set_options("distill.probe_every=1", "distill.max_steps=4")
+    completed = distill(tmp_path, "opsd", "--teacher-context", file, "--limit", "60", *probed)
+    assert completed.exit_code in (0, 3), completed.stderr
+    data = json.loads(completed.stdout)
+    assert (data["steps"], data["stopped"]) == (4, None)
+    assert "probe at step 1" in completed.stderr
 
 
 def test_a_teacher_reads_the_solutions(tmp_path: Path) -> None:
@@ -115,6 +128,35 @@ def test_a_live_teacher_must_be_named(tmp_path: Path) -> None:
     file = write(tmp_path / "f.jsonl", EXAMPLES)
     run = run_of(tmp_path, distill(tmp_path, "sdft", "--teacher-context", file, "--teacher", "live"))
     assert str(run.inputs.teacher).startswith("the current weights of ")
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_with_an_average_ends_with_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, move, moves = write(tmp_path / "f.jsonl", EXAMPLES), EmaTeacher.move, []
+    more = ("--teacher-context", file, *set_options("save_minutes=0", "distill.max_steps=3"))
+
+    def weights(folder: Path) -> bytes:
+        (path,) = (folder / "project" / ".recover" / "checkpoints").glob("*/model.safetensors")
+        return path.read_bytes()
+
+    def move_twice(teacher: EmaTeacher) -> None:
+        moves.append(teacher)
+        if len(moves) == 3:
+            raise KeyboardInterrupt
+        move(teacher)
+
+    for name in ("whole", "broken"):
+        (tmp_path / name).mkdir()
+    assert distill(tmp_path / "whole", "sdft", *more).exit_code in (0, 3)
+    monkeypatch.setattr(EmaTeacher, "move", move_twice)
+    assert distill(tmp_path / "broken", "sdft", *more).exit_code == 130
+    resumed = CliRunner().invoke(main, ["resume", "--json", "--project", str(tmp_path / "broken" / "project")])
+    assert resumed.exit_code in (0, 3), resumed.stderr
+    assert "Going on at step 3 of 3" in resumed.stderr
+    assert len(moves) == 4
+    assert weights(tmp_path / "broken") == weights(tmp_path / "whole")
 
 
 def test_an_overlap_with_measured_items_is_refused(tmp_path: Path) -> None:

@@ -107,3 +107,8 @@ def test_a_restored_monitor_decides_like_an_uninterrupted_one() -> None:
         first.after_step(record, 20)
     second.restore(first.as_dict())
     assert run(second, records[5:]) == run(uninterrupted, records)
+
+
+def test_probes_that_hold_do_not_end_a_recipe_that_teaches_something_new() -> None:
+    monitor = EarlyStopping(LIMITS, lambda best: ProbeResult(0.9, None, 0.0, True), until_probes_hold=False)
+    assert run(monitor, [step_record(i) for i in range(20)]) == (-1, "")
