@@ -10,8 +10,7 @@ from statistics import fmean
 from torch import Tensor
 
 from recovery.samples import Batch, Sample
-from recovery.teacher_context import InContext
-from recovery.teachers import Teacher, TeacherLogprobs
+from recovery.teachers import InContext, Teacher, TeacherLogprobs
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,11 @@
 """Teachers: frozen models that score the student's tokens. Nothing in this module can be trained.
 
 `FrozenTeacher` is a separate model. `AdapterOffTeacher` is the clean base inside the student: its weights with the
-adapters off, without a second copy in memory. `AdapterTeacher` is another adapter on those weights. No teacher scores
-with the student's trained weights, so a student cannot be distilled from itself by accident.
+adapters off, without a second copy in memory. `AdapterTeacher` is another adapter on those weights. No such teacher
+scores with the student's trained weights, so a student cannot be distilled from itself by accident.
+
+`InContext` has any teacher read the prompt that a row carries for it (`teacher_prompt`) instead of the student's, such
+as the same question with its solution. What a teacher reads and whose weights it has are separate choices.
 """
 
 from dataclasses import dataclass, replace
@@ -164,6 +167,24 @@ class AdapterTeacher:
         with preserve_adapter_state(model):
             model.base_model.set_adapter([self._name])
             return Distribution.from_hidden(hidden_states(self._student.causal, batch), self._student.head)
+
+
+class InContext:
+    """Any teacher, judging the student's tokens behind the prompt that each row carries for it.
+
+    Rows and targets keep their order, so the log-probs are those of the student's targets."""
+
+    def __init__(self, teacher: Teacher):
+        self.teacher = teacher
+
+    def flops(self, samples: list[Sample]) -> float:
+        return self.teacher.flops([sample.for_teacher for sample in samples])
+
+    def distribution(self, batch: Batch) -> TeacherLogprobs:
+        if all(sample.teacher_prompt is None for sample in batch.samples):
+            return self.teacher.distribution(batch)
+        rows = [sample.for_teacher for sample in batch.samples]
+        return self.teacher.distribution(Batch.collate(rows, 0, batch.tokens.device))  # no token attends to padding
 
 
 def forward_flops(student: Student, samples: list[Sample]) -> float:

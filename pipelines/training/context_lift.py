@@ -27,8 +27,9 @@ from recovery.losses.chunked_loss import CHUNK_ELEMENTS, chunks
 from recovery.losses.divergences import forward_kl
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample
+from recovery.self_teachers import LiveTeacher
 from recovery.states import Prompt
-from recovery.teacher_context import InContext, LiveTeacher
+from recovery.teachers import InContext
 
 KL_PROMPTS = 64  # whose replies show how much the context changes
 TWO_SIDED = 0.975  # of each bound: both together are an interval of 95 %

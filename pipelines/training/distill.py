@@ -29,8 +29,8 @@ from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe, objective_of, signal_of
 from recovery.samples import Sample
+from recovery.self_teachers import EmaTeacher
 from recovery.states import Accepted, FixedRows, Mixture, Prompt, Rollouts, States
-from recovery.teacher_context import EmaTeacher
 from recovery.teachers import Teacher
 
 MakeProbe = Callable[[Student, Engine], ProbeFunction]

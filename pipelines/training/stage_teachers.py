@@ -16,8 +16,8 @@ from recovery.models.adapters import base_of, same_model
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student
 from recovery.samples import Sample
+from recovery.self_teachers import EmaTeacher, LiveTeacher
 from recovery.states import Prompt
-from recovery.teacher_context import EmaTeacher, LiveTeacher
 from recovery.teacher_router import RouterTeacher
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
 

@@ -25,9 +25,9 @@ from recovery.losses.objectives import Objective
 from recovery.models.students import Student, checkpoint_metadata, save_student
 from recovery.progress import track
 from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
+from recovery.self_teachers import EmaTeacher
 from recovery.signals import Signal
 from recovery.states import States
-from recovery.teacher_context import EmaTeacher
 from recovery.telemetry.step_record import StepRecord
 from recovery.train import Plan, TrainState, train
 

@@ -11,7 +11,7 @@ from db.views import Run
 from pipelines.cli import main
 from pipelines.project.project import Project
 from recovery.lab import BASE, own_world
-from recovery.teacher_context import EmaTeacher
+from recovery.self_teachers import EmaTeacher
 from tests.pipelines.options import set_options
 
 QUESTIONS = own_world().questions()[:12]
@@ -53,6 +53,7 @@ def run_of(folder: Path, completed: Result) -> Run:
     assert completed.exit_code in (0, 3), completed.stderr
     data = json.loads(completed.stdout)
     assert data["steps"] == 2
+    assert data["next_attempt"] is None  # the advice is about recipes that restore
     run = Project.open_existing(folder / "project").run(int(data["checkpoint"].removeprefix("run:")))
     assert run is not None
     return run

@@ -1,8 +1,6 @@
-"""Teachers that know more than the student (`InContext`), and teachers that are the student itself.
+"""Teachers that are the student itself: as it is (`LiveTeacher`), or the average of its weights (`EmaTeacher`).
 
-A prompt may carry `teacher_prompt`: the whole prompt that the teacher reads instead of the student's, such as the same
-question with its solution. What the teacher reads and whose weights it has are separate choices: any teacher can be
-put in context. A self-teacher without a context would agree with the student, or nearly.
+Without a context that the student does not see, a self-teacher agrees with the student, or nearly.
 """
 
 import copy
@@ -16,27 +14,9 @@ from torch import Tensor
 from recovery.errors import RecoverError
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample
-from recovery.teachers import Distribution, Teacher, TeacherLogprobs, forward_flops
+from recovery.teachers import Distribution, forward_flops
 
 EMA_DECAY = 0.95  # a step moves the average by 5 % towards the student
-
-
-class InContext:
-    """Any teacher, judging the student's tokens behind the prompt that each row carries for it.
-
-    Rows and targets keep their order, so the log-probs are those of the student's targets."""
-
-    def __init__(self, teacher: Teacher):
-        self.teacher = teacher
-
-    def flops(self, samples: list[Sample]) -> float:
-        return self.teacher.flops([sample.for_teacher for sample in samples])
-
-    def distribution(self, batch: Batch) -> TeacherLogprobs:
-        if all(sample.teacher_prompt is None for sample in batch.samples):
-            return self.teacher.distribution(batch)
-        rows = [sample.for_teacher for sample in batch.samples]
-        return self.teacher.distribution(Batch.collate(rows, 0, batch.tokens.device))  # no token attends to padding
 
 
 class LiveTeacher:
