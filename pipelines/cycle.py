@@ -138,8 +138,9 @@ class Cycle:
     number: int = 0
 
     def run(self, ask: Ask | None = None) -> Outcome:
-        if self.job.self_teacher is None:  # else the teacher does not exist yet
-            self._check_lift(self._checkpoint(self.job.teacher))
+        prompts = self._files.read(self.settings.distill, self.job.seed)
+        if prompts and self.job.self_teacher is None:  # else prompts or teacher do not exist yet
+            self._check_lift(self._checkpoint(self.job.teacher), prompts)
         midtrained = self.midtrain()
         return replace(self.recover(midtrained.checkpoint, ask), answers_search=midtrained.answers_search)
 
@@ -220,16 +221,19 @@ class Cycle:
             raise RecoverError("All prompts overlap with evaluation items. Pass others with --prompts.")
         return [prompt for prompt in prompts if prompt.text not in overlapping]
 
-    def _all_prompts(self) -> list[ChatPrompt]:
-        files = RecipeFiles(self.job.prompts, self.job.teacher_context)
-        base = BaseOutputs(self.project, self.settings, self._stage.generation_seed)
-        return files.read(self.settings.distill, self.job.seed, base.distill_prompts)
+    @property
+    def _files(self) -> RecipeFiles:
+        return RecipeFiles(self.job.prompts, self.job.teacher_context)
 
-    def _check_lift(self, teacher: Checkpoint) -> dict[str, Any] | None:
+    def _all_prompts(self) -> list[ChatPrompt]:
+        base = BaseOutputs(self.project, self.settings, self._stage.generation_seed)
+        return self._files.read(self.settings.distill, self.job.seed, base.distill_prompts)
+
+    def _check_lift(self, teacher: Checkpoint, prompts: list[ChatPrompt] | None = None) -> dict[str, Any] | None:
         """What the context gives the teacher; raises if it gives nothing. None without a context."""
         if self.job.teacher_context is None:
             return None
-        return check_lift(self.project, teacher, self._all_prompts(), self.settings, self.job.seed)
+        return check_lift(self.project, teacher, prompts or self._all_prompts(), self.settings, self.job.seed)
 
     def _teachers(self, main: Checkpoint, prompts: int, evaluation_items: list[str]) -> Teachers:
         """With a router, openings of earlier documents are prompts too; never the questions about them."""
