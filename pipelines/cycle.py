@@ -4,7 +4,8 @@ Every stage asks the record first whether it is done already, so a resumed job r
 """
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -114,18 +115,23 @@ def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | O
         "distill": lambda: cycle.repair(ask),
         "cycle": lambda: cycle.run(ask),
     }
+    with saved_job(project, job), timed_job(project, job) as clock:
+        result = run[job.command]()
+        return replace(result, estimate=compare_with_estimate(project, job, clock))
+
+
+@contextmanager
+def saved_job(project: Project, job: Job) -> Iterator[None]:
+    """The job is deleted once it is done; an interruption says how to go on."""
     store_job(project.home, job.id)
     try:
-        with timed_job(project, job) as clock:
-            result = run[job.command]()
-            result = replace(result, estimate=compare_with_estimate(project, job, clock))
+        yield
     except KeyboardInterrupt:
         option = "" if project.contains_cwd else f" --project {shlex.quote(str(project.root))}"
         raise KeyboardInterrupt(f"Go on from the last saved state with `recover resume{option}`.") from None
     if job.corpus and not job.settings.keep_documents:
         delete_snapshot(project.home, job.corpus.hash)
     job.delete(project.home)
-    return result
 
 
 @dataclass
@@ -161,6 +167,15 @@ class Cycle:
         self.id, self.number = cycle_of_attempt(self.project, student, self.job)
         return self.recover(student, ask)
 
+    def judge_student(self) -> tuple[list[Result], list[Result], Verdict]:
+        """The results of the clean model and of the student as it is, and the gate's verdict on the student."""
+        student = self._checkpoint(self.job.student)
+        final = self._final_plan(student)
+        clean = self._measure_clean(final)
+        until_clear = self._stop_rule(clean, partial(is_clear, self.settings.gate, clean))
+        results = self._measure(student, "the fine-tune", final, "damaged", until_clear)
+        return clean, results, self._judge(clean, results, results)
+
     def recover(self, damaged: Checkpoint, ask: Ask | None = None) -> Outcome:
         main_teacher = damaged if self.job.self_teacher else self._checkpoint(self.job.teacher)
         lift = self._check_lift(main_teacher)
@@ -170,14 +185,12 @@ class Cycle:
             probe = distill_probe(
                 self.settings.gate, self.job.eval_plan, items, self._measure_clean_on_probes, self._suites
             )
-        split = probe is not None or self._was_probed(damaged)
-        final = replace(self.job.eval_plan, split="final" if split else "all")
-        clean = self._measure(self.project.clean, "the clean model", replace(final, earlier_questions=()), "clean")
-        require_pass_fail(main_result(clean, "behaviour"))
+        final = self._final_plan(damaged)
+        clean = self._measure_clean(final)
         first_block = self._stop_rule(clean, lambda items: True)  # its score decides nothing
         before = self._measure(damaged, "the model to recover", final, "damaged", first_block)
         items_text = [item.prompt for result in clean for item in result.items]
-        prompts = self._prompts(items_text)
+        prompts = self._prompts(items_text) if self.settings.distill.steps else []
         teachers = self._teachers(main_teacher, len(prompts), items_text)
         corpora = self._read_by(damaged) if self.settings.distill.documents else []
         with self.project.clock.stage("distill"):
@@ -192,6 +205,16 @@ class Cycle:
         promoted, decision = self._decide(distilled.checkpoint, verdict, ask)
         advice = self._next_attempt(damaged, distilled, verdict) if promoted is False else None
         return Outcome(self.number, clean, before, after, verdict, promoted, distilled, decision, next_attempt=advice)
+
+    def _final_plan(self, damaged: Checkpoint) -> EvalPlan:
+        """Of the items that no probe uses."""
+        has_probes = self.settings.distill.probe_every and self._can_probe
+        return replace(self.job.eval_plan, split="final" if has_probes or self._was_probed(damaged) else "all")
+
+    def _measure_clean(self, final: EvalPlan) -> list[Result]:
+        clean = self._measure(self.project.clean, "the clean model", replace(final, earlier_questions=()), "clean")
+        require_pass_fail(main_result(clean, "behaviour"))
+        return clean
 
     @property
     def settings(self) -> Settings:

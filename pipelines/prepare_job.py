@@ -114,8 +114,8 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Corpus 
         start = project.path_of("current")
     else:
         start = project.path_of(request.student) if request.student else _student(project, request).path
-    _check_model_fits(project, request, settings, start)
-    _check_files(project, request)
+    check_model_fits(project, request, settings, start)
+    check_files(project, request)
     chat = load_chat(project.base if request.docs else start)  # refuses a model without a tokenizer
     if request.command != "midtrain":
         _check_prompts(request, settings, chat, start)
@@ -203,7 +203,7 @@ def prepare_job(project: Project, request: Request) -> Job:
         teacher=teacher.id if teacher else None,
         router=request.teacher == ROUTER,
         self_teacher=next((own for own in SELF_TEACHERS if own == request.teacher), None),
-        prompts=_store_prompts(project, request.prompts),
+        prompts=store_prompts(project, request.prompts),
         teacher_context=_store_context(project, request.teacher_context),
         ask=request.ask,
     ).save(project.home)
@@ -263,13 +263,13 @@ def teachers_in_memory(
     return midtraining, [named if is_model else base] + ([promoted] if promoted and request.teacher == ROUTER else [])
 
 
-def _check_model_fits(project: Project, request: Request, settings: Settings, start: str) -> None:
+def check_model_fits(project: Project, request: Request, settings: Settings, start: str) -> None:
     check_window(project.base, settings)
     promoted = project.current.path if project.row and past_cycles(project, project.current) else None
     check_memory(start, settings, *teachers_in_memory(request, settings, project.base, promoted))
 
 
-def _check_files(project: Project, request: Request) -> None:
+def check_files(project: Project, request: Request) -> None:
     """Read every file once: what is wrong with one is an error before anything is computed."""
     tasks = [file for file in suite_files(load_suites(project.base)) if file.suffix == ".jsonl"]
     for file, read in (
@@ -324,7 +324,7 @@ def _main_teacher(reference: str) -> str:
 
 def _eval_plan(project: Project, request: Request, start: Checkpoint, student: Checkpoint | None) -> EvalPlan:
     """Without questions of its own, a distillation uses what its student's mid-training was given."""
-    questions, passages = _store_questions(project, request.questions), None
+    questions, passages = store_questions(project, request.questions), None
     if questions is None and student is not None and student.run_id:
         run = project.reader.run(student.run_id)
         files = (run.inputs.questions, run.inputs.passages) if run else (None, None)
@@ -355,7 +355,7 @@ def _read_corpus(docs: Path) -> Corpus:
     return corpus
 
 
-def _store_questions(project: Project, file: Path | None) -> Path | None:
+def store_questions(project: Project, file: Path | None) -> Path | None:
     """A copy named by its content: later cycles are measured by it, whatever becomes of the user's file."""
     if file is None:
         return None
@@ -366,7 +366,7 @@ def _store_questions(project: Project, file: Path | None) -> Path | None:
     return copy
 
 
-def _store_prompts(project: Project, file: Path | None) -> Path | None:
+def store_prompts(project: Project, file: Path | None) -> Path | None:
     if file is None:
         return None
     prompts = [prompt.row[1] for prompt in read_prompts(file)]

@@ -14,6 +14,7 @@ HUB_PROBLEMS = {  # a pattern in the types and texts of an error and its causes:
     "LocalEntryNotFoundError|OfflineModeIsEnabled|Connect(ion)?Error|(Connect|Read)Timeout": "(it is not in the cache, "
     f"and the hub cannot be reached). {NAME_A_FOLDER}",
     "HfHubHTTPError": "(the hub answered with an error). Try again later.",
+    "custom code": "(it needs code of its own, which is never run). Choose a model whose family transformers knows.",
     "instantiate the backend tokenizer": "(it has no tokenizer files). Add its tokenizer.json.",
 }
 

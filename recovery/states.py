@@ -193,12 +193,20 @@ class Rollouts:
         chosen = [(group, self.prompts[i]) for group, (_, i) in drawn for _ in range(self.group)]
         sampling = Sampling(self.max_new_tokens, seed=(self.seed * 1_000_003 + step * 1009 + rank()) % 2**31)
         generations = self.engine.generate([p.tokens for _, p in chosen], sampling)
-        return [
-            prompt.with_reply(
-                generation.tokens, logprobs=generation.logprobs, group=group, truncated=not generation.finished
+        samples = []
+        for (group, prompt), generation in zip(chosen, generations, strict=True):
+            length = _common_length(generation.tokens, student.vocabulary)
+            truncated = not generation.finished or length < len(generation.tokens)
+            logprobs = generation.logprobs[:length]
+            samples.append(
+                prompt.with_reply(generation.tokens[:length], logprobs=logprobs, group=group, truncated=truncated)
             )
-            for (group, prompt), generation in zip(chosen, generations, strict=True)
-        ]
+        return samples
+
+
+def _common_length(tokens: list[int], vocabulary: int | None) -> int:
+    """How many tokens there are before the first that the teacher lacks."""
+    return next((i for i, token in enumerate(tokens) if vocabulary is not None and token >= vocabulary), len(tokens))
 
 
 class Accepted:

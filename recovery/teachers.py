@@ -83,6 +83,7 @@ class FrozenTeacher:
         self.reference = reference
         self.chat = self._model.chat
         self._student: Student | None = None
+        self._has_fewer_tokens = False
 
     def flops(self, samples: list[Sample]) -> float:
         return forward_flops(self._model, samples)
@@ -91,15 +92,21 @@ class FrozenTeacher:
     def distribution(self, batch: Batch) -> Distribution:
         if self._student is not None:
             self._model.vocabulary = self._student.vocabulary
+        if self._has_fewer_tokens:  # rollouts have none of the others, but the padding may be one
+            rows = self._model.causal.get_input_embeddings().num_embeddings
+            batch = replace(batch, tokens=batch.tokens.clamp(max=rows - 1))
         return Distribution.from_hidden(self._model.hidden(batch), self._model.head)
 
     def bind_student(self, student: Student) -> None:
-        """Check that the student has the same tokenizer, and agree on the vocabulary if the heads are padded to
-        different sizes: the student uses the fewest rows of all its teachers, and each teacher reads that number
-        at every batch, since a teacher bound later may lower it."""
-        check_same_tokenizer(student.chat, self.chat)
+        """Check that the tokenizers agree, and agree on the vocabulary if the heads are padded to different sizes, or
+        the student has tokens that the teacher lacks: the student uses the fewest rows of all its teachers, and each
+        teacher reads that number at every batch, since a teacher bound later may lower it."""
         rows = [len(head.weight) for head in (student.head, Head.from_model(self._model.causal))]
-        if rows[0] != rows[1]:
+        if added_tokens(student.chat, self.chat):
+            self._has_fewer_tokens = True
+            rows.append(1 + max(self.chat.tokenizer.get_vocab().values()))
+        check_same_tokenizer(student.chat, self.chat)
+        if min(rows) < rows[0]:
             student.vocabulary = min(rows)
         self._student = student
 
@@ -191,18 +198,38 @@ def forward_flops(student: Student, samples: list[Sample]) -> float:
     return 2.0 * student.parameters * sum(len(s.tokens) for s in samples)
 
 
+def added_tokens(student: Chat, teacher: Chat) -> int:
+    """How many tokens the student has behind all of the teacher's."""
+    size = 1 + max(teacher.tokenizer.get_vocab().values())
+    return sum(id >= size for id in student.tokenizer.get_vocab().values())
+
+
 def check_same_tokenizer(student: Chat, teacher: Chat) -> None:
-    """Raise unless both map the same text to the same ids; otherwise their distributions are not comparable."""
-    ours, theirs = student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
-    if ours != theirs:
-        differing = next(iter(ours.items() ^ theirs.items()))[0]
-        raise RecoverError(
-            f"Teacher and student have different tokenizers (token {differing!r} differs, {len(theirs)} "
-            f"against {len(ours)} tokens). Choose a teacher of the same model family."
-        )
-    probe: list[dict[str, Any]] = [{"role": "user", "content": "Hello?"}]
-    if student.prompt(probe) != teacher.prompt(probe):
+    """Raise unless both map the same chat to the same ids; otherwise their distributions are not comparable."""
+    check_same_vocabulary(student, teacher)
+    if not same_chat_template(student, teacher):
         raise RecoverError(
             "Teacher and student render the same chat to different tokens (their chat templates differ). "
             "Give the student the teacher's chat template."
         )
+
+
+def check_same_vocabulary(student: Chat, teacher: Chat) -> None:
+    """Raise unless all of the teacher's tokens have the same ids in the student's tokenizer.
+
+    The student may have more tokens behind them, as after a fine-tune that added some."""
+    ours, theirs = student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
+    size = 1 + max(theirs.values())
+    common = {token: id for token, id in ours.items() if id < size}
+    if common != theirs:
+        differing = min(token for token, _ in common.items() ^ theirs.items())
+        raise RecoverError(
+            f"Teacher and student have different tokenizers (token {differing!r} differs, {len(theirs)} "
+            f"against {len(ours)} tokens). Choose a teacher of the same model family."
+        )
+
+
+def same_chat_template(first: Chat, second: Chat) -> bool:
+    """Whether both render a short chat to the same tokens."""
+    probe: list[dict[str, Any]] = [{"role": "user", "content": "Hello?"}]
+    return first.prompt(probe) == second.prompt(probe)

@@ -9,6 +9,12 @@ from evals.results import HEADLINES, Result, item_key
 from evals.splits import Split, parse_split, secondary_task_limit, select_items
 from evals.subject import Subject
 from evals.suites import lab
+from evals.suites.answer_likelihood import (
+    conversation_key,
+    has_conversations,
+    measure_answers,
+    read_conversations,
+)
 from evals.suites.blocks import Blocks
 from evals.suites.config import task_names
 from evals.suites.custom_checks import measure_checks, read_tasks
@@ -73,7 +79,7 @@ def measure(
         else:
             results += [result for task in suite_tasks(name, suites or {}) for result in run.task(name, task)]
         if name == "knowledge" and passages:
-            results += run.passages(read_passages(passages), data=Path(passages).name)
+            results += run.training_texts(Path(passages))
     if not results:
         raise RecoverError(_NO_DATA[suite])
     return results if split == "all" else [replace(r, settings=r.settings | {"part": split}) for r in results]
@@ -160,6 +166,13 @@ class _SuiteRun:
     def questions(self, questions: list[Question], *, data: str) -> Result:
         selected = select_items(questions, lambda question: item_key(question.text), self.split, self.limit)
         return measure_questions(self.subject, selected, data=data)
+
+    def training_texts(self, file: Path) -> list[Result]:
+        """Score the answers of a file of conversations, or passages."""
+        if has_conversations(file):
+            chosen = select_items(read_conversations(file), conversation_key, self.split, self.limit)
+            return [measure_answers(self.subject, chosen, data=file.name)]
+        return self.passages(read_passages(file), data=file.name)
 
     def passages(self, passages: list[str], *, data: str) -> list[Result]:
         selected = select_items(passages, item_key, self.split, self.limit)

@@ -22,7 +22,7 @@ from recovery.progress import listen
 
 set_thread_waiting()
 
-SUCCESS, ERROR, REJECTED, INTERRUPTED = 0, 1, 3, 130  # exit codes; click exits with 2 for wrong usage
+SUCCESS, ERROR, REJECTED, INCONCLUSIVE, INTERRUPTED = 0, 1, 3, 4, 130  # exit codes; click exits with 2 for wrong usage
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -116,6 +116,7 @@ from pipelines.cli import (  # noqa: E402
     data,
     doctor,
     evaluate_and_compare,
+    fine_tunes,
     maintain,
     promote_and_export,
     status_and_runs,
@@ -127,6 +128,7 @@ __all__ = [
     "data",
     "doctor",
     "evaluate_and_compare",
+    "fine_tunes",
     "main",
     "maintain",
     "promote_and_export",

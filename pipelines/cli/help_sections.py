@@ -4,6 +4,7 @@ import click
 
 SECTIONS = {
     "Train": ("midtrain", "distill", "cycle", "resume", "demo"),
+    "A model trained elsewhere": ("check", "repair"),
     "Evaluate": ("eval", "compare", "documents", "questions"),
     "Decide": ("promote", "rollback", "export"),
     "Inspect": ("status", "runs", "show", "lineage", "dashboard", "report"),

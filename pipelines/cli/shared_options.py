@@ -28,6 +28,11 @@ base = click.option(
 docs = click.option(
     "--docs", type=file_path, required=True, help="A file or folder of documents, or a data set on the hub."
 )
+training_data = click.option(
+    "--docs",
+    type=file_path,
+    help="What it was fine-tuned on: documents, or a file of conversations (Alpaca, ShareGPT, messages).",
+)
 teacher = click.option(
     "--teacher",
     metavar="REF",
@@ -99,3 +104,4 @@ def combine(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 training = combine(base, questions, recipe, max_steps, engine, seed, assignments, dry_run)
 distilling = combine(teacher, prompts, teacher_context, limit, ifeval_data, warm_start, max_minutes, max_flops, ask)
+judging = combine(base, questions, training_data, limit, ifeval_data, engine, assignments)

@@ -11,6 +11,7 @@ import click
 
 from pipelines.cli import REJECTED, SUCCESS, CommandResult, command_result, main
 from pipelines.cli import shared_options as options
+from pipelines.cli.fine_tunes import repair_result
 from pipelines.log import log
 from pipelines.settings.sources import EngineName
 
@@ -202,19 +203,22 @@ def resume(project: Path | None, run: int | None) -> CommandResult:
     from pipelines.jobs.job import unfinished_jobs
     from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project
+    from pipelines.repair import run_repair
     from recovery.errors import RecoverError
 
     opened = Project.open_existing(project)
     with project_lock(opened.home, command_line()):
         jobs = unfinished_jobs(opened.home)
         if run is not None:
-            job_id = opened.run(run).inputs.job
+            job_id = (opened.run(run).inputs.job or "").partition("-")[0]  # a repair has several, all with its id
             jobs = [job for job in jobs if job.id == job_id]
         if not jobs:
             problem = "No command was interrupted here." if run is None else f"Run {run} has nothing left to do."
             raise RecoverError(f"{problem} List the runs with `recover runs`.")
         job = jobs[-1]
         log.info(f"Resuming `recover {job.command}`")
+        if job.command == "repair":
+            return repair_result(run_repair(opened, job))
         return _result(run_job(opened, job, _ask_person if job.ask else None))
 
 

@@ -270,12 +270,13 @@ class JobWork:
 
     def _written_for_rollouts(self) -> Iterator[StageWork]:
         settings = self.job.settings
-        is_written = bool(self._given_prompts) or self._base.has_distill_prompts
+        is_written = bool(self._given_prompts) or self._base.has_distill_prompts or not self._distill_steps
         if not is_written:
             name = f"writing {self._prompts:,} prompts"
             yield StageWork("write/prompts", name, [Loading(), self._writing_prompts(self._prompts)])
         on_policy = round(self._distill_recipe.on_policy_fraction * settings.distill.rows)
-        if on_policy < settings.distill.rows and self._distill_recipe.data != "conversations":
+        has_replies = on_policy < settings.distill.rows and self._distill_recipe.data != "conversations"
+        if has_replies and self._distill_steps:
             count = min(self._prompts, self._distill_steps * settings.distill.rows)
             name = f"writing {count:,} answers"
             yield StageWork("write/replies", name, [Loading(), self._writing_replies(count)])
@@ -294,6 +295,6 @@ class JobWork:
             parts.append(Generating(on_policy, prompts, settings.max_new_tokens, calls=steps_left))
         if self._has_probes:
             tried = {"off": 1, AUTO: 1 + len(warm_start.SHARES)}.get(str(settings.warm_start), 2)
-            parts.append(self._probes(tried + (steps - 1) // settings.probe_every * steps_left / steps))
+            parts.append(self._probes(tried + (steps - 1) // settings.probe_every * steps_left / max(1, steps)))
         limit = f"at most {steps} steps" if self._has_probes else f"{steps} steps"
         return StageWork("distill", f"distilling ({limit})", parts)

@@ -11,6 +11,7 @@ from evals.results import Result, item_key
 from evals.splits import secondary_task_limit, split_of
 from evals.subject import Subject
 from evals.suites import lab
+from evals.suites.answer_likelihood import conversation_key, has_conversations, read_conversations
 from evals.suites.blocks import Blocks
 from evals.suites.config import content_id, suite_files
 from evals.suites.custom_checks import read_tasks
@@ -22,7 +23,7 @@ from evals.suites.passage_recall import read_passages
 from pipelines.project.paths import relocate
 
 FILES = ("questions", "ifeval_data", "passages")  # fields of EvalPlan that are files
-MIN_QUESTIONS, MIN_PASSAGES = 50, 10  # fewer are not split into a probe part and a final part
+MIN_QUESTIONS, MIN_PASSAGES, MIN_CONVERSATIONS = 50, 10, 50  # fewer are not split into a probe part and a final part
 EARLIER_SUITE = "earlier"  # the suite of the questions of earlier cycles
 
 
@@ -36,7 +37,7 @@ class EvalPlan:
     suite: str = "all"
     questions: Path | None = None
     ifeval_data: Path | None = None
-    passages: Path | None = None  # of the documents: they measure knowledge where there are no questions
+    passages: Path | None = None  # of the documents, or conversations: knowledge where there are no questions
     limit: int | None = None  # items per task
     secondary_limit: int | None = None  # with `limit`: a lower limit of tasks that need fewer items
     split: str = "all"  # of the items: "probe" during training, "final" for the verdict
@@ -108,7 +109,11 @@ class EvalPlan:
 
     def split_problem(self, named: Mapping[str, str]) -> str:
         """Why the items cannot be split into a probe part and a final part; empty if they can."""
-        minimum = {"questions": MIN_QUESTIONS, "passages of the documents": MIN_PASSAGES}
+        minimum = {
+            "questions": MIN_QUESTIONS,
+            "passages of the documents": MIN_PASSAGES,
+            "conversations": MIN_CONVERSATIONS,
+        }
         for kind, keys in self._item_keys(named):
             if len(keys) < minimum.get(kind, 1):
                 return f"fewer than {minimum[kind]} {kind}"
@@ -120,6 +125,8 @@ class EvalPlan:
         """The keys of the items in each local file, which decide the part that an item belongs to."""
         if self.questions:
             yield "questions", [item_key(question.text) for question in read_questions(self.questions)]
+        elif self.passages and has_conversations(self.passages):
+            yield "conversations", [conversation_key(messages) for messages in read_conversations(self.passages)]
         elif self.passages:
             yield "passages of the documents", [item_key(passage) for passage in read_passages(self.passages)]
         if self.ifeval_data:

@@ -60,8 +60,9 @@ def behaviour_limit(gate: Gate, clean: Result) -> tuple[float, str]:
     return margins[setting], setting
 
 
-def judge_knowledge(knowledge: Result, share: float, best: float, setting: str) -> Judgement:
-    value, limit = knowledge.headline.value, share * best
+def judge_knowledge(knowledge: Result, share: float, best: float, setting: str, floor: float = 0.0) -> Judgement:
+    """`floor` is the score of a model that was taught nothing: the share is of what is above it."""
+    value, limit = knowledge.headline.value, floor + share * max(0.0, best - floor)
     return Judgement(value >= limit, value, value, limit, knowledge.headline.n, setting=setting)
 
 

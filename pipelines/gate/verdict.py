@@ -7,6 +7,7 @@ from typing import Any
 from db.verdict_phrases import bound_and_margin, losses, relation, with_limit
 from evals.results import Item, Result, main_result
 from evals.stats.sequential import sequential_test
+from evals.suites.answer_likelihood import TASK as ANSWERS
 from pipelines.gate.judgements import (
     Judgement,
     RetentionJudgement,
@@ -60,7 +61,9 @@ def judge(
     behaviour = judge_behaviour(gate, clean, recovered)
     of_documents, learned = None, None
     if knowledge is not None and best_knowledge is not None:
-        of_documents = judge_knowledge(knowledge, gate.keep_knowledge, best_knowledge, "gate.keep_knowledge")
+        # Unlike the share of right answers, the likelihood of a model that was taught nothing is far from 0.
+        floor = clean_knowledge or 0.0 if knowledge.task == ANSWERS else 0.0
+        of_documents = judge_knowledge(knowledge, gate.keep_knowledge, best_knowledge, "gate.keep_knowledge", floor)
         learned = best_knowledge > clean_knowledge if clean_knowledge is not None else None
     of_earlier = {
         cycle: judge_knowledge(now, gate.keep_earlier, score, "gate.keep_earlier")
@@ -73,8 +76,8 @@ def judge(
     outcome = "passed" if passed else "inconclusive" if unsure else "failed"
     note = ", and the documents taught nothing measurable: the clean model knows at least as much of them"
     reasons = [
-        _behaviour_reason(behaviour, f" by {behaviour.setting}" if gate.keep_behaviour else ""),
-        _knowledge_reason("the documents", of_documents) + (note if learned is False else ""),
+        _difference_reason("instruction following", behaviour, by_setting=_by_setting(gate, behaviour)),
+        _knowledge_reason(_subject(knowledge), of_documents) + (note if learned is False else ""),
         *(_knowledge_reason(f"cycle {cycle}", j) for cycle, j in of_earlier.items()),
         _retention_reason(retained, any(result.suite == "retention" for result in retention[1])),
     ]
@@ -100,8 +103,22 @@ def require_pass_fail(behaviour: Result | None) -> None:
         )
 
 
-def _behaviour_reason(b: Judgement, by_setting: str = "") -> str:
-    return _difference_reason("instruction following", b, by_setting=by_setting)
+def forgetting_reason(verdict: Verdict) -> str:
+    """What the verdict says about instruction following and about what the model knew before."""
+    reasons = [_difference_reason("instruction following", verdict.behaviour)]
+    if verdict.retention is not None:
+        reasons.append(_retention_reason(verdict.retention, True))
+    return "; ".join(reasons)
+
+
+def _subject(knowledge: Result | None) -> str:
+    return (
+        "the training file (likelihood of its answers)" if knowledge and knowledge.task == ANSWERS else "the documents"
+    )
+
+
+def _by_setting(gate: Gate, behaviour: Judgement) -> str:
+    return f" by {behaviour.setting}" if gate.keep_behaviour else ""
 
 
 def _difference_reason(subject: str, j: Judgement, changes: str = "", by_setting: str = "") -> str:

@@ -18,7 +18,7 @@ from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
 
-Command = Literal["midtrain", "distill", "cycle"]
+Command = Literal["midtrain", "distill", "cycle", "repair"]
 
 
 @dataclass(frozen=True)

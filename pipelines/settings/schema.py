@@ -89,7 +89,7 @@ class Midtrain(Group):
 class Distill(Group):
     recipe: str = "opd"
     learning_rate: Number = 1e-4
-    steps: Count = 100
+    steps: CountOrZero = 100  # 0: the warm start alone
     rows: Count = 64
     max_new_tokens: Count = 1024
     prompts: Count = 2048  # how many the base writes when no file of prompts is given

@@ -72,9 +72,9 @@ def distill(
                 warm = replace(warm, stop_reason="")
         if chosen.scores_with_teacher and teachers.own:
             teacher = teachers.self_teacher(student, settings.ema_decay)
-        log.info(
-            f"Distilling {start.reference} with {teachers} as teacher: at most {steps} steps, {len(prompts)} prompts"
-        )
+        if steps:
+            about = f"at most {steps} steps, {len(prompts)} prompts"
+            log.info(f"Distilling {start.reference} with {teachers} as teacher: {about}")
         training = TrainingRun(
             stage=stage,
             run=run,
@@ -83,7 +83,9 @@ def distill(
             student=student,
             states=Mixture(
                 _states(stage, chosen, engine, given_prompts, prompts, answers), *_reread(stage, chat, corpora)
-            ),
+            )
+            if steps
+            else Mixture(),
             signal=signal_of(chosen, teacher),
             objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),

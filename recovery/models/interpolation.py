@@ -10,6 +10,8 @@ from recovery.losses.chunked_loss import at_least_float32
 from recovery.models.adapters import same_model
 from recovery.models.students import Student, load_causal
 
+TOKEN_ROWS = ("embed", "wte", "lm_head")  # in the names of weights that have a row for each token
+
 
 def merge(student: Student) -> Student:
     """Merge the student's adapters into their base, and return a frozen model of full weights.
@@ -68,8 +70,23 @@ def _adapter_scales(student: Student, clean: str) -> list[tuple[Any, Tensor]]:
 def _full_weights(student: Student, clean: str) -> list[tuple[Any, Tensor]]:
     ours = dict(student.model.named_parameters())
     theirs = dict(load_causal(clean, next(iter(ours.values())).dtype).named_parameters())
-    if {n: p.shape for n, p in ours.items()} != {n: p.shape for n, p in theirs.items()}:
+    if ours.keys() != theirs.keys() or not all(same_but_tokens(name, ours[name], theirs[name]) for name in ours):
         raise RecoverError(
             f"The models {clean} and {student.path} have different shapes. Choose a clean model of the same shape."
         )
-    return [(parameter, theirs[name].detach()) for name, parameter in ours.items()]
+    return [(parameter, _with_rows_of(parameter, theirs[name].detach())) for name, parameter in ours.items()]
+
+
+def same_but_tokens(name: str, ours: Tensor, theirs: Tensor) -> bool:
+    """Whether two weights have one shape, but for the number of tokens."""
+    has_tokens = any(part in name for part in TOKEN_ROWS)
+    return ours.shape[has_tokens:] == theirs.shape[has_tokens:]
+
+
+def _with_rows_of(ours: Tensor, theirs: Tensor) -> Tensor:
+    """Their weights; rows of tokens that only one of the two has stay as ours are."""
+    if ours.shape == theirs.shape:
+        return theirs
+    rows, target = min(len(ours), len(theirs)), ours.detach().cpu().clone()
+    target[:rows] = theirs[:rows]
+    return target

@@ -155,16 +155,38 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
             f"The folder {reference} holds no safetensors. Pickled weights are not loaded because they can run code. "
             "Convert the model with transformers' save_pretrained first."
         )
+    refuse_quantised(reference)
     try:
-        causal = AutoModelForCausalLM.from_pretrained(
-            name, revision=revision, dtype=dtype, use_safetensors=True, trust_remote_code=False
+        causal, loading = AutoModelForCausalLM.from_pretrained(
+            name,
+            revision=revision,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
         )
     except (OSError, ValueError, SafetensorError) as error:
         raise _cannot_load("model", reference, error) from error
+    if missing := sorted(loading["missing_keys"]):  # transformers fills them with random numbers
+        raise RecoverError(
+            f"The weights of {reference} lack {missing[0]!r} ({len(missing)} missing in all): they were renamed, or "
+            "not saved. Save the model with transformers' save_pretrained."
+        )
     if getattr(causal, "_hf_peft_config_loaded", False):  # transformers loads adapters from the hub, too
         raise RecoverError(f"The model {reference} is an adapter on the hub. Download it and pass its folder instead.")
     fix_generation_config(causal)
     return causal
+
+
+def refuse_quantised(reference: str) -> None:
+    quantisation = getattr(config_of(reference), "quantization_config", None)
+    if quantisation:
+        fields = dict(quantisation if isinstance(quantisation, dict) else vars(quantisation))
+        method = fields.get("quant_method", "unknown method")
+        raise RecoverError(
+            f"The weights of {reference} are quantised ({getattr(method, 'value', method)}), so they can neither be "
+            "trained nor compared. Load the model, call its dequantize(), and save it; a GGUF file can be --base."
+        )
 
 
 def parameters_of(reference: str) -> int:

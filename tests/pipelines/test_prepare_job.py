@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from pipelines.cli import main
 from pipelines.documents import read_corpus
-from pipelines.prepare_job import Request, _store_prompts, prepare_job, teachers_in_memory
+from pipelines.prepare_job import Request, prepare_job, store_prompts, teachers_in_memory
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
@@ -166,7 +166,7 @@ def test_memory_is_checked_for_the_teachers_that_will_be_loaded() -> None:
 
 def test_prompts_are_stored_under_a_name_that_does_not_change(empty_docs: Path, tmp_path: Path) -> None:
     (file := tmp_path / "prompts.txt").write_text("Où ?\nSay it.\n")
-    copy = _store_prompts(Project.open(None), file)
+    copy = store_prompts(Project.open(None), file)
     lines = '{"prompt": "Où ?"}\n{"prompt": "Say it."}'
     assert copy is not None
     assert (copy.read_text(), copy.name) == (lines + "\n", f"prompts-{content_hash(lines)[:16]}.jsonl")

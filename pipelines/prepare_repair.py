@@ -1,0 +1,81 @@
+"""From the command line of `check` and `repair` to a job: compare the files of both models, and say what to measure."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from evals.suites.config import load_suites
+from pipelines.documents import read_corpus
+from pipelines.documents.snapshot import sample_passages, save_snapshot
+from pipelines.documents.training_file import read_training_file
+from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.jobs.job import Job
+from pipelines.log import log
+from pipelines.prepare_job import (
+    Request,
+    announce_settings,
+    check_files,
+    check_model_fits,
+    store_prompts,
+    store_questions,
+)
+from pipelines.project.chat_template_copy import with_base_template
+from pipelines.project.project import Project
+from pipelines.storage.atomic_files import JsonLines
+from pipelines.storage.content_cache import content_hash
+from recovery.fine_tunes import FineTune, inspect_fine_tune
+
+MAX_CONVERSATIONS = 300  # of a training file, whose answers are scored
+
+
+@dataclass(frozen=True)
+class Prepared:
+    job: Job
+    about: FineTune
+    own_template: str | None = None  # path of the model with its own chat template, where that is not the base's
+
+
+def prepare_repair(project: Project, request: Request) -> Prepared:
+    """A job that judges the student by the base, and repairs it; not saved yet."""
+    assert request.student is not None
+    path = project.path_of(request.student)
+    about = inspect_fine_tune(path, project.base)
+    settings = announce_settings(project, request)
+    check_model_fits(project, request, settings, path)
+    check_files(project, request)
+    for note in about.notes(project.base_name):
+        log.warning(note)
+    own = path if about.other_template else None
+    student = project.resolve(with_base_template(project.home, path, project.base) if own else request.student)
+    plan = EvalPlan(
+        questions=store_questions(project, request.questions),
+        ifeval_data=request.ifeval_data,
+        passages=_training_sample(project, request),
+        limit=request.limit,
+        secondary_limit=request.secondary_limit,
+    ).with_public_ifeval_checked(load_suites(project.base))
+    job = Job(
+        "repair",
+        settings,
+        plan,
+        request.seed,
+        student=student.id,
+        teacher=project.clean.id,
+        prompts=store_prompts(project, request.prompts),
+    )
+    contents = [project.weights_id(student), project.base_weights_id, {**job.as_json(), "id": ""}]
+    return Prepared(replace(job, id=content_hash(contents)[:8]), about, own)
+
+
+def _training_sample(project: Project, request: Request) -> Path | None:
+    """A sample of what the fine-tune was trained on, where there are no questions on it."""
+    if request.questions is not None or request.docs is None:
+        return None
+    conversations = read_training_file(request.docs)
+    if not conversations:
+        return sample_passages(project.home, save_snapshot(project.home, read_corpus(request.docs)))
+    step = max(1, len(conversations) // MAX_CONVERSATIONS)
+    rows = [{"messages": messages} for messages in conversations[::step][:MAX_CONVERSATIONS]]
+    file = project.home / "documents" / f"{content_hash(rows)[:32]}.sample.jsonl"
+    if not file.is_file():
+        JsonLines(file).write(rows)
+    return file

@@ -1,0 +1,184 @@
+"""`recover repair`: try moves on a fine-tune, the cheapest first, and stop at the first that passes the gate.
+
+Every move is an ordinary distillation job under the name of the repair, from the fine-tune as it was; the record says
+what is done of each, so an interrupted repair goes on where it stopped, and a finished one is not computed again.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from evals.results import headlines
+from evals.suites.answer_likelihood import has_conversations
+from evals.suites.config import load_suites
+from pipelines.cycle import Cycle, saved_job
+from pipelines.estimates.timed_job import timed_job
+from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.evaluation.printed_tables import scores_table
+from pipelines.gate.verdict import Verdict
+from pipelines.jobs.job import Job
+from pipelines.log import log
+from pipelines.progress import duration
+from pipelines.project.project import Project
+from pipelines.settings.resolve import apply_overrides
+from pipelines.settings.schema import AUTO, DEFAULT_WARM_START
+from pipelines.storage.content_cache import ContentCache
+
+NAMES = {
+    "none": "as it is",
+    "interpolation": "interpolation towards the base",
+    "answers": "training on the base's answers",
+    "opd": "on-policy distillation",
+}
+GUARDS = {
+    "questions": "New knowledge is guarded by the questions",
+    "documents": "New knowledge is guarded by the recall of the documents",
+    "answers": "New knowledge is guarded by the likelihood of the training file's answers",
+    None: "New knowledge is unguarded, so a repair may cost it unnoticed (see --questions and --docs)",
+}
+Scores = Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Move:
+    """What one move brought, and what it took."""
+
+    name: str
+    scores: Scores
+    verdict: Verdict
+    checkpoint: str
+    path: str
+    share: float | None = None  # of the interpolation
+    steps: int = 0
+    seconds: float = 0.0
+
+    def label(self) -> str:
+        share = f" by {self.share:g}" if self.name == "interpolation" and self.share else ""
+        return NAMES[self.name] + share
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "move": self.name,
+            "scores": self.scores,
+            "verdict": self.verdict.as_dict(),
+            "checkpoint": self.checkpoint,
+            "share": self.share,
+            "steps": self.steps,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+@dataclass(frozen=True)
+class RepairResult:
+    model: str
+    base: str
+    clean: Scores
+    guard: str | None
+    moves: list[Move]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def last(self) -> Move:
+        return self.moves[-1]
+
+    @property
+    def summary(self) -> str:
+        reason = f"{self.last.verdict.reason[:1].upper()}{self.last.verdict.reason[1:]}."
+        if not self.last.verdict.passed:
+            return f"No move passed the gate. {reason}"
+        if self.last.name == "none":
+            return f"Nothing to repair. {reason}"
+        return f"Repaired by {self.last.label()}. {reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        repaired = self.last if self.last.verdict.passed else None
+        return {
+            "checkpoint": self.model,
+            "base": self.base,
+            "repaired": repaired.checkpoint if repaired else None,
+            "path": repaired.path if repaired else None,
+            "move": repaired.name if repaired else None,
+            "summary": self.summary,
+            "guarded_by": self.guard,
+            "notes": self.notes,
+            "moves": [move.as_json() for move in self.moves],
+            "clean": self.clean,
+            "before": self.moves[0].scores,
+        }
+
+    def lines(self) -> list[str]:
+        rows = {f"base ({self.base})": self.clean} | {move.label(): move.scores for move in self.moves}
+        took = ["", "took", "", *(_took(move) for move in self.moves)]
+        verdicts = ["", "gate", "", *(move.verdict.outcome for move in self.moves)]
+        table = zip(scores_table(rows), took, verdicts, strict=True)
+        lines = [f"{line}{seconds:>10}  {verdict}".rstrip() for line, seconds, verdict in table]
+        lines += [GUARDS[self.guard], *self.notes, self.summary]
+        if self.last.verdict.passed and self.last.name != "none":
+            lines.append(f"{self.last.checkpoint} is in {self.last.path}")
+            lines.append(f"next: recover export {self.last.checkpoint} --to ./repaired")
+        return lines
+
+
+def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str] = ()) -> RepairResult:
+    """Judge the fine-tune, then try one move after the other."""
+    can_probe = not job.eval_plan.split_problem(load_suites(project.base))
+    with saved_job(project, job):
+        clean, results, verdict = Cycle(project, replace(job, command="distill")).judge_student()
+        student = project.reader.checkpoint(job.student or 0)
+        assert student is not None
+        moves = [Move("none", headlines(results), verdict, student.reference, student.path)]
+        while not moves[-1].verdict.passed and (name := _next(moves)):
+            moves.append(_try(project, _job_of(job, name, moves, can_probe), name))
+    name, guard = model or student.reference, _guard(job.eval_plan)
+    return RepairResult(name, project.base_name, headlines(clean), guard, moves, list(notes))
+
+
+def _next(moves: list[Move]) -> str | None:
+    names = list(NAMES)
+    return next(iter(names[names.index(moves[-1].name) + 1 :]), None)
+
+
+def _try(project: Project, job: Job, name: str) -> Move:
+    log.info(f"Move: {NAMES[name]}")
+    started_at = time.monotonic()
+    with timed_job(project, job):
+        outcome = Cycle(project, job).repair()
+    run, checkpoint = outcome.distilled, outcome.distilled.checkpoint
+    cache, took = ContentCache(project.home / "cache"), time.monotonic() - started_at
+    return Move(
+        name,
+        headlines(outcome.recovered),
+        outcome.verdict,
+        checkpoint.reference,
+        checkpoint.path,
+        (run.warm_start or {}).get("share"),
+        run.steps,
+        cache.get_or_write("move-seconds", job.id, lambda: took),  # a finished move is not computed again
+    )
+
+
+def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool) -> Job:
+    """The job of one move: its runs carry its name, so that each is found again."""
+    distill: dict[str, Any] = {}
+    searched = can_probe
+    if moves[0].verdict.behaviour.passed:  # only other things were lost, which no probe measures
+        distill["probe_every"], searched = 0, False
+    overrides: dict[str, Any] = {"distill": distill}
+    if name == "interpolation":
+        overrides["lora_rank"] = 0  # a new adapter would leave nothing to interpolate
+        distill |= {"steps": 0, "recipe": "offpolicy", "warm_start": AUTO if searched else DEFAULT_WARM_START}
+    else:
+        share = next((move.share for move in moves if move.name == "interpolation"), None)
+        distill |= {"recipe": "offpolicy-kl" if name == "answers" else "opd", "warm_start": share or "off"}
+    return replace(job, command="distill", settings=apply_overrides(job.settings, overrides), id=f"{job.id}-{name}")
+
+
+def _took(move: Move) -> str:
+    return "-" if move.name == "none" else duration(move.seconds)
+
+
+def _guard(plan: EvalPlan) -> str | None:
+    if plan.questions:
+        return "questions"
+    return None if plan.passages is None else "answers" if has_conversations(plan.passages) else "documents"

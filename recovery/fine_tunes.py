@@ -1,0 +1,208 @@
+"""Whether a model from outside was fine-tuned from a base, as far as their files can show it, before either is loaded.
+
+A wrong base, weights that are missing, renamed or broken would otherwise only show as bad scores.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from recovery.errors import RecoverError
+from recovery.models.adapters import base_of, same_model
+from recovery.models.chat_template import Chat
+from recovery.models.interpolation import same_but_tokens
+from recovery.models.students import config_of, load_chat, split_revision
+from recovery.teachers import added_tokens, check_same_vocabulary, same_chat_template
+
+INDEX, SINGLE, ADAPTER = "model.safetensors.index.json", "model.safetensors", "adapter_model.safetensors"
+COMPARED = 12  # matrices whose directions are compared
+UNRELATED = 0.3  # median cosine between the matrices of two models; of two random ones it is about 0
+NOT_STORED = ("lm_head.weight", "rotary_emb.inv_freq")  # ends of names that files may have or not
+
+
+@dataclass(frozen=True)
+class FineTune:
+    """What the files of a fine-tune say about it and its base."""
+
+    added_tokens: int = 0
+    other_template: bool = False
+    same_weights: bool = False  # as the base
+    is_adapter: bool = False
+
+    def notes(self, base: str) -> list[str]:
+        notes = []
+        if self.same_weights:
+            notes.append(f"Its weights are those of {base}: nothing was trained, or nothing was saved")
+        if self.added_tokens:
+            some = "1 token" if self.added_tokens == 1 else f"{self.added_tokens:,} tokens"
+            notes.append(f"It has {some} that {base} lacks; a repair teaches only the tokens that both have")
+        if self.other_template:
+            notes.append(f"Its chat template is not that of {base}, so it reads other prompts than {base} does")
+        return notes
+
+
+def inspect_fine_tune(model: str, base: str) -> FineTune:
+    """Compare the files of both; raise RecoverError if the model is broken or was not trained from the base."""
+    below = base_of(model)
+    ours = _config(model)
+    if below is None and ours.model_type != _config(base).model_type:
+        raise RecoverError(
+            f"The model {model} is of the family {ours.model_type} and {base} of {_config(base).model_type}, so it "
+            "was not fine-tuned from it. Name the model that it came from as --base."
+        )
+    if below is not None:
+        _check_adapter(model, below, base)
+    added, other_template = compare_chats(load_chat(model), load_chat(base))
+    same = False if below is not None else _check_full_weights(model, base)
+    return FineTune(added, other_template, same, below is not None)
+
+
+def compare_chats(model: Chat, base: Chat) -> tuple[int, bool]:
+    """How many tokens the model has besides the base's, and whether it renders chats in another way."""
+    if not model.tokenizer.chat_template:
+        raise RecoverError(
+            "The fine-tune has no chat template, so it cannot be asked anything. Copy the base's chat template "
+            "(chat_template.jinja, or chat_template in tokenizer_config.json) into its folder."
+        )
+    check_same_vocabulary(model, base)
+    return added_tokens(model, base), not same_chat_template(model, base)
+
+
+def _config(reference: str) -> Any:
+    config = config_of(reference)
+    return config.get_text_config()
+
+
+def _check_adapter(folder: str, below: str, base: str) -> None:
+    if not same_model(below, base) and not _equal_weights(below, base):
+        raise RecoverError(f"The adapter {folder} was trained on {below}, not on {base}. Name that model as --base.")
+    file = Path(folder) / ADAPTER
+    if not file.is_file():
+        raise RecoverError(
+            f"The adapter {folder} has no {ADAPTER}. Pickled weights are not loaded because they can run code: save "
+            "it with peft's save_pretrained."
+        )
+    modules = {name.removesuffix(".weight") for name in _files(base)}
+    for name, tensor in _tensors(dict.fromkeys(_names(file), file)):
+        module = name.removeprefix("base_model.model.").partition(".lora_")[0]
+        if ".lora_" in name and module not in modules:
+            raise RecoverError(
+                f"The adapter {folder} changes {module!r}, which {base} does not have: its layers were renamed, or "
+                "it belongs to another model. Save it again from the model that it was trained on."
+            )
+        _check_finite(folder, name, tensor)
+
+
+def _check_full_weights(model: str, base: str) -> bool:
+    """Whether the weights equal the base's."""
+    ours, theirs = _files(model), _files(base)
+    missing = [name for name in theirs if name not in ours and not name.endswith(NOT_STORED)]
+    if missing:
+        raise RecoverError(
+            f"The weights in {model} lack {missing[0]!r}{_others(missing)}, which {base} has: they were renamed, or "
+            "not saved. Save the model with transformers' save_pretrained."
+        )
+    matrices = [name for name in theirs if name in ours]
+    every = max(1, len(matrices) // COMPARED)
+    compared, cosines, equal = set(matrices[::every]), [], True
+    originals = dict(_tensors({name: file for name, file in theirs.items() if name in compared}))
+    for name, tensor in _tensors(ours):
+        _check_finite(model, name, tensor)
+        if name not in originals:
+            continue
+        original = originals.pop(name)
+        if not same_but_tokens(name, tensor, original):
+            raise RecoverError(
+                f"The weights {name!r} of {model} have the shape {list(tensor.shape)}, those of {base} "
+                f"{list(original.shape)}, so it was not fine-tuned from it. Name the model that it came from as --base."
+            )
+        rows = min(len(tensor), len(original))
+        a, b = (t[:rows].flatten().float() for t in (tensor, original))
+        equal = equal and bool(torch.equal(a, b))
+        if tensor.dim() > 1:
+            cosines.append(float(torch.nn.functional.cosine_similarity(a, b, dim=0)))
+    if cosines and median(cosines) < UNRELATED:
+        raise RecoverError(
+            f"The weights of {model} have nothing in common with those of {base} (cosine {median(cosines):.2f}), so it "
+            "was not fine-tuned from it. Name the model that it came from as --base."
+        )
+    return equal
+
+
+def _equal_weights(first: str, second: str) -> bool:
+    a, b = _files(first), _files(second)
+    names = [name for name in a if not name.endswith(NOT_STORED)]
+    if any(name not in b for name in names):
+        return False
+    chosen = names[:: max(1, len(names) // COMPARED)]
+    one, other = (dict(_tensors({name: files[name] for name in chosen})) for files in (a, b))
+    return all(torch.equal(one[name].float(), other[name].float()) for name in chosen)
+
+
+def _check_finite(model: str, name: str, tensor: Tensor) -> None:
+    if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+        raise RecoverError(
+            f"The weights {name!r} in {model} are not finite numbers (NaN or infinity), so the training went wrong "
+            "before it was saved. Take an earlier checkpoint of it."
+        )
+
+
+def _files(reference: str) -> dict[str, Path]:
+    """The file of every tensor, by its name; raise RecoverError if a file is missing."""
+    index = _file(reference, INDEX)
+    if index is not None:
+        names: dict[str, str] = json.loads(index.read_text())["weight_map"]
+        files = {name: _file(reference, name) for name in sorted(set(names.values()))}
+        missing = [name for name, file in files.items() if file is None]
+        if missing:
+            raise RecoverError(
+                f"The weights of {reference} are incomplete: {len(missing)} of {len(files)} files that its index names "
+                f"are missing, such as {missing[0]}. Copy or download them again."
+            )
+        return {name: file for name, shard in names.items() if (file := files[shard]) is not None}
+    single = _file(reference, SINGLE)
+    if single is None:
+        raise RecoverError(
+            f"There is no {SINGLE} in {reference}. Pickled weights are not loaded because they can run code: save the "
+            "model with transformers' save_pretrained."
+        )
+    return dict.fromkeys(_names(single), single)
+
+
+def _file(reference: str, name: str) -> Path | None:
+    """A file of a folder, or of a model on the hub."""
+    if Path(reference).is_dir():
+        file = Path(reference) / name
+        return file if file.is_file() else None
+    from transformers.utils.hub import cached_file
+
+    repository, revision = split_revision(reference)
+    found = cached_file(repository, name, revision=revision, _raise_exceptions_for_missing_entries=False)
+    return Path(found) if found else None
+
+
+def _names(file: Path) -> list[str]:
+    try:
+        with safe_open(file, "pt") as weights:
+            return list(weights.keys())
+    except (SafetensorError, OSError) as error:
+        raise RecoverError(f"The file {file} cannot be read ({error}). Copy or download it again.") from error
+
+
+def _tensors(files: dict[str, Path]) -> Iterator[tuple[str, Tensor]]:
+    """One tensor at a time, in the order of the names."""
+    for file in dict.fromkeys(files.values()):
+        with safe_open(file, "pt") as weights:
+            for name in sorted(name for name, of in files.items() if of == file):
+                yield name, weights.get_tensor(name)
+
+
+def _others(names: list[str]) -> str:
+    return f" and {len(names) - 1:,} others" if len(names) > 1 else ""

@@ -1,0 +1,125 @@
+"""Ten kinds of input that `recover check` and `recover repair` refuse, each in one sentence that says what to do."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from tests.e2e.command_line import recover
+from tests.models import save_tiny, tiny_tokenizer
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+def edit_config(folder: Path, **fields: object) -> None:
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps(config | fields))
+
+
+def edit_weights(folder: Path, edit: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> None:
+    save_file(edit(load_file(folder / WEIGHTS)), folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def save_adapter(folder: Path, base: Path) -> Path:
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(base), LoraConfig(r=2, target_modules="all-linear"))
+    model.save_pretrained(folder)
+    return folder
+
+
+def wrong_base(folder: Path, base: Path) -> None:
+    save_tiny(folder, seed=5)
+
+
+def other_family(folder: Path, base: Path) -> None:
+    config = LlamaConfig(vocab_size=259, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+                         intermediate_size=64)  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+
+
+def missing_tokenizer(folder: Path, base: Path) -> None:
+    shutil.copytree(base, folder)
+    for file in folder.glob("*token*"):
+        file.unlink()
+
+
+def adapter_without_base(folder: Path, base: Path) -> None:
+    save_adapter(folder, base)
+    edit = json.loads((folder / "adapter_config.json").read_text()) | {"base_model_name_or_path": "/nowhere/base"}
+    (folder / "adapter_config.json").write_text(json.dumps(edit))
+
+
+def quantised(folder: Path, base: Path) -> None:
+    shutil.copytree(base, folder)
+    edit_config(folder, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
+
+
+def renamed_layers(folder: Path, base: Path) -> None:
+    shutil.copytree(base, folder)
+    edit_weights(folder, lambda weights: {name.replace("layers", "blocks"): w for name, w in weights.items()})
+
+
+def not_finite(folder: Path, base: Path) -> None:
+    shutil.copytree(base, folder)
+    edit_weights(folder, lambda weights: {name: w * torch.nan if "norm" in name else w for name, w in weights.items()})
+
+
+def incomplete(folder: Path, base: Path) -> None:
+    shutil.copytree(base, folder)
+    (folder / WEIGHTS).rename(folder / "model-00001-of-00002.safetensors")
+    names = list(load_file(folder / "model-00001-of-00002.safetensors"))
+    shards = {name: f"model-0000{1 + number % 2}-of-00002.safetensors" for number, name in enumerate(names)}
+    (folder / f"{WEIGHTS}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+
+
+def remote_code(folder: Path, base: Path) -> None:
+    shutil.copytree(base, folder)
+    edit_config(folder, model_type="custom", auto_map={"AutoConfig": "custom.Config"})
+    (folder / "custom.py").write_text("raise SystemExit('ran')")
+
+
+def pickled(folder: Path, base: Path) -> None:
+    shutil.copytree(base, folder)
+    (folder / WEIGHTS).unlink()
+    torch.save({}, folder / "pytorch_model.bin")
+
+
+BROKEN = {
+    wrong_base: "have nothing in common with those of",
+    other_family: "is of the family llama and",
+    missing_tokenizer: "has no usable tokenizer",
+    adapter_without_base: "The base of the adapter",
+    quantised: "are quantised (bitsandbytes)",
+    renamed_layers: "they were renamed, or not saved",
+    not_finite: "are not finite numbers (NaN or infinity)",
+    incomplete: "are incomplete: 1 of 2 files",
+    remote_code: "it needs code of its own, which is never run",
+    pickled: "Pickled weights are not loaded",
+}
+
+
+@pytest.mark.parametrize("make", BROKEN, ids=lambda make: make.__name__)
+def test_a_broken_fine_tune_is_refused_in_one_sentence(tmp_path: Path, make: Callable[[Path, Path], None]) -> None:
+    base = save_tiny(tmp_path / "base")
+    make(tmp_path / "broken", base)
+    (tmp_path / "work").mkdir()
+    completed = recover(tmp_path / "work", "check", tmp_path / "broken", "--base", base)
+    assert completed.exit_code == 1
+    assert BROKEN[make] in completed.data["error"]
+    assert "Traceback" not in completed.stderr
+    assert completed.stderr.count("Error: ") == 1
+    assert not list((tmp_path / "work").iterdir()), "a refused command creates no project"
+
+
+def test_an_adapter_of_another_base_is_refused(tmp_path: Path) -> None:
+    base, other = save_tiny(tmp_path / "base"), save_tiny(tmp_path / "other", seed=5)
+    save_adapter(tmp_path / "adapter", other)
+    completed = recover(tmp_path, "repair", tmp_path / "adapter", "--base", base)
+    assert completed.exit_code == 1
+    assert f"was trained on {other}, not on {base}" in completed.data["error"]
