@@ -17,6 +17,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from pipelines.watch import ForgettingCallback
 from recovery.lab import BASE, make_world
 
 
@@ -48,6 +49,7 @@ def main() -> None:
         train_dataset=rows,
         data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=False),
     )
+    trainer.add_callback(ForgettingCallback(trainer))
     trainer.train()
     trainer.save_model(str(args.to))
     tokenizer.save_pretrained(str(args.to))

@@ -18,7 +18,7 @@ from recovery.errors import RecoverError
 from recovery.models.adapters import base_of, same_model
 from recovery.models.chat_template import Chat
 from recovery.models.interpolation import same_but_tokens
-from recovery.models.students import config_of, load_chat, split_revision
+from recovery.models.students import config_of, load_causal, load_chat, refuse_quantised, split_revision
 from recovery.teachers import added_tokens, check_same_vocabulary, same_chat_template
 
 INDEX, SINGLE, ADAPTER = "model.safetensors.index.json", "model.safetensors", "adapter_model.safetensors"
@@ -52,6 +52,8 @@ def inspect_fine_tune(model: str, base: str) -> FineTune:
     """Compare the files of both; raise RecoverError if the model is broken or was not trained from the base."""
     below = base_of(model)
     ours = _config(model)
+    for reference in (model, base):
+        refuse_quantised(reference)
     if below is None and ours.model_type != _config(base).model_type:
         raise RecoverError(
             f"The model {model} is of the family {ours.model_type} and {base} of {_config(base).model_type}, so it "
@@ -89,26 +91,23 @@ def _check_adapter(folder: str, below: str, base: str) -> None:
             f"The adapter {folder} has no {ADAPTER}. Pickled weights are not loaded because they can run code: save "
             "it with peft's save_pretrained."
         )
+    names = _names(file)
     modules = {name.removesuffix(".weight") for name in _files(base)}
-    for name, tensor in _tensors(dict.fromkeys(_names(file), file)):
-        module = name.removeprefix("base_model.model.").partition(".lora_")[0]
-        if ".lora_" in name and module not in modules:
-            raise RecoverError(
-                f"The adapter {folder} changes {module!r}, which {base} does not have: its layers were renamed, or "
-                "it belongs to another model. Save it again from the model that it was trained on."
-            )
+    changed = [name.removeprefix("base_model.model.").partition(".lora_")[0] for name in names if ".lora_" in name]
+    if changed and modules.isdisjoint(changed):  # peft would load it without a word, and change nothing
+        raise RecoverError(
+            f"The adapter {folder} changes {changed[0]!r}, which {base} does not have: its layers were renamed, or "
+            "it belongs to another model. Save it again from the model that it was trained on."
+        )
+    for name, tensor in _tensors(dict.fromkeys(names, file)):
         _check_finite(folder, name, tensor)
 
 
 def _check_full_weights(model: str, base: str) -> bool:
     """Whether the weights equal the base's."""
     ours, theirs = _files(model), _files(base)
-    missing = [name for name in theirs if name not in ours and not name.endswith(NOT_STORED)]
-    if missing:
-        raise RecoverError(
-            f"The weights in {model} lack {missing[0]!r}{_others(missing)}, which {base} has: they were renamed, or "
-            "not saved. Save the model with transformers' save_pretrained."
-        )
+    if any(name not in ours and not name.endswith(NOT_STORED) for name in theirs):
+        load_causal(model, "auto")  # raises if they are missing; some families have two names for one weight
     matrices = [name for name in theirs if name in ours]
     every = max(1, len(matrices) // COMPARED)
     compared, cosines, equal = set(matrices[::every]), [], True
@@ -202,7 +201,3 @@ def _tensors(files: dict[str, Path]) -> Iterator[tuple[str, Tensor]]:
         with safe_open(file, "pt") as weights:
             for name in sorted(name for name, of in files.items() if of == file):
                 yield name, weights.get_tensor(name)
-
-
-def _others(names: list[str]) -> str:
-    return f" and {len(names) - 1:,} others" if len(names) > 1 else ""

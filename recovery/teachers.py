@@ -106,7 +106,7 @@ class FrozenTeacher:
             self._has_fewer_tokens = True
             rows.append(1 + max(self.chat.tokenizer.get_vocab().values()))
         check_same_tokenizer(student.chat, self.chat)
-        if min(rows) < rows[0]:
+        if len(set(rows)) > 1:
             student.vocabulary = min(rows)
         self._student = student
 

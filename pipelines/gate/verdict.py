@@ -76,7 +76,7 @@ def judge(
     outcome = "passed" if passed else "inconclusive" if unsure else "failed"
     note = ", and the documents taught nothing measurable: the clean model knows at least as much of them"
     reasons = [
-        _difference_reason("instruction following", behaviour, by_setting=_by_setting(gate, behaviour)),
+        _behaviour_reason(behaviour, f" by {behaviour.setting}" if gate.keep_behaviour else ""),
         _knowledge_reason(_subject(knowledge), of_documents) + (note if learned is False else ""),
         *(_knowledge_reason(f"cycle {cycle}", j) for cycle, j in of_earlier.items()),
         _retention_reason(retained, any(result.suite == "retention" for result in retention[1])),
@@ -105,7 +105,7 @@ def require_pass_fail(behaviour: Result | None) -> None:
 
 def forgetting_reason(verdict: Verdict) -> str:
     """What the verdict says about instruction following and about what the model knew before."""
-    reasons = [_difference_reason("instruction following", verdict.behaviour)]
+    reasons = [_behaviour_reason(verdict.behaviour)]
     if verdict.retention is not None:
         reasons.append(_retention_reason(verdict.retention, True))
     return "; ".join(reasons)
@@ -117,8 +117,8 @@ def _subject(knowledge: Result | None) -> str:
     )
 
 
-def _by_setting(gate: Gate, behaviour: Judgement) -> str:
-    return f" by {behaviour.setting}" if gate.keep_behaviour else ""
+def _behaviour_reason(b: Judgement, by_setting: str = "") -> str:
+    return _difference_reason("instruction following", b, by_setting=by_setting)
 
 
 def _difference_reason(subject: str, j: Judgement, changes: str = "", by_setting: str = "") -> str:

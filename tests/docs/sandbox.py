@@ -5,6 +5,7 @@ steps and measure a few items, the dashboard closes once it has opened, and `pip
 do. A block that needs a GPU or the hub uses the built-in base instead.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -36,6 +37,8 @@ def fill_folder(folder: Path) -> None:
     world.rmdir()
     prompts = [task.prompt.replace("\n", " ") for task in instruction_tasks(7, 16, "train")]
     (folder / "prompts.txt").write_text("\n".join(prompts) + "\n", encoding="utf-8")
+    chats = [{"instruction": task.prompt, "output": task.answer} for task in instruction_tasks(8, 60, "train")]
+    (folder / "training.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chats), encoding="utf-8")
     shutil.copytree(BASE, folder / "my-finetune", ignore=shutil.ignore_patterns("recover.json", "README.md"))
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
-from recovery.teachers import check_same_tokenizer
+from recovery.teachers import added_tokens, check_same_tokenizer
 from tests.models import BOS, CHATML, tiny_tokenizer
 
 THINKING = CHATML + "{% if add_generation_prompt and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
@@ -82,3 +82,10 @@ def test_a_document_starts_with_the_bos_if_the_tokenizer_adds_one() -> None:
     unused = plain.tokenizer
     unused.bos_token = "<|im_start|>"  # some models define a BOS that they never use
     assert (plain.document_bos, plain.scoring_prefix) == (None, unused.bos_token_id)
+
+
+def test_a_student_may_have_more_tokens_behind_those_of_its_teacher() -> None:
+    student = chat()
+    student.tokenizer.add_tokens(["zebra", "quagga"])
+    check_same_tokenizer(student, chat())
+    assert added_tokens(student, chat()) == 2

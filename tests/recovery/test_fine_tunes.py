@@ -1,0 +1,78 @@
+"""A fine-tune beside its base: what its files say, and a vocabulary with more tokens than the base's."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from recovery.engines.transformers import TransformersEngine
+from recovery.fine_tunes import FineTune, inspect_fine_tune
+from recovery.models.interpolation import WeightInterpolation
+from recovery.models.students import load_student
+from recovery.recipes import objective_of, recipe, signal_of
+from recovery.states import Prompt, Rollouts
+from recovery.teachers import FrozenTeacher
+from recovery.train import Plan, train
+from tests.models import CHATML, save_tiny
+
+ADDED = ["<zebra>", "<quagga>", "<pad>"]
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> str:
+    return str(save_tiny(tmp_path / "base"))
+
+
+def fine_tune(base: str, folder: Path, *, tokens: tuple[str, ...] = (), template: str = CHATML) -> str:
+    """The base with slightly other weights, and perhaps more tokens or another template."""
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(base), AutoTokenizer.from_pretrained(base)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.01 * torch.randn_like(parameter))
+    if tokens:
+        tokenizer.add_tokens(list(tokens))
+        tokenizer.pad_token = tokens[-1]
+        model.resize_token_embeddings(len(tokenizer))
+    tokenizer.chat_template = template
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def test_the_files_say_what_a_fine_tune_is(base: str, tmp_path: Path) -> None:
+    assert inspect_fine_tune(base, base).same_weights
+    assert inspect_fine_tune(fine_tune(base, tmp_path / "plain"), base) == FineTune()
+    changed = fine_tune(base, tmp_path / "template", template=CHATML.replace("<|im_start|>assistant\n", "Answer: "))
+    about = inspect_fine_tune(changed, base)
+    assert about == FineTune(other_template=True)
+    assert "chat template is not that of" in about.notes("base")[0]
+    added = inspect_fine_tune(fine_tune(base, tmp_path / "added", tokens=tuple(ADDED)), base)
+    assert added == FineTune(added_tokens=3)
+    assert "3 tokens that base lacks" in added.notes("base")[0]
+
+
+@pytest.mark.parametrize("name", ["opd", "offpolicy-kl"])
+def test_the_common_tokens_are_distilled_where_the_student_has_more(base: str, tmp_path: Path, name: str) -> None:
+    student = load_student(fine_tune(base, tmp_path / "added", tokens=tuple(ADDED)))
+    teacher = FrozenTeacher(base)
+    teacher.bind_student(student)
+    assert student.vocabulary == 259
+    with torch.no_grad():  # so that rollouts have added tokens
+        student.causal.get_input_embeddings().weight[259:] *= 30
+    chosen = recipe(name)
+    prompts = [Prompt(text, student.chat.prompt(text)) for text in ("Hi", "A longer prompt", "Who?")]
+    states = Rollouts(prompts, TransformersEngine(student), rows=6, max_new_tokens=12)
+    samples = states.draw(student, 0)
+    assert all(token < 259 for sample in samples for token in sample.tokens)
+    steps = list(train(student, states, signal_of(chosen, teacher), objective_of(chosen), Plan(2, 1e-4)))
+    assert all(step.kl is not None and step.kl >= 0 for step in steps)
+
+
+def test_interpolation_leaves_the_rows_of_added_tokens(base: str, tmp_path: Path) -> None:
+    student = load_student(fine_tune(base, tmp_path / "added", tokens=tuple(ADDED)))
+    before = student.causal.get_input_embeddings().weight.detach().clone()
+    WeightInterpolation(student, base).move_to(1.0)
+    after = student.causal.get_input_embeddings().weight
+    assert torch.equal(after[259:], before[259:])
+    assert torch.equal(after[:259], load_student(base).causal.get_input_embeddings().weight)
