@@ -9,6 +9,7 @@ import argparse
 import json
 from pathlib import Path
 
+import torch
 from datasets import load_dataset
 from peft import LoraConfig
 from trl import SFTConfig, SFTTrainer
@@ -39,6 +40,7 @@ def main() -> None:
             logging_steps=20,
             save_strategy="no",
             report_to="none",
+            bf16=torch.cuda.is_available(),  # TRL's default is true
         ),
         train_dataset=load_dataset("json", data_files=str(data), split="train"),
         peft_config=LoraConfig(r=16, target_modules="all-linear"),

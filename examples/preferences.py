@@ -9,6 +9,7 @@ import argparse
 import json
 from pathlib import Path
 
+import torch
 from datasets import load_dataset
 from trl import DPOConfig, DPOTrainer
 
@@ -46,6 +47,7 @@ def main() -> None:
             logging_steps=20,
             save_strategy="no",
             report_to="none",
+            bf16=torch.cuda.is_available(),  # TRL's default is true
         ),
         train_dataset=load_dataset("json", data_files=str(data), split="train"),
     )

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Budget:
-    """Seconds of training and of readings. A reading is expected to cost what the last one did."""
+    """Seconds of training and of readings. A reading is expected to cost what the last one did, the first one what a trial
+    says."""
 
     share: float  # of the training's time that readings may take
     every: int | None = None  # steps between two readings; None: as often as the budget allows
@@ -13,6 +14,7 @@ class Budget:
     spent_seconds: float = 0.0
     steps: int = 0
     last_reading: int = 0  # the step of it
+    expected: float = 0.0  # seconds of the first reading
     costs: list[float] = field(default_factory=list)
 
     def stepped(self, seconds: float) -> None:
@@ -29,12 +31,12 @@ class Budget:
         """Whether a reading fits now. The readings that the rest of the training pays for are spread evenly."""
         if self.every and self.steps - self.last_reading < self.every:
             return False
-        cost = self.costs[-1] if self.costs else 0.0
+        cost = self.costs[-1] if self.costs else self.expected
         whole = self.training_seconds * max_steps / max(1, self.steps)
         left = self.share * whole - self.spent_seconds
         if left < cost:
             return False
-        if self.every or not cost:
+        if self.every or not self.costs:
             return self.steps > 1  # the first step is slower than the others
         spacing = (max_steps - self.last_reading) * cost / left
         return self.steps - self.last_reading >= spacing

@@ -23,7 +23,7 @@ from recovery.samples import Sample
 
 ALPHA = 0.05  # of warning without a loss, over all readings together
 MIN_LOSS = 0.01  # that a warning is worth
-ROWS, FACTS, NEW_TOKENS = 8, 32, 160
+ROWS, FACTS, NEW_TOKENS, TRIAL_TOKENS = 8, 32, 160, 4
 
 
 @dataclass
@@ -77,12 +77,15 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
             self._record.start(self._base, state.max_steps)
         if not self._has_adapter:
             self._timed(self._read_clean, is_reading=False)
+            self.budget.expected = self.budget.spent_seconds
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._step_started_at = time.monotonic()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.budget.stepped(time.monotonic() - self._step_started_at)
+        if self._clean is None and not self.budget.expected:
+            self._timed(self._try_reading, is_reading=False)
         if not self.budget.is_due(state.max_steps):
             return
         if self._clean is None:
@@ -144,6 +147,14 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
                 facts,
                 probe_rows.answer_logprobs(model, facts),
             )
+
+    def _try_reading(self) -> None:
+        """Reply with a few tokens, to know beforehand what the clean model's reading and the first one will cost."""
+        with probe_rows.evaluating(self.trainer.model):
+            probe_rows.answer(self._model(), probe_rows.instruction_probes(self.probes), TRIAL_TOKENS)
+            started_at = time.monotonic()  # the first call also loads the checks
+            probe_rows.answer(self._model(), probe_rows.instruction_probes(self.probes), TRIAL_TOKENS)
+        self.budget.expected = 2 * NEW_TOKENS / TRIAL_TOKENS * (time.monotonic() - started_at)
 
     def _read(self, step: int, output: str) -> dict[str, float]:
         clean, model = self._clean, self._model()

@@ -37,6 +37,11 @@ def test_a_reading_that_costs_too_much_is_taken_once_at_most() -> None:
     assert simulate(dear, 100, 1.0, 1.0, 50.0, 0) == 0, "reading the clean model has taken all"
 
 
+def test_no_reading_begins_that_is_expected_to_cost_too_much() -> None:
+    assert simulate(Budget(0.05, expected=10.0), 100, 1.0, 10.0, 0.0, 0) == 0
+    assert simulate(Budget(0.05, expected=1.0), 100, 1.0, 1.0, 0.0, 0) >= 3
+
+
 def test_every_is_a_minimum_of_steps_between_two_readings() -> None:
     budget = Budget(0.5, every=30)
     assert simulate(budget, 100, 1.0, 0.01, 0.0, 0) == 3

@@ -1,0 +1,32 @@
+"""The page of `recover check`: one file without anything to fetch, in which hostile text stays text."""
+
+from typing import Any
+
+from dashboard.check_page import check_page
+
+ROW = {"name": "<b>kind</b>", "suite": "behaviour", "task": None, "kind": "x", "base": 0.9, "model": 0.6,
+       "difference": -0.3, "ci95": [-0.35, -0.25], "n": 1400, "lost": 420, "gained": 0}  # fmt: skip
+
+
+def data(**fields: Any) -> dict[str, Any]:
+    whole = {"checkpoint": "<script>x</script>", "base": "base", "outcome": "failed", "summary": "It forgot & lost.",
+             "forgotten": [ROW], "learned": [], "notes": ["Its <i>template</i> is another."]}  # fmt: skip
+    return whole | fields
+
+
+def test_the_page_has_the_table_and_the_sentence_and_loads_nothing() -> None:
+    html = check_page(data(learned=[ROW | {"name": "new knowledge", "suite": "knowledge", "ci95": [None, None]}]))
+    assert "It forgot &amp; lost." in html
+    assert "−0.300" in html
+    assert "−0.350 to −0.250" in html
+    assert "1,400" in html
+    assert "new knowledge" in html
+    body = html[html.index("<body>") :]
+    assert ' src="' not in body
+    assert 'href="' not in body
+
+
+def test_hostile_text_stays_text() -> None:
+    html = check_page(data())
+    for text in ("<script>x", "<b>kind", "<i>template"):
+        assert text not in html

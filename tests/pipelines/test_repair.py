@@ -1,0 +1,102 @@
+"""`recover repair`: which moves are tried, from where, and what a repair says."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.results import Metric, Result
+from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.gate.judgements import Judgement
+from pipelines.gate.verdict import Verdict
+from pipelines.jobs.job import Job
+from pipelines.repair import NAMES, Move, RepairResult, _guard, _job_of, _next
+from pipelines.settings.schema import Settings
+
+LOST = Judgement(False, -0.3, -0.35, -0.03, 400)
+KEPT = Judgement(True, 0.0, -0.01, -0.03, 400)
+SCORES = {"behaviour": 0.6, "knowledge": None, "earlier": None, "retention": 0.9}
+JOB = Job("repair", Settings(), student=3, teacher=1, id="abcd1234")
+
+
+def verdict(behaviour: Judgement, passed: bool) -> Verdict:
+    return Verdict(passed, "passed" if passed else "failed", behaviour, None, "instruction following is lower")
+
+
+def move(name: str, *, passed: bool = False, behaviour: Judgement = LOST, share: float | None = None) -> Move:
+    return Move(name, SCORES, verdict(behaviour, passed), "run:7", "/models/7", share, seconds=61.0)
+
+
+def test_the_moves_are_tried_in_the_order_of_their_cost() -> None:
+    moves = [move("none")]
+    while name := _next(moves):
+        moves.append(move(name))
+    assert [one.name for one in moves] == list(NAMES) == ["none", "interpolation", "answers", "opd"]
+
+
+def test_interpolation_trains_nothing_and_its_share_is_where_the_others_begin() -> None:
+    first = _job_of(JOB, "interpolation", [move("none")], can_probe=True)
+    assert (first.id, first.command, first.student) == ("abcd1234-interpolation", "distill", 3)
+    assert (first.settings.distill.steps, first.settings.distill.warm_start, first.settings.lora_rank) == (0, "auto", 0)
+    moves = [move("none"), move("interpolation", share=0.5)]
+    for name, recipe in (("answers", "offpolicy-kl"), ("opd", "opd")):
+        later = _job_of(JOB, name, moves, can_probe=True).settings
+        assert (later.distill.recipe, later.distill.warm_start) == (recipe, 0.5)
+        assert later.distill.steps == JOB.settings.distill.steps
+    unmoved = _job_of(JOB, "opd", [move("none"), move("interpolation", share=0.0)], can_probe=True)
+    assert unmoved.settings.distill.warm_start == "off"
+
+
+def test_without_probes_a_fixed_share_is_taken() -> None:
+    assert _job_of(JOB, "interpolation", [move("none")], can_probe=False).settings.distill.warm_start == 0.3
+    only_retention = _job_of(JOB, "interpolation", [move("none", behaviour=KEPT)], can_probe=True).settings.distill
+    assert (only_retention.warm_start, only_retention.probe_every) == (0.3, 0), "probes would find nothing lost"
+
+
+def test_what_guards_the_new_knowledge_is_said(tmp_path: Path) -> None:
+    chats, texts = tmp_path / "chats.jsonl", tmp_path / "texts.jsonl"
+    chats.write_text('{"messages": []}\n')
+    texts.write_text('{"text": "a"}\n')
+    plans = [EvalPlan(questions=texts), EvalPlan(passages=texts), EvalPlan(passages=chats), EvalPlan()]
+    assert [_guard(plan) for plan in plans] == ["questions", "documents", "answers", None]
+
+
+def repaired(*moves: Move, guard: str | None = None) -> RepairResult:
+    return RepairResult("./my-finetune", "base", SCORES, guard, list(moves))
+
+
+def test_the_end_shows_every_move_and_where_the_model_is() -> None:
+    result = repaired(move("none"), move("interpolation", passed=True, behaviour=KEPT, share=0.5))
+    text = "\n".join(result.lines())
+    assert "interpolation towards the base by 0.5" in text
+    assert "61 s  passed" in text
+    assert "New knowledge is unguarded" in text
+    assert "next: recover export run:7 --to ./repaired" in text
+    data = result.as_json()
+    assert (data["repaired"], data["move"], data["moves"][1]["share"]) == ("run:7", "interpolation", 0.5)
+
+
+def test_nothing_to_repair_and_nothing_that_helped_are_sentences() -> None:
+    nothing = repaired(move("none", passed=True))
+    assert nothing.summary == "Nothing to repair. Instruction following is lower."
+    assert "export" not in "\n".join(nothing.lines())
+    failed = repaired(move("none"), move("opd"))
+    assert failed.summary.startswith("No move passed the gate. ")
+    assert failed.as_json()["repaired"] is None
+
+
+def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:
+    from pipelines.gate.judgements import judge_knowledge
+
+    def answers(value: float) -> Result:
+        return Result("answers", "knowledge", "file", {"likelihood": Metric.from_values([value] * 4)}, [], {}, 1.0)
+
+    kept: Any = judge_knowledge(answers(0.59), 0.95, 0.6, "gate.keep_knowledge", floor=0.4)
+    assert (kept.passed, kept.limit) == (True, pytest.approx(0.59))
+    assert not judge_knowledge(answers(0.58), 0.95, 0.6, "gate.keep_knowledge", floor=0.4).passed
+
+
+def test_a_repair_is_saved_and_read_like_any_job(tmp_path: Path) -> None:
+    saved = JOB.save(tmp_path)
+    assert Job.from_json(saved.as_json(), tmp_path) == replace(JOB, settings=saved.settings)
