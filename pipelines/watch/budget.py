@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Budget:
-    """Seconds of training and of readings. A reading is expected to cost what the last one did, the first one what a trial
-    says."""
+    """Seconds of training and of readings. A reading is expected to cost what the last one did."""
 
     share: float  # of the training's time that readings may take
     every: int | None = None  # steps between two readings; None: as often as the budget allows
