@@ -3,7 +3,7 @@
 import gradio as gr
 
 from dashboard.actions import Actions
-from dashboard.pages import compare, cycle, lineage, live_run, overview, playground, rollout_tokens
+from dashboard.pages import compare, cycle, lineage, live_run, overview, playground, rollout_tokens, studies
 from dashboard.pages import cycle_list as cycles
 from dashboard.ui.polling import Dashboard
 from dashboard.ui.run_metrics import RunMetrics
@@ -17,6 +17,7 @@ PAGES = [  # title, path, and the function that builds the page; the first answe
     ("Lineage", "lineage", lineage.page),
     ("Tokens", "tokens", rollout_tokens.page),
     ("Live", "live", live_run.page),
+    ("Studies", "studies", studies.page),
 ]
 PLAYGROUND = ("Try it", "try", playground.page)
 

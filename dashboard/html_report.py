@@ -1,11 +1,13 @@
-"""One cycle as a single HTML file to mail: the text, tables and charts of its pages, with nothing to fetch."""
+"""One cycle, or one study, as a single HTML file to mail: text, tables and charts, with nothing to fetch."""
 
 import re
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
 from dashboard.pages import cycle_sections as cycle_parts
 from dashboard.pages import score_summaries as summaries
+from dashboard.pages import study_parts
 from dashboard.pages.cycle import curves_of
 from dashboard.pages.notes import notes_card
 from dashboard.pages.overview import summary
@@ -22,7 +24,7 @@ from dashboard.ui.static_files import read_static
 from db.column_types import now
 from db.errors import RecordError
 from db.queries import Reader
-from db.views import Project
+from db.views import Project, Study
 
 # The file cannot load anything, whatever texts it contains.
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -61,14 +63,29 @@ def report(reader: Reader, project: Project, number: int) -> str:
         cycle_parts.documents(reader, cycle, project.root),
     ]
     unlinked = [Markup(re.sub(r"</?a\b[^>]*>", "", section)) for section in sections]  # there are no other pages
+    notes = notes_card(reader.notes(project.id, cycle=cycle.id))
+    return _file(f"Cycle {number} of {project.name}", [*unlinked, notes], program=read_static(PLOTLY))
+
+
+def study_report(study: Study) -> str:
+    """The HTML of a study on one page."""
+    sections = [
+        card(study.declaration["title"], study_parts.head(study) + study_parts.claim_table(study)),
+        card("Differences", study_parts.picture(study), study_parts.PICTURE_NOTE),
+        card("Arms", study_parts.arm_table(study)) if study.arms else "",
+    ]
+    return _file(f"Study: {study_parts.title_of(study)}", sections)
+
+
+def _file(title: str, sections: Sequence[Markup | str], program: str = "") -> str:
     return str(
         _html.report(
-            title=f"Cycle {number} of {project.name}",
+            title=title,
             time=now(),
             policy=POLICY,
             style=Markup(f"{STYLE}\n{PAGE_STYLE}"),
-            program=Markup(read_static(PLOTLY)),
+            program=Markup(program),
             script=Markup(SCRIPT),
-            sections=[*unlinked, notes_card(reader.notes(project.id, cycle=cycle.id))],
+            sections=sections,
         )
     )

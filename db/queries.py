@@ -40,7 +40,7 @@ class Reader:
         return next((project for project in self.projects() if project.name == name), None)
 
     def changes(self, project: int) -> tuple[Any, ...]:
-        """A value that differs once a cycle, run, checkpoint, score, decision or note of the project has changed.
+        """A value that differs once a cycle, run, checkpoint, score, decision, note or study of the project has changed.
 
         It also changes when a run becomes stale, which nothing writes to the database. The cost does not depend on
         the length of the history, so a page can poll it.
@@ -50,6 +50,7 @@ class Reader:
             for column in (
                 tables.Cycle.id, tables.Cycle.closed_at, tables.Run.id, tables.Run.finished_at, tables.Checkpoint.id,
                 tables.Checkpoint.deleted_at, tables.Promotion.id, tables.Note.id,
+                tables.Study.id, tables.Study.updated_at,
             )
         ]  # fmt: skip
         # SQL cannot compare JSON; a changed verdict nearly always has another length.
@@ -298,7 +299,7 @@ class Reader:
             rows = session.execute(chosen)
             return [_view(views.Promotion, row, cycle=number, verdict=verdict) for row, number, verdict in rows]
 
-    # Notes and documents
+    # Notes, studies and documents
 
     def notes(self, project: int, *, cycle: int | None = None, checkpoint: int | None = None) -> list[views.Note]:
         """The notes of a project, or of one cycle or checkpoint (by its id); the oldest first."""
@@ -312,6 +313,17 @@ class Reader:
         with self._session() as session:
             rows = session.execute(chosen.order_by(tables.Note.id))
             return [_view(views.Note, note, cycle=number) for note, number in rows]
+
+    def studies(self, project: int) -> list[views.Study]:
+        """The newest first."""
+        chosen = select(tables.Study).filter_by(project_id=project).order_by(tables.Study.id.desc())
+        with self._session() as session:
+            return [_view(views.Study, row) for row in session.scalars(chosen)]
+
+    def study(self, id: int) -> views.Study | None:
+        with self._session() as session:
+            row = session.get(tables.Study, id)
+            return _view(views.Study, row) if row else None
 
     def documents(self, corpus: int) -> list[views.Document]:
         chosen = select(tables.Document).filter_by(corpus_id=corpus).order_by(tables.Document.position)

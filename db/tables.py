@@ -258,3 +258,21 @@ class Note(Table):
     text: Mapped[str]
     who: Mapped[str]
     at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Study(Table):
+    """A declared experiment: what it claims, how its arms did, and the verdicts."""
+
+    __tablename__ = "studies"
+    __table_args__ = (UniqueConstraint("project_id", "name", "size", "hash"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
+    name: Mapped[str]
+    size: Mapped[str]
+    hash: Mapped[str]  # of the declaration, stored before anything ran
+    declaration: Mapped[dict[str, Any]]
+    results: Mapped[dict[str, Any] | None]
+    started_at: Mapped[datetime] = mapped_column(default=now)
+    updated_at: Mapped[datetime] = mapped_column(default=now)
+    finished_at: Mapped[datetime | None]

@@ -214,6 +214,20 @@ class Tracker:
             row = tables.Note(project_id=project, cycle_id=cycle, checkpoint_id=checkpoint, text=text, who=who)
             return _add(session, row).id
 
+    def study(self, project: int, name: str, size: str, hash: str, declaration: Mapping[str, Any]) -> int:
+        """The id of the study with this declaration, stored on first use: before anything runs."""
+        with self._transaction(f"the study {name}") as session:
+            key = {"project_id": project, "name": name, "size": size, "hash": hash}
+            others = {"declaration": dict(declaration), "started_at": now(), "updated_at": now()}
+            return self._get_or_create(session, tables.Study, key, others).id
+
+    def store_study(self, study: int, results: Mapping[str, Any], *, done: bool) -> None:
+        """Store how the arms did, and with `done` the verdicts."""
+        with self._transaction(f"the results of study {study}") as session:
+            row = _get(session, tables.Study, study)
+            row.results, row.updated_at = dict(results), now()
+            row.finished_at = (row.finished_at or now()) if done else None
+
     # Telemetry
 
     def step(self, run: int, step: int, metrics: Mapping[str, float | None]) -> None:

@@ -268,3 +268,29 @@ class Note:
     text: str
     who: str
     at: datetime
+
+
+@dataclass(frozen=True)
+class Study:
+    id: int
+    name: str
+    size: str
+    hash: str  # of the declaration
+    declaration: dict[str, Any]
+    results: dict[str, Any] | None  # arms, planned, tuned, claims
+    started_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None  # when it had its verdicts
+
+    @property
+    def claims(self) -> list[dict[str, Any]]:
+        """The claims with their verdicts; without them while arms are missing."""
+        return (self.results or {}).get("claims") or list(self.declaration["claims"])
+
+    @property
+    def arms(self) -> dict[str, list[dict[str, Any]]]:
+        """What each arm came to on the seeds that are done."""
+        by_arm: dict[str, list[dict[str, Any]]] = {}
+        for entry in (self.results or {}).get("arms", []):
+            by_arm.setdefault(entry["arm"], []).append(entry)
+        return by_arm

@@ -152,7 +152,7 @@ def _estimate(
     student = None if request.docs else _student(project, request)
     start = student or project.current
     with TemporaryDirectory() as folder:
-        plan = _eval_plan(project, replace(request, questions=None), start, student)
+        plan = eval_plan(project, replace(request, questions=None), start, student)
         plan = replace(plan, questions=request.questions or plan.questions)
         if request.command != "midtrain":
             plan = plan.with_public_ifeval_checked(load_suites(project.base))
@@ -174,15 +174,15 @@ def _estimate(
         return try_estimate(project, job, corpus.texts if corpus else None)
 
 
-def prepare_job(project: Project, request: Request) -> Job:
-    """A job that is ready to run, and saved."""
+def prepare_job(project: Project, request: Request, job_id: str | None = None) -> Job:
+    """A job that is ready to run, and saved; by default under a new id."""
     settings, documents = check_request(project, request)
     request = with_teacher(request, settings)
     _ = _attainable(project, request, settings)
     teacher = _teacher(project, request)
     student = None if request.docs else _student(project, request)
     start = student or project.current
-    plan = _eval_plan(project, request, start, student)
+    plan = eval_plan(project, request, start, student)
     if request.command != "midtrain" or settings.midtrain.mix.answers == AUTO:  # otherwise nothing is measured
         plan = plan.with_public_ifeval_checked(load_suites(project.base))
     corpus = _snapshot(project, documents) if documents else None
@@ -206,6 +206,7 @@ def prepare_job(project: Project, request: Request) -> Job:
         prompts=store_prompts(project, request.prompts),
         teacher_context=_store_context(project, request.teacher_context),
         ask=request.ask,
+        **({"id": job_id} if job_id else {}),
     ).save(project.home)
 
 
@@ -322,7 +323,7 @@ def _main_teacher(reference: str) -> str:
     return "base" if reference == ROUTER else reference
 
 
-def _eval_plan(project: Project, request: Request, start: Checkpoint, student: Checkpoint | None) -> EvalPlan:
+def eval_plan(project: Project, request: Request, start: Checkpoint, student: Checkpoint | None) -> EvalPlan:
     """Without questions of its own, a distillation uses what its student's mid-training was given."""
     questions, passages = store_questions(project, request.questions), None
     if questions is None and student is not None and student.run_id:

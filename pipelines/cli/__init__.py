@@ -120,6 +120,7 @@ from pipelines.cli import (  # noqa: E402
     maintain,
     promote_and_export,
     status_and_runs,
+    study,
     train,
 )
 
@@ -133,5 +134,6 @@ __all__ = [
     "maintain",
     "promote_and_export",
     "status_and_runs",
+    "study",
     "train",
 ]

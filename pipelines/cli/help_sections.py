@@ -5,7 +5,7 @@ import click
 SECTIONS = {
     "Train": ("midtrain", "distill", "cycle", "resume", "demo"),
     "A model trained elsewhere": ("check", "repair"),
-    "Evaluate": ("eval", "compare", "documents", "questions"),
+    "Evaluate": ("eval", "compare", "documents", "questions", "study"),
     "Decide": ("promote", "rollback", "export"),
     "Inspect": ("status", "runs", "show", "lineage", "dashboard", "report"),
     "Maintain": ("init", "doctor", "cancel", "gc", "db"),

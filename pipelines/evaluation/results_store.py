@@ -28,7 +28,7 @@ def stored_results(project: Project, checkpoint: Checkpoint, keys: set[str]) -> 
         key = evaluation.settings.get(KEY)
         if key in keys:
             by_key.setdefault(key, {})[evaluation.task] = evaluation
-    return {key: [_as_result(project, e) for e in tasks.values()] for key, tasks in by_key.items()}
+    return {key: [as_result(project, e) for e in tasks.values()] for key, tasks in by_key.items()}
 
 
 def comparable_results(project: Project, checkpoint: Checkpoint, results: Iterable[Result]) -> list[Result]:
@@ -36,7 +36,7 @@ def comparable_results(project: Project, checkpoint: Checkpoint, results: Iterab
     there is one. Limit, part and blocks may differ; nothing is measured."""
     stored = project.reader.evaluations(checkpoint.id)
     largest = [max((e for e in stored if _method(e) == _method(r)), key=_size, default=None) for r in results]
-    return [_as_result(project, e) for e in largest if e is not None]
+    return [as_result(project, e) for e in largest if e is not None]
 
 
 def _method(result: Result | Evaluation) -> tuple[Any, ...]:
@@ -50,7 +50,7 @@ def _size(e: Evaluation) -> tuple[int, int]:
     return max((score.n for score in e.scores.values()), default=0), e.id
 
 
-def _as_result(project: Project, e: Evaluation) -> Result:
+def as_result(project: Project, e: Evaluation) -> Result:
     metrics = {
         name: Metric(_number(s.value), s.n, _number(s.stderr), (_number(s.low), _number(s.high)))
         for name, s in e.scores.items()

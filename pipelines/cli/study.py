@@ -1,0 +1,156 @@
+"""The command `recover study`: run a declared experiment and say what it shows."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipelines.cli import CommandResult, command_result, main
+from pipelines.cli import shared_options as options
+from pipelines.log import log
+
+if TYPE_CHECKING:
+    from db.views import Study
+    from pipelines.studies.study_run import StudyRun
+
+SIZES = ("quick", "full", "real")
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.option("--list", "list_studies", is_flag=True, help="List the studies that come with recover.")
+@click.option("--size", type=click.Choice(SIZES), default="quick", show_default=True, help="How large to run it.")
+@options.base
+@click.option("--to", type=options.file_path, help="The folder of the table, picture and page [default: the study's]")
+@options.dry_run
+@command_result
+def study(
+    project: Path | None,
+    name: str | None,
+    list_studies: bool,
+    size: str,
+    base: str | None,
+    to: Path | None,
+    dry_run: bool,
+) -> CommandResult:
+    """Check a claim about training on a model, and give a verdict.
+
+    NAME is a study of `--list`, or a TOML file that declares one. Arms that differ in one setting start from the same
+    damaged model, on several seeds. The verdict on each claim is supported, refuted or cannot tell. The same command
+    goes on after an interruption; a second process beside it takes another seed.
+
+    \b
+    Examples: recover study --list
+              recover study personalisation --size quick
+              recover study ./my-study.toml --size full --dry-run
+    """
+    from recovery.errors import RecoverError
+
+    if list_studies:
+        return _list()
+    if name is None:
+        raise RecoverError("Name a study of `recover study --list`, or a TOML file that declares one.")
+    from pipelines.project.project import Project
+    from pipelines.studies.declaration import load_study
+    from pipelines.studies.study_run import StudyRun
+
+    declared = load_study(name, size, base)
+    run = StudyRun(declared, Project.open(project))
+    log.info(f"{declared.declared.title} (declaration {declared.hash})")
+    seconds = _estimate(run)
+    if dry_run:
+        data = {"study": declared.name, "size": size, "hash": declared.hash, "estimate": seconds}
+        return CommandResult(data | {"declaration": declared.as_json()}, _declared_lines(run))
+    try:
+        row = run.run()
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"Go on with `recover study {name} --size {size}`.") from None
+    files = _write_files(row, to or run.folder)
+    data = {"study": row.name, "size": row.size, "hash": row.hash, "claims": row.claims, "arms": row.arms}
+    return CommandResult(data | {"files": files}, [*result_lines(row), *(f"in {file}" for file in files)])
+
+
+def _list() -> CommandResult:
+    from pipelines.studies.declaration import read_declaration, shipped
+
+    declared = {name: read_declaration(name)[0] for name in shipped()}
+    rows = [
+        {"study": name, "title": one.title, "source": one.source, "sizes": list(one.sizes)}
+        for name, one in declared.items()
+    ]
+    width = max(map(len, declared))
+    lines = [f"{name:<{width}}  {one.title} ({one.source})" for name, one in declared.items()]
+    return CommandResult({"studies": rows}, lines)
+
+
+def _estimate(run: "StudyRun") -> float | None:
+    from pipelines.progress import duration
+    from pipelines.studies.estimate import estimate_study
+
+    estimate = estimate_study(run)
+    if estimate is None:
+        return None
+    if estimate.jobs:
+        log.info(f"About {duration(estimate.seconds)} for {estimate.jobs} arms and seeds that are not done yet")
+    return round(estimate.seconds, 1)
+
+
+def _declared_lines(run: "StudyRun") -> list[str]:
+    declared, size = run.study.declared, run.study.size
+    lines = [f"hash {run.study.hash}, base {run.base}, seeds {', '.join(map(str, size.seeds))}, {size.items} items"]
+    for name, arm in (("damaged", declared.start), *declared.arms.items()):
+        if arm is not None:
+            values = run.study.settings_of(arm)
+            lines.append(f"{name}: {', '.join(f'{setting} = {value}' for setting, value in values.items())}")
+    return [*lines, *(f"claim: {claim.text} ({claim.of} against {claim.against})" for claim in declared.claims)]
+
+
+def result_lines(row: "Study") -> list[str]:
+    """Arms as means over the seeds, then the verdicts."""
+    from pipelines.evaluation.printed_tables import scores_table
+
+    means = {name: _means(entries) for name, entries in row.arms.items()}
+    tables = scores_table(means)
+    lines = [f"{tables[0]}{'steps':>8}{'PFLOPs':>9}{'seconds':>9}{'seeds':>7}", tables[1]]
+    for line, entries in zip(tables[2:], row.arms.values(), strict=True):
+        steps, pflops, seconds = (_mean([entry[key] for entry in entries]) for key in ("steps", "pflops", "seconds"))
+        lines.append(f"{line}{steps:>8.0f}{pflops:>9.3f}{seconds:>9.0f}{len(entries):>7}")
+    if not row.finished_at:
+        return [*lines, "No verdict yet: arms are missing. Run the same command again to go on."]
+    return [*lines, "", *(line for claim in row.claims for line in _claim_lines(claim))]
+
+
+def _claim_lines(claim: dict[str, Any]) -> list[str]:
+    shown = f"{claim['estimate']:+.3f}"
+    if claim.get("low") is not None:
+        shown += f" [{claim['low']:+.3f}, {claim['high']:+.3f}]"
+    source = "" if claim.get("source") is None else f", the source has {claim['source']:+.3f}"
+    needed = f"; it would take {claim['needed']}" if claim["verdict"] == "cannot tell" else ""
+    needed = f"; {claim['needed']}" if claim["verdict"] == "no verdict" else needed
+    details = f"{claim['metric']} of {claim['of']} less {claim['against']}: {shown}{source}{needed}"
+    return [f"{claim['verdict'].capitalize()}: {claim['text']}", f"  {details}"]
+
+
+def _means(entries: list[dict[str, Any]]) -> dict[str, float | None]:
+    measures = entries[0]["scores"]
+    values = {name: [entry["scores"][name] for entry in entries] for name in measures}
+    return {
+        name: _mean(found) if (found := [v for v in ones if v is not None]) else None for name, ones in values.items()
+    }
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _write_files(row: "Study", folder: Path) -> list[str]:
+    """The picture and the page, written from the record."""
+    from dashboard.html_report import study_report
+    from dashboard.pages.study_parts import picture
+    from pipelines.storage.atomic_files import write_atomic
+
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {f"{row.name}-{row.size}.svg": picture(row), f"{row.name}-{row.size}.html": study_report(row)}
+    for name, content in files.items():
+        write_atomic(folder / name, [str(content)])
+    return [str(folder / name) for name in files]

@@ -1,0 +1,72 @@
+"""The page of studies, its picture, and the report of one study."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from dashboard.html_report import study_report
+from dashboard.pages import studies
+from dashboard.pages.study_parts import picture
+from dashboard.ui.polling import NotFound
+from db.queries import Reader
+from tests.dashboard.page_requests import page_html
+from tests.db.seeded import seed
+from tests.db.seeded_study import add_study, declaration
+
+
+def test_every_verdict_stands_beside_its_interval_and_the_source(writable_record) -> None:
+    tracker, reader = writable_record
+    add_study(tracker, seed(tracker).project)
+    html = page_html(studies, reader)
+    for text in ("Supported", "Refuted", "Cannot tell", "it would take 14 seeds", "Control: <bdi>interpolation alone"):
+        assert text in html
+    assert "<b>+0.310</b>" in html
+    assert "+0.240 to +0.380" in html
+    assert ">+0.114</span>" in html
+    assert "9f9f9f9f9f9f9f9f" in html
+
+
+def test_a_study_links_to_its_arms(writable_record) -> None:
+    tracker, reader = writable_record
+    study = add_study(tracker, seed(tracker).project)
+    assert f"studies?study={study}" in page_html(studies, reader)
+    html = page_html(studies, reader, f"?study={study}")
+    assert "opd, seed 3" in html
+    assert "0.0021" in html
+    assert "/studies/personalisation-quick-9f9f9f9f/seed-N" in html
+
+
+def test_a_study_that_is_not_done_says_how_far_it_is(writable_record) -> None:
+    tracker, reader = writable_record
+    study = tracker.study(seed(tracker).project, "length", "quick", "ab12", declaration())
+    tracker.store_study(study, {"arms": [], "planned": 12, "claims": []}, done=False)
+    html = page_html(studies, reader)
+    assert "0 of 12 arms and seeds are done" in html
+    assert "not yet" in html
+
+
+def test_the_picture_is_an_svg_with_a_mark_for_every_interval(writable_record) -> None:
+    tracker, reader = writable_record
+    study = reader.study(add_study(tracker, seed(tracker).project))
+    svg = ElementTree.fromstring(picture(study))
+    name = "{http://www.w3.org/2000/svg}"
+    assert len(svg.findall(f"{name}circle[@r='5']")) == 3
+    assert len(svg.findall(f"{name}path")) == 1, "one claim has a figure of its source"
+    width = float(svg.get("viewBox").split()[2])
+    assert all(0 <= float(circle.get("cx")) <= width for circle in svg.iter(f"{name}circle"))
+
+
+def test_the_report_of_a_study_is_one_file_that_loads_nothing(writable_record) -> None:
+    tracker, reader = writable_record
+    study = reader.study(add_study(tracker, seed(tracker).project, "<script>x</script>"))
+    html = study_report(study)
+    assert "<script>x" not in html
+    body = html[html.index("<body>") :]
+    assert "<svg" in body
+    assert not re.search(r'(?:src|href)="', body)
+
+
+def test_without_studies_the_page_says_what_to_run(reader: Reader) -> None:
+    with pytest.raises(NotFound, match="recover study --list"):
+        page_html(studies, reader)
