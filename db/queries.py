@@ -40,7 +40,7 @@ class Reader:
         return next((project for project in self.projects() if project.name == name), None)
 
     def changes(self, project: int) -> tuple[Any, ...]:
-        """A value that differs once a cycle, run, checkpoint, score, decision, note or study of the project has changed.
+        """A value that differs once a cycle, run, checkpoint, score, decision, note or study of the project changed.
 
         It also changes when a run becomes stale, which nothing writes to the database. The cost does not depend on
         the length of the history, so a page can poll it.

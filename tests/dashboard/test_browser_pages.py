@@ -10,6 +10,7 @@ from dashboard.actions import Actions, ModelAnswer
 from dashboard.app import PAGES, PLAYGROUND
 from tests.browser import WIDTHS
 from tests.db.seeded import seed, try_again, under_way
+from tests.db.seeded_study import add_study
 
 pytestmark = pytest.mark.browser
 
@@ -47,6 +48,22 @@ def test_every_page_opens_by_the_links_and_fits_its_screen(writable_record, acti
             expect(page.get_by_role("link", name=title, exact=True).first).to_have_attribute("aria-current", "page")
             expect(page.get_by_role("heading", level=1)).to_be_visible()
             assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], f"{title} sticks out"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_studies_show_their_verdicts_and_lead_to_their_arms(writable_record, serving, visit, width):
+    tracker, reader = writable_record
+    add_study(tracker, seed(tracker).project)
+    page = visit(f"{serving(reader)}/studies", width=width).page
+    for verdict in ("Supported", "Refuted", "Cannot tell"):
+        expect(page.get_by_text(verdict, exact=True)).to_be_visible()
+    expect(page.get_by_role("img", name="Differences that the claims of personalisation are about")).to_be_visible()
+    expect(page.get_by_text("+0.240 to +0.380")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], "nothing sticks out"
+    page.get_by_role("link", name="arms", exact=True).click()
+    expect(page).to_have_url(re.compile(r"/studies\?study=\d+$"))
+    expect(page.get_by_role("rowheader", name="opd, seed 3")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], "nothing sticks out"
 
 
 def test_an_address_shows_the_same_in_another_session(url, visit):

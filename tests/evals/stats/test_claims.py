@@ -11,26 +11,10 @@ from hypothesis import strategies as st
 
 from evals.stats.claims import Decision, Hypothesis, SeedDifferences, decide, holm_levels
 from recovery.errors import RecoverError
+from tests.evals.stats.simulated_arms import simulated
 
 ERROR = 0.05
 RUNS = 240
-
-
-def simulated(
-    rng: np.random.Generator, difference: float, *, seeds: int = 3, items: int = 200, between: float = 0.02,
-    item_spread: float = 0.2, shared: bool = True,
-) -> SeedDifferences:  # fmt: skip
-    """Outcomes of two arms. Each seed moves the true difference, and each item has one of its own."""
-    of_item = rng.normal(0, item_spread, items)
-    rows = []
-    for seed in range(seeds):
-        if not shared:
-            of_item = rng.normal(0, item_spread, items)
-        shift = np.clip(difference + rng.normal(0, between) + of_item, -1, 1)
-        won = rng.random(items) < 0.08 + np.abs(shift)
-        signs = np.where(rng.random(items) < 0.5 + 0.5 * shift / (0.08 + np.abs(shift)), 1.0, -1.0)
-        rows.append({(f"{i}" if shared else f"{seed}/{i}"): float(v) for i, v in enumerate(won * signs)})
-    return SeedDifferences.of_items(rows)
 
 
 def verdicts(*hypotheses: Hypothesis) -> list[str]:
@@ -57,6 +41,7 @@ def test_a_bootstrap_over_three_seeds_would_err_more_often() -> None:
     assert wrong / 150 > 2 * ERROR
 
 
+@pytest.mark.slow
 def test_among_several_false_claims_any_is_supported_as_rarely_as_declared() -> None:
     rng = np.random.default_rng(2)
     studies = [[Hypothesis(simulated(rng, 0.0), "above", 0.03) for _ in range(4)] for _ in range(RUNS // 2)]
