@@ -39,7 +39,7 @@ def results(studies: list[Study]) -> str:
 
 
 def _section(study: Study) -> Iterator[str]:
-    n = max(claim["items"] for claim in study.claims)
+    n = max(claim["n"] for claim in study.claims)
     seeds = len(next(iter(study.arms.values())))
     yield f"### {study.name.capitalize()}, {study.size}"
     yield f"\n    recover study {study.name} --size {study.size}\n"

@@ -59,14 +59,20 @@ def study(
     log.info(f"{declared.declared.title} (declaration {declared.hash})")
     seconds = _estimate(run)
     if dry_run:
-        data = {"study": declared.name, "size": size, "hash": declared.hash, "estimate": seconds}
-        return CommandResult(data | {"declaration": declared.as_json()}, _declared_lines(run))
+        planned = {"study": declared.name, "size": size, "hash": declared.hash, "estimate": seconds}
+        return CommandResult(planned | {"declaration": declared.as_json()}, _declared_lines(run))
     try:
         row = run.run()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"Go on with `recover study {name} --size {size}`.") from None
     files = _write_files(row, to or run.folder)
-    data = {"study": row.name, "size": row.size, "hash": row.hash, "claims": row.claims, "arms": row.arms}
+    data: dict[str, Any] = {
+        "study": row.name,
+        "size": row.size,
+        "hash": row.hash,
+        "claims": row.claims,
+        "arms": row.arms,
+    }
     return CommandResult(data | {"files": files}, [*result_lines(row), *(f"in {file}" for file in files)])
 
 

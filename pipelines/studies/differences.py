@@ -42,8 +42,7 @@ def _passes(role: str, claim: Claim, projects: Mapping[str, Project], entries: E
     entry = entries[claim.of if role == OWN_CYCLE else role]
     project = projects[entry["project"]]
     if role == OWN_CYCLE:
-        results = [list(results_of(project, stage["checkpoint"])) for stage in entry["stages"][:-1]]
-        own = [main_result(one, "knowledge") for one in results]
+        own = [main_result(results_of(project, stage["checkpoint"]), "knowledge") for stage in entry["stages"][:-1]]
         return _keyed({f"cycle:{number}": result for number, result in enumerate(own, 1) if result})
     results = [result for result in results_of(project, entry["checkpoint"]) if result.suite == claim.metric]
     if claim.metric in POOLED:

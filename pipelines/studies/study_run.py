@@ -130,7 +130,7 @@ class StudyRun:
                 "p_refute": _finite(decision.p_refute),
                 "needed": decision.needed,
                 "seeds": list(hypothesis.differences.means),
-                "items": hypothesis.differences.items,
+                "n": hypothesis.differences.items,
             }
             for claim, hypothesis, decision in zip(
                 declared.claims, hypotheses, decide(hypotheses, declared.error), strict=True

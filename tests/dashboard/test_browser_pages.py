@@ -55,8 +55,8 @@ def test_studies_show_their_verdicts_and_lead_to_their_arms(writable_record, ser
     tracker, reader = writable_record
     add_study(tracker, seed(tracker).project)
     page = visit(f"{serving(reader)}/studies", width=width).page
-    for verdict in ("Supported", "Refuted", "Cannot tell"):
-        expect(page.get_by_text(verdict, exact=True)).to_be_visible()
+    for css, verdict in (("promoted", "Supported"), ("rejected", "Refuted"), ("inconclusive", "Cannot tell")):
+        expect(page.locator(f"#studies .badge.{css}")).to_contain_text(verdict)
     expect(page.get_by_role("img", name="Differences that the claims of personalisation are about")).to_be_visible()
     expect(page.get_by_text("+0.240 to +0.380")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], "nothing sticks out"

@@ -29,6 +29,6 @@ def arm(name: str, seed: int, behaviour: float) -> dict[str, Any]:
 def add_study(tracker: Tracker, project: int, title: str = "Distillation restores instruction following") -> int:
     study = tracker.study(project, "personalisation", "quick", "9f" * 8, declaration(title))
     arms = [arm(name, seed, score) for seed in (1, 2, 3) for name, score in (("damaged", 0.56), ("opd", 0.87))]
-    claims = [COMMON | {"items": 600} | claim for claim in CLAIMS]
+    claims = [COMMON | {"n": 600} | claim for claim in CLAIMS]
     tracker.store_study(study, {"arms": arms, "planned": 6, "tuned": {}, "claims": claims}, done=True)
     return study

@@ -69,7 +69,7 @@ def test_a_planted_true_claim_is_supported_and_a_planted_false_one_refuted(simul
     assert [claim["verdict"] for claim in row.claims] == ["supported", "cannot tell"]
     first = row.claims[0]
     assert first["low"] < 0.35 < first["high"]
-    assert (first["source"], len(first["seeds"]), first["items"]) == (0.114, 3, ITEMS)
+    assert (first["source"], len(first["seeds"]), first["n"]) == (0.114, 3, ITEMS)
     worse = simulate(PLANTED | {"opd": 0.5, "off-policy": 0.85})
     assert [claim["verdict"] for claim in worse.claims] == ["refuted", "refuted"]
     assert "seeds" in row.claims[1]["needed"]
