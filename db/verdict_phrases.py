@@ -23,6 +23,12 @@ def with_limit(value: float, limit: float, passed: bool) -> tuple[str, str]:
     return texts[0] if passed else next((pair for pair in texts if pair[0] != pair[1]), texts[0])
 
 
+def replies(samples: int) -> str:
+    """How many replies to each prompt a difference is the mean of, where it is not the greedy one alone."""
+    sampled = "1 sampled reply" if samples == 1 else f"{samples} sampled replies"
+    return f" with the greedy and {sampled} to each" if samples else ""
+
+
 def losses(changes: Mapping[str, tuple[int, int]]) -> str:
     """The tasks that lost more items than they gained, the largest loss first; `changes` has both numbers by task."""
     net = {task: lost - gained for task, (lost, gained) in changes.items() if lost > gained}

@@ -4,7 +4,7 @@ Every stage asks the record first whether it is done already, so a resumed job r
 """
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -19,10 +19,11 @@ from evals.contamination import remove_contaminated
 from evals.results import Item, Result, headlines, main_result
 from evals.suites.config import load_suites
 from evals.suites.knowledge import read_questions
+from evals.suites.measure import main_prompt_task
 from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, load_snapshot, require_snapshot
 from pipelines.estimates.timed_job import compare_with_estimate, timed_job
 from pipelines.evaluation.block_measurement import StopRule
-from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.evaluation.evaluation_plan import SAMPLE_TEMPERATURE, EvalPlan
 from pipelines.evaluation.measure import earlier_results, knowledge_result, measure_checkpoint
 from pipelines.gate.promotion import current_user, require_reason
 from pipelines.gate.verdict import Verdict, is_clear, judge, require_pass_fail
@@ -32,7 +33,7 @@ from pipelines.project.lock import store_job
 from pipelines.project.past_cycles import PastCycle, past_cycles
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
-from pipelines.settings.schema import AUTO, Settings
+from pipelines.settings.schema import AUTO, Gate, Settings
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import document_prefixes
 from pipelines.training.base_model_outputs import BaseOutputs
@@ -199,9 +200,9 @@ class Cycle:
                 self.project.clock.end_early("distill")
         if self.id and self._earlier_decision(distilled.checkpoint) is None:
             self.project.tracker.reopen_cycle(self.id)
-        until_clear = self._stop_rule(clean, partial(is_clear, self.settings.gate, clean))
+        until_clear = self._stop_rule(clean, partial(is_clear, self._gate, clean))
         after = self._measure(distilled.checkpoint, "the recovered model", final, "recovered", until_clear)
-        verdict = self._judge(clean, before, after)
+        verdict = self._judge_with_samples(clean, before, after, distilled.checkpoint, final)
         promoted, decision = self._decide(distilled.checkpoint, verdict, ask)
         advice = self._next_attempt(damaged, distilled, verdict) if promoted is False else None
         return Outcome(self.number, clean, before, after, verdict, promoted, distilled, decision, next_attempt=advice)
@@ -219,6 +220,13 @@ class Cycle:
     @property
     def settings(self) -> Settings:
         return self.job.settings
+
+    @property
+    def _gate(self) -> Gate:
+        """A task of lm-eval is always answered greedily."""
+        gate, plan = self.settings.gate, self.job.eval_plan
+        can_sample = plan.ifeval_data or main_prompt_task(self._suites)
+        return gate if can_sample else gate.model_copy(update={"samples": 0})
 
     @property
     def _stage(self) -> Stage:
@@ -344,7 +352,31 @@ class Cycle:
         main, block = main_result(clean, "behaviour"), self.settings.gate.block
         return StopRule(block, len(main.items), enough) if main and 0 < block < len(main.items) else None
 
-    def _judge(self, clean: list[Result], before: list[Result], after: list[Result]) -> Verdict:
+    def _judge_with_samples(
+        self, clean: list[Result], before: list[Result], after: list[Result], recovered: Checkpoint, plan: EvalPlan
+    ) -> Verdict:
+        """Where greedy replies to all prompts do not decide, both models reply again, until it is clear."""
+        verdict, samples = self._judge(clean, before, after), list[tuple[Result, Result]]()
+        while verdict.may_change_with_samples and len(samples) < self._gate.samples:
+            number = len(samples) + 1
+            log.info(
+                f"All prompts do not decide: sampling reply {number} of at most {self._gate.samples} to each prompt, "
+                f"at temperature {SAMPLE_TEMPERATURE:g}"
+            )
+            sample = replace(plan, suite=f"sample:{number}", earlier_questions=())
+            [of_clean] = self._measure(self.project.clean, "the clean model", sample, f"clean/{number}")
+            [of_recovered] = self._measure(recovered, "the recovered model", sample, f"recovered/{number}")
+            samples.append((of_clean, of_recovered))
+            verdict = self._judge(clean, before, after, samples)
+        return verdict
+
+    def _judge(
+        self,
+        clean: list[Result],
+        before: list[Result],
+        after: list[Result],
+        samples: Sequence[tuple[Result, Result]] = (),
+    ) -> Verdict:
         reference, behaviour = main_result(clean, "behaviour"), main_result(after, "behaviour")
         assert reference is not None
         assert behaviour is not None
@@ -353,8 +385,18 @@ class Cycle:
         current, past = earlier_results(after), {past.cycle: past for past in self._past_cycles()}
         earlier = {n: (current[n], past[n].knowledge) for n in current if n in past}
         clean_knowledge = unread.headline.value if unread else None
-        gate, retention = self.settings.gate, (clean, after)
-        return judge(gate, reference, behaviour, in_cycle[1], best, earlier, clean_knowledge, retention)
+        return judge(
+            self._gate,
+            reference,
+            behaviour,
+            in_cycle[1],
+            best,
+            earlier,
+            clean_knowledge,
+            retention=(clean, after),
+            samples=samples,
+            damaged=main_result(before, "behaviour"),
+        )
 
     @property
     def _searches_answers(self) -> bool:

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from dashboard.ui.components import Cell
 from dashboard.ui.jinja import load
-from db.verdict_phrases import bound_and_margin, losses, relation, with_limit
+from db.verdict_phrases import bound_and_margin, losses, relation, replies, with_limit
 from db.views import Checkpoint, Cycle, Promotion, promotion_against_gate
 
 EARLIER_KNOWLEDGE = "earlier"  # key of a verdict, and name of the suite: questions on documents of earlier cycles
@@ -70,8 +70,9 @@ def _sentences(cycle: Cycle) -> Iterator[BoundSentence]:
     behaviour = _difference_sentence(_bound(cycle, "behaviour"), "Instruction following", "prompts")
     if behaviour is None:
         return
-    yield behaviour
     verdict = cycle.verdict or {}
+    changes = str(verdict.get("changes") or "")[:500]
+    yield behaviour._replace(text=f"{behaviour.text} {changes[:1].upper()}{changes[1:]}.") if changes else behaviour
     if "knowledge" in verdict:
         note = " Nothing measurable was learned from them." if verdict.get("learned") is False else ""
         yield _knowledge_sentence(_bound(cycle, "knowledge"), "Knowledge of the documents", note)
@@ -91,6 +92,8 @@ def _difference_sentence(bound: dict[str, Any], name: str, items: str, changes: 
     worst, margin = bound_and_margin(low, limit, bound_status(bound) is True)
     of = bound.get("of")
     asked = f"{n:,} of {of:,} {items}, which decided" if isinstance(of, int) and of > n else f"{n:,} {items}"
+    samples = bound.get("samples")
+    asked += replies(samples) if isinstance(samples, int) else ""
     by = " by gate.keep_behaviour" if bound.get("setting") == "gate.keep_behaviour" else ""
     text = (
         f"{name} is {relation(value)} the clean model's{changes}, {worst} with 95 % confidence ({asked}); "

@@ -27,8 +27,10 @@ def wilson(passes: float, n: float, confidence: float = 0.95) -> tuple[float, fl
     return max(0.0, min(p, middle - half)), min(1.0, max(p, middle + half))
 
 
-def lower_bound(n: int, lost: int, gained: int, confidence: float = 0.95) -> float:
-    """Return the one-sided lower bound of (share gained − share lost) on n paired items."""
+def lower_bound(n: float, lost: float, gained: float, confidence: float = 0.95) -> float:
+    """Return the one-sided lower bound of (share gained − share lost) on n paired items.
+
+    The counts need not be whole: `several_replies` has weighted ones."""
     slope = _slope(lost, gained)
     low, high = -1.0, 1.0
     while high - low > 1e-7:
@@ -44,7 +46,7 @@ def upper_bound(n: int, lost: int, gained: int, confidence: float = 0.95) -> flo
     return -lower_bound(n, gained, lost, confidence)
 
 
-def p_at_most(n: int, lost: int, gained: int, difference: float) -> float:
+def p_at_most(n: float, lost: float, gained: float, difference: float) -> float:
     """Return the p-value of the hypothesis that the true difference is at most this: it is below 1 − confidence if and
     only if the lower bound is above it."""
     return _share_below(difference, _slope(lost, gained), n, lost + gained)
@@ -118,18 +120,18 @@ def paired_test(before: Mapping[str, bool], after: Mapping[str, bool], confidenc
     return PairedTest(n, lost, gained, (c - b) / n, low, high, mcnemar(b, c))
 
 
-def _slope(lost: int, gained: int) -> np.ndarray:
+def _slope(lost: float, gained: float) -> np.ndarray:
     """The difference for each item that differs: conservative, from the lower bound of the share that are gains."""
     return 2 * _beta_quantiles(gained, lost + 1) - 1
 
 
-def _beta_quantiles(a: int, b: int) -> np.ndarray:
+def _beta_quantiles(a: float, b: float) -> np.ndarray:
     from scipy.special import betaincinv  # type: ignore[import-untyped]
 
     return betaincinv(a, b, QUANTILES) if a else np.zeros(1)
 
 
-def _beta_below(x: np.ndarray, a: int, b: int) -> np.ndarray:
+def _beta_below(x: np.ndarray, a: float, b: float) -> np.ndarray:
     """P(Beta(a, b) ≤ x), where Beta(0, ·) and Beta(·, 0) are point masses at 0 and 1."""
     from scipy.special import betainc
 
@@ -140,7 +142,7 @@ def _beta_below(x: np.ndarray, a: int, b: int) -> np.ndarray:
     return betainc(a, b, np.clip(x, 0, 1))
 
 
-def _share_below(bound: float, slope: np.ndarray, n: int, differ: int) -> float:
+def _share_below(bound: float, slope: np.ndarray, n: float, differ: float) -> float:
     """P(rate × slope ≤ bound), with the less favourable bound of the rate of differences: high for losses."""
     safe = np.where(slope == 0, np.inf, slope)
     losing = 1 - _beta_below(bound / safe, differ + 1, n - differ) if bound < 0 else np.ones_like(slope)

@@ -41,6 +41,7 @@ def measure(
     split: str = "all",
     public: bool | None = None,
     blocks: Blocks | None = None,
+    main_only: bool = False,
 ) -> list[Result]:
     """Measure one suite, or all suites that there is data for.
 
@@ -55,7 +56,8 @@ def measure(
     `split`: `probe` (a fifth of every task's items), `final` (the rest) or `all`.
     `public`: True uses the public IFEval or fails, False uses generated prompts instead, None the public ones if they
     are available. Settle it once (`is_public_ifeval_available`) for results that are to be compared.
-    `blocks`: ask the main task of behaviour in blocks, until they are enough. A task of lm-eval is asked in full."""
+    `blocks`: ask the main task of behaviour in blocks, until they are enough. A task of lm-eval is asked in full.
+    `main_only`: of behaviour, only the prompts of the task that the gate judges."""
     if suite not in (*SUITES, "all"):
         raise RecoverError(f"There is no suite {suite!r}. Choose from {', '.join(SUITES)} or all.")
     if limit is not None and limit < 1:
@@ -69,6 +71,7 @@ def measure(
         public,
         blocks,
         block_task,
+        main_only,
     )
     results: list[Result] = []
     for name in SUITES if suite == "all" else (suite,):
@@ -77,7 +80,9 @@ def measure(
         elif name == "knowledge" and questions:
             results.append(run.questions(read_questions(questions), data=Path(questions).name))
         else:
-            results += [result for task in suite_tasks(name, suites or {}) for result in run.task(name, task)]
+            tasks = suite_tasks(name, suites or {})
+            tasks = [main_prompt_task(suites or {}) or tasks[0]] if main_only and name == "behaviour" else tasks
+            results += [result for task in tasks for result in run.task(name, task)]
         if name == "knowledge" and passages:
             results += run.training_texts(Path(passages))
     if not results:
@@ -158,6 +163,7 @@ class _SuiteRun:
     public: bool | None
     blocks: Blocks | None = None
     block_task: str | None = None  # the task of behaviour that is asked in blocks
+    main_only: bool = False
 
     def prompts(self, prompts: list[Prompt], *, data: str) -> Result:
         selected = select_items(prompts, lambda prompt: prompt.key, self.split, self.limit)
@@ -182,6 +188,8 @@ class _SuiteRun:
 
     def task(self, suite: str, task: str) -> list[Result]:
         blocks = self.blocks if suite == "behaviour" and task == self.block_task else None
+        if task == "lab" and suite == "behaviour" and self.main_only:
+            return [lab.measure_instructions(self.subject, self.limit, self.split, blocks)]
         if task == "lab" and suite == "behaviour":
             return lab.behaviour(self.subject, self.limit, self.secondary_limit, self.split, blocks)
         if task == "lab" and suite in lab.SUITES:

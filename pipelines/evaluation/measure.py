@@ -75,7 +75,8 @@ def measure_checkpoint(
             in_blocks.delete_progress()
         by_key |= measured
     results = [result for key in keys.values() for result in by_key[key]]
-    log.info("  " + " · ".join(summary_lines(results)))
+    if lines := summary_lines(results):
+        log.info("  " + " · ".join(lines))
     return results
 
 

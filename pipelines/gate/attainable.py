@@ -6,11 +6,13 @@ from typing import Any, Literal
 
 from db.views import Cycle
 from evals.stats.paired_comparison import n_needed, smallest_margin
+from evals.stats.sequential import greedy_alpha, sample_levels
 from evals.suites.measure import count_prompts
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.settings.schema import Gate
 
 ASSUMED, MANY = 0.1, 0.25  # shares of prompts on which two models differ, where no earlier verdict says it
+STABLE = 0.3  # of these prompts, the assumed share on which the models differ in every reply
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Case:
     source: Literal["assumed", "earlier verdicts"]
     smallest_loss: float  # that can be ruled out, with 80 % power, where there is none
     needed: int | None  # prompts for the gate's margin; None if no number is enough
+    with_samples: float | None = None  # the smallest loss after all further replies; None if none are drawn
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Attainable:
     margin: float
     cases: list[Case]
     can_ask_more: bool  # with --limit
+    samples: int = 0  # further replies to each prompt, at most
 
     def lines(self) -> list[str]:
         """What can be shown, and what to do where that is not enough; for the log."""
@@ -40,10 +44,21 @@ class Attainable:
         hardly = [case for case in self.cases if case.smallest_loss > self.margin]
         if not hardly:
             return [f"{line}; the gate asks for {self.margin:.3f}"]
+        lines = [line]
+        if self.samples:
+            sampled = " or ".join(f"{case.with_samples:.3f}" for case in self.cases)
+            replies = "1 further reply" if self.samples == 1 else f"{self.samples} further replies"
+            lines += [
+                f"  Where that does not decide, both models give up to {replies} to each prompt, which takes longer "
+                f"than estimated; then it is about {sampled}"
+            ]
+            hardly = [case for case in hardly if (case.with_samples or 1.0) > self.margin]
+        if not hardly:
+            return [*lines, f"  The gate asks for {self.margin:.3f}, which further replies can show"]
         needed = [f"{case.needed:,}" for case in self.cases if case.needed]
         takes = f"takes about {' or '.join(needed)} prompts" if needed else "no number of prompts can show"
         return [
-            line,
+            *lines,
             f"  The gate asks for {self.margin:.3f}, which {takes}: with {self.prompts:,} it can hardly be shown if "
             f"{_percent(hardly[0])} come out differently",
             f"  {self._advice(hardly[-1].needed)}",
@@ -62,12 +77,25 @@ def attainable(gate: Gate, plan: EvalPlan, named: Mapping[str, str], cycles: lis
     prompts = _count(plan, named, plan.limit)
     if prompts is None:
         return None
+    confidence = 1 - greedy_alpha(gate.samples)
     cases = [
-        Case(share, source, smallest_margin(prompts, share), n_needed(gate.behaviour_margin, share))
+        Case(
+            share,
+            source,
+            smallest_margin(prompts, share, confidence=confidence),
+            n_needed(gate.behaviour_margin, share, confidence=confidence),
+            _with_samples(prompts, share, gate.samples) if gate.samples else None,
+        )
         for share, source in _shares(cycles)
     ]
     most = max((case.needed or 0 for case in cases), default=0)
-    return Attainable(prompts, gate.behaviour_margin, cases, (_count(plan, named, most) or 0) >= most > 0)
+    return Attainable(prompts, gate.behaviour_margin, cases, (_count(plan, named, most) or 0) >= most > 0, gate.samples)
+
+
+def _with_samples(prompts: int, differ: float, samples: int) -> float:
+    """The smallest loss that the mean over all replies can rule out: what varies between replies averages out."""
+    spread = differ * (STABLE + (1 - STABLE) / (1 + samples))
+    return smallest_margin(prompts, spread, confidence=1 - sample_levels(samples)[-1])
 
 
 def _count(plan: EvalPlan, named: Mapping[str, str], limit: int | None) -> int | None:

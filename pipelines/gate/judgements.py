@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from evals.results import Result
 from evals.stats.paired_comparison import PairedTest, paired_test
-from evals.stats.sequential import Outcome, clear_outcome, sequential_test
+from evals.stats.sequential import Outcome, clear_outcome, greedy_alpha, samples_test, sequential_test
+from evals.stats.several_replies import RepliesTest
 from pipelines.settings.schema import Gate
 
 
@@ -23,6 +24,7 @@ class Judgement:
     setting: str = ""  # that the limit comes from
     of: int | None = None  # items that could have been asked: more than `n` where the verdict was clear before
     differ: float | None = None  # share of the items that only one of the two models passes
+    samples: int = 0  # sampled replies to each prompt, besides the greedy one, that `value` is the mean over
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,22 @@ class RetentionJudgement(Judgement):
     graded: tuple[str, ...] = ()  # tasks that are left out: their items have grades instead of passes
 
 
-def judge_behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
-    """The bound holds for all looks at the verdict, if the prompts were asked in blocks."""
+def judge_behaviour(
+    gate: Gate, clean: Result, recovered: Result, samples: Sequence[tuple[Result, Result]] = ()
+) -> Judgement:
+    """The bound holds for all looks at the verdict: after each block of prompts, and after each sample.
+
+    `samples`: further replies of both models, which count where the greedy ones do not decide. Then the verdict is
+    about the mean over all replies to a prompt, the greedy one among them."""
     margin, setting = behaviour_limit(gate, clean)
     block, of = (recovered.settings.get(name, 0) for name in ("block", "of"))
-    test = sequential_test(clean.passed_by_key(), recovered.passed_by_key(), margin, block, of)
+    before, after = clean.passed_by_key(), recovered.passed_by_key()
+    test = sequential_test(before, after, margin, block, of, alpha=greedy_alpha(gate.samples))
     judgement = _difference(test.pair, margin, setting, test.outcome)
+    if samples and test.outcome == "open":
+        sampled = [[result.passed_by_key() for result in side] for side in zip(*samples, strict=True)]
+        outcome, replies = samples_test([before, *sampled[0]], [after, *sampled[1]], margin, gate.samples)
+        judgement = replace(_difference(replies, margin, setting, outcome), samples=replies.samples)
     return replace(judgement, of=test.total, differ=test.pair.differ)
 
 
@@ -88,7 +100,9 @@ def judge_retention(gate: Gate, clean: Sequence[Result], recovered: Sequence[Res
     return RetentionJudgement(**vars(j), tasks=changes, graded=tuple(graded))
 
 
-def _difference(pair: PairedTest, margin: float, setting: str, outcome: Outcome | None = None) -> Judgement:
+def _difference(
+    pair: PairedTest | RepliesTest, margin: float, setting: str, outcome: Outcome | None = None
+) -> Judgement:
     outcome = outcome or clear_outcome(pair.low, pair.high, margin)
     passed = outcome == "passed"
     needed = None if passed else pair.n_needed(margin)

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from db.verdict_phrases import bound_and_margin, losses, relation, with_limit
+from db.verdict_phrases import bound_and_margin, losses, relation, replies, with_limit
 from evals.results import Item, Result, main_result
-from evals.stats.sequential import sequential_test
+from evals.stats.sequential import greedy_alpha, sequential_test
 from evals.suites.answer_likelihood import TASK as ANSWERS
+from pipelines.gate.changes import behaviour_changes
 from pipelines.gate.judgements import (
     Judgement,
     RetentionJudgement,
@@ -30,6 +31,13 @@ class Verdict:
     earlier: dict[int, Judgement] = field(default_factory=dict)  # knowledge of earlier cycles, by cycle number
     learned: bool | None = None  # whether the cycle's best knowledge is above the clean model's; None: not measured
     retention: RetentionJudgement | None = None  # what the model knew before; None: not measured
+    changes: str = ""  # which instruction prompts were lost, and which came back; part of the reason
+
+    @property
+    def may_change_with_samples(self) -> bool:
+        """Whether further replies to the instruction prompts could decide."""
+        others = [j for j in (self.knowledge, *self.earlier.values(), self.retention) if j is not None]
+        return self.behaviour.unsure and all(j.passed for j in others)
 
     def decision_text(self, promoted: bool) -> str:
         if promoted:
@@ -49,16 +57,20 @@ def judge(
     earlier: Mapping[int, tuple[Result, float]] | None = None,
     clean_knowledge: float | None = None,
     retention: tuple[Sequence[Result], Sequence[Result]] = ((), ()),
+    samples: Sequence[tuple[Result, Result]] = (),
+    damaged: Result | None = None,
 ) -> Verdict:
     """Judge a recovered checkpoint.
 
     Its behaviour result is compared with the clean model's, item by item; its knowledge with the best of the cycle.
     `earlier` has, for each earlier cycle, the result on its questions now and the score that the cycle ended with.
     `retention` has the results of the clean and of the recovered model that show what the clean one knew before.
+    `damaged` is the behaviour result before the distillation: the reason says what came back.
+    `samples` has further replies of both to the instruction prompts, sampled where the greedy ones do not decide.
     The reason says so where the best knowledge is no better than the clean model's."""
     require_pass_fail(clean)
     require_pass_fail(recovered)
-    behaviour = judge_behaviour(gate, clean, recovered)
+    behaviour = judge_behaviour(gate, clean, recovered, samples)
     of_documents, learned = None, None
     if knowledge is not None and best_knowledge is not None:
         # Unlike the share of right answers, the likelihood of a model that was taught nothing is far from 0.
@@ -75,13 +87,16 @@ def judge(
     unsure = all(j.passed or j.unsure for j in judgements)
     outcome = "passed" if passed else "inconclusive" if unsure else "failed"
     note = ", and the documents taught nothing measurable: the clean model knows at least as much of them"
+    changes = behaviour_changes(clean, damaged, recovered)
     reasons = [
         _behaviour_reason(behaviour, f" by {behaviour.setting}" if gate.keep_behaviour else ""),
         _knowledge_reason(_subject(knowledge), of_documents) + (note if learned is False else ""),
         *(_knowledge_reason(f"cycle {cycle}", j) for cycle, j in of_earlier.items()),
         _retention_reason(retained, any(result.suite == "retention" for result in retention[1])),
+        *([changes] if changes else []),
     ]
-    return Verdict(passed, outcome, behaviour, of_documents, "; ".join(reasons), of_earlier, learned, retained)
+    reason = "; ".join(reasons)
+    return Verdict(passed, outcome, behaviour, of_documents, reason, of_earlier, learned, retained, changes)
 
 
 def is_clear(gate: Gate, clean: list[Result], items: list[Item]) -> bool:
@@ -89,7 +104,8 @@ def is_clear(gate: Gate, clean: list[Result], items: list[Item]) -> bool:
     main = main_result(clean, "behaviour")
     assert main is not None
     recovered, total = {item.key: item.passed for item in items}, len(main.items)
-    test = sequential_test(main.passed_by_key(), recovered, behaviour_limit(gate, main)[0], gate.block, total)
+    margin, alpha = behaviour_limit(gate, main)[0], greedy_alpha(gate.samples)
+    test = sequential_test(main.passed_by_key(), recovered, margin, gate.block, total, alpha=alpha)
     return test.outcome != "open"
 
 
@@ -123,7 +139,7 @@ def _behaviour_reason(b: Judgement, by_setting: str = "") -> str:
 
 def _difference_reason(subject: str, j: Judgement, changes: str = "", by_setting: str = "") -> str:
     worst_case, margin = bound_and_margin(j.bound, j.limit, j.passed)
-    items = f"after {j.n:,} of {j.of:,} prompts" if j.of and j.of > j.n else f"on {j.n:,} items"
+    items = f"after {j.n:,} of {j.of:,} prompts" if j.of and j.of > j.n else f"on {j.n:,} items{replies(j.samples)}"
     text = f"{subject} is {relation(j.value)} the clean model's {items}{changes}, and {worst_case} with 95 % confidence"
     if j.passed:
         return f"{text} (the gate allows {margin}{by_setting})"

@@ -19,8 +19,10 @@ def cycle(**behaviour: Any) -> Cycle:
     return Cycle(1, 1, "rejected", None, None, verdict, now(), None, Stage(), Stage(), Stage())
 
 
-def of(plan: EvalPlan, cycles: list[Cycle] | None = None, named: dict[str, str] | None = None) -> Attainable:
-    result = attainable(Gate(), plan, named if named is not None else {"behaviour": "lab"}, cycles or [])
+def of(
+    plan: EvalPlan, cycles: list[Cycle] | None = None, named: dict[str, str] | None = None, samples: int = 4
+) -> Attainable:
+    result = attainable(Gate(samples=samples), plan, named if named is not None else {"behaviour": "lab"}, cycles or [])
     assert result is not None
     return result
 
@@ -49,10 +51,21 @@ def test_the_public_prompts_can_hardly_show_the_margin_if_a_quarter_of_the_verdi
     text = "\n".join(shown.lines())
     assert "With 541 prompts, the smallest loss that the verdict can rule out is" in text
     assert f"takes about {shown.cases[0].needed:,} or {shown.cases[-1].needed:,} prompts" in text
-    assert "with 541 it can hardly be shown if 10 % come out differently" in text
+    assert "both models give up to 4 further replies to each prompt, which takes longer than estimated" in text
+    assert [case.with_samples < case.smallest_loss for case in shown.cases if case.with_samples] == [True, True]
+    assert "with 541 it can hardly be shown if 25 % come out differently" in text  # if 10 % do, further replies show it
     assert "if 25 % do (assumed)" in text
     assert "--ifeval-data FILE, with more prompts" in text
     assert 400 < of(EvalPlan(split="final"), named={}).prompts < 460
+    without = of(EvalPlan(), named={}, samples=0)
+    assert [case.with_samples for case in without.cases] == [None, None]
+    assert "with 541 it can hardly be shown if 10 % come out differently" in "\n".join(without.lines())
+
+
+def test_where_further_replies_are_enough_nothing_else_is_advised(public_prompts: None) -> None:
+    lines = of(EvalPlan(), [cycle(differ=0.1, n=541)], named={}).lines()
+    assert lines[-1] == "  The gate asks for 0.030, which further replies can show"
+    assert len(lines) == 3
 
 
 def test_generated_prompts_can_be_more(public_prompts: None) -> None:
@@ -78,7 +91,7 @@ def test_the_prompts_of_a_file_are_counted_and_those_of_lm_eval_are_unknown(tmp_
 
 
 def test_no_number_of_prompts_shows_a_margin_of_zero() -> None:
-    shown = attainable(Gate(behaviour_margin=0.0), EvalPlan(), {"behaviour": "lab"}, [])
+    shown = attainable(Gate(behaviour_margin=0.0, samples=0), EvalPlan(), {"behaviour": "lab"}, [])
     assert shown is not None
     assert [case.needed for case in shown.cases] == [None, None]
     assert "which no number of prompts can show" in shown.lines()[1]

@@ -38,7 +38,7 @@ def test_the_same_answers_pass_and_a_clear_loss_does_not() -> None:
     worse = judge(Gate(), result(passes), result([True] * 160 + [False] * 40), None, None)
     assert not worse.passed
     assert worse.reason.startswith(
-        "instruction following is 0.100 below the clean model's on 200 items, and at most 0.142 below with 95 % "
+        "instruction following is 0.100 below the clean model's on 200 items, and at most 0.148 below with 95 % "
         "confidence, but the gate allows only 0.030; knowledge was not measured"
     )
     assert worse.decision_text(promoted=False) == "rejected"
@@ -67,6 +67,8 @@ def test_a_clear_verdict_says_after_how_many_prompts_it_stopped() -> None:
     assert "0.005 below the clean model's after 400 of 2,000 prompts, and at most" in verdict.reason
     once = judge(Gate(), clean, result([True] * 398 + [False] * 2), None, None)
     assert once.behaviour.bound > verdict.behaviour.bound  # a bound for all looks is wider
+    whole_error = judge(Gate(samples=0), clean, result([True] * 398 + [False] * 2), None, None)
+    assert whole_error.behaviour.bound > once.behaviour.bound  # nothing of it is left for further replies
     failed = judge(Gate(), clean, asked_in_blocks([False] * 200, 2000), None, None)
     assert (failed.outcome, failed.behaviour.n) == ("failed", 200)
 
@@ -262,3 +264,28 @@ def test_a_graded_task_is_rejected_as_soon_as_the_clean_model_is_measured(
     with pytest.raises(RecoverError, match="are graded"):
         Cycle(project, job).recover(project.clean)
     assert stages == ["measure/clean"]
+
+
+def sampled(rng: random.Random, n: int, rate: float, count: int) -> list[Result]:
+    return [result(random_passes(rng, n, rate), f"sample:{i}", "samples") for i in range(count)]
+
+
+def test_further_replies_decide_where_greedy_ones_do_not() -> None:
+    rng = random.Random(0)
+    clean = result([True] * 411 + [False] * 22)
+    recovered = result([False] * 26 + [True] * 405 + [False] * 2)  # 26 lost, 20 gained
+    greedy = judge(Gate(), clean, recovered, None, None)
+    assert greedy.outcome == "inconclusive"
+    assert greedy.may_change_with_samples
+    unlearned = result([True] * 9 + [False], "x", "knowledge")
+    assert not judge(Gate(), clean, recovered, unlearned, 1.0).may_change_with_samples
+    samples = list(zip(sampled(rng, 433, 0.95, 4), sampled(rng, 433, 0.95, 4), strict=True))
+    verdict = judge(Gate(), clean, recovered, None, None, samples=samples)
+    assert (verdict.outcome, verdict.passed, verdict.may_change_with_samples) == ("passed", True, False)
+    assert 1 <= verdict.behaviour.samples <= 4
+    assert verdict.behaviour.differ == greedy.behaviour.differ
+    assert "on 433 items with the greedy and " in verdict.reason
+    worse = list(zip(sampled(rng, 433, 0.95, 4), sampled(rng, 433, 0.80, 4), strict=True))
+    assert judge(Gate(), clean, recovered, None, None, samples=worse).outcome == "failed"
+    clear = judge(Gate(), clean, clean, None, None, samples=worse)
+    assert (clear.outcome, clear.behaviour.samples) == ("passed", 0)  # greedy replies come first
