@@ -53,6 +53,7 @@ def report(reader: Reader, project: Project, number: int) -> str:
         card("Over the cycles", chart("over-time", over_time(trails, clean, look))),
         card("Knowledge against instruction following", chart("plane", plane(trails, clean, look))),
         cycle_parts.attempts(stages, decisions, cycle),
+        cycle_parts.frontier(reader, stages, cycle),
         cycle_parts.gate(cycle),
         cycle_parts.measurements(evaluations, cycle),
         cycle_parts.earlier_knowledge(evaluations, cycle, past),

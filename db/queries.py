@@ -93,8 +93,16 @@ class Reader:
         chosen = _checkpoints().where(tables.Cycle.project_id == project, tables.Cycle.number == cycle)
         return self._last(chosen.where(tables.Checkpoint.role == role, tables.Checkpoint.id == _named_in_its_cycle()))
 
-    def run_checkpoint(self, run: int) -> views.Checkpoint | None:
-        return self._last(_checkpoints().where(tables.Checkpoint.run_id == run))
+    def run_checkpoint(self, run: int, step: int | None = None) -> views.Checkpoint | None:
+        """The checkpoint that a run ended with, or the one that it wrote after a step."""
+        chosen = _checkpoints().where(tables.Checkpoint.run_id == run)
+        return self._last(chosen if step is None else chosen.where(tables.Checkpoint.step == step))
+
+    def probe_checkpoints(self, run: int) -> list[views.Checkpoint]:
+        """The checkpoints of a run that were kept for what their probes showed, by step."""
+        chosen = _checkpoints().where(tables.Checkpoint.run_id == run, _is_of_probe())
+        with self._session() as session:
+            return [_checkpoint(row) for row in session.execute(chosen.order_by(tables.Checkpoint.id))]
 
     def latest(self, project: int, role: Literal["midtrained", "recovered"]) -> views.Checkpoint | None:
         return self._last(_checkpoints().where(tables.Checkpoint.project_id == project, tables.Checkpoint.role == role))
@@ -340,7 +348,7 @@ class Reader:
                 f"The record could not be read: {reason(error)}. Run `recover doctor` to check it."
             ) from error
 
-    def _last(self, chosen: Select[tables.Checkpoint, int, bool]) -> views.Checkpoint | None:
+    def _last(self, chosen: Select[tables.Checkpoint, int, bool, bool]) -> views.Checkpoint | None:
         with self._session() as session:
             row = session.execute(chosen.order_by(tables.Checkpoint.id.desc()).limit(1)).first()
             return _checkpoint(row) if row else None
@@ -352,13 +360,21 @@ def _view(kind: type[View], row: Any, **others: Any) -> View:
     return kind(**{name: getattr(row, name) for name in names}, **others)
 
 
-def _checkpoints() -> Select[tables.Checkpoint, int, bool]:
+def _checkpoints() -> Select[tables.Checkpoint, int, bool, bool]:
     superseded = tables.Checkpoint.id != _named_in_its_cycle()  # NULL outside any cycle
-    return select(tables.Checkpoint, tables.Cycle.number, func.coalesce(superseded, False)).outerjoin(tables.Cycle)
+    columns = tables.Checkpoint, tables.Cycle.number, func.coalesce(superseded, False), _is_of_probe()
+    return select(*columns).outerjoin(tables.Cycle)
 
 
 def _checkpoint(row: Any) -> views.Checkpoint:
-    return _view(views.Checkpoint, row[0], cycle=row[1], superseded=bool(row[2]))
+    return _view(views.Checkpoint, row[0], cycle=row[1], superseded=bool(row[2]), of_probe=bool(row[3]))
+
+
+def _is_of_probe() -> ColumnElement[bool]:
+    """Whether the run of a checkpoint wrote a later one."""
+    later = aliased(tables.Checkpoint)
+    after = select(later.id).where(later.run_id == tables.Checkpoint.run_id, later.id > tables.Checkpoint.id)
+    return after.correlate(tables.Checkpoint).exists()
 
 
 def _named_in_its_cycle() -> ColumnElement[int]:

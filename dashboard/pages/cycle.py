@@ -60,6 +60,7 @@ def render(request: PageRequest) -> list[Any]:
     evaluations = sections.latest_evaluations(reader, cycle, own)
     details = [
         sections.attempts(stages, decisions, cycle),
+        sections.frontier(reader, stages, cycle),
         sections.gate(cycle),
         sections.measurements(evaluations, cycle),
         sections.earlier_knowledge(evaluations, cycle, cycles),

@@ -24,7 +24,7 @@ from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.synthetic.unprompted_texts import FIRST_TOKENS
 from pipelines.training import mix_search, warm_start
 from pipelines.training.base_model_outputs import BaseOutputs
-from pipelines.training.probes import probe_set
+from pipelines.training.probes import probe_set, retention_probe
 from pipelines.training.recipe_inputs import RecipeFiles, read_context_text
 from pipelines.training.stage_context import generation_seed
 from recovery.recipes import Recipe, recipe
@@ -203,6 +203,13 @@ class JobWork:
         suites = ["behaviour", *["knowledge"] * bool(plan.questions or plan.passages)]
         return Measuring(self.workloads.of(plan, suites), times)
 
+    def _probes_of_retention(self, times: float) -> Iterator[Measuring]:
+        """Where checkpoints of probes are kept."""
+        chosen = retention_probe(self._probe_plan, load_suites(self.project.base))
+        if chosen and self.job.settings.distill.keep:
+            plan, named = chosen
+            yield Measuring(self.workloads.of(plan, ["retention"], named=named), times)
+
     def _recovery(self) -> Iterator[StageWork]:
         if self.job.teacher_context and not self._is_done("recovered"):
             yield self._lift()
@@ -295,6 +302,7 @@ class JobWork:
             parts.append(Generating(on_policy, prompts, settings.max_new_tokens, calls=steps_left))
         if self._has_probes:
             tried = {"off": 1, AUTO: 1 + len(warm_start.SHARES)}.get(str(settings.warm_start), 2)
-            parts.append(self._probes(tried + (steps - 1) // settings.probe_every * steps_left / max(1, steps)))
+            in_training = (steps - 1) // settings.probe_every * steps_left / max(1, steps)
+            parts += [self._probes(tried + in_training), *self._probes_of_retention(in_training)]
         limit = f"at most {steps} steps" if self._has_probes else f"{steps} steps"
         return StageWork("distill", f"distilling ({limit})", parts)

@@ -23,9 +23,17 @@ class Workloads:
     chat: Chat
     unknown: set[str] = field(default_factory=set)  # suites that cannot be counted, such as tasks out of reach
 
-    def of(self, plan: EvalPlan, suites: Sequence[str] | None = None, first_block: int = 0) -> Workload:
-        """All suites of a plan, or some of them; of the instruction prompts only the first block, if one is given."""
-        named = load_suites(self.project.base)
+    def of(
+        self,
+        plan: EvalPlan,
+        suites: Sequence[str] | None = None,
+        first_block: int = 0,
+        named: dict[str, str] | None = None,
+    ) -> Workload:
+        """All suites of a plan, or some of them; of the instruction prompts only the first block, if one is given.
+
+        `named`: the tasks of the suites, where they are not those that the base names."""
+        named = named or load_suites(self.project.base)
         chosen = [*plan.suites(named), *plan.earlier_tasks] if suites is None else suites
         return joined([self._suite(plan, suite, named, first_block) for suite in chosen])
 

@@ -1,5 +1,5 @@
-"""References to checkpoints as users write them: `base`, `current`, `run:7`, `cycle:3`, `cycle:3/midtrained`; anything
-else is a folder or a hub id."""
+"""References to checkpoints as users write them: `base`, `current`, `run:7`, `run:7/step:20`, `cycle:3`,
+`cycle:3/midtrained`; anything else is a folder or a hub id."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,9 @@ from recovery.errors import RecoverError
 from recovery.models.gguf_dequantisation import names_gguf
 
 Stage = Literal["midtrained", "recovered"]
-PATTERN = re.compile(r"(?P<name>base|current)|run:(?P<run>\d+)|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?")
+PATTERN = re.compile(
+    r"(?P<name>base|current)|run:(?P<run>\d+)(/step:(?P<step>\d+))?|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?"
+)
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Reference:
     kind: Literal["base", "current", "run", "cycle"]
     number: int = 0  # of the run or cycle
     stage: Stage = "recovered"  # of the cycle
+    step: int | None = None  # of the run
 
 
 def parse_reference(text: str) -> Reference | None:
@@ -31,7 +34,7 @@ def parse_reference(text: str) -> Reference | None:
     if match["name"]:
         return Reference("base" if text == "base" else "current")
     if match["run"]:
-        return Reference("run", int(match["run"]))
+        return Reference("run", int(match["run"]), step=int(match["step"]) if match["step"] else None)
     return Reference("cycle", int(match["cycle"]), "midtrained" if match["stage"] == "midtrained" else "recovered")
 
 
@@ -50,6 +53,6 @@ def model_path(reference: str) -> str:
     if not Path(path).exists() and (path.startswith((".", "/", "~")) or path.count("/") != 1):
         raise RecoverError(
             f"There is no checkpoint {reference!r}. Name base, current, cycle:N, cycle:N/midtrained, run:N, "
-            "an existing folder, or a hub id like org/name."
+            "run:N/step:M, an existing folder, or a hub id like org/name."
         )
     return path

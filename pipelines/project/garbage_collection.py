@@ -1,5 +1,6 @@
 """`recover gc`: delete files in `.recover/` that nothing refers to."""
 
+import re
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -33,7 +34,7 @@ def collect_garbage(
 
 def _unreferenced(project: Project, unfinished_jobs: Mapping[str, set[int]], rejected: bool) -> list[Path]:
     unfinished_runs = {f"run-{run.id:04d}" for job in unfinished_jobs for run in runs_of_job(project, job)}
-    checkpoints = [p for p in _complete_folders(project, "checkpoints") if p.name not in unfinished_runs]
+    checkpoints = [p for p in _complete_folders(project, "checkpoints") if _run_name(p.name) not in unfinished_runs]
     progress = [p for p in _complete_folders(project, "progress") if _run_name(p.name) not in unfinished_runs]
     in_use = set().union(*unfinished_jobs.values())
     return [*_incomplete(project, unfinished_runs), *progress, *_unneeded(project, checkpoints, in_use, rejected)]
@@ -50,7 +51,8 @@ def _complete_folders(project: Project, kind: str) -> list[Path]:
 
 
 def _run_name(folder: str) -> str:
-    return folder.removesuffix("-good")
+    """The part of a folder's name that names its run."""
+    return re.sub(r"(-good|-step-\d+)$", "", folder)
 
 
 def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected: bool) -> list[Path]:
@@ -66,12 +68,14 @@ def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected:
     decisions = project.reader.promotions(project.id)
     promoted = [p.checkpoint_id for p in decisions if p.decision == "promoted"]  # the first is the current one
     last = last_decisions(decisions)
+    decided_runs = {c.run_id for c in checkpoints.values() if c.id in last}
     open_cycles = {c.number for c in project.reader.cycles(project.id) if c.status == "open"}
     starts = {c.parent_id for c in checkpoints.values() if c.cycle in open_cycles}  # for a warm start
     needed = in_use | starts | set(promoted[:1]) | {id for id in promoted if last[id] == "promoted"}
 
     def is_needed(checkpoint: Checkpoint) -> bool:
-        undecided = checkpoint.role == "recovered" and checkpoint.cycle is None and checkpoint.id not in last
+        is_repair = checkpoint.role == "recovered" and checkpoint.cycle is None
+        undecided = is_repair and checkpoint.run_id not in decided_runs
         return checkpoint.id in needed or checkpoint.cycle in open_cycles or undecided
 
     recorded = [folder for folder in folders if folder.name in checkpoints]

@@ -222,8 +222,9 @@ class Project:
             raise RecoverError(f"There is no run {number} in this project. List the runs with `recover runs`.")
         return run
 
-    def checkpoint_folder(self, run: int) -> Path:
-        return self.home / "checkpoints" / f"run-{run:04d}"
+    def checkpoint_folder(self, run: int, step: int | None = None) -> Path:
+        """Of the checkpoint that a run ends with, or of one after an earlier step."""
+        return self.home / "checkpoints" / (f"run-{run:04d}" + (f"-step-{step:04d}" if step is not None else ""))
 
     def resolve(self, reference: str) -> Checkpoint:
         """The checkpoint that a reference names; a model from outside the project is recorded on first use."""
@@ -255,7 +256,7 @@ class Project:
         if self.row is None:
             return None
         if reference.kind == "run":
-            return self.reader.run_checkpoint(reference.number)
+            return self.reader.run_checkpoint(reference.number, reference.step)
         return self.reader.cycle_checkpoint(self.id, reference.number, reference.stage)
 
     def _external(self, path: str) -> Checkpoint | None:

@@ -101,6 +101,7 @@ class Distill(Group):
     ] = "off"
     probe_every: CountOrZero = 10  # steps between two evaluations on the probe set; 0: none, so all steps are taken
     probe_items: Count = 300
+    keep: CountOrZero = 3  # probe checkpoints that are kept beside the last one, at most; 0: none
     max_steps: Count | None = None
     max_minutes: Number | None = None
     max_flops: Number | None = None
@@ -124,8 +125,8 @@ class Distill(Group):
 class Gate(Group):
     behaviour_margin: Number = 0.03
     block: CountOrZero = 200  # prompts between two looks at the verdict; 0: all are asked at once
-    keep_behaviour: Share = 0.0  # of the clean model's instruction following; 0: no limit besides the margin
     samples: CountOrZero = 4  # further replies to each prompt, at most, where the greedy ones do not decide; 0: none
+    keep_behaviour: Share = 0.0  # of the clean model's instruction following; 0: no limit besides the margin
     keep_knowledge: Number = 0.95
     keep_earlier: Number = 0.95  # of each earlier cycle's final score on its own questions
     keep_retention: Share = 0.95  # of what the clean model knew before; 0: no limit

@@ -16,6 +16,7 @@ from pipelines.settings.sources import EngineName
 from pipelines.synthetic.answers import cached_answers
 from pipelines.synthetic.chat_prompts import ChatPrompt, accepted_by_checks
 from pipelines.training.early_stopping import EarlyStopping
+from pipelines.training.frontier import Frontier
 from pipelines.training.mix import document_rows
 from pipelines.training.probe_results import ProbeFunction
 from pipelines.training.recipe_inputs import chosen_recipe
@@ -33,7 +34,7 @@ from recovery.self_teachers import EmaTeacher
 from recovery.states import Accepted, FixedRows, Mixture, Prompt, Rollouts, States
 from recovery.teachers import Teacher
 
-MakeProbe = Callable[[Student, Engine], ProbeFunction]
+MakeProbe = Callable[[Student, Engine, bool], ProbeFunction]  # the last: whether it measures retention
 
 
 def distill(
@@ -63,7 +64,10 @@ def distill(
         stage.recorded_run("distill", steps, inputs) as run,
         open_engine(student, _engine_name(stage, chosen, has_probe)) as engine,
     ):
-        probe = make_probe(student, engine) if make_probe and has_probe else None
+        probe, probe_in_training = (
+            make_probe(student, engine, with_retention) if make_probe and has_probe else None
+            for with_retention in (False, settings.keep > 0)
+        )
         warm = WarmStart()
         if not has_started(stage.project, run):
             plan = warm_start_plan(stage, student, start)
@@ -89,7 +93,8 @@ def distill(
             signal=signal_of(chosen, teacher),
             objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
-            monitor=EarlyStopping(settings, probe, warm.best_knowledge, until_probes_hold=chosen.restores),
+            monitor=EarlyStopping(settings, probe_in_training, warm.best_knowledge, until_probes_hold=chosen.restores),
+            frontier=Frontier(settings.keep),
             warm_start=warm,
             average=teacher if isinstance(teacher, EmaTeacher) else None,
         )

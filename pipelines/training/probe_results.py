@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from evals.results import Metric
@@ -44,14 +44,23 @@ class ProbeResult:
     knowledge: float | None
     lost: float  # instruction following that is missing against the clean model
     holds: bool  # whether the gate's limits are met on the probe set
+    retention: float | None = None  # what it knew before; measured where checkpoints of probes are kept
+    errors: Mapping[str, float] = field(default_factory=dict)  # standard errors by measure
 
     @property
     def scores(self) -> dict[str, float | None]:
         return {"behaviour": self.behaviour, "knowledge": self.knowledge}
 
+    @property
+    def measured(self) -> dict[str, float]:
+        """The scores that there are, by measure."""
+        scores = self.scores | {"retention": self.retention}
+        return {name: value for name, value in scores.items() if value is not None}
+
     def __str__(self) -> str:
         knowledge = "" if self.knowledge is None else f" · knowledge {self.knowledge:.3f}"
-        return f"behaviour {self.behaviour:.3f}{knowledge}"
+        retention = "" if self.retention is None else f" · retention {self.retention:.3f}"
+        return f"behaviour {self.behaviour:.3f}{knowledge}{retention}"
 
 
 ProbeFunction = Callable[[float | None], ProbeResult]  # given the best knowledge of earlier probes

@@ -1,8 +1,10 @@
 """One training run in the record: reported step by step, saved as it goes, and resumed where it stopped."""
 
+import shutil
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from pipelines.progress import STEPS, StepTimer
 from pipelines.project.project import Project
 from pipelines.project.weights_hash import weights_hash
 from pipelines.training.early_stopping import EarlyStopping
+from pipelines.training.frontier import Frontier, FrontierPoint
 from pipelines.training.metric_loggers import MetricLogger, metric_logger
 from pipelines.training.probe_results import ProbeResult
 from pipelines.training.rollout_samples import RecordedStates, record_rollouts
@@ -59,6 +62,7 @@ class TrainingRun:
     monitor: EarlyStopping
     warm_start: WarmStart = WarmStart()  # noqa: RUF009
     average: EmaTeacher | None = None  # the teacher, if it is an average of the student
+    frontier: Frontier = field(default_factory=lambda: Frontier(0))
 
     def run_to_end(self) -> RunResult:
         """Train from the start or from the last saved state, write the checkpoint and record it."""
@@ -69,8 +73,10 @@ class TrainingRun:
         if (saved := load_progress(self._folder, self.student, state, self.average)) is not None:
             self.monitor.restore(saved["monitor"])
             warm, stopped = saved["warm_start"], saved["stopped"]
+            self.frontier = Frontier.from_json(self.frontier.keep, saved.get("frontier", ()))
             if state.step < self.plan.steps:
                 log.info(f"Going on at step {state.step + 1} of {self.plan.steps}")
+        self._delete_points_except(self.frontier.points)  # after an interruption later ones may be there
         if not stopped and state.step < self.plan.steps:
             stopped = self._train(state, warm)
         return self._save_checkpoint(state.step, stopped, warm)
@@ -104,6 +110,8 @@ class TrainingRun:
                     self._record_probe(record.step, probe)
                 if self.monitor.collapsed:
                     return self._return_to_last_good(state, stopped, warm)
+                if probe is not None:
+                    self._update_frontier(FrontierPoint(state.step, probe.measured, probe.errors), stopped, warm)
                 if probe is not None and not stopped:
                     self._save(state, self._last_good, warm)
                 leaving = requests.stop or self._is_cancelled()
@@ -125,11 +133,11 @@ class TrainingRun:
         if stopped:
             log.info(f"Stopped after {steps} of {self.plan.steps} steps: {stopped}")
             self.project.tracker.event(self.run, f"stopped after {steps} steps: {stopped}")
-        folder = self.project.checkpoint_folder(self.run)
-        monitor = self.monitor.state
-        trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": stopped, "warm_start": warm}
-        about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
-        save_student(self.student, folder, about | {"trained": trained})
+        folder, monitor = self.project.checkpoint_folder(self.run), self.monitor.state
+        self._write(folder, steps, stopped, warm)
+        earlier = [point for point in self.frontier.points if point.step < steps]  # after a collapse one is the end
+        self._delete_points_except(earlier)
+        points = {point.step: self._point_folder(point.step) for point in earlier}
         id = self.project.tracker.checkpoint(
             self.project.id,
             self.role,
@@ -138,15 +146,43 @@ class TrainingRun:
             parent=self.start.id,
             run=self.run,
             cycle=self.stage.cycle,
-            hash=weights_hash(folder),
-            bytes=sum(file.stat().st_size for file in folder.iterdir()),
-            step=steps,
+            **_weights(folder, steps),
+            probes=[{"path": str(path), **_weights(path, step)} for step, path in points.items() if path.is_dir()],
         )
+        for kept in self.project.reader.probe_checkpoints(self.run):
+            log.info(f"  kept: {kept.reference} of a probe, which can be promoted in place of the last")
         for saved in (self._folder, self._last_good):
             discard_progress(saved)
         checkpoint = self.project.reader.checkpoint(id)
         assert checkpoint is not None
         return RunResult(checkpoint, self.run, steps, monitor.tokens, monitor.seconds, stopped, warm)
+
+    def _write(self, folder: Path, steps: int, stopped: str, warm: dict[str, Any] | None) -> None:
+        monitor = self.monitor.state
+        trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": stopped, "warm_start": warm}
+        about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
+        save_student(self.student, folder, about | {"trained": trained})
+
+    def _update_frontier(self, point: FrontierPoint, stopped: str, warm: dict[str, Any] | None) -> None:
+        """Keep the checkpoint of a probe, unless it is the end of the run, which is kept anyway.
+
+        Others are deleted first, so that there are never more than the setting allows."""
+        if stopped:
+            self.frontier.points = self.frontier.points_beside(point)
+        else:
+            self.frontier.points = self.frontier.points_with(point)
+        self._delete_points_except(self.frontier.points)
+        if point in self.frontier.points:
+            self._write(self._point_folder(point.step), point.step, "", warm)
+
+    def _delete_points_except(self, points: Sequence[FrontierPoint]) -> None:
+        kept = {self._point_folder(point.step) for point in points}
+        for folder in self.project.home.glob(f"checkpoints/run-{self.run:04d}-step-*"):
+            if folder not in kept:
+                shutil.rmtree(folder)
+
+    def _point_folder(self, step: int) -> Path:
+        return self.project.checkpoint_folder(self.run, step)
 
     @property
     def _folder(self) -> Path:
@@ -159,7 +195,12 @@ class TrainingRun:
 
     def _save(self, state: TrainState, folder: Path, warm: dict[str, Any] | None, stopped: str = "") -> bool:
         self.project.tracker.flush()  # the state on disk must not be ahead of the record
-        notes = {"monitor": self.monitor.as_dict(), "warm_start": warm, "stopped": stopped}
+        notes = {
+            "monitor": self.monitor.as_dict(),
+            "warm_start": warm,
+            "stopped": stopped,
+            "frontier": self.frontier.as_json(),
+        }
         return save_progress(folder, self.student, state, notes, self.average)
 
     def _return_to_last_good(self, state: TrainState, reason: str, warm: dict[str, Any] | None) -> str:
@@ -179,6 +220,7 @@ class TrainingRun:
         values = {
             "probe/behaviour": probe.behaviour,
             "probe/knowledge": probe.knowledge,
+            "probe/retention": probe.retention,
             "probe/holds": float(probe.holds),
         }
         self.project.tracker.step(self.run, step, values)
@@ -192,6 +234,12 @@ def progress_folder(project: Project, run: int) -> Path:
 def has_started(project: Project, run: int) -> bool:
     """Whether the run has a saved state or a checkpoint to go on from."""
     return has_progress(progress_folder(project, run)) or project.reader.run_checkpoint(run) is not None
+
+
+def _weights(folder: Path, step: int) -> dict[str, Any]:
+    """What the record has of weights on disk."""
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    return {"hash": weights_hash(folder), "bytes": size, "step": step}
 
 
 def log_event_once(project: Project, run: int, message: str) -> None:
