@@ -1,0 +1,161 @@
+"""Whether the gate decides as a measurement on 5,000 items does, over cycles on the built-in model.
+
+    python -m benchmarks.quality.gate_agreement --out agreement.jsonl [--cycles 20] [--items 2000] [--large 5000]
+
+Each cycle has a world and a seed that were not used for tuning, and one of several settings: the defaults, and some
+that lose too much. The recovered checkpoint is then measured again, on `--large` instruction prompts, as many sums, all
+questions on the base's own world and all questions on the documents, and judged by the same limits at one look. The two
+agree if both promote or neither does. Every cycle is one line of the file; a command that was interrupted goes on with
+the next one.
+"""
+
+import json
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers.utils.logging import disable_progress_bar
+
+from benchmarks.quality.world_cycles import DOCUMENTS_ALONE, cycle_parser, run_cycle
+from db.views import Checkpoint
+from evals.results import Item, Metric, Result, main_result
+from evals.stats.paired_comparison import wilson
+from evals.subject import Subject
+from evals.suites.measure import measure
+from pipelines.cycle import Outcome
+from pipelines.gate.verdict import Verdict, judge
+from pipelines.model_loading import load_frozen
+from pipelines.project.project import Project
+from pipelines.settings.schema import Gate
+from recovery.engines.transformers import TransformersEngine
+
+FIRST_WORLD = 9100  # no other benchmark and no tuning uses these
+SUITES = {"behaviour": "lab", "retention": "lab"}
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "defaults": (),
+    "documents alone": (*DOCUMENTS_ALONE, "distill.warm_start=off"),
+    "a small mix": ("midtrain.mix.answers=0.1", "midtrain.mix.texts=0.1"),
+    "few steps": (*DOCUMENTS_ALONE, "distill.steps=8", "distill.probe_every=0"),
+    "twice the epochs": ("midtrain.epochs=16",),
+}
+
+Passes = dict[str, dict[str, bool]]  # by task and item key
+
+
+def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
+    parser = cycle_parser(__doc__, items=2000, size="cycle")
+    parser.add_argument("--out", type=Path, required=True, help="the JSON Lines file of the cycles")
+    parser.add_argument("--cycles", type=int, default=20)
+    parser.add_argument("--large", type=int, default=5000, help="items of the large measurement")
+    args = parser.parse_args(arguments)
+    disable_progress_bar()
+    rows = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.is_file() else []
+    clean = _clean_passes(args)
+    for number in range(len(rows), args.cycles):
+        rows.append(run(number, clean, args))
+        with args.out.open("a") as file:
+            file.write(json.dumps(rows[-1]) + "\n")
+        print(describe(rows[-1]), flush=True)
+    print(summary(rows))
+    return rows
+
+
+def run(number: int, clean: Passes, args: Namespace) -> dict[str, Any]:
+    """One cycle, its verdict, and the verdict on the large measurement."""
+    start, (name, settings) = time.perf_counter(), list(SETTINGS.items())[number % len(SETTINGS)]
+    with tempfile.TemporaryDirectory() as folder:
+        own = ["gate.block=200", *settings, *args.assignments]
+        outcome = run_cycle(FIRST_WORLD + number, number, Path(folder), Namespace(**vars(args) | {"assignments": own}))
+        large = judge_large(outcome, Project.open(Path(folder), args.base), clean, args.large)
+    j = outcome.verdict.behaviour
+    return {
+        "cycle": number,
+        "settings": name,
+        "gate": outcome.verdict.outcome,
+        "large": large.outcome,
+        "agree": outcome.verdict.passed == large.passed,
+        "difference": j.value,
+        "large_difference": large.behaviour.value,
+        "asked": j.n,
+        "of": j.of,
+        "samples": j.samples,
+        "reason": outcome.verdict.reason,
+        "large_reason": large.reason,
+        "seconds": round(time.perf_counter() - start),
+    }
+
+
+def judge_large(outcome: Outcome, project: Project, clean: Passes, items: int) -> Verdict:
+    questions = project.root / next(iter(project.root.glob("world-*"))) / "questions.jsonl"
+    lineage = project.reader.lineage(outcome.distilled.checkpoint.id)
+    midtrained = next(one for one in lineage if one.role == "midtrained")
+    knowledge = [_knowledge(project, one, questions) for one in (midtrained, outcome.distilled.checkpoint)]
+    now = _passes(project.locate(outcome.distilled.checkpoint).path, items)
+    gate = Gate(block=0, samples=0)
+    tasks = ("arithmetic", "own_world")
+    retention = [[_result(task, "retention", side[task]) for task in tasks] for side in (clean, now)]
+    behaviour = [_result("ifeval", "behaviour", side["ifeval"]) for side in (clean, now)]
+    best = max(result.headline.value for result in knowledge)
+    return judge(gate, behaviour[0], behaviour[1], knowledge[1], best, retention=(retention[0], retention[1]))
+
+
+def _knowledge(project: Project, checkpoint: Checkpoint, questions: Path) -> Result:
+    result = main_result(
+        measure(_subject(project.locate(checkpoint).path), "knowledge", questions=questions), "knowledge"
+    )
+    assert result is not None
+    return result
+
+
+def _clean_passes(args: Namespace) -> Passes:
+    """Of the clean model, measured once."""
+    file = args.out.with_suffix(f".clean-{args.large}.json")
+    if not file.is_file():
+        file.write_text(json.dumps(_passes(args.base, args.large)))
+    passes: Passes = json.loads(file.read_text())
+    return passes
+
+
+def _passes(path: str, items: int) -> Passes:
+    subject = _subject(path)
+    results = measure(subject, "behaviour", limit=items, suites=SUITES, main_only=True)
+    results += measure(subject, "retention", limit=items, suites=SUITES)
+    return {result.task: result.passed_by_key() for result in results}
+
+
+def _subject(path: str) -> Subject:
+    student = load_frozen(path)
+    return Subject(TransformersEngine(student), student.chat)
+
+
+def _result(task: str, suite: str, passes: Mapping[str, bool]) -> Result:
+    items = [Item(key, "", "", passed) for key, passed in passes.items()]
+    return Result(task, suite, "lab", {"match": Metric.from_passes(list(passes.values()))}, items, {}, 0.0)
+
+
+def describe(row: Mapping[str, Any]) -> str:
+    agree = "agree" if row["agree"] else "DISAGREE"
+    samples = f" and {row['samples']} samples" if row["samples"] else ""
+    return (
+        f"cycle {row['cycle']}, {row['settings']}: gate {row['gate']} ({row['difference']:+.3f} on {row['asked']} of "
+        f"{row['of']}{samples}), large {row['large']} ({row['large_difference']:+.3f}): {agree}, {row['seconds']} s"
+    )
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    agree, n = sum(row["agree"] for row in rows), len(rows)
+    low, high = wilson(agree, n)
+    replies = sum(row["asked"] * (1 + row["samples"]) for row in rows) / n
+    promoted = sum(row["gate"] == "passed" for row in rows)
+    fixed = sum(row["of"] for row in rows) / n
+    return (
+        f"{agree} of {n} agree ({agree / n:.2f}, 95 %: {low:.2f} to {high:.2f}); {promoted} passed the gate; "
+        f"{replies:,.0f} replies of the recovered model on average, {fixed:,.0f} with one look at all prompts"
+    )
+
+
+if __name__ == "__main__":
+    main()
