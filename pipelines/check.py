@@ -56,7 +56,9 @@ def check_model(project: Project, prepared: Prepared, model: str) -> CheckResult
     if prepared.own_template:
         own = replace(job, student=project.resolve(prepared.own_template).id, id=f"{job.id}-own")
         clean, results, verdict = Cycle(project, own).judge_student()
-        notes.append(_template_note(results, Cycle(project, job).judge_student()[1], project.base_name))
+        notes.append(
+            _template_note(results, Cycle(project, job).judge_student(with_samples=False)[1], project.base_name)
+        )
     else:
         clean, results, verdict = Cycle(project, job).judge_student()
     return CheckResult(

@@ -168,13 +168,15 @@ class Cycle:
         self.id, self.number = cycle_of_attempt(self.project, student, self.job)
         return self.recover(student, ask)
 
-    def judge_student(self) -> tuple[list[Result], list[Result], Verdict]:
+    def judge_student(self, with_samples: bool = True) -> tuple[list[Result], list[Result], Verdict]:
         """The results of the clean model and of the student as it is, and the gate's verdict on the student."""
         student = self._checkpoint(self.job.student)
         final = self._final_plan(student)
         clean = self._measure_clean(final)
-        until_clear = self._stop_rule(clean, partial(is_clear, self.settings.gate, clean))
+        until_clear = self._stop_rule(clean, partial(is_clear, self._gate, clean))
         results = self._measure(student, "the fine-tune", final, "damaged", until_clear)
+        if with_samples:
+            return clean, results, self._judge_with_samples(clean, results, results, student, final, "the fine-tune")
         return clean, results, self._judge(clean, results, results)
 
     def recover(self, damaged: Checkpoint, ask: Ask | None = None) -> Outcome:
@@ -353,7 +355,13 @@ class Cycle:
         return StopRule(block, len(main.items), enough) if main and 0 < block < len(main.items) else None
 
     def _judge_with_samples(
-        self, clean: list[Result], before: list[Result], after: list[Result], recovered: Checkpoint, plan: EvalPlan
+        self,
+        clean: list[Result],
+        before: list[Result],
+        after: list[Result],
+        judged: Checkpoint,
+        plan: EvalPlan,
+        name: str = "the recovered model",
     ) -> Verdict:
         """Where greedy replies to all prompts do not decide, both models reply again, until it is clear."""
         verdict, samples = self._judge(clean, before, after), list[tuple[Result, Result]]()
@@ -365,8 +373,8 @@ class Cycle:
             )
             sample = replace(plan, suite=f"sample:{number}", earlier_questions=())
             [of_clean] = self._measure(self.project.clean, "the clean model", sample, f"clean/{number}")
-            [of_recovered] = self._measure(recovered, "the recovered model", sample, f"recovered/{number}")
-            samples.append((of_clean, of_recovered))
+            [of_judged] = self._measure(judged, name, sample, f"recovered/{number}")
+            samples.append((of_clean, of_judged))
             verdict = self._judge(clean, before, after, samples)
         return verdict
 
@@ -395,7 +403,7 @@ class Cycle:
             clean_knowledge,
             retention=(clean, after),
             samples=samples,
-            damaged=main_result(before, "behaviour"),
+            damaged=None if before is after else main_result(before, "behaviour"),
         )
 
     @property
