@@ -29,6 +29,7 @@ ITEMS = 600  # instruction prompts: enough to show a loss of a hundredth to be b
 ITEMS_OF_OTHER_BASES = 2000  # a small real model follows few instructions: so many prompts show three points
 DOCUMENTS_ONLY = "midtrain.mix=documents"  # the demo shows what this costs
 NO_PROBES = "distill.probe_every=0"
+NO_SAMPLES = "gate.samples=0"  # further replies to so many prompts would take longer than all else
 BRIEF = (  # so that it takes minutes
     "midtrain.epochs=4",
     "midtrain.generated_texts=640",
@@ -89,7 +90,7 @@ class Demo:
         return {"clean": clean, "documents alone": damaged}, verdict
 
     def cycle(self, *settings: str) -> tuple[Models, Outcome]:
-        outcome = run_job(self.project, prepare_job(self.project, self._request("cycle", NO_PROBES, *settings)))
+        outcome = run_job(self.project, prepare_job(self.project, self._request("cycle", NO_PROBES, NO_SAMPLES, *settings)))
         assert isinstance(outcome, Outcome)
         return {"clean": outcome.clean, "mid-trained": outcome.damaged, "recovered": outcome.recovered}, outcome
 
