@@ -90,7 +90,8 @@ class Demo:
         return {"clean": clean, "documents alone": damaged}, verdict
 
     def cycle(self, *settings: str) -> tuple[Models, Outcome]:
-        outcome = run_job(self.project, prepare_job(self.project, self._request("cycle", NO_PROBES, NO_SAMPLES, *settings)))
+        request = self._request("cycle", NO_PROBES, NO_SAMPLES, *settings)
+        outcome = run_job(self.project, prepare_job(self.project, request))
         assert isinstance(outcome, Outcome)
         return {"clean": outcome.clean, "mid-trained": outcome.damaged, "recovered": outcome.recovered}, outcome
 
