@@ -149,7 +149,6 @@ def test_each_of_many_cycles_starts_from_the_last(capsys: pytest.CaptureFixture[
     assert "base (and cycle:1/recovered for openings of earlier documents)" in printed.err
 
 
-@pytest.mark.slow
 def test_the_gate_against_a_larger_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[int] = []
 
@@ -180,6 +179,7 @@ def test_a_cycle_is_judged_by_both_measurements(tmp_path: Path) -> None:
     assert row["agree"] == ((row["gate"] == "passed") == (row["large"] == "passed"))
 
 
+@pytest.mark.slow
 def test_early_stopping_saves_the_rest_of_the_budget() -> None:
     short = [
         "midtrain.max_steps=6",
