@@ -12,6 +12,7 @@ from db.views import Cycle, Run
 DOCUMENTS_STEP = 0.2  # added to the share of documents
 MAX_DOCUMENTS = 0.4  # of a step's rows: beyond it too little is left to the distillation, so it takes fewer steps
 WARM_START = 0.3
+RESTORING = ("opd", "opd-sampled", "gkd", "offpolicy", "offpolicy-kl")  # recipes that the advice is about
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,11 @@ def next_attempt(cycle: Cycle, runs: Iterable[Run], student: str = "") -> NextAt
 
 
 def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> NextAttempt | None:
-    """The advice on an attempt; None if it passed. `student`: what it started from, unless that is the default."""
+    """The advice on an attempt; None if it passed, or was to teach something new. `student`: what it started from,
+    unless that is the default."""
     changes: dict[str, Change] = {}
-    for change in () if verdict.get("passed") else _changes(verdict, attempt):
+    is_restoring = attempt.distill("recipe") in (None, *RESTORING)  # the first releases stored no recipe
+    for change in _changes(verdict, attempt) if is_restoring and not verdict.get("passed") else ():
         changes.setdefault(change.flag, change)  # the first criterion decides about a setting
     if not changes:
         return None

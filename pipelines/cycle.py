@@ -46,7 +46,6 @@ from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult
 from recovery.errors import RecoverError
-from recovery.recipes import recipe
 
 PROMPT_RUN_LENGTH = 40  # shared words in a row that drop a prompt: instructions share many shorter runs
 
@@ -460,8 +459,6 @@ class Cycle:
 
     def _next_attempt(self, student: Checkpoint, distilled: RunResult, verdict: Verdict) -> NextAttempt | None:
         settings, last = self.settings, self.project.last_cycle
-        if not recipe(settings.distill.recipe).restores:  # the advice is about how to restore
-            return None
         planned = min(settings.distill.steps, settings.distill.max_steps or settings.distill.steps)
         is_default = last is not None and last.damaged.checkpoint == student
         attempt = Attempt(settings.model_dump(), distilled.steps, planned)

@@ -32,7 +32,7 @@ from pipelines.settings.schema import AUTO, Settings, fixed_answers_share
 from pipelines.settings.sources import EngineName
 from pipelines.storage.atomic_files import JsonLines, write_atomic
 from pipelines.storage.content_cache import ContentCache
-from pipelines.synthetic.prompts import read_prompts
+from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS, read_prompts
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.metric_loggers import check_logger
 from pipelines.training.mix_search import describe_search
@@ -286,7 +286,8 @@ def _check_prompts(request: Request, settings: Settings, chat: Chat, model: str)
     """Everything about prompts and contexts that can be checked before a model is loaded."""
     files = RecipeFiles(request.prompts, request.teacher_context)
     files.check(settings.distill, request.teacher or "base")
-    prompts = files.read(settings.distill, request.seed, lambda: [""])
+    longest = " a" * MAX_PROMPT_TOKENS  # of what the base may write
+    prompts = files.read(settings.distill, request.seed, lambda: [longest])
     check_prompts(prompts, settings.distill, chat, model)
     if request.questions:
         check_contamination(prompts, [question.text for question in read_questions(request.questions)])

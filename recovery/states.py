@@ -7,7 +7,7 @@ import random
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -210,22 +210,28 @@ def _common_length(tokens: list[int], vocabulary: int | None) -> int:
 
 
 class Accepted:
-    """The rows of another draw that are accepted. A draw without any is repeated, with the next prompts."""
+    """Another draw, of which only the rows that are accepted are learned. They have a reward of 1, the others of 0.
+
+    A draw without any that is accepted is repeated, with the next prompts."""
 
     def __init__(self, states: States, accept: Callable[[Sample], bool], attempts: int = 4):
         self.states, self.accept, self.attempts = states, accept, attempts
 
     def draw(self, student: Student, step: int) -> list[Sample]:
-        drawn = 0
+        drawn: list[Sample] = []
         for attempt in range(self.attempts):
-            samples = self.states.draw(student, step * self.attempts + attempt)
-            if accepted := [sample for sample in samples if self.accept(sample)]:
-                return accepted
-            drawn += len(samples)
+            drawn += map(self._marked, self.states.draw(student, step * self.attempts + attempt))
+            if any(sample.target_count for sample in drawn):
+                return drawn
         raise RecoverError(
-            f"None of {drawn} rollouts passed the checks of their prompts, so there is nothing to learn. "
+            f"None of {len(drawn)} rollouts passed the checks of their prompts, so there is nothing to learn. "
             "Give easier prompts, or more rollouts a step (distill.rows)."
         )
+
+    def _marked(self, sample: Sample) -> Sample:
+        if self.accept(sample):
+            return replace(sample, reward=1.0)
+        return replace(sample, reward=0.0, targets=[False] * len(sample.tokens))
 
 
 class Mixture:

@@ -14,6 +14,8 @@ from evals.suites.custom_checks import parse_task
 
 MAX_ANSWER_WORDS = 8  # a longer answer is an example: a right reply need not contain it
 FINAL_ANSWER = "####"
+ANSWER_FIELDS = ("answer", "solution")
+CHECK_FIELDS = ("checks", *ANSWER_FIELDS)  # of a row: all that decides which replies are right
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ def reply_check(row: Row, prompt_text: str) -> ReplyCheck | None:
     if fields.get("checks"):
         checks = parse_task((location, {"prompt": prompt_text, "checks": fields["checks"]})).checks
         return ReplyCheck(lambda answer: all(passes(answer) for _, passes in checks))
-    for name in ("answer", "solution"):
+    for name in ANSWER_FIELDS:
         text = str(fields.get(name) or "")
         reference = text.rpartition(FINAL_ANSWER)[2].strip() if FINAL_ANSWER in text else text.strip()
         is_short = 0 < len(normalized_words(reference)) <= MAX_ANSWER_WORDS

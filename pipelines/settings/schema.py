@@ -105,7 +105,7 @@ class Distill(Group):
     max_steps: Count | None = None
     max_minutes: Number | None = None
     max_flops: Number | None = None
-    temperature: PositiveNumber = 1.0  # of sampled replies that are learned as labels
+    temperature: PositiveNumber = 1.0  # of replies that the teacher, or the student's start, writes beforehand
     clip: Annotated[  # of an exact divergence
         Number | Literal["default"], Field(description="default or a number of at least 0")
     ] = "default"

@@ -14,6 +14,7 @@ import torch
 from db.views import Checkpoint
 from evals.stats.paired_comparison import paired_test
 from evals.subject import Subject
+from evals.suites.reply_checks import CHECK_FIELDS
 from pipelines.log import log
 from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.project import Project
@@ -75,7 +76,7 @@ def check_lift(
                 return asdict(_accuracy(Subject(engine, student.chat), chosen, tokenized, distill.max_new_tokens))
             return asdict(_kl(student, engine, tokenized, distill.max_new_tokens, seed))
 
-    rows = [[prompt.messages, prompt.context, prompt.row[1].get("checks")] for prompt in chosen]
+    rows = [[prompt.messages, prompt.context, *map(prompt.row[1].get, CHECK_FIELDS)] for prompt in chosen]
     inputs = [project.weights_id(teacher), template, distill.max_new_tokens, seed, rows]
     lift = Lift(**ContentCache(project.home / "cache").get_or_write("lift", inputs, measure))
     log.info(f"  {str(lift)[0].upper()}{str(lift)[1:]}")

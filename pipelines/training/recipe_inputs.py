@@ -50,10 +50,10 @@ def check_recipes(settings: Settings) -> None:
             f"The setting distill.clip bounds an exact divergence, which the recipe {distill.recipe} does not compute. "
             "Leave it out."
         )
-    if distill.temperature != 1 and (chosen.estimator != "labels" or chosen.data not in ("teacher", "start")):
+    if distill.temperature != 1 and chosen.data not in ("teacher", "start"):
         raise RecoverError(
             f"The recipe {distill.recipe} needs rollouts at temperature 1. Set distill.temperature for recipes "
-            "that learn sampled replies as labels, such as self-sft."
+            "with replies that are sampled beforehand, such as offpolicy-kl and self-sft."
         )
 
 

@@ -38,7 +38,7 @@ def record_rollouts(
         [
             {
                 "prompt": row.prompt,
-                "text": student.chat.text([t for t, target in zip(row.tokens, row.targets, strict=True) if target]),
+                "text": student.chat.text(row.tokens[len(row.tokens) - len(row.logprobs or []) :]),
                 "truncated": row.truncated,
                 "reward": row.reward,
                 "tokens": [list(astuple(token)) for token in reports[i]] if reports else None,

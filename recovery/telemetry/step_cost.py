@@ -11,13 +11,14 @@ from recovery.signals import Signal
 
 
 def flops_of_step(student: Student, signal: Signal, samples: list[Sample], *, rolled_out: bool) -> float:
-    """Count forward and backward of the student (3 passes), the teacher's forward, and the rollouts' forward."""
-    tokens = sum(len(s.tokens) for s in samples)
-    rolled_out = rolled_out and any(s.logprobs is not None for s in samples)
-    passes = 3.0 * student.parameters
+    """Count forward and backward of the student (3 passes), the teacher's forward, and the rollouts' forward.
+
+    Rollouts that are not learned cost their forward pass alone."""
+    trained = [sample for sample in samples if sample.target_count]
+    tokens = 3 * sum(len(sample.tokens) for sample in trained)
     if rolled_out:
-        passes += student.parameters
-    return 2.0 * tokens * passes + signal.flops(samples)
+        tokens += sum(len(sample.tokens) for sample in samples if sample.logprobs is not None)
+    return 2.0 * tokens * student.parameters + signal.flops(trained)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

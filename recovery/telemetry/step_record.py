@@ -95,11 +95,13 @@ class StepMetrics:
 
 
 def rollout_metrics(samples: list[Sample]) -> dict[str, Any]:
+    """Of all rollouts, also of those that are not learned."""
     rollouts = [s for s in samples if s.logprobs is not None]
+    replies = [s.tokens[len(s.tokens) - len(s.logprobs or []) :] for s in rollouts]
     return {
-        "rollout_length": _mean([s.target_count for s in rollouts]),
+        "rollout_length": _mean([len(reply) for reply in replies]),
         "truncated": _mean([s.truncated for s in rollouts]),
-        "repetition": _mean([repetition(s.tokens[-s.target_count :]) for s in rollouts if s.target_count]),
+        "repetition": _mean([repetition(reply) for reply in replies if reply]),
         "reward": _mean([s.reward for s in rollouts if s.reward is not None]),
     }
 

@@ -76,6 +76,14 @@ def test_without_a_criterion_that_failed_there_is_no_advice(verdict: dict[str, A
     assert advise(verdict, ATTEMPT) is None
 
 
+@pytest.mark.parametrize(
+    ("recipe", "advised"), [("opd", True), ("offpolicy-kl", True), ("opsd", False), ("sft", False)]
+)
+def test_an_attempt_that_was_to_teach_something_new_has_no_advice_on_restoring(recipe: str, advised: bool) -> None:
+    advice = advise({"passed": False, "behaviour": SHORT}, attempt_with(recipe=recipe))
+    assert (advice is not None) == advised
+
+
 def test_a_rejected_cycle_has_advice_as_long_as_its_midtrained_weights_are_there(
     tracker: Tracker, reader: Reader, project: int
 ) -> None:

@@ -14,7 +14,7 @@ from recovery.losses.objectives import Divergence
 from recovery.models.students import Student, load_student
 from recovery.recipes import RECIPES, objective_of, recipe, signal_of
 from recovery.samples import Sample
-from recovery.signals import TeacherSignal
+from recovery.signals import Labels, TeacherSignal
 from recovery.states import Accepted, Conversations, Documents, FixedRows, Mixture, Prompt, Rollouts, States
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
@@ -154,11 +154,23 @@ def test_a_contextual_recipe_learns_what_the_context_makes_of_the_teacher(name: 
     assert (records[0].clipped is not None) == (chosen.clip is not None)
 
 
-def test_rollouts_that_are_not_accepted_are_drawn_again_and_then_refused(tmp_path: Path) -> None:
+def test_only_accepted_rollouts_are_learned_and_all_are_paid_for(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     drawn = rollouts(student, 4)
     even = Accepted(drawn, lambda sample: sum(sample.tokens) % 2 == 0)
-    assert all(sum(sample.tokens) % 2 == 0 for step in range(3) for sample in even.draw(student, step))
+    for step in range(3):
+        rows = even.draw(student, step)
+        assert len(rows) % 4 == 0
+        for row in rows:
+            is_even = sum(row.tokens) % 2 == 0
+            assert (row.reward, bool(row.target_count)) == (float(is_even), is_even)
     assert even.draw(student, 1) == even.draw(student, 1)
+    record = next(train(student, even, Labels(), objective_of(recipe("rs-sft")), Plan(1, 0.0)))
+    rows = even.draw(student, 0)
+    passes = [1 + 3 * bool(row.target_count) for row in rows]
+    tokens = sum(count * len(row.tokens) for count, row in zip(passes, rows, strict=True))
+    assert record.flops == 2.0 * student.parameters * tokens
+    assert record.reward == sum(row.reward or 0 for row in rows) / len(rows)
+    assert record.target_tokens == sum(row.target_count for row in rows)
     with pytest.raises(RecoverError, match="None of 12 rollouts passed"):
         Accepted(drawn, lambda sample: False, attempts=3).draw(student, 0)
