@@ -8,19 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
-from typing import Any
 
 from db.next_attempt import Attempt, NextAttempt, advise
 from db.run_inputs import RunInputs
 from db.tracker import Decision
 from db.views import Checkpoint, Promotion
-from evals.contamination import remove_contaminated
-from evals.results import Item, Result, headlines, main_result
+from evals.results import Item, Result, main_result
 from evals.suites.config import load_suites
-from evals.suites.knowledge import read_questions
 from evals.suites.measure import main_prompt_task
-from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, load_snapshot, require_snapshot
+from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot
 from pipelines.estimates.timed_job import compare_with_estimate, timed_job
 from pipelines.evaluation.block_measurement import StopRule
 from pipelines.evaluation.evaluation_plan import SAMPLE_TEMPERATURE, EvalPlan
@@ -29,82 +25,17 @@ from pipelines.gate.promotion import current_user, require_reason
 from pipelines.gate.verdict import Verdict, is_clear, judge, require_pass_fail
 from pipelines.jobs.job import Job
 from pipelines.log import log
+from pipelines.outcome import Answer, Ask, Outcome
 from pipelines.project.lock import store_job
-from pipelines.project.past_cycles import PastCycle, past_cycles
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
 from pipelines.settings.schema import AUTO, Gate, Settings
-from pipelines.synthetic.chat_prompts import ChatPrompt
-from pipelines.synthetic.prefixes import document_prefixes
-from pipelines.training.base_model_outputs import BaseOutputs
-from pipelines.training.context_lift import check_lift
 from pipelines.training.distill import distill
+from pipelines.training.job_inputs import JobInputs
 from pipelines.training.midtrain import midtrain
 from pipelines.training.probes import MidtrainProbe, distill_probe, probe_set
-from pipelines.training.recipe_inputs import RecipeFiles, check_contamination
 from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult
-from recovery.errors import RecoverError
-
-PROMPT_RUN_LENGTH = 40  # shared words in a row that drop a prompt: instructions share many shorter runs
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A decision about a verdict."""
-
-    promote: bool
-    reason: str = ""  # needed against the gate
-
-
-Ask = Callable[[Verdict], Answer | None]  # asks a person; None: the decision comes later
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a cycle, or of a distillation alone."""
-
-    cycle: int  # its number, 0 for a repair outside any cycle
-    clean: list[Result]
-    damaged: list[Result]
-    recovered: list[Result]
-    verdict: Verdict
-    promoted: bool | None  # None: waiting for a decision
-    distilled: RunResult
-    decision: str  # for people to read
-    answers_search: dict[str, Any] | None = None  # of the mid-training, where the share of answers was searched
-    next_attempt: NextAttempt | None = None  # what to try after a rejection
-    estimate: dict[str, Any] | None = None  # what was estimated, and what the stages took
-
-    @property
-    def awaits_decision(self) -> bool:
-        return self.promoted is None
-
-    def as_json(self) -> dict[str, Any]:
-        checkpoint, run = self.distilled.checkpoint, self.distilled
-        clean, damaged, recovered = (headlines(results) for results in (self.clean, self.damaged, self.recovered))
-        gained = (recovered["behaviour"] or 0.0) - (damaged["behaviour"] or 0.0)
-        seconds = round(run.seconds, 1)
-        return {
-            "cycle": self.cycle or None,
-            "clean": clean,
-            "damaged": damaged,
-            "recovered": recovered,
-            "earlier": {str(n): result.headline.value for n, result in earlier_results(self.recovered).items()},
-            "verdict": self.verdict.as_dict(),
-            "promoted": bool(self.promoted),
-            "awaiting_decision": self.awaits_decision,
-            "checkpoint": checkpoint.reference,
-            "path": checkpoint.path,
-            "steps": run.steps,
-            "stopped": run.stopped or None,
-            "next_attempt": self.next_attempt.command if self.next_attempt else None,
-            "answers_search": self.answers_search,
-            "warm_start": run.warm_start,
-            "cost": {"seconds": seconds, "seconds_per_point": round(seconds / gained / 100, 2) if gained > 0 else None},
-            "estimate": self.estimate,
-        }
 
 
 def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | Outcome:
@@ -144,32 +75,32 @@ class Cycle:
     number: int = 0
 
     def run(self, ask: Ask | None = None) -> Outcome:
-        prompts = self._files.read(self.settings.distill, self.job.seed)
+        prompts = self._inputs.files.read(self.settings.distill, self.job.seed)
         if prompts and self.job.self_teacher is None:  # else prompts or teacher do not exist yet
-            self._check_lift(self._checkpoint(self.job.teacher), prompts)
+            self._inputs.check_lift(self._inputs.checkpoint(self.job.teacher), prompts)
         midtrained = self.midtrain()
         return replace(self.recover(midtrained.checkpoint, ask), answers_search=midtrained.answers_search)
 
     def midtrain(self) -> RunResult:
         """The first stage, in a cycle of its own."""
-        corpus = self._corpus()
+        corpus = self._inputs.corpus()
         self._open(corpus)
-        earlier = self._earlier_corpora() if self.settings.midtrain.mix.earlier else []
+        earlier = self._inputs.earlier_corpora() if self.settings.midtrain.mix.earlier else []
         probe = None
         if self._searches_answers and self._can_probe:
             probe = MidtrainProbe(probe_set(self.job.eval_plan, self.settings.distill.probe_items), self._suites)
         with self.project.clock.stage("midtrain"):
-            return midtrain(self._stage, corpus, self._checkpoint(self.job.start), earlier, probe)
+            return midtrain(self._stage, corpus, self._inputs.checkpoint(self.job.start), earlier, probe)
 
     def repair(self, ask: Ask | None = None) -> Outcome:
         """The second stage alone: an attempt of the student's cycle, or the repair of a model from outside."""
-        student = self._checkpoint(self.job.student)
+        student = self._inputs.checkpoint(self.job.student)
         self.id, self.number = cycle_of_attempt(self.project, student, self.job)
         return self.recover(student, ask)
 
     def judge_student(self, with_samples: bool = True) -> tuple[list[Result], list[Result], Verdict]:
         """The results of the clean model and of the student as it is, and the gate's verdict on the student."""
-        student = self._checkpoint(self.job.student)
+        student = self._inputs.checkpoint(self.job.student)
         final = self._final_plan(student)
         clean = self._measure_clean(final)
         until_clear = self._stop_rule(clean, partial(is_clear, self._gate, clean))
@@ -179,8 +110,8 @@ class Cycle:
         return clean, results, self._judge(clean, results, results)
 
     def recover(self, damaged: Checkpoint, ask: Ask | None = None) -> Outcome:
-        main_teacher = damaged if self.job.self_teacher else self._checkpoint(self.job.teacher)
-        lift = self._check_lift(main_teacher)
+        main_teacher = damaged if self.job.self_teacher else self._inputs.checkpoint(self.job.teacher)
+        lift = self._inputs.check_lift(main_teacher)
         probe = None
         if self.settings.distill.probe_every and self._can_probe:
             items = self.settings.distill.probe_items
@@ -192,9 +123,9 @@ class Cycle:
         first_block = self._stop_rule(clean, lambda items: True)  # its score decides nothing
         before = self._measure(damaged, "the model to recover", final, "damaged", first_block)
         items_text = [item.prompt for result in clean for item in result.items]
-        prompts = self._prompts(items_text) if self.settings.distill.steps else []
-        teachers = self._teachers(main_teacher, len(prompts), items_text)
-        corpora = self._read_by(damaged) if self.settings.distill.documents else []
+        prompts = self._inputs.prompts(items_text) if self.settings.distill.steps else []
+        teachers = self._inputs.teachers(main_teacher, len(prompts), items_text)
+        corpora = self._inputs.read_by(damaged) if self.settings.distill.documents else []
         with self.project.clock.stage("distill"):
             distilled = distill(self._stage, damaged, teachers, prompts, probe.on if probe else None, corpora, lift)
             if distilled.stopped:
@@ -234,58 +165,12 @@ class Cycle:
         return Stage(self.project, self.job, self.id or None, self.number)
 
     @property
-    def _suites(self) -> dict[str, str]:
-        return load_suites(self.project.base)
-
-    def _prompts(self, evaluation_items: list[str]) -> list[ChatPrompt]:
-        """The prompts of the rollouts, with what the teacher is shown: none that the student is measured by."""
-        prompts = self._all_prompts()
-        questions = self.job.eval_plan.questions
-        check_contamination(
-            prompts, [*evaluation_items, *(q.text for q in (read_questions(questions) if questions else ()))]
-        )
-        checked = remove_contaminated([prompt.text for prompt in prompts], evaluation_items, PROMPT_RUN_LENGTH)
-        overlapping = {prompt.prompt for prompt in checked.contaminated}
-        if count := len(checked.contaminated):
-            prompts_that = "1 prompt that overlaps" if count == 1 else f"{count} prompts that overlap"
-            log.info(f"Left out {prompts_that} with evaluation items")
-        if not checked.clean:
-            raise RecoverError("All prompts overlap with evaluation items. Pass others with --prompts.")
-        return [prompt for prompt in prompts if prompt.text not in overlapping]
+    def _inputs(self) -> JobInputs:
+        return JobInputs(self.project, self.job, self.number)
 
     @property
-    def _files(self) -> RecipeFiles:
-        return RecipeFiles(self.job.prompts, self.job.teacher_context)
-
-    def _all_prompts(self) -> list[ChatPrompt]:
-        base = BaseOutputs(self.project, self.settings, self._stage.generation_seed)
-        return self._files.read(self.settings.distill, self.job.seed, base.distill_prompts)
-
-    def _check_lift(self, teacher: Checkpoint, prompts: list[ChatPrompt] | None = None) -> dict[str, Any] | None:
-        """What the context gives the teacher; raises if it gives nothing. None without a context."""
-        if self.job.teacher_context is None:
-            return None
-        return check_lift(self.project, teacher, prompts or self._all_prompts(), self.settings, self.job.seed)
-
-    def _teachers(self, main: Checkpoint, prompts: int, evaluation_items: list[str]) -> Teachers:
-        """With a router, openings of earlier documents are prompts too; never the questions about them."""
-        if self.job.self_teacher:
-            return Teachers(main, own=self.job.self_teacher)
-        share = self.settings.distill.earlier_prompts
-        past = self._past_cycles() if self.job.router and share else []
-        if not past:
-            if self.job.router:
-                log.info("There are no earlier cycles: the router is the clean model alone")
-            return Teachers(main)
-        count = round(share / (1 - share) * prompts)
-        prefixes = document_prefixes(self._earlier_corpora(), count, self.job.seed)
-        questions = [q.text for _, file in self.job.eval_plan.earlier_questions for q in read_questions(file)]
-        clean = remove_contaminated(prefixes, [*evaluation_items, *questions]).clean
-        if not clean:
-            log.info("No documents of earlier cycles are stored: the router is the clean model alone")
-            return Teachers(main)
-        log.info(f"{len(clean)} openings of earlier documents beside {prompts} prompts")
-        return Teachers(main, self._checkpoint(past[-1].checkpoint), tuple(clean))
+    def _suites(self) -> dict[str, str]:
+        return load_suites(self.project.base)
 
     def _open(self, corpus: CorpusSnapshot) -> None:
         """The job's cycle: a new one, unless it has one, or an earlier command opened one and never began a run."""
@@ -303,33 +188,6 @@ class Cycle:
                 self.id, self.number = tracker.open_cycle(self.project.id, corpus_id)
                 return
         self.id, self.number = cycle.id, cycle.number
-
-    def _corpus(self) -> CorpusSnapshot:
-        corpus = self.job.corpus
-        assert corpus is not None
-        return require_snapshot(self.project.home, corpus.hash, corpus.path, corpus.files)
-
-    def _read_by(self, midtrained: Checkpoint) -> list[CorpusSnapshot]:
-        """The documents that a checkpoint was mid-trained on, and those of earlier cycles; what is stored of them."""
-        run = self.project.reader.run(midtrained.run_id) if midtrained.run_id is not None else None
-        hashes = [run.inputs.corpus if run else None, *(c.corpus for c in past_cycles(self.project, midtrained))]
-        snapshots = [load_snapshot(self.project.home, hash, Path(), 0) for hash in dict.fromkeys(hashes) if hash]
-        return [snapshot for snapshot in snapshots if snapshot is not None]
-
-    def _earlier_corpora(self) -> list[CorpusSnapshot]:
-        snapshots = [
-            load_snapshot(self.project.home, past.corpus, Path(past.documents), 0) for past in self._past_cycles()
-        ]
-        return [snapshot for snapshot in snapshots if snapshot is not None]
-
-    def _past_cycles(self) -> list[PastCycle]:
-        return past_cycles(self.project, self._checkpoint(self.job.start)) if self.job.start else []
-
-    def _checkpoint(self, id: int | None) -> Checkpoint:
-        checkpoint = self.project.reader.checkpoint(id) if id is not None else None
-        if checkpoint is None:
-            raise RecoverError("The checkpoint of this job is no longer in the record. Run the command again.")
-        return self.project.verify(checkpoint)
 
     def _measure_clean_on_probes(self, plan: EvalPlan) -> list[Result]:
         return self._measure(self.project.clean, "the clean model on the probe set", plan, "probe")
@@ -389,7 +247,7 @@ class Cycle:
         assert behaviour is not None
         unread, *in_cycle = (knowledge_result(results) for results in (clean, before, after))
         best = max((k.headline.value for k in in_cycle if k is not None), default=None)
-        current, past = earlier_results(after), {past.cycle: past for past in self._past_cycles()}
+        current, past = earlier_results(after), {past.cycle: past for past in self._inputs.past_cycles()}
         earlier = {n: (current[n], past[n].knowledge) for n in current if n in past}
         clean_knowledge = unread.headline.value if unread else None
         return judge(

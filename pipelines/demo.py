@@ -11,16 +11,18 @@ from typing import Any
 
 from db.run_inputs import RunInputs
 from evals.results import Result, headlines, main_result
-from pipelines.cycle import Outcome, run_job
+from pipelines.cycle import run_job
 from pipelines.evaluation.measure import knowledge_result, measure_checkpoint
 from pipelines.evaluation.printed_tables import scores_table
 from pipelines.gate.promotion import current_user
 from pipelines.gate.verdict import Verdict, judge
 from pipelines.jobs.job import Command
 from pipelines.log import log
-from pipelines.prepare_job import Request, prepare_job
+from pipelines.outcome import Outcome
+from pipelines.prepare_job import prepare_job
 from pipelines.project.lock import command_line, project_lock
 from pipelines.project.project import Project
+from pipelines.request import Request
 from pipelines.training.training_run import RunResult
 from recovery.lab import BASE, make_world
 

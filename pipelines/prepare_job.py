@@ -1,9 +1,6 @@
 """From a command line to a job: resolve the settings, and check everything that can be checked before training."""
 
-import hashlib
-import json
-import shutil
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,26 +10,24 @@ from evals.suites.config import load_suites, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
-from evals.suites.lab import RETENTION_ITEMS
 from pipelines.documents import read_corpus
 from pipelines.documents.corpus import Corpus
 from pipelines.documents.hub import is_hub_id
-from pipelines.documents.snapshot import CorpusSnapshot, sample_passages, save_snapshot, write_passages
+from pipelines.documents.snapshot import sample_passages, write_passages
 from pipelines.estimates.estimate import JobEstimate, try_estimate
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.attainable import Attainable, attainable
-from pipelines.jobs.job import Command, Job
+from pipelines.jobs.job import Job
+from pipelines.jobs.stored_inputs import store_context, store_corpus, store_prompts, store_questions
 from pipelines.log import log
 from pipelines.machine.memory_check import check_memory, check_window
 from pipelines.project.past_cycles import past_cycles
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
+from pipelines.request import NAMED_TEACHERS, Request, with_teacher
 from pipelines.settings.resolve import differences, resolve_settings
 from pipelines.settings.schema import AUTO, Settings, fixed_answers_share
-from pipelines.settings.sources import EngineName
-from pipelines.storage.atomic_files import JsonLines, write_atomic
-from pipelines.storage.content_cache import ContentCache
-from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS, read_prompts
+from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.metric_loggers import check_logger
 from pipelines.training.mix_search import describe_search
@@ -47,59 +42,7 @@ from pipelines.training.stage_teachers import ROUTER
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat, parameters_of
-from recovery.recipes import recipe
 from recovery.teachers import check_same_tokenizer
-
-NAMED_TEACHERS = (ROUTER, *SELF_TEACHERS)  # values of `--teacher` that are no references to a checkpoint
-SECONDARY_LIMIT = RETENTION_ITEMS  # or half of --limit: retention and refusals need fewer items
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a training command was given; options that it does not have stay None."""
-
-    command: Command
-    base: str | None = None
-    docs: Path | None = None
-    teacher: str | None = None
-    student: str | None = None
-    prompts: Path | None = None
-    teacher_context: Path | None = None
-    questions: Path | None = None
-    ifeval_data: Path | None = None
-    limit: int | None = None
-    secondary_limit: int = SECONDARY_LIMIT
-    seed: int = 0
-    ask: bool = False
-    recipe: str | None = None
-    mix: str | None = None
-    warm_start: str | None = None
-    engine: EngineName | None = None
-    max_steps: int | None = None
-    max_minutes: float | None = None
-    max_flops: float | None = None
-    auto: bool = False
-    assignments: tuple[str, ...] = ()  # of `--set`
-
-    def setting_flags(self) -> dict[str, Any]:
-        """The options that are settings, nested as in recover.toml."""
-        stage = "midtrain" if self.command == "midtrain" else "distill"
-        tuned = AUTO if self.auto else None
-        flags: dict[str, dict[str, Any]] = {
-            "midtrain": {"mix": self.mix if self.mix is not None else tuned},
-            "distill": {
-                "warm_start": self.warm_start if self.warm_start is not None else tuned,
-                "max_minutes": self.max_minutes,
-                "max_flops": self.max_flops,
-            },
-        }
-        flags[stage] |= {"recipe": self.recipe, "max_steps": self.max_steps}
-        set_flags: dict[str, Any] = {
-            group: {name: value for name, value in values.items() if value is not None}
-            for group, values in flags.items()
-        }
-        set_flags = {group: values for group, values in set_flags.items() if values}
-        return set_flags | ({"engine": self.engine} if self.engine is not None else {})
 
 
 def check_request(project: Project, request: Request) -> tuple[Settings, Corpus | None]:
@@ -185,7 +128,7 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None) -
     plan = eval_plan(project, request, start, student)
     if request.command != "midtrain" or settings.midtrain.mix.answers == AUTO:  # otherwise nothing is measured
         plan = plan.with_public_ifeval_checked(load_suites(project.base))
-    corpus = _snapshot(project, documents) if documents else None
+    corpus = store_corpus(project, documents) if documents else None
     if corpus is not None and plan.questions is None:
         plan = replace(plan, passages=sample_passages(project.home, corpus))
     if corpus is not None and settings.midtrain.mix.paraphrases:
@@ -204,7 +147,7 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None) -
         router=request.teacher == ROUTER,
         self_teacher=next((own for own in SELF_TEACHERS if own == request.teacher), None),
         prompts=store_prompts(project, request.prompts),
-        teacher_context=_store_context(project, request.teacher_context),
+        teacher_context=store_context(project, request.teacher_context),
         ask=request.ask,
         **({"id": job_id} if job_id else {}),
     ).save(project.home)
@@ -234,13 +177,6 @@ def announce_settings(project: Project, request: Request) -> Settings:
     for line in differences(settings, defaults):
         log.info(f"Setting {line}")
     return settings
-
-
-def with_teacher(request: Request, settings: Settings) -> Request:
-    """The request with the recipe's own teacher, where it names none."""
-    if request.teacher is not None or request.command == "midtrain":
-        return request
-    return replace(request, teacher=recipe(settings.distill.recipe).teacher)
 
 
 def teachers_in_memory(
@@ -343,11 +279,6 @@ def eval_plan(project: Project, request: Request, start: Checkpoint, student: Ch
     )
 
 
-def _snapshot(project: Project, corpus: Corpus) -> CorpusSnapshot:
-    snapshot = save_snapshot(project.home, corpus)
-    return replace(snapshot, path=corpus.path.resolve()) if corpus.path.exists() else snapshot  # else it is a hub id
-
-
 def _read_corpus(docs: Path) -> Corpus:
     corpus = read_corpus(docs)
     for path, reason in corpus.skipped[:10]:
@@ -355,33 +286,3 @@ def _read_corpus(docs: Path) -> Corpus:
     if len(corpus.skipped) > 10:
         log.info(f"Skipped {len(corpus.skipped) - 10} more files")
     return corpus
-
-
-def store_questions(project: Project, file: Path | None) -> Path | None:
-    """A copy named by its content: later cycles are measured by it, whatever becomes of the user's file."""
-    if file is None:
-        return None
-    content = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-    copy = project.home / "questions" / content / file.name
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(file, copy)
-    return copy
-
-
-def store_prompts(project: Project, file: Path | None) -> Path | None:
-    if file is None:
-        return None
-    prompts = [prompt.row[1] for prompt in read_prompts(file)]
-    content = "\n".join(json.dumps(prompt, ensure_ascii=False) for prompt in prompts)  # names the file
-    copy = ContentCache(project.home / "cache").path("prompts", content, ".jsonl")
-    JsonLines(copy).write(prompts)
-    return copy
-
-
-def _store_context(project: Project, file: Path | None) -> Path | None:
-    if file is None:
-        return None
-    content = file.read_text(encoding="utf-8-sig")
-    copy = ContentCache(project.home / "cache").path("contexts", content, file.suffix.lower())
-    write_atomic(copy, [content])
-    return copy

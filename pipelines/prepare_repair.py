@@ -9,17 +9,12 @@ from pipelines.documents.snapshot import sample_passages, save_snapshot
 from pipelines.documents.training_file import read_training_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.jobs.job import Job
+from pipelines.jobs.stored_inputs import store_prompts, store_questions
 from pipelines.log import log
-from pipelines.prepare_job import (
-    Request,
-    announce_settings,
-    check_files,
-    check_model_fits,
-    store_prompts,
-    store_questions,
-)
+from pipelines.prepare_job import announce_settings, check_files, check_model_fits
 from pipelines.project.chat_template_copy import with_base_template
 from pipelines.project.project import Project
+from pipelines.request import Request
 from pipelines.storage.atomic_files import JsonLines
 from pipelines.storage.content_cache import content_hash
 from recovery.fine_tunes import FineTune, inspect_fine_tune

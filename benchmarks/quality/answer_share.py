@@ -20,8 +20,8 @@ from typing import Any
 from benchmarks.common import table
 from benchmarks.quality.world_cycles import cycle_parser, run_cycle
 from evals.results import Result, headlines
-from pipelines.cycle import Outcome
 from pipelines.log import print_progress
+from pipelines.outcome import Outcome
 
 SCORES = ("behaviour", "knowledge", "retention")
 HEAD = ("answers", "seed", *(f"{stage} {score}" for stage in ("mid-trained", "distilled") for score in SCORES), "s")

@@ -15,8 +15,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.quality.world_cycles import cycle_parser, run_cycle
 from evals.results import main_result
-from pipelines.cycle import Outcome
 from pipelines.log import log
+from pipelines.outcome import Outcome
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Outcome]:

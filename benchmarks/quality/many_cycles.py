@@ -16,9 +16,9 @@ from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.quality.world_cycles import cycle_parser, run_cycle
 from evals.results import Result, main_result
-from pipelines.cycle import Outcome
 from pipelines.evaluation.measure import earlier_results
 from pipelines.log import print_progress
+from pipelines.outcome import Outcome
 
 
 def main(arguments: list[str] | None = None) -> list[Outcome]:

@@ -23,8 +23,9 @@ from pipelines.cycle import run_job
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import measure_checkpoint
 from pipelines.model_loading import device
-from pipelines.prepare_job import Request, prepare_job
+from pipelines.prepare_job import prepare_job
 from pipelines.project.project import Project
+from pipelines.request import Request
 from pipelines.training.training_run import RunResult
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, make_world

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.quality.world_cycles import cycle_parser, run_cycle
 from evals.results import main_result
 from evals.stats.paired_comparison import paired_test
-from pipelines.cycle import Outcome
+from pipelines.outcome import Outcome
 
 
 def main() -> None:

@@ -3,9 +3,11 @@
 import argparse
 from pathlib import Path
 
-from pipelines.cycle import Outcome, run_job
-from pipelines.prepare_job import Request, prepare_job
+from pipelines.cycle import run_job
+from pipelines.outcome import Outcome
+from pipelines.prepare_job import prepare_job
 from pipelines.project.project import Project
+from pipelines.request import Request
 from recovery.lab import BASE, make_world
 
 ALL_PROMPTS = "gate.block=0"  # the tables compare stages on the same prompts

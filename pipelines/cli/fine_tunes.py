@@ -42,10 +42,10 @@ def check(
     Example: recover check ./my-finetune --base Qwen/Qwen3-8B --to check.html
     """
     from pipelines.check import check_model
-    from pipelines.prepare_job import Request
     from pipelines.prepare_repair import prepare_repair
     from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project
+    from pipelines.request import Request
 
     opened = Project.open(project, base)
     request = Request("repair", base, docs, student=ref, questions=questions, ifeval_data=ifeval_data, limit=limit,
@@ -83,11 +83,11 @@ def repair(
     \b
     Example: recover repair ./my-finetune --base Qwen/Qwen3-8B --docs ./training.jsonl
     """
-    from pipelines.prepare_job import Request
     from pipelines.prepare_repair import prepare_repair
     from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project
     from pipelines.repair import run_repair
+    from pipelines.request import Request
 
     opened = Project.open(project, base)
     request = Request("repair", base, docs, student=ref, prompts=prompts, questions=questions, ifeval_data=ifeval_data,

@@ -16,10 +16,10 @@ from pipelines.log import log
 from pipelines.settings.sources import EngineName
 
 if TYPE_CHECKING:  # these import torch
-    from pipelines.cycle import Answer, Outcome
     from pipelines.gate.verdict import Verdict
-    from pipelines.prepare_job import Request
+    from pipelines.outcome import Answer, Outcome
     from pipelines.project.project import Project
+    from pipelines.request import Request
     from pipelines.training.training_run import RunResult
 
 
@@ -46,7 +46,7 @@ def midtrain(
     \b
     Example: recover midtrain --docs ./corpus
     """
-    from pipelines.prepare_job import Request
+    from pipelines.request import Request
 
     request = Request(
         "midtrain",
@@ -105,7 +105,7 @@ def distill(
               recover distill --teacher base --set distill.steps=120
               recover distill --student ./my-finetune --teacher Qwen/Qwen3-8B
     """
-    from pipelines.prepare_job import Request
+    from pipelines.request import Request
 
     request = Request(
         "distill",
@@ -161,7 +161,7 @@ def cycle(
     \b
     Example: recover cycle --docs ./corpus --questions ./questions.jsonl
     """
-    from pipelines.prepare_job import Request
+    from pipelines.request import Request
 
     request = Request(
         "cycle",
@@ -277,8 +277,8 @@ def _estimate_lines(estimate: dict[str, Any] | None) -> list[str]:
 
 def _base_from_teacher(project: "Project", request: "Request") -> str | None:
     """In a new project without a base, a teacher from outside is the clean model."""
-    from pipelines.prepare_job import NAMED_TEACHERS
     from pipelines.project.checkpoint_references import is_model
+    from pipelines.request import NAMED_TEACHERS
 
     teacher = request.teacher
     if teacher and teacher not in NAMED_TEACHERS and project.base_is_default and is_model(teacher):
@@ -288,7 +288,7 @@ def _base_from_teacher(project: "Project", request: "Request") -> str | None:
 
 def _ask_person(verdict: "Verdict") -> "Answer | None":
     """The decision on a terminal; elsewhere None, and the decision waits for `recover promote`."""
-    from pipelines.cycle import Answer
+    from pipelines.outcome import Answer
 
     log.info(f"The gate's verdict is {verdict.outcome}: {verdict.reason}")
     if not sys.stdin.isatty():

@@ -10,8 +10,10 @@ from click.testing import CliRunner
 
 from pipelines.cli import main
 from pipelines.documents import read_corpus
-from pipelines.prepare_job import Request, prepare_job, store_prompts, teachers_in_memory
+from pipelines.jobs.stored_inputs import store_prompts
+from pipelines.prepare_job import prepare_job, teachers_in_memory
 from pipelines.project.project import Project
+from pipelines.request import Request
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings

@@ -10,10 +10,11 @@ from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from evals.results import Item, Metric, Result
 from pipelines.cli.train import _ask_person, _cycle_result
-from pipelines.cycle import Answer, Cycle, Outcome
+from pipelines.cycle import Cycle
 from pipelines.gate.judgements import Judgement
 from pipelines.gate.verdict import _behaviour_reason, _knowledge_reason, is_clear, judge, require_pass_fail
 from pipelines.jobs.job import Job
+from pipelines.outcome import Answer, Outcome
 from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Gate, Settings
 from pipelines.training.training_run import RunResult

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipelines.prepare_job import Request
+from pipelines.request import Request
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import RENAMED_SETTINGS, apply_overrides, differences, flatten, resolve_settings
 from pipelines.settings.schema import Mix, Settings, fixed_answers_share, fixed_warm_start_share, split_rows

@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipelines.cycle import run_job
-from pipelines.prepare_job import Request, prepare_job
+from pipelines.prepare_job import prepare_job
 from pipelines.project.project import Project
+from pipelines.request import Request
 from pipelines.training.training_run import RunResult, has_started, log_event_once
 from recovery.lab import BASE
 

@@ -1,0 +1,68 @@
+"""The result of a cycle or of a distillation alone, and a person's decision about it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from db.next_attempt import NextAttempt
+from evals.results import Result, headlines
+from pipelines.evaluation.measure import earlier_results
+from pipelines.gate.verdict import Verdict
+from pipelines.training.training_run import RunResult
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A decision about a verdict."""
+
+    promote: bool
+    reason: str = ""  # needed against the gate
+
+
+Ask = Callable[[Verdict], Answer | None]  # asks a person; None: the decision comes later
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a cycle, or of a distillation alone."""
+
+    cycle: int  # its number, 0 for a repair outside any cycle
+    clean: list[Result]
+    damaged: list[Result]
+    recovered: list[Result]
+    verdict: Verdict
+    promoted: bool | None  # None: waiting for a decision
+    distilled: RunResult
+    decision: str  # for people to read
+    answers_search: dict[str, Any] | None = None  # of the mid-training, where the share of answers was searched
+    next_attempt: NextAttempt | None = None  # what to try after a rejection
+    estimate: dict[str, Any] | None = None  # what was estimated, and what the stages took
+
+    @property
+    def awaits_decision(self) -> bool:
+        return self.promoted is None
+
+    def as_json(self) -> dict[str, Any]:
+        checkpoint, run = self.distilled.checkpoint, self.distilled
+        clean, damaged, recovered = (headlines(results) for results in (self.clean, self.damaged, self.recovered))
+        gained = (recovered["behaviour"] or 0.0) - (damaged["behaviour"] or 0.0)
+        seconds = round(run.seconds, 1)
+        return {
+            "cycle": self.cycle or None,
+            "clean": clean,
+            "damaged": damaged,
+            "recovered": recovered,
+            "earlier": {str(n): result.headline.value for n, result in earlier_results(self.recovered).items()},
+            "verdict": self.verdict.as_dict(),
+            "promoted": bool(self.promoted),
+            "awaiting_decision": self.awaits_decision,
+            "checkpoint": checkpoint.reference,
+            "path": checkpoint.path,
+            "steps": run.steps,
+            "stopped": run.stopped or None,
+            "next_attempt": self.next_attempt.command if self.next_attempt else None,
+            "answers_search": self.answers_search,
+            "warm_start": run.warm_start,
+            "cost": {"seconds": seconds, "seconds_per_point": round(seconds / gained / 100, 2) if gained > 0 else None},
+            "estimate": self.estimate,
+        }

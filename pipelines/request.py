@@ -1,0 +1,71 @@
+"""What a training command was given on its command line, before anything of it is checked."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from evals.suites.lab import RETENTION_ITEMS
+from pipelines.jobs.job import Command
+from pipelines.settings.schema import AUTO, Settings
+from pipelines.settings.sources import EngineName
+from pipelines.training.recipe_inputs import SELF_TEACHERS
+from pipelines.training.stage_teachers import ROUTER
+from recovery.recipes import recipe
+
+NAMED_TEACHERS = (ROUTER, *SELF_TEACHERS)  # values of `--teacher` that are no references to a checkpoint
+SECONDARY_LIMIT = RETENTION_ITEMS  # or half of --limit: retention and refusals need fewer items
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a training command was given; options that it does not have stay None."""
+
+    command: Command
+    base: str | None = None
+    docs: Path | None = None
+    teacher: str | None = None
+    student: str | None = None
+    prompts: Path | None = None
+    teacher_context: Path | None = None
+    questions: Path | None = None
+    ifeval_data: Path | None = None
+    limit: int | None = None
+    secondary_limit: int = SECONDARY_LIMIT
+    seed: int = 0
+    ask: bool = False
+    recipe: str | None = None
+    mix: str | None = None
+    warm_start: str | None = None
+    engine: EngineName | None = None
+    max_steps: int | None = None
+    max_minutes: float | None = None
+    max_flops: float | None = None
+    auto: bool = False
+    assignments: tuple[str, ...] = ()  # of `--set`
+
+    def setting_flags(self) -> dict[str, Any]:
+        """The options that are settings, nested as in recover.toml."""
+        stage = "midtrain" if self.command == "midtrain" else "distill"
+        tuned = AUTO if self.auto else None
+        flags: dict[str, dict[str, Any]] = {
+            "midtrain": {"mix": self.mix if self.mix is not None else tuned},
+            "distill": {
+                "warm_start": self.warm_start if self.warm_start is not None else tuned,
+                "max_minutes": self.max_minutes,
+                "max_flops": self.max_flops,
+            },
+        }
+        flags[stage] |= {"recipe": self.recipe, "max_steps": self.max_steps}
+        set_flags: dict[str, Any] = {
+            group: {name: value for name, value in values.items() if value is not None}
+            for group, values in flags.items()
+        }
+        set_flags = {group: values for group, values in set_flags.items() if values}
+        return set_flags | ({"engine": self.engine} if self.engine is not None else {})
+
+
+def with_teacher(request: Request, settings: Settings) -> Request:
+    """The request with the recipe's own teacher, where it names none."""
+    if request.teacher is not None or request.command == "midtrain":
+        return request
+    return replace(request, teacher=recipe(settings.distill.recipe).teacher)
