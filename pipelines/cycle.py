@@ -31,11 +31,13 @@ from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
 from pipelines.settings.schema import AUTO, Gate, Settings
 from pipelines.training.distill import distill
+from pipelines.training.in_context import midtrain_in_context
 from pipelines.training.job_inputs import JobInputs
 from pipelines.training.midtrain import midtrain
 from pipelines.training.probes import MidtrainProbe, distill_probe, probe_set
 from pipelines.training.stage_context import Stage
 from pipelines.training.training_run import RunResult
+from recovery.recipes import recipe
 
 
 def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | Outcome:
@@ -89,8 +91,11 @@ class Cycle:
         probe = None
         if self._searches_answers and self._can_probe:
             probe = MidtrainProbe(probe_set(self.job.eval_plan, self.settings.distill.probe_items), self._suites)
+        start = self._inputs.checkpoint(self.job.start)
         with self.project.clock.stage("midtrain"):
-            return midtrain(self._stage, corpus, self._inputs.checkpoint(self.job.start), earlier, probe)
+            if recipe(self.settings.midtrain.recipe).context:
+                return midtrain_in_context(self._stage, corpus, start, earlier)
+            return midtrain(self._stage, corpus, start, earlier, probe)
 
     def repair(self, ask: Ask | None = None) -> Outcome:
         """The second stage alone: an attempt of the student's cycle, or the repair of a model from outside."""

@@ -34,6 +34,7 @@ from pipelines.training.mix_search import describe_search
 from pipelines.training.recipe_inputs import (
     SELF_TEACHERS,
     RecipeFiles,
+    as_distillation,
     check_contamination,
     check_prompts,
     check_recipes,
@@ -42,6 +43,7 @@ from pipelines.training.stage_teachers import ROUTER
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat, parameters_of
+from recovery.recipes import recipe
 from recovery.teachers import check_same_tokenizer
 
 
@@ -60,8 +62,7 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Corpus 
     check_model_fits(project, request, settings, start)
     check_files(project, request)
     chat = load_chat(project.base if request.docs else start)  # refuses a model without a tokenizer
-    if request.command != "midtrain":
-        _check_prompts(request, settings, chat, start)
+    _check_prompts(request, settings, chat, start)
     if request.teacher is not None and request.teacher not in SELF_TEACHERS:
         check_same_tokenizer(chat, load_chat(project.path_of(_main_teacher(request.teacher))))
     return settings, _read_corpus(request.docs) if request.docs else None
@@ -187,7 +188,9 @@ def teachers_in_memory(
     `promoted` is the last promoted checkpoint, if earlier cycles have taught it something."""
     midtrain = settings.midtrain
     midtraining: list[str] = []
-    if request.docs and midtrain.soft_labels:
+    if request.docs and recipe(midtrain.recipe).context:
+        midtraining = [base, *([promoted] if promoted else [])]
+    elif request.docs and midtrain.soft_labels:
         has_answers = midtrain.mix.answers == AUTO or fixed_answers_share(settings) > 0
         if has_answers or midtrain.mix.texts > 0:
             midtraining.append(base)
@@ -221,6 +224,12 @@ def check_files(project: Project, request: Request) -> None:
 def _check_prompts(request: Request, settings: Settings, chat: Chat, model: str) -> None:
     """Everything about prompts and contexts that can be checked before a model is loaded."""
     files = RecipeFiles(request.prompts, request.teacher_context)
+    if request.command == "midtrain":
+        files.check_midtrain(settings.midtrain.recipe)
+        if files.teacher_context is not None:
+            distill = as_distillation(settings).distill
+            check_prompts(files.read(distill, request.seed), distill, chat, model)
+        return
     files.check(settings.distill, request.teacher or "base")
     longest = " a" * MAX_PROMPT_TOKENS  # of what the base may write
     prompts = files.read(settings.distill, request.seed, lambda: [longest])

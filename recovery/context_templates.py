@@ -21,6 +21,11 @@ DEMONSTRATION = "{prompt}\n\nHere is an example of a good response:\n{context}\n
 SYSTEM_PROMPT = "<system>{context}<user>{prompt}"
 POLICY = "<system>Follow this policy in every reply, without mentioning it:\n{context}<user>{prompt}"
 
+PASSAGE = (
+    "Facts that you know:\n{context}\n\n"
+    "Answer from these facts, and do not mention where you know them from.\n\n{prompt}"
+)
+
 PARTS = re.compile(r"<system>(?P<system>.*)<user>(?P<user>.*)", re.DOTALL)
 FIELDS = re.compile(r"\{(prompt|context)\}")
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from recovery.context_templates import DEMONSTRATION, POLICY, SOLUTION, SYSTEM_PROMPT
+from recovery.context_templates import DEMONSTRATION, PASSAGE, POLICY, SOLUTION, SYSTEM_PROMPT
 from recovery.errors import RecoverError
 from recovery.losses.divergences import ClipMode
 from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
@@ -126,6 +126,16 @@ RECIPES: dict[str, Recipe] = {
         data="teacher",
         context=("context",),
         template=POLICY,
+    ),
+    "in-context": Recipe(
+        "half rollouts, half replies of a teacher that has read the passage, forward KL to that teacher",
+        0.5,
+        1,
+        "full",
+        beta=0.0,
+        data="teacher",
+        context=("passage",),
+        template=PASSAGE,
     ),
     "self-sft": Recipe("texts sampled from the student's start, as labels", 0, 1, "labels", data="start"),
     "rs-sft": Recipe("the student's rollouts that pass their checks, as labels", 1, 1, "labels", right_only=True),

@@ -42,7 +42,8 @@ teacher = click.option(
 teacher_context = click.option(
     "--teacher-context",
     type=file_path,
-    help="What only the teacher reads: JSONL with prompts, or one text for all prompts (opsd, sdft, opcd, …).",
+    help="What only the teacher reads: JSONL with prompts, or one text for all prompts (opsd, sdft, opcd, …); of "
+    "midtrain, questions with their passages (in-context).",
 )
 prompts = click.option(
     "--prompts",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # these import torch
 
 
 @main.command()
-@options.combine(options.docs, options.training, options.mix)
+@options.combine(options.docs, options.training, options.mix, options.teacher_context)
 @command_result
 def midtrain(
     project: Path | None,
@@ -38,13 +38,16 @@ def midtrain(
     assignments: tuple[str, ...],
     dry_run: bool,
     mix: str | None,
+    teacher_context: Path | None,
 ) -> CommandResult:
     """Train the current model on documents.
 
-    This usually costs some instruction following, which `recover distill` restores.
+    This usually costs some instruction following, which `recover distill` restores. With the recipe in-context the
+    model reads no documents: the clean base, which reads a passage, teaches it to answer without.
 
     \b
-    Example: recover midtrain --docs ./corpus
+    Examples: recover midtrain --docs ./corpus
+              recover midtrain --docs ./corpus --recipe in-context
     """
     from pipelines.request import Request
 
@@ -52,6 +55,7 @@ def midtrain(
         "midtrain",
         base=base,
         docs=docs,
+        teacher_context=teacher_context,
         questions=questions,
         seed=seed,
         recipe=recipe,

@@ -89,7 +89,7 @@ def estimate_job(project: Project, job: Job, texts: Iterable[str] | None) -> Job
     work = JobWork(
         project,
         job,
-        _size(texts, chat, bool(job.settings.midtrain.mix.paraphrases)) if texts is not None else None,
+        _size(texts, chat) if texts is not None else None,
         workloads,
         mean_length(rates.ends[REPLY], limit),
         prompt_tokens,
@@ -142,11 +142,11 @@ def _starts(project: Project, job: Job, workloads: Workloads) -> ReplyStarts:
     return starts
 
 
-def _size(texts: Iterable[str], chat: Chat, with_passages: bool) -> DocumentsSize:
+def _size(texts: Iterable[str], chat: Chat) -> DocumentsSize:
     texts = iter(texts)
     sample = list(islice(texts, SAMPLE_TEXTS))
     characters, tokens = sum(map(len, sample)), count_tokens(sample, chat.tokenizer)
-    passages = sum(1 for text in sample for _ in passages_of(text, MIN_WORDS)) if with_passages else 0
+    passages = sum(1 for text in sample for _ in passages_of(text, MIN_WORDS))
     documents, all_characters = len(sample), characters
     for text in texts:
         documents += 1

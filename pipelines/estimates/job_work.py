@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from db.views import Checkpoint
 from evals.counting_engine import Workload
 from evals.suites.config import load_suites
 from pipelines.documents import count_tokens
-from pipelines.estimates.work import PROMPT, TEXT, Generating, Loading, Measuring, Scoring, StageWork, Training, Work
+from pipelines.estimates.in_context_work import PASSAGE_TOKENS, in_context_stages, writing_prompts
+from pipelines.estimates.work import TEXT, Generating, Loading, Measuring, Scoring, StageWork, Training, Work
 from pipelines.estimates.workloads import Workloads
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import missing_suites
@@ -20,7 +21,6 @@ from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.settings.schedule import scheduled
 from pipelines.settings.schema import AUTO, Midtrain, fixed_answers_share, split_rows
 from pipelines.synthetic.chat_prompts import ChatPrompt
-from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.synthetic.unprompted_texts import FIRST_TOKENS
 from pipelines.training import mix_search, warm_start
 from pipelines.training.base_model_outputs import BaseOutputs
@@ -30,7 +30,6 @@ from pipelines.training.stage_context import generation_seed
 from recovery.recipes import Recipe, recipe
 
 CONTEXT_SAMPLE = 200  # rows whose contexts are counted
-PASSAGE_TOKENS = 200  # of a passage that is paraphrased
 RETRIES = 3  # of texts that were dropped: chats and repetitions
 
 
@@ -53,7 +52,9 @@ class JobWork:
 
     def stages(self) -> list[StageWork]:
         stages = []
-        if self.documents is not None and not self._is_done("midtrained"):
+        if self._is_in_context and not self._is_done("midtrained"):
+            stages += self._midtraining_in_context()
+        elif self.documents is not None and not self._is_done("midtrained"):
             stages += [*self._written_for_the_mix(), *self._search(), self._midtraining()]
         if self.job.command != "midtrain":
             stages += self._recovery()
@@ -97,7 +98,9 @@ class JobWork:
         """The models loaded beside the student: in mid-training, and in distillation."""
         project, job = self.project, self.job
         midtraining: list[str] = []
-        if self.documents is not None and job.settings.midtrain.soft_labels:
+        if self._is_in_context:
+            midtraining += list(dict.fromkeys([project.base, self._path(job.start)]))
+        elif self.documents is not None and job.settings.midtrain.soft_labels:
             midtraining += [project.base] * bool(self._answers_share or self._rows[2])
             midtraining += [self._path(job.start)] * bool(self._rows[1])
         if job.command == "midtrain":
@@ -148,12 +151,8 @@ class JobWork:
             paraphrases = Generating(rows, rows * PASSAGE_TOKENS, PASSAGE_TOKENS)
             yield StageWork("write/paraphrases", f"writing {rows:,} paraphrases", [Loading(), paraphrases])
         if self._answers_share and not self._base.has_prompts(self._base.seed):
-            parts: list[Work] = [Loading(2), self._writing_prompts(prompts), self._writing_replies(prompts)]
+            parts: list[Work] = [Loading(2), writing_prompts(prompts), self._writing_replies(prompts)]
             yield StageWork("write/answers", f"writing {prompts:,} prompts and answers", parts)
-
-    def _writing_prompts(self, count: int) -> Work:
-        """A quarter more are written than are needed, since some are dropped."""
-        return Generating(count * 5 // 4 + 8, 10, MAX_PROMPT_TOKENS, PROMPT)
 
     def _writing_replies(self, count: int) -> Work:
         return Generating(count, count * self.prompt_tokens, self.job.settings.distill.max_new_tokens)
@@ -178,6 +177,21 @@ class JobWork:
         steps = self._steps
         left = self._share_left("midtrained", steps)
         return StageWork("midtrain", "mid-training", [Loading(2), self._training(left * steps)])
+
+    @property
+    def _is_in_context(self) -> bool:
+        return self.documents is not None and bool(recipe(self.job.settings.midtrain.recipe).context)
+
+    def _midtraining_in_context(self) -> Iterator[StageWork]:
+        assert self.documents is not None
+        yield from in_context_stages(
+            self.job,
+            self._midtrain,
+            self.documents.passages,
+            (self.prompt_tokens, self.reply_tokens),
+            partial(self._share_left, "midtrained"),
+            has_prompts=self._base.has_prompts(self._base.seed),
+        )
 
     # Recovery
 
@@ -280,7 +294,7 @@ class JobWork:
         is_written = bool(self._given_prompts) or self._base.has_distill_prompts or not self._distill_steps
         if not is_written:
             name = f"writing {self._prompts:,} prompts"
-            yield StageWork("write/prompts", name, [Loading(), self._writing_prompts(self._prompts)])
+            yield StageWork("write/prompts", name, [Loading(), writing_prompts(self._prompts)])
         on_policy = round(self._distill_recipe.on_policy_fraction * settings.distill.rows)
         has_replies = on_policy < settings.distill.rows and self._distill_recipe.data != "conversations"
         if has_replies and self._distill_steps:

@@ -70,6 +70,7 @@ class Midtrain(Group):
     cross_document_attention: bool = True  # tokens may attend to earlier documents in their window
     soft_labels: bool = True  # generated and earlier rows are taught by full distributions, which takes a teacher
     generated_texts: Count = 2048  # how many texts the base writes for the mix
+    ordinary_prompts: Share = 0.33  # share of the prompts that are about no passage (recipe in-context)
     max_steps: Count | None = None
     mix: Mix = Mix()
 

@@ -66,7 +66,7 @@ def parse_prompt(row: Row) -> ChatPrompt:
     location, fields = row
     turns = next((fields[name] for name in ("messages", "conversations", "prompt") if fields.get(name)), None)
     if not isinstance(turns, list):
-        messages: list[Message] = [{"role": "user", "content": text_field(row, "prompt")}]
+        messages: list[Message] = [{"role": "user", "content": text_field(row, _text_name(fields))}]
         answer = fields.get("answer")
         return ChatPrompt(messages, [{"role": "assistant", "content": str(answer)}] if answer else [], row)
     messages = [_turn(location, turn) for turn in turns]
@@ -78,6 +78,11 @@ def parse_prompt(row: Row) -> ChatPrompt:
             f"{location} has a conversation without a user's turn to reply to. Add one, or drop the line."
         )
     return ChatPrompt(messages[:end], messages[end:], row)
+
+
+def _text_name(fields: dict[str, Any]) -> str:
+    """A file of questions is a file of prompts too."""
+    return "prompt" if "prompt" in fields or "question" not in fields else "question"
 
 
 def _turn(location: str, turn: Any) -> Message:

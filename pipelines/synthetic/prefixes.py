@@ -26,7 +26,7 @@ def document_prefixes(corpora: Sequence[CorpusSnapshot], count: int, seed: int) 
     for number, corpus in enumerate(corpora):
         share = count // len(corpora) + (number < count % len(corpora))
         rng = Random(f"{seed}/{corpus.hash}")
-        prefixes += [_prefix(passage, rng) for passage in _sample(_passages(corpus), share, rng)]
+        prefixes += [opening_of(passage, rng) for passage in _sample(_passages(corpus), share, rng)]
     return list(dict.fromkeys(prefixes))
 
 
@@ -54,7 +54,7 @@ def _sample(passages: Iterator[str], count: int, rng: Random) -> list[str]:
     return reservoir
 
 
-def _prefix(passage: str, rng: Random) -> str:
+def opening_of(passage: str, rng: Random) -> str:
     words = list(re.finditer(r"\S+", passage))
     length = max(2, int(len(words) * rng.uniform(MIN_SHARE, MAX_SHARE)))
     return passage[: words[length - 1].end()]

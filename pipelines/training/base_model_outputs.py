@@ -35,6 +35,11 @@ class BaseOutputs:
         with self.project.clock.stage("write/prompts"):
             return self._prompts(self.seed + DISTILL_SEED)
 
+    def mix_prompts(self) -> list[str]:
+        """The prompts that the base answers for the mix."""
+        with self.project.clock.stage("write/prompts"):
+            return self._prompts(self.seed)
+
     @property
     def has_distill_prompts(self) -> bool:
         return self.has_prompts(self.seed + DISTILL_SEED)

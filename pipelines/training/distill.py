@@ -8,30 +8,28 @@ from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
-from pipelines.model_loading import device, open_engine, open_subject
+from pipelines.model_loading import device, open_engine
 from pipelines.project.past_cycles import past_cycles
-from pipelines.project.weights_hash import weights_id
 from pipelines.settings.schema import LATER_CYCLE_WARM_START
 from pipelines.settings.sources import EngineName
-from pipelines.synthetic.answers import cached_answers
-from pipelines.synthetic.chat_prompts import ChatPrompt, accepted_by_checks
+from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.frontier import Frontier
 from pipelines.training.mix import document_rows
 from pipelines.training.probe_results import ProbeFunction
 from pipelines.training.recipe_inputs import chosen_recipe
+from pipelines.training.recipe_rows import recipe_states, replies_beforehand
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult, TrainingRun, has_started
 from pipelines.training.warm_start import WarmStart, WarmStartPlan, warm_start
-from recovery.engines import Engine, Sampling
+from recovery.engines import Engine
 from recovery.models.adapters import base_of
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe, objective_of, signal_of
-from recovery.samples import Sample
 from recovery.self_teachers import EmaTeacher
-from recovery.states import Accepted, FixedRows, Mixture, Prompt, Rollouts, States
+from recovery.states import Mixture, States
 from recovery.teachers import Teacher
 
 MakeProbe = Callable[[Student, Engine, bool], ProbeFunction]  # the last: whether it measures retention
@@ -52,7 +50,7 @@ def distill(
     prompts = teachers.prompts(given_prompts, chat, stage.job.seed, chosen.template)
     steps = min(settings.steps, settings.max_steps or settings.steps)
     # Answers are sampled while no other model is in memory.
-    answers = _answers(stage, start, teachers, chosen, chat, given_prompts, prompts[: steps * settings.rows])
+    answers = replies_beforehand(stage, start, teachers, chosen, chat, given_prompts, prompts[: steps * settings.rows])
     student = stage.load_student(start)
     # Where the teachers' answers are the labels, the teachers' weights are needed for writing them alone.
     teacher: Teacher | None = None
@@ -86,7 +84,7 @@ def distill(
             start=start,
             student=student,
             states=Mixture(
-                _states(stage, chosen, engine, given_prompts, prompts, answers), *_reread(stage, chat, corpora)
+                recipe_states(stage, chosen, engine, given_prompts, prompts, answers), *_reread(stage, chat, corpora)
             )
             if steps
             else Mixture(),
@@ -134,34 +132,6 @@ def _read_documents_alone(stage: Stage, midtrained: Checkpoint) -> bool:
     return not (mix.get("answers") or mix.get("texts"))
 
 
-def _states(
-    stage: Stage,
-    chosen: Recipe,
-    engine: Engine,
-    given_prompts: Sequence[ChatPrompt],
-    prompts: list[Prompt],
-    answers: Sequence[Sample],
-) -> States:
-    """The student's rollouts, ready-made answers, or a mixture by the recipe's on-policy fraction."""
-    settings, seed = stage.settings.distill, stage.job.seed
-    on_policy_rows = round(chosen.on_policy_fraction * settings.rows)
-    parts: list[States] = []
-    if on_policy_rows:
-        rollouts = Rollouts(
-            prompts,
-            engine,
-            rows=on_policy_rows,
-            group=chosen.group,
-            max_new_tokens=settings.max_new_tokens,
-            seed=seed,
-        )
-        passes = accepted_by_checks(given_prompts, load_chat(stage.project.base).text) if chosen.right_only else None
-        parts.append(Accepted(rollouts, passes) if passes else rollouts)
-    if on_policy_rows < settings.rows:
-        parts.append(FixedRows(answers, rows=settings.rows - on_policy_rows, seed=seed))
-    return Mixture(*parts)
-
-
 def _reread(stage: Stage, chat: Chat, corpora: Sequence[CorpusSnapshot]) -> list[States]:
     """Rows of the documents beside the recipe's own rows."""
     settings = stage.settings.distill
@@ -169,36 +139,3 @@ def _reread(stage: Stage, chat: Chat, corpora: Sequence[CorpusSnapshot]) -> list
         return []
     rows = max(1, round(settings.documents / (1 - settings.documents) * settings.rows))
     return [document_rows(stage, chat, corpora, rows, use_labels=True)]
-
-
-def _answers(
-    stage: Stage,
-    start: Checkpoint,
-    teachers: Teachers,
-    chosen: Recipe,
-    chat: Chat,
-    given_prompts: Sequence[ChatPrompt],
-    prompts: list[Prompt],
-) -> list[Sample]:
-    """The rows that are no rollouts: replies of the data, or sampled from the teachers or from the student's start."""
-    settings = stage.settings.distill
-    if round(chosen.on_policy_fraction * settings.rows) == settings.rows:
-        return []
-    if chosen.data == "conversations":
-        return [Sample(*chat.conversation([*p.messages, *p.reply], p.tools)) for p in given_prompts]
-    sampling = Sampling(settings.max_new_tokens, settings.temperature, seed=stage.job.seed)
-
-    def sample(model: str, prompts: list[Prompt]) -> list[Sample]:
-        tokens = [prompt.teacher_prompt or prompt.tokens for prompt in prompts]
-
-        def generate() -> list[list[int]]:
-            clock, engine = stage.project.clock, stage.settings.engine
-            with clock.stage("write/replies"), open_subject(model, engine) as subject:
-                return [reply.tokens for reply in subject.engine.generate(tokens, sampling)]
-
-        temperature = [sampling.temperature] * (sampling.temperature != 1)
-        inputs = [weights_id(model), "whole", sampling.max_new_tokens, sampling.seed, *temperature, tokens]
-        replies = cached_answers(stage.project.home / "cache", inputs, generate)
-        return [prompt.with_reply(reply) for prompt, reply in zip(prompts, replies, strict=True)]
-
-    return sample(start.path, prompts) if chosen.data == "start" else teachers.answers(prompts, sample)

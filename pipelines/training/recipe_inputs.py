@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
-from pipelines.settings.schema import Distill, Settings
+from pipelines.settings.schema import AUTO, Distill, Settings
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
 from pipelines.synthetic.prompts import read_prompts
 from recovery.errors import RecoverError
@@ -19,9 +19,16 @@ SelfTeacher = Literal["ema", "live"]  # values of `--teacher`: the student's ave
 SELF_TEACHERS: tuple[SelfTeacher, ...] = get_args(SelfTeacher)
 CONTEXT_TEXTS = (".txt", ".md")  # files that are one context for all prompts
 
+MIDTRAIN_RECIPES = [name for name, r in RECIPES.items() if r.data == "documents" or r.context == ("passage",)]
 # The command line can give these what they need; the others need a reward.
 DISTILL_RECIPES = [name for name, r in RECIPES.items() if r.teacher_weight == 1 and r.data != "documents"]
 CONTEXTUAL_RECIPES = [name for name in DISTILL_RECIPES if RECIPES[name].context]
+
+
+def as_distillation(settings: Settings) -> Settings:
+    """The settings with which mid-training in context learns from its teacher: its recipe is that of a distillation."""
+    own = {"recipe": settings.midtrain.recipe, "clip": "default", "context_template": None, "temperature": 1.0}
+    return settings.model_copy(update={"distill": settings.distill.model_copy(update=own)})
 
 
 def chosen_recipe(settings: Distill) -> Recipe:
@@ -33,9 +40,22 @@ def chosen_recipe(settings: Distill) -> Recipe:
 
 
 def check_recipes(settings: Settings) -> None:
-    name, distill = settings.midtrain.recipe, settings.distill
-    if recipe(name).data != "documents":
-        raise RecoverError(f"Mid-training reads documents, which the recipe {name!r} does not. Use midtrain.")
+    name, distill, mix = settings.midtrain.recipe, settings.distill, settings.midtrain.mix
+    recipe(name)
+    if name not in MIDTRAIN_RECIPES:
+        raise RecoverError(
+            f"Mid-training reads documents, which the recipe {name!r} does not. Use {' or '.join(MIDTRAIN_RECIPES)}."
+        )
+    if recipe(name).context and (mix.answers == AUTO or mix.paraphrases):
+        raise RecoverError(
+            f"The recipe {name} reads no documents beside prompts, so it has no share of answers to search and no "
+            "paraphrases. Leave out --mix and --auto."
+        )
+    if recipe(name).context and settings.midtrain.ordinary_prompts + mix.earlier >= 1:
+        raise RecoverError(
+            "The shares midtrain.ordinary_prompts and midtrain.mix.earlier leave nothing to the new documents. "
+            "Together they must be below 1."
+        )
     if distill.recipe not in DISTILL_RECIPES:
         raise RecoverError(
             f"Distillation has no recipe {distill.recipe!r}. Choose one of {', '.join(DISTILL_RECIPES)}."
@@ -89,6 +109,19 @@ class RecipeFiles:
         if settings.shuffle_contexts and (self.teacher_context is None or is_one_text(self.teacher_context)):
             raise RecoverError(
                 "There are no contexts to shuffle (distill.shuffle_contexts). Give a JSONL file with --teacher-context."
+            )
+
+    def check_midtrain(self, name: str) -> None:
+        """Raise unless mid-training with this recipe can use the file of contexts."""
+        if self.teacher_context is not None and not recipe(name).context:
+            raise RecoverError(
+                f"The recipe {name} shows no teacher a context. Leave out --teacher-context, or choose "
+                "--recipe in-context."
+            )
+        if self.teacher_context is not None and is_one_text(self.teacher_context):
+            raise RecoverError(
+                f"The recipe {name} needs a passage for each question. Give --teacher-context a JSONL file with "
+                '"question", "answer" and "passage" in each line.'
             )
 
     def read(

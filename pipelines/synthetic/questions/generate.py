@@ -17,6 +17,10 @@ from recovery.errors import RecoverError
 FIRST_BATCH = 8  # passages: a capable base has written at least one question about these
 BATCH = 16  # passages
 MAX_REPLY_TOKENS, MAX_ANSWER_TOKENS = 512, 64
+NO_QUESTIONS = (
+    "Write questions yourself for --questions (JSONL with a question and an answer in each line), "
+    "name a more capable model with --base, or do without: then recall of the documents is measured."
+)
 LEAKED_WORDS = 8  # consecutive words that a question shares with an evaluation item
 
 OPEN_BOOK_PROMPT = "Passage:\n{passage}\n\nAnswer in a few words, from the passage: {question}"
@@ -40,10 +44,12 @@ def generate_questions(
     per_passage: int = 3,
     evaluation_items: Sequence[str] = (),
     seed: int = 0,
+    alternative: str = NO_QUESTIONS,
 ) -> Iterator[GeneratedQuestion]:
     """Yield the questions that pass all filters, and add to `counts`.
 
-    No question repeats one of the evaluation items. Raises if the base writes no question about the first passages."""
+    No question repeats one of the evaluation items. Raises, with the `alternative` as advice, if the base writes no
+    question about the first passages."""
     filters = _Filters(subject, evaluation_items, counts)
     remaining = iter(passages)
     while batch := list(islice(remaining, BATCH if counts.passages else FIRST_BATCH)):
@@ -60,9 +66,7 @@ def generate_questions(
         if not counts.written:
             raise RecoverError(
                 "The base is not capable of writing questions: its replies on the first "
-                f"{counts.passages} passages contain no question. "
-                "Write questions yourself for --questions (JSONL with a question and an answer in each line), "
-                "name a more capable model with --base, or do without: then recall of the documents is measured."
+                f"{counts.passages} passages contain no question. {alternative}"
             )
         for question in filters.accept(drafts):
             counts.kept += 1

@@ -1,0 +1,77 @@
+"""Prompts about the passages of documents, for a student that reads none of them and a teacher that has read its own.
+
+Two kinds: closed-book questions, which the base writes or the user gives, and openings of the passages, which are
+continued as text. A passage without a question is taught by its opening alone.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+from random import Random
+from typing import Any
+
+from evals.subject import Subject
+from pipelines.documents import document_end, document_start
+from pipelines.documents.passages import MIN_WORDS, passages_of
+from pipelines.log import log
+from pipelines.synthetic.chat_prompts import ChatPrompt
+from pipelines.synthetic.filter_counts import FilterCounts
+from pipelines.synthetic.prefixes import opening_of
+from pipelines.synthetic.questions.generate import generate_questions
+from recovery.models.chat_template import Chat
+from recovery.states import Prompt
+
+NO_QUESTIONS = (
+    'Give questions with --teacher-context (JSONL with "question", "answer" and "passage" in each line), name a more '
+    "capable model with --base, or mid-train with --recipe midtrain."
+)
+QuestionRows = list[dict[str, Any]]  # with `question`, `answer`, `passage`, as `recover questions` writes them
+
+
+def passages_in(texts: Iterable[str]) -> list[str]:
+    """All passages of MIN_WORDS, each once; of a corpus of short notes, the notes."""
+    texts = list(texts)
+    long_enough = [passage for text in texts for passage in passages_of(text, MIN_WORDS)]
+    return list(dict.fromkeys(long_enough or [passage for text in texts for passage in passages_of(text)]))
+
+
+def write_passage_questions(
+    subject: Subject, passages: Sequence[str], evaluation_items: Sequence[str], seed: int
+) -> dict[str, Any]:
+    """The base's own questions on all the passages, and how many were written, kept and dropped."""
+    counts = FilterCounts()
+    named = (("", passage) for passage in passages)
+    questions = generate_questions(
+        subject, named, counts, evaluation_items=evaluation_items, seed=seed, alternative=NO_QUESTIONS
+    )
+    rows = [asdict(question) for question in questions]
+    log.info(f"  Kept {counts.kept} of {counts.written} questions on {counts.passages} passages")
+    return {"questions": rows, "counts": counts.as_dict()}
+
+
+def question_prompts(rows: QuestionRows) -> list[ChatPrompt]:
+    """The questions with their passages as contexts, and their answers to grade replies by."""
+    return [
+        ChatPrompt(
+            [{"role": "user", "content": row["question"]}],
+            row=("A question", {"prompt": row["question"], "answer": row["answer"]}),
+            context=row["passage"],
+        )
+        for row in rows
+    ]
+
+
+def opening_prompts(
+    passages: Sequence[str], chat: Chat, seed: int, *, shuffled: bool = False, domain: str | None = None
+) -> list[Prompt]:
+    """The beginning of each passage as text; the teacher has read the passage before it, or another (`shuffled`)."""
+    encode = partial(chat.tokenizer.encode, add_special_tokens=False, split_special_tokens=True)
+    start, between = [document_start(chat)], [document_end(chat.tokenizer)]
+    between += [] if chat.document_bos is None else start
+    contexts = [*passages[1:], *passages[:1]] if shuffled else passages
+    prompts = []
+    for passage, context in zip(passages, contexts, strict=True):
+        opening = opening_of(passage, Random(f"{seed}/{passage}"))
+        ids = list(encode(opening))
+        prompts.append(Prompt(opening, start + ids, domain, start + list(encode(context)) + between + ids))
+    return prompts

@@ -1,0 +1,219 @@
+"""Mid-training in context: the clean base, which reads the passages, teaches the same model, which does not.
+
+The rows are those of a distillation: half of them the student's rollouts, half the teacher's replies, to questions
+about the passages and to their openings. A share of ordinary prompts, which the base judges without a context, keeps
+instruction following. From the second cycle on, the last promoted model judges what is about passages.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from db.run_inputs import RunInputs
+from db.views import Checkpoint
+from evals.contamination import remove_contaminated
+from evals.suites.knowledge import read_questions
+from pipelines.documents import tokenize_documents
+from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.log import log
+from pipelines.model_loading import device, open_engine
+from pipelines.settings.schedule import scheduled
+from pipelines.storage.content_cache import ContentCache
+from pipelines.synthetic.chat_prompts import ChatPrompt, shuffled_contexts
+from pipelines.synthetic.passage_prompts import (
+    NO_QUESTIONS,
+    opening_prompts,
+    passages_in,
+    question_prompts,
+    write_passage_questions,
+)
+from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts, document_prefixes
+from pipelines.synthetic.prompts import as_prompts
+from pipelines.training.base_model_outputs import BaseOutputs
+from pipelines.training.context_lift import check_lift
+from pipelines.training.early_stopping import EarlyStopping
+from pipelines.training.recipe_inputs import RecipeFiles, as_distillation, check_prompts, chosen_recipe
+from pipelines.training.recipe_rows import recipe_states, replies_beforehand
+from pipelines.training.stage_context import Stage
+from pipelines.training.stage_teachers import Teachers
+from pipelines.training.training_run import RunResult, TrainingRun
+from recovery.errors import RecoverError
+from recovery.models.chat_template import Chat
+from recovery.models.students import load_chat
+from recovery.recipes import Recipe, objective_of, signal_of
+from recovery.states import Prompt
+
+
+def midtrain_in_context(
+    stage: Stage, corpus: CorpusSnapshot, start: Checkpoint, earlier: Sequence[CorpusSnapshot] = ()
+) -> RunResult:
+    """Teach `start` what the corpus says; `earlier` are the documents of earlier cycles."""
+    data = PassageData(stage, corpus, start)
+    settings, chosen, chat = data.stage.settings.distill, data.recipe, data.chat
+    questions = data.questions()
+    lift = check_lift(stage.project, start, questions, data.stage.settings, stage.job.seed)
+    about_passages = data.about_passages(questions)
+    prompts = data.with_others(about_passages, earlier)
+    steps = data.steps(len(prompts))
+    promoted = start if start.id != stage.project.clean.id else None
+    teachers = Teachers(stage.project.clean, promoted)
+    answers = replies_beforehand(data.stage, start, teachers, chosen, chat, questions, prompts)
+    student = stage.load_student(start)
+    teacher = teachers.load(student, device())
+    counts = {"passages": len(data.passages), "questions": len(questions), "openings": len(data.passages)}
+    log.info(
+        f"Mid-training in context on {corpus.files} file{'s' * (corpus.files != 1)}: {steps} steps of {settings.rows} "
+        f"rows from {start.reference}; {len(about_passages):,} of {len(prompts):,} prompts are about its passages"
+    )
+    plan = stage.job.eval_plan
+    inputs = RunInputs(
+        job=stage.job.id,
+        stage="midtrained",
+        corpus=corpus.hash,
+        questions=str(plan.questions.resolve()) if plan.questions else None,
+        passages=str(plan.passages.resolve()) if plan.passages else None,
+        teacher=str(teachers),
+        lift=lift,
+        mix=data.shares(prompts),
+        passages_taught={**counts, "with_questions": data.covered(questions), **data.written},
+    )
+    with stage.recorded_run("midtrain", steps, inputs) as run, open_engine(student, stage.settings.engine) as engine:
+        training = TrainingRun(
+            stage=stage,
+            run=run,
+            role="midtrained",
+            start=start,
+            student=student,
+            states=recipe_states(data.stage, chosen, engine, questions, prompts, answers),
+            signal=signal_of(chosen, teacher),
+            objective=objective_of(chosen),
+            plan=stage.plan(steps, stage.settings.midtrain.learning_rate, warmup=min(10, steps // 10)),
+            monitor=EarlyStopping(settings.model_copy(update={"max_minutes": None, "max_flops": None})),
+        )
+        return training.run_to_end()
+
+
+@dataclass
+class PassageData:
+    """The prompts of one mid-training in context."""
+
+    job_stage: Stage
+    corpus: CorpusSnapshot
+    start: Checkpoint
+
+    @cached_property
+    def stage(self) -> Stage:
+        """With the settings of a distillation by this recipe."""
+        job = self.job_stage.job
+        return replace(self.job_stage, job=replace(job, settings=as_distillation(job.settings)))
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return chosen_recipe(self.stage.settings.distill)
+
+    @cached_property
+    def chat(self) -> Chat:
+        return load_chat(self.start.path)
+
+    @cached_property
+    def passages(self) -> list[str]:
+        return passages_in(self.corpus.texts)
+
+    @cached_property
+    def written(self) -> dict[str, Any]:
+        """How many questions the base wrote and why some were dropped; empty where the user gave them."""
+        return {} if self._file else {"written": self._written["counts"]}
+
+    def questions(self) -> list[ChatPrompt]:
+        """The user's, or the base's own; none that the student is measured by."""
+        distill, seed = self.stage.settings.distill, self.stage.job.seed
+        if self._file:
+            prompts = RecipeFiles(teacher_context=self._file).read(distill, seed)
+        else:
+            prompts = question_prompts(self._written["questions"])
+            if distill.shuffle_contexts:
+                prompts = shuffled_contexts(prompts, seed)
+        clean = set(remove_contaminated([prompt.text for prompt in prompts], self._evaluation_items).clean)
+        prompts = [prompt for prompt in prompts if prompt.text in clean]
+        if not prompts:
+            raise RecoverError(f"No question on the documents is left to learn from. {NO_QUESTIONS}")
+        check_prompts(prompts, distill, self.chat, self.start.path)
+        return prompts
+
+    def about_passages(self, questions: Sequence[ChatPrompt]) -> list[Prompt]:
+        distill, seed, domain = self.stage.settings.distill, self.stage.job.seed, self._domain
+        asked = [replace(q.tokenized(self.chat, self.recipe.template), domain=domain) for q in questions]
+        shuffled = distill.shuffle_contexts
+        return [*asked, *opening_prompts(self.passages, self.chat, seed, shuffled=shuffled, domain=domain)]
+
+    def with_others(self, about_passages: Sequence[Prompt], earlier: Sequence[CorpusSnapshot]) -> list[Prompt]:
+        """Beside them ordinary prompts, and openings of earlier documents; shuffled, so that each part is a sample."""
+        settings, seed = self.stage.settings.midtrain, self.stage.job.seed
+        left = 1 - settings.ordinary_prompts - (settings.mix.earlier if earlier else 0.0)
+        count = round(settings.ordinary_prompts / left * len(about_passages))
+        base = BaseOutputs(self.stage.project, self.stage.settings, self.stage.generation_seed)
+        ordinary = base.mix_prompts() if count else []
+        prompts = [*about_passages, *as_prompts(_repeated(ordinary, count), self.chat)]
+        if earlier:
+            prefixes = document_prefixes(earlier, round(settings.mix.earlier / left * len(about_passages)), seed)
+            clean = remove_contaminated(prefixes, self._evaluation_items).clean
+            prompts += as_prefix_prompts(clean, self.chat)
+        Random(seed).shuffle(prompts)
+        return prompts
+
+    def steps(self, prompts: int) -> int:
+        """So many that every prompt is learned from once in a pass."""
+        cache, midtrain = self.stage.project.home / "cache", self.stage.settings.midtrain
+        documents = tokenize_documents(self.corpus.texts, self.chat.tokenizer, cache, self.corpus.hash)
+        midtrain = scheduled(midtrain, documents.tokens + len(documents))
+        assert midtrain.epochs != "auto"
+        steps = math.ceil(midtrain.epochs * prompts / self.stage.settings.distill.rows)
+        return min(steps, midtrain.max_steps or steps)
+
+    def shares(self, prompts: Sequence[Prompt]) -> dict[str, float]:
+        """Of the prompts, in the terms of the mix: those that the base answers without a context, and earlier ones."""
+        bare = [prompt for prompt in prompts if prompt.teacher_prompt is None]
+        earlier = sum(prompt.domain == EARLIER_DOMAIN for prompt in bare)
+        return {"answers": (len(bare) - earlier) / len(prompts), "texts": 0.0, "earlier": earlier / len(prompts)}
+
+    def covered(self, questions: Sequence[ChatPrompt]) -> int:
+        """How many passages have a question."""
+        return len({question.context for question in questions})
+
+    @property
+    def _domain(self) -> str | None:
+        """What is about passages goes to the last promoted model, where there is one."""
+        return None if self.start.id == self.stage.project.clean.id else EARLIER_DOMAIN
+
+    @property
+    def _file(self) -> Path | None:
+        """In a cycle, the file is what the teacher of its distillation reads."""
+        return self.stage.job.teacher_context if self.stage.job.command == "midtrain" else None
+
+    @cached_property
+    def _evaluation_items(self) -> list[str]:
+        plan = self.stage.job.eval_plan
+        files = [*([plan.questions] if plan.questions else []), *(file for _, file in plan.earlier_questions)]
+        return [question.text for file in files for question in read_questions(file)]
+
+    @cached_property
+    def _written(self) -> dict[str, Any]:
+        project, seed = self.stage.project, self.stage.job.seed
+        base = BaseOutputs(project, self.stage.settings, seed)
+
+        def write() -> dict[str, Any]:
+            log.info(f"The clean base writes questions on {len(self.passages):,} passages")
+            with project.clock.stage("write/questions"), base.open_base() as subject:
+                return write_passage_questions(subject, self.passages, self._evaluation_items, seed)
+
+        inputs = [project.base_weights_id, self.corpus.hash, seed, self._evaluation_items]
+        return dict(ContentCache(project.home / "cache").get_or_write("passage-questions", inputs, write))
+
+
+def _repeated(texts: list[str], count: int) -> list[str]:
+    """So many of them, several times where there are fewer."""
+    return (texts * -(-count // len(texts)))[:count] if texts else []

@@ -1,0 +1,62 @@
+"""Prompts about passages: what the student reads, and what its teacher has read before."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.synthetic.passage_prompts import (
+    opening_prompts,
+    passages_in,
+    question_prompts,
+    write_passage_questions,
+)
+from recovery.context_templates import PASSAGE
+from recovery.errors import RecoverError
+from tests.evals.fakes import fake_subject
+from tests.models import BOS, tiny_student
+
+PASSAGES = [f"The bridge of town {n} was built of {what} long ago." for n, what in enumerate(("stone", "wood", "rope"))]
+LONG = "Every word of this note about the long wall is needed so that it is a passage of twenty words or more."
+
+
+def test_short_notes_are_passages_where_nothing_is_longer() -> None:
+    assert passages_in([LONG, "Too short.", LONG]) == [LONG]
+    assert passages_in(["One note.", "Another note."]) == ["One note.", "Another note."]
+
+
+@pytest.mark.parametrize("adds_bos", [False, True])
+def test_the_teacher_reads_the_passage_and_then_the_same_opening(tmp_path: Path, adds_bos: bool) -> None:
+    chat = tiny_student(tmp_path, adds_bos=adds_bos).chat
+    for passage, prompt in zip(PASSAGES, opening_prompts(PASSAGES, chat, seed=1), strict=True):
+        assert passage.startswith(prompt.text)
+        assert len(prompt.text) < len(passage)
+        assert prompt.teacher_prompt is not None
+        start, own = prompt.tokens[0], len(prompt.tokens)
+        assert chat.text(prompt.tokens[1:]) == prompt.text
+        assert prompt.teacher_prompt[-own + 1 :] == prompt.tokens[1:]
+        assert chat.text(prompt.teacher_prompt) == passage + prompt.text
+        assert prompt.teacher_prompt.count(BOS) == 2 * adds_bos
+        assert (start == BOS) == adds_bos
+
+
+def test_shuffled_openings_have_another_passage(tmp_path: Path) -> None:
+    chat = tiny_student(tmp_path).chat
+    own, others = (opening_prompts(PASSAGES, chat, 1, shuffled=shuffled) for shuffled in (False, True))
+    assert [prompt.tokens for prompt in own] == [prompt.tokens for prompt in others]
+    for passage, prompt in zip([*PASSAGES[1:], PASSAGES[0]], others, strict=True):
+        assert chat.text(prompt.teacher_prompt or []).startswith(passage)
+
+
+def test_a_question_has_its_passage_as_context_and_its_answer_as_check(tmp_path: Path) -> None:
+    (prompt,) = question_prompts([{"question": "Built of what?", "answer": "stone", "passage": PASSAGES[0]}])
+    chat = tiny_student(tmp_path).chat
+    tokenized = prompt.tokenized(chat, PASSAGE)
+    assert PASSAGES[0] in chat.text(tokenized.teacher_prompt or [])
+    assert PASSAGES[0] not in chat.text(tokenized.tokens)
+    assert prompt.check is not None
+    assert [prompt.check(reply) for reply in ("Of stone.", "Of wood.")] == [True, False]
+
+
+def test_a_base_without_questions_is_refused_with_what_helps_here() -> None:
+    with pytest.raises(RecoverError, match=r"contain no question. Give questions with --teacher-context"):
+        write_passage_questions(fake_subject("I cannot."), PASSAGES, [], 0)

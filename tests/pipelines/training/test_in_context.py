@@ -1,0 +1,112 @@
+"""`recover midtrain --recipe in-context` on the built-in model, which has to be given its questions."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pipelines.cli import main
+from pipelines.project.project import Project
+from tests.pipelines.options import set_options
+
+FACTS = [(f"Ann{n} Bor{n}", trade) for n, trade in enumerate(("smith", "baker", "vet", "tailor", "cook", "guard"))]
+NOTES = [
+    f"Notes on {name}. It has long been known in every town by the river that {name} is a {trade}, and a good one. "
+    f"Whoever needs a {trade} asks for {name} at the old gate."
+    for name, trade in FACTS
+]
+ROWS = [
+    {"question": f"What does {name} do?", "answer": trade, "passage": note}
+    for (name, trade), note in zip(FACTS, NOTES, strict=True)
+]
+FEW = (
+    "midtrain.max_steps=2",
+    "distill.rows=6",
+    "distill.max_new_tokens=16",
+    "distill.prompts=16",
+    "distill.probe_items=6",
+)
+
+
+def midtrain(folder: Path, *more: str, rows: list[dict[str, Any]] | None = None) -> Result:
+    docs, project = folder / "docs", folder / "project"
+    docs.mkdir(exist_ok=True)
+    for number, note in enumerate(NOTES):
+        (docs / f"{number}.txt").write_text(note)
+    command = ["midtrain", "--docs", str(docs), "--recipe", "in-context", "--json", "--project", str(project)]
+    if rows is not None:
+        file = folder / "asked.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        command += ["--teacher-context", str(file)]
+    return CliRunner().invoke(main, [*command, *set_options(*FEW), *more])
+
+
+def test_the_teacher_reads_the_passages_and_the_job_is_a_mid_training(tmp_path: Path) -> None:
+    completed = midtrain(tmp_path, *set_options("distill.require_lift=false"), rows=ROWS)
+    assert completed.exit_code == 0, completed.stderr
+    data = json.loads(completed.stdout)
+    assert data["steps"] == 2
+    assert data["checkpoint"] == "cycle:1/midtrained"
+    project = Project.open_existing(tmp_path / "project")
+    run = project.run(data["run"])
+    assert (run.kind, run.inputs.stage, run.inputs.teacher) == ("midtrain", "midtrained", "base")
+    assert run.inputs.passages_taught == {"passages": 6, "questions": 6, "openings": 6, "with_questions": 6}
+    assert run.inputs.lift is not None
+    assert run.inputs.lift["n"] == 6
+    assert run.inputs.mix is not None
+    assert run.inputs.mix["answers"] == pytest.approx(1 / 3, abs=0.01)
+    points = project.reader.points(run.id, names=["kl", "rollout_length"])
+    assert {point.name for point in points} == {"kl", "rollout_length"}  # half of the rows are rollouts
+    assert "12 of 18 prompts are about its passages" in completed.stderr
+
+
+def test_without_a_lift_it_is_refused_with_the_figure(tmp_path: Path) -> None:
+    refused = midtrain(tmp_path, rows=[{**row, "passage": "Nobody knows."} for row in ROWS])
+    assert refused.exit_code == 1
+    assert "The context is not shown to help the teacher: right with the context" in json.loads(refused.stdout)["error"]
+
+
+@pytest.mark.slow
+def test_a_base_that_writes_no_question_is_told_what_to_give(tmp_path: Path) -> None:
+    refused = midtrain(tmp_path)
+    assert refused.exit_code == 1
+    error = json.loads(refused.stdout)["error"]
+    assert error.startswith("The base is not capable of writing questions")
+    assert "Give questions with --teacher-context" in error
+
+
+@pytest.mark.parametrize(
+    ("more", "rows", "message"),
+    [
+        ((), [{"question": "Who?", "answer": "Ann"}], 'Line 1 of DATA has no "passage"'),
+        ((), [{"passage": NOTES[0]}], 'Line 1 of DATA has no "prompt"'),
+        ((), [{**ROWS[0], "passage": "word " * 5000}], "exceed the model's window of 4,096"),
+        (("--recipe", "midtrain"), ROWS, "The recipe midtrain shows no teacher a context."),
+        (("--recipe", "opd"), None, "Use midtrain or in-context."),
+        (("--mix", "auto"), None, "it has no share of answers to search"),
+        (("--set", "midtrain.ordinary_prompts=0.8"), None, "leave nothing to the new documents"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_computed(
+    tmp_path: Path, more: tuple[str, ...], rows: list[dict[str, Any]] | None, message: str
+) -> None:
+    refused = midtrain(tmp_path, *more, rows=rows)
+    assert refused.exit_code == 1
+    assert message.replace("DATA", str(tmp_path / "asked.jsonl")) in json.loads(refused.stdout)["error"]
+    assert not (tmp_path / "project").exists()
+
+
+def test_a_text_cannot_be_the_passage_of_every_question(tmp_path: Path) -> None:
+    (tmp_path / "all.md").write_text(NOTES[0])
+    refused = midtrain(tmp_path, "--teacher-context", str(tmp_path / "all.md"))
+    assert "needs a passage for each question" in json.loads(refused.stdout)["error"]
+
+
+def test_a_dry_run_estimates_every_stage(tmp_path: Path) -> None:
+    described = midtrain(tmp_path, "--dry-run", rows=ROWS)
+    assert described.exit_code == 0, described.stderr
+    stages = [stage["stage"] for stage in json.loads(described.stdout)["estimate"]["stages"]]
+    lift = "measuring what the context gives the teacher"
+    assert stages == [lift, "writing 16 prompts", "writing 18 answers", "mid-training"]
