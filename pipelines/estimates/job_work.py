@@ -51,7 +51,7 @@ class JobWork:
     prompt_tokens: float  # of a prompt for rollouts
 
     def stages(self) -> list[StageWork]:
-        stages = []
+        stages: list[StageWork] = []
         if self._is_in_context and not self._is_done("midtrained"):
             stages += self._midtraining_in_context()
         elif self.documents is not None and not self._is_done("midtrained"):
