@@ -4,13 +4,17 @@ on_policy_fraction  share of rows that are the student's own rollouts: 0 none, 1
 data                where the other rows come from: "documents", "conversations", "teacher" (texts sampled from it) or
                     "start" (texts sampled from the model that the student was before its first step)
 teacher_weight      λ, the weight of the teacher's signal; the reward has weight 1 − λ
-estimator           "labels" (cross-entropy on the token in the data), "full" (exact divergence over the vocabulary)
-                    or "sampled" (policy gradient on the sampled token)
+estimator           "labels" (cross-entropy on the token in the data), "full" (exact divergence over the vocabulary),
+                    "sampled" (policy gradient on the sampled token) or "privileged" (that, with the teacher's
+                    context and without it)
 beta                "full" only: 1 reverse KL, 0 forward KL, in between generalised Jensen–Shannon
 group               rollouts per prompt
 epochs              optimiser steps per draw
 dft                 "labels" only: weight the loss by the student's own probability of the label
-anchor              "labels" only: weight of KL(base ‖ student) that is added to the loss
+anchor              weight of a KL that is added to the loss: "labels" KL(base ‖ student), "privileged" the one between
+                    the model with the context and without
+alpha               "privileged" only: weight of the model with the context
+continued           how many tokens the teacher writes after the beginning of a rollout: at least, at most
 clip, clip_mode     "full" only: bound of what a token of the vocabulary ("zero") or a position ("scale") adds
 right_only          rollouts that fail the checks of their prompt are not learned
 context             fields of the data that hold what only the teacher reads; the first that a row has counts
@@ -26,11 +30,12 @@ from recovery.context_templates import DEMONSTRATION, PASSAGE, POLICY, SOLUTION,
 from recovery.errors import RecoverError
 from recovery.losses.divergences import ClipMode
 from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
+from recovery.losses.privileged_gradient import PrivilegedGradient
 from recovery.samples import Sample
 from recovery.signals import Blend, Labels, Signal, TeacherSignal
 from recovery.teachers import Teacher
 
-Estimator = Literal["labels", "full", "sampled"]
+Estimator = Literal["labels", "full", "sampled", "privileged"]
 DataSource = Literal["documents", "conversations", "teacher", "start", "none"]
 
 
@@ -51,16 +56,24 @@ class Recipe:
     right_only: bool = False
     context: tuple[str, ...] = ()
     template: str = ""
-    teacher: Literal["base", "ema"] = "base"
+    teacher: Literal["base", "ema", "live"] = "base"
+    alpha: float = 0.5
+    continued: tuple[int, int] | None = None
 
     @property
     def needs_teacher(self) -> bool:
-        return self.scores_with_teacher or (self.teacher_weight > 0 and self.data == "teacher")
+        writes = self.data == "teacher" or self.continued is not None
+        return self.scores_with_teacher or (self.teacher_weight > 0 and writes)
+
+    @property
+    def needs_checks(self) -> bool:
+        """Whether something says which replies are right."""
+        return self.right_only or self.teacher_weight < 1
 
     @property
     def restores(self) -> bool:
         """Whether it only leads back to a clean teacher: then it may end once nothing is missing."""
-        return self.data in ("none", "teacher") and not self.context and not self.right_only
+        return self.data in ("none", "teacher") and not self.context and not self.needs_checks
 
     @property
     def scores_with_teacher(self) -> bool:
@@ -138,6 +151,24 @@ RECIPES: dict[str, Recipe] = {
         template=PASSAGE,
     ),
     "self-sft": Recipe("texts sampled from the student's start, as labels", 0, 1, "labels", data="start"),
+    "continuation": Recipe(
+        "the beginning of a rollout, which the teacher continues for 16 to 32 tokens, as labels",
+        1,
+        1,
+        "labels",
+        continued=(16, 32),
+    ),
+    "pi-distill": Recipe(
+        "rollouts with a privileged context, rewarded, learned with it and without",
+        1,
+        0.5,
+        "privileged",
+        group=8,
+        anchor=0.1,
+        context=("privileged", "context", "solution"),
+        template=SOLUTION,
+        teacher="live",
+    ),
     "rs-sft": Recipe("the student's rollouts that pass their checks, as labels", 1, 1, "labels", right_only=True),
 }
 
@@ -171,4 +202,6 @@ def objective_of(recipe: Recipe) -> Objective:
         return Divergence(recipe.beta, clip=recipe.clip, clip_mode=recipe.clip_mode)
     if recipe.estimator == "sampled":
         return SampledGradient(epochs=recipe.epochs)
+    if recipe.estimator == "privileged":
+        return PrivilegedGradient(recipe.alpha, recipe.anchor, epochs=recipe.epochs)
     raise ValueError(f"Unknown estimator {recipe.estimator!r}.")

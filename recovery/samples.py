@@ -22,6 +22,8 @@ class Sample:
     reward: float | None = None
     baseline: float = 0.0
     soft_labels: bool = False  # learn the teacher's whole distribution at each target instead of the label
+    privileged: bool | None = None  # of two rows with one reply: whether it is the one with what the teacher reads
+    writing_flops: float = 0.0  # of writing it, where more was computed than its tokens show
     use_labels: bool = False  # learn the labels, where other rows learn from a teacher or a reward
 
     @property
@@ -54,6 +56,7 @@ class Batch:
     tokens: Tensor  # [rows, length]
     target_rows: Tensor  # [targets]
     target_columns: Tensor  # [targets]
+    shared: int = 0  # tokens that all rows begin with, and which a frozen model may read once
 
     @classmethod
     def collate(cls, samples: list[Sample], pad_id: int, device: torch.device | str = "cpu") -> "Batch":
@@ -75,7 +78,8 @@ class Batch:
         new_target_rows = new_row.to(self.tokens.device)[self.target_rows]
         indices = (new_target_rows >= 0).nonzero().squeeze(-1)
         samples = [self.samples[row] for row in rows]
-        batch = Batch(samples, self.tokens[rows, :length], new_target_rows[indices], self.target_columns[indices])
+        columns = self.target_columns[indices]
+        batch = Batch(samples, self.tokens[rows, :length], new_target_rows[indices], columns, self.shared)
         return batch, indices
 
     @property
@@ -120,5 +124,5 @@ def micro_batches(samples: list[Sample], max_tokens: int) -> Iterator[list[Sampl
         yield current
 
 
-def _source(sample: Sample) -> tuple[bool, bool]:
-    return sample.soft_labels, sample.use_labels
+def _source(sample: Sample) -> tuple[bool, bool, bool]:
+    return sample.soft_labels, sample.use_labels, sample.privileged is True

@@ -22,6 +22,7 @@ class SignalBatch:
     rollout_logprobs: Tensor | None = None
     soft_labels: bool = False  # the teacher's distribution replaces the label
     use_labels: bool = False  # the label is learned, whatever the objective does with other rows
+    privileged: bool = False  # the student's rows hold what only the teacher reads
     advantage: Tensor | None = None  # λ-weighted sum of teacher and reward, set by objectives that need it
 
 

@@ -9,6 +9,7 @@ as the same question with its solution. What a teacher reads and whose weights i
 """
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +23,7 @@ from recovery.models.model_families import disable_dropout
 from recovery.models.students import Student, checkpoint_metadata, hidden_states, load_student
 from recovery.samples import Batch, Sample
 
+SHARED_CONTEXT = 64  # tokens; a shorter one is read in every row
 Part = slice | Tensor  # selects some of the targets
 
 
@@ -179,7 +181,8 @@ class AdapterTeacher:
 class InContext:
     """Any teacher, judging the student's tokens behind the prompt that each row carries for it.
 
-    Rows and targets keep their order, so the log-probs are those of the student's targets."""
+    Rows and targets keep their order, so the log-probs are those of the student's targets. What all rows of a batch
+    begin with is read once; the FLOPs count it in every row."""
 
     def __init__(self, teacher: Teacher):
         self.teacher = teacher
@@ -191,7 +194,16 @@ class InContext:
         if all(sample.teacher_prompt is None for sample in batch.samples):
             return self.teacher.distribution(batch)
         rows = [sample.for_teacher for sample in batch.samples]
-        return self.teacher.distribution(Batch.collate(rows, 0, batch.tokens.device))  # no token attends to padding
+        read = Batch.collate(rows, 0, batch.tokens.device)  # no token attends to padding
+        return self.teacher.distribution(replace(read, shared=_shared_context(batch.samples)))
+
+
+def _shared_context(samples: list[Sample]) -> int:
+    """How many tokens all the teacher's prompts begin with; 0 where reading them once would save little."""
+    prompts = [sample.teacher_prompt or [] for sample in samples]
+    columns = zip(*(prompt[:-1] for prompt in prompts), strict=False)  # the last one predicts the first target
+    shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+    return shared if shared >= SHARED_CONTEXT and len(samples) > 1 else 0
 
 
 def forward_flops(student: Student, samples: list[Sample]) -> float:

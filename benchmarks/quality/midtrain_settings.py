@@ -63,13 +63,13 @@ def compare_settings(folder: Path, world: int, args: argparse.Namespace) -> list
         trained = run_job(project, prepare_job(project, request))
         assert isinstance(trained, RunResult)
         results = measure_checkpoint(project, trained.checkpoint, plan, None)
-        kl = _kl_to_clean(trained.checkpoint.path, args.base, prompts)
+        kl = kl_to_clean(trained.checkpoint.path, args.base, prompts)
         rows.append([str(world), settings, *_scores(clean, results, kl), str(trained.steps), f"{trained.seconds:.0f}"])
         print(" · ".join(rows[-1]), flush=True)
     return rows
 
 
-def _kl_to_clean(path: str, base: str, prompts: list[str]) -> float:
+def kl_to_clean(path: str, base: str, prompts: list[str]) -> float:
     """KL per token to the clean model, on the model's own replies; it shows differences that the scores do not."""
     current, clean = (load_student(model, frozen=True, device=device()) for model in (path, base))
     rollouts = sample_rollouts(TransformersEngine(current), current, prompts, MAX_NEW_TOKENS, seed=0)

@@ -314,6 +314,9 @@ class JobWork:
         if on_policy := round(self._distill_recipe.on_policy_fraction * settings.rows):
             prompts = on_policy * self.prompt_tokens
             parts.append(Generating(on_policy, prompts, settings.max_new_tokens, calls=steps_left))
+        if continued := self._distill_recipe.continued:
+            read = settings.rows * (self.prompt_tokens + self.reply_tokens / 2)
+            parts.append(Generating(settings.rows, read, continued[1], calls=steps_left))
         if self._has_probes:
             tried = {"off": 1, AUTO: 1 + len(warm_start.SHARES)}.get(str(settings.warm_start), 2)
             in_training = (steps - 1) // settings.probe_every * steps_left / max(1, steps)

@@ -18,7 +18,7 @@ from pipelines.training.frontier import Frontier
 from pipelines.training.mix import document_rows
 from pipelines.training.probe_results import ProbeFunction
 from pipelines.training.recipe_inputs import chosen_recipe
-from pipelines.training.recipe_rows import recipe_states, replies_beforehand
+from pipelines.training.recipe_rows import open_writer, recipe_states, replies_beforehand, reward_by_checks
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult, TrainingRun, has_started
@@ -61,6 +61,7 @@ def distill(
     with (
         stage.recorded_run("distill", steps, inputs) as run,
         open_engine(student, _engine_name(stage, chosen, has_probe)) as engine,
+        open_writer(chosen, teachers) as writer,
     ):
         probe, probe_in_training = (
             make_probe(student, engine, with_retention) if make_probe and has_probe else None
@@ -84,11 +85,12 @@ def distill(
             start=start,
             student=student,
             states=Mixture(
-                recipe_states(stage, chosen, engine, given_prompts, prompts, answers), *_reread(stage, chat, corpora)
+                recipe_states(stage, chosen, engine, given_prompts, prompts, answers, writer),
+                *_reread(stage, chat, corpora),
             )
             if steps
             else Mixture(),
-            signal=signal_of(chosen, teacher),
+            signal=signal_of(chosen, teacher, reward_by_checks(chosen, given_prompts, chat)),
             objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
             monitor=EarlyStopping(settings, probe_in_training, warm.best_knowledge, until_probes_hold=chosen.restores),

@@ -33,6 +33,7 @@ from pipelines.synthetic.passage_prompts import (
 )
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts, document_prefixes
 from pipelines.synthetic.prompts import as_prompts
+from pipelines.synthetic.questions.generate import LEAKED_WORDS
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.context_lift import check_lift
 from pipelines.training.early_stopping import EarlyStopping
@@ -137,7 +138,9 @@ class PassageData:
             prompts = question_prompts(self._written["questions"])
             if distill.shuffle_contexts:
                 prompts = shuffled_contexts(prompts, seed)
-        clean = set(remove_contaminated([prompt.text for prompt in prompts], self._evaluation_items).clean)
+        clean = set(
+            remove_contaminated([prompt.text for prompt in prompts], self._evaluation_items, LEAKED_WORDS).clean
+        )
         prompts = [prompt for prompt in prompts if prompt.text in clean]
         if not prompts:
             raise RecoverError(f"No question on the documents is left to learn from. {NO_QUESTIONS}")

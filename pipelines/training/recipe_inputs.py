@@ -19,9 +19,7 @@ SelfTeacher = Literal["ema", "live"]  # values of `--teacher`: the student's ave
 SELF_TEACHERS: tuple[SelfTeacher, ...] = get_args(SelfTeacher)
 CONTEXT_TEXTS = (".txt", ".md")  # files that are one context for all prompts
 
-MIDTRAIN_RECIPES = [name for name, r in RECIPES.items() if r.data == "documents" or r.context == ("passage",)]
-# The command line can give these what they need; the others need a reward.
-DISTILL_RECIPES = [name for name, r in RECIPES.items() if r.teacher_weight == 1 and r.data != "documents"]
+DISTILL_RECIPES = [name for name, r in RECIPES.items() if r.data != "documents"]
 CONTEXTUAL_RECIPES = [name for name in DISTILL_RECIPES if RECIPES[name].context]
 
 
@@ -41,10 +39,9 @@ def chosen_recipe(settings: Distill) -> Recipe:
 
 def check_recipes(settings: Settings) -> None:
     name, distill, mix = settings.midtrain.recipe, settings.distill, settings.midtrain.mix
-    recipe(name)
-    if name not in MIDTRAIN_RECIPES:
+    if recipe(name).data != "documents" and recipe(name).context != ("passage",):
         raise RecoverError(
-            f"Mid-training reads documents, which the recipe {name!r} does not. Use {' or '.join(MIDTRAIN_RECIPES)}."
+            f"Mid-training reads documents, which the recipe {name!r} does not. Use midtrain or in-context."
         )
     if recipe(name).context and (mix.answers == AUTO or mix.paraphrases):
         raise RecoverError(
@@ -103,8 +100,12 @@ class RecipeFiles:
                 f"The teacher {teacher} is the student itself, from which the recipe {name} learns nothing. "
                 "Name another model with --teacher."
             )
-        if (chosen.data == "conversations" or chosen.right_only) and self.prompts is None:
-            needs = "checks or a short answer" if chosen.right_only else "replies"
+        if chosen.estimator == "privileged" and teacher != "live":
+            raise RecoverError(f"In the recipe {name} the student teaches itself. Leave out --teacher.")
+        if chosen.continued and teacher == "router":
+            raise RecoverError(f"In the recipe {name} one teacher writes. Name another than router with --teacher.")
+        if (chosen.data == "conversations" or (chosen.needs_checks and not chosen.context)) and self.prompts is None:
+            needs = "checks or a short answer" if chosen.needs_checks else "replies"
             raise RecoverError(f"The recipe {name} learns from prompts with {needs}. Name a JSONL file with --prompts.")
         if settings.shuffle_contexts and (self.teacher_context is None or is_one_text(self.teacher_context)):
             raise RecoverError(
@@ -172,7 +173,7 @@ def check_prompts(prompts: Sequence[ChatPrompt], settings: Distill, chat: Chat, 
         where = prompt.row[0] or "A prompt"
         if chosen.data == "conversations" and not prompt.reply:
             raise RecoverError(f'{where} has no reply. Add an "answer", or end its "messages" with the assistant.')
-        if chosen.right_only and prompt.check is None:
+        if chosen.needs_checks and prompt.check is None:
             raise RecoverError(f'{where} has no "checks" and no short "answer", by which a rollout could be judged.')
         if prompt.context is None or not window:
             continue

@@ -1,9 +1,10 @@
-"""The rows that a recipe with a teacher learns: the student's rollouts, and replies that were written beforehand."""
+"""The rows that a recipe learns: the student's rollouts, what is made of them, and replies written beforehand."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from db.views import Checkpoint
-from pipelines.model_loading import open_subject
+from pipelines.model_loading import load_frozen, open_engine, open_subject
 from pipelines.project.weights_hash import weights_id
 from pipelines.synthetic.answers import cached_answers
 from pipelines.synthetic.chat_prompts import ChatPrompt, accepted_by_checks
@@ -13,8 +14,11 @@ from recovery.engines import Engine, Sampling
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
 from recovery.recipes import Recipe
+from recovery.rewritten_rollouts import Continued, WithAndWithout, swapped
 from recovery.samples import Sample
 from recovery.states import Accepted, FixedRows, Mixture, Prompt, Rollouts, States
+
+Writer = tuple[Engine, int]  # of the teacher: its engine and its number of parameters
 
 
 def recipe_states(
@@ -24,25 +28,53 @@ def recipe_states(
     given_prompts: Sequence[ChatPrompt],
     prompts: list[Prompt],
     answers: Sequence[Sample],
+    writer: Writer | None = None,
 ) -> States:
     """The student's rollouts, ready-made answers, or a mixture by the recipe's on-policy fraction."""
     settings, seed = stage.settings.distill, stage.job.seed
     on_policy_rows = round(chosen.on_policy_fraction * settings.rows)
     parts: list[States] = []
     if on_policy_rows:
-        rollouts = Rollouts(
-            prompts,
+        drawn = Rollouts(
+            swapped(prompts) if chosen.estimator == "privileged" else prompts,
             engine,
             rows=on_policy_rows,
             group=chosen.group,
             max_new_tokens=settings.max_new_tokens,
             seed=seed,
         )
-        passes = accepted_by_checks(given_prompts, load_chat(stage.project.base).text) if chosen.right_only else None
-        parts.append(Accepted(rollouts, passes) if passes else rollouts)
+        parts.append(_rewritten(drawn, chosen, given_prompts, load_chat(stage.project.base), writer, seed))
     if on_policy_rows < settings.rows:
         parts.append(FixedRows(answers, rows=settings.rows - on_policy_rows, seed=seed))
     return Mixture(*parts)
+
+
+def _rewritten(
+    rollouts: Rollouts, chosen: Recipe, given: Sequence[ChatPrompt], chat: Chat, writer: Writer | None, seed: int
+) -> States:
+    if chosen.continued and writer is not None:
+        fewest, most = chosen.continued
+        return Continued(rollouts, *writer, fewest=fewest, most=most, seed=seed)
+    if chosen.estimator == "privileged":
+        return WithAndWithout(rollouts)
+    return Accepted(rollouts, accepted_by_checks(given, chat.text)) if chosen.right_only else rollouts
+
+
+def reward_by_checks(chosen: Recipe, given: Sequence[ChatPrompt], chat: Chat) -> Callable[[Sample], float] | None:
+    """1 for a reply that passes the check of its prompt, 0 for others; None where nothing is rewarded."""
+    passes = accepted_by_checks(given, chat.text)
+    return (lambda sample: float(passes(sample))) if chosen.teacher_weight < 1 else None
+
+
+@contextmanager
+def open_writer(chosen: Recipe, teachers: Teachers) -> Iterator[Writer | None]:
+    """The teacher, where it continues what the student began."""
+    if not chosen.continued:
+        yield None
+        return
+    model = load_frozen(teachers.main.path)
+    with open_engine(model, "transformers") as engine:
+        yield engine, model.parameters
 
 
 def replies_beforehand(

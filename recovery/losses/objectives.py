@@ -43,7 +43,7 @@ def _metrics(log_p: Tensor, signal: SignalBatch, part: slice) -> dict[str, Tenso
     return metrics
 
 
-def _label_loss(log_p: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
+def label_loss(log_p: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
     """The cross-entropy of rows that learn their labels; it has no metrics, which describe the other rows."""
     return LossTerms(-log_p.gather(-1, signal.tokens[part, None]).squeeze(-1), {})
 
@@ -70,7 +70,7 @@ class CrossEntropy:
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
         log_p = torch.log_softmax(logits, dim=-1)
         if signal.use_labels:
-            return _label_loss(log_p, signal, part)
+            return label_loss(log_p, signal, part)
         if signal.soft_labels:
             assert signal.teacher is not None
             kl = forward_kl(log_p, signal.teacher.logprobs(part))
@@ -114,7 +114,7 @@ class Divergence:
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
         log_p = torch.log_softmax(logits, dim=-1)
         if signal.use_labels:
-            return _label_loss(log_p, signal, part)
+            return label_loss(log_p, signal, part)
         assert signal.teacher is not None
         if self.top_k is not None:
             top = log_p.topk(min(self.top_k, log_p.shape[-1])).indices
@@ -180,7 +180,7 @@ class SampledGradient:
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
         log_p = torch.log_softmax(logits, dim=-1)
         if signal.use_labels:
-            return _label_loss(log_p, signal, part)
+            return label_loss(log_p, signal, part)
         assert signal.advantage is not None
         assert signal.rollout_logprobs is not None
         chosen = log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)

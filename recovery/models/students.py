@@ -16,6 +16,7 @@ from recovery.models import adapters
 from recovery.models.adapters import Adapter
 from recovery.models.chat_template import Chat
 from recovery.models.model_families import check_head, disable_dropout, fix_generation_config
+from recovery.models.shared_beginning import states_behind_shared
 from recovery.samples import Batch
 
 FORMAT = 1
@@ -74,8 +75,10 @@ class Student:
 
 
 def hidden_states(causal: Any, batch: Batch) -> Tensor:
-    output = causal.get_decoder()(input_ids=batch.tokens, use_cache=False)
-    return batch.predicting_states(output.last_hidden_state)
+    decoder = causal.get_decoder()
+    if batch.shared and (states := states_behind_shared(decoder, batch.tokens, batch.shared)) is not None:
+        return states[batch.target_rows, batch.target_columns - 1 - batch.shared]
+    return batch.predicting_states(decoder(input_ids=batch.tokens, use_cache=False).last_hidden_state)
 
 
 def split_revision(reference: str) -> tuple[str, str | None]:

@@ -17,8 +17,10 @@ def flops_of_step(student: Student, signal: Signal, samples: list[Sample], *, ro
     trained = [sample for sample in samples if sample.target_count]
     tokens = 3 * sum(len(sample.tokens) for sample in trained)
     if rolled_out:
-        tokens += sum(len(sample.tokens) for sample in samples if sample.logprobs is not None)
-    return 2.0 * tokens * student.parameters + signal.flops(trained)
+        sampled = [sample for sample in samples if sample.logprobs is not None and sample.privileged is not False]
+        tokens += sum(len(sample.tokens) for sample in sampled)
+    written = sum(sample.writing_flops for sample in samples) if rolled_out else 0.0
+    return 2.0 * tokens * student.parameters + signal.flops(trained) + written
 
 
 def peak_memory_bytes(device: torch.device) -> int:

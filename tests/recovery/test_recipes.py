@@ -13,17 +13,19 @@ from recovery.errors import RecoverError
 from recovery.losses.objectives import Divergence
 from recovery.models.students import Student, load_student
 from recovery.recipes import RECIPES, objective_of, recipe, signal_of
+from recovery.rewritten_rollouts import Continued, WithAndWithout
 from recovery.samples import Sample
+from recovery.self_teachers import LiveTeacher
 from recovery.signals import Labels, TeacherSignal
 from recovery.states import Accepted, Conversations, Documents, FixedRows, Mixture, Prompt, Rollouts, States
-from recovery.teachers import FrozenTeacher
+from recovery.teachers import FrozenTeacher, Teacher
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
 
 ROWS = 16
 MIDDLE = 130  # of the vocabulary
 CHATS = [[{"role": "user", "content": f"say {i}"}, {"role": "assistant", "content": "abc" * i}] for i in range(1, 9)]
-CONTEXTUAL = [name for name, r in RECIPES.items() if r.context]
+CONTEXTUAL = [name for name, r in RECIPES.items() if r.context and r.teacher_weight == 1]
 WITH_TEACHER = [name for name, r in RECIPES.items() if r.needs_teacher and r.teacher_weight == 1 and not r.anchor]
 WITH_REWARD = [name for name, r in RECIPES.items() if r.teacher_weight < 1]
 
@@ -51,6 +53,14 @@ def states_of(name: str, student: Student, teacher: Path) -> States:
     chosen = recipe(name)
     own = round(chosen.on_policy_fraction * ROWS)
     parts: list[States] = [rollouts(student, own, chosen.group)] if own else []
+    if chosen.continued:
+        writer = load_student(str(teacher), frozen=True)
+        parts = [Continued(parts[0], TransformersEngine(writer), writer.parameters, fewest=2, most=4)]
+    if chosen.estimator == "privileged":
+        hint = student.chat.prompt("a hint")
+        shown = [replace(prompt, tokens=hint, teacher_prompt=prompt.tokens) for prompt in prompts(student)]
+        drawn = Rollouts(shown, TransformersEngine(student), rows=own, group=chosen.group, max_new_tokens=8)
+        parts = [WithAndWithout(drawn)]
     if rest := ROWS - own:
         others = {
             "documents": lambda: Documents([[5, 6, 7] * 30] * 6, end_id=0, window=16, rows=rest),
@@ -60,6 +70,12 @@ def states_of(name: str, student: Student, teacher: Path) -> States:
         }
         parts.append(others[chosen.data]())
     return Mixture(*parts)
+
+
+def teacher_of(name: str, student: Student, teacher: Path) -> Teacher | None:
+    if recipe(name).teacher == "live":
+        return LiveTeacher(student)
+    return FrozenTeacher(str(teacher)) if recipe(name).needs_teacher else None
 
 
 def distance(student: Student, teacher: Path) -> float:
@@ -84,7 +100,7 @@ def test_every_recipe_has_consistent_settings(name: str) -> None:
     assert chosen.on_policy_fraction == 1 or chosen.estimator != "sampled", "the sampled estimator needs rollouts"
     assert chosen.estimator == "full" or (chosen.beta == 1 and chosen.clip is None), "both are for exact divergences"
     assert bool(chosen.context) == bool(chosen.template), "a context is read by a template"
-    assert chosen.teacher in ("base", "ema"), "a live self-teacher must be named by the user"
+    assert (chosen.teacher == "live") == (chosen.estimator == "privileged"), "else the user names a live self-teacher"
     if chosen.template:
         check_template(chosen.template)
 
@@ -93,14 +109,15 @@ def test_every_recipe_has_consistent_settings(name: str) -> None:
 def test_every_recipe_trains(name: str, tmp_path: Path) -> None:
     student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=2)
     chosen = recipe(name)
-    frozen = FrozenTeacher(str(teacher)) if chosen.needs_teacher else None
-    signal = signal_of(chosen, frozen, reward_upper_half if chosen.teacher_weight < 1 else None)
+    signal = signal_of(
+        chosen, teacher_of(name, student, teacher), reward_upper_half if chosen.teacher_weight < 1 else None
+    )
     before = {key: weights.clone() for key, weights in student.model.state_dict().items()}
     states = states_of(name, student, teacher)
     for record in train(student, states, signal, objective_of(chosen), Plan(2, 1e-2)):
         assert math.isfinite(record.loss)
         assert not record.skipped
-        assert (record.rollout_length is not None) == (chosen.on_policy_fraction > 0)
+        assert (record.rollout_length is not None) == (chosen.on_policy_fraction > 0 and not chosen.continued)
         assert (record.reward is not None) == (chosen.teacher_weight < 1)
     assert any((before[key] != weights).any() for key, weights in student.model.state_dict().items())
 
@@ -118,7 +135,7 @@ def test_a_recipe_with_a_teacher_approaches_it(name: str, tmp_path: Path) -> Non
 def test_a_recipe_with_a_reward_increases_it(name: str, tmp_path: Path) -> None:
     student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=1)
     chosen = recipe(name)
-    signal = signal_of(chosen, FrozenTeacher(str(teacher)) if chosen.needs_teacher else None, reward_upper_half)
+    signal = signal_of(chosen, teacher_of(name, student, teacher), reward_upper_half)
     steps = train(student, states_of(name, student, teacher), signal, objective_of(chosen), Plan(40, 1e-2))
     rewards = [record.reward for record in steps if record.reward is not None]
     assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 10

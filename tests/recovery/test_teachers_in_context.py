@@ -16,7 +16,7 @@ from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import TeacherSignal
 from recovery.states import FixedRows, Prompt, Rollouts
 from recovery.teacher_router import RouterTeacher
-from recovery.teachers import FrozenTeacher, InContext
+from recovery.teachers import SHARED_CONTEXT, FrozenTeacher, InContext
 from recovery.telemetry.step_cost import flops_of_step
 from recovery.train import Plan, TrainState, train
 from tests.models import save_tiny
@@ -62,6 +62,27 @@ def test_log_probs_are_those_of_the_same_reply_behind_the_teachers_prompt(teache
                 torch.testing.assert_close(logprobs.logprobs(slice(None)), expected)
                 chosen = expected.gather(-1, batch.target_tokens[:, None]).squeeze(-1)
                 torch.testing.assert_close(logprobs.target_logprobs(batch.target_tokens), chosen)
+
+
+@pytest.mark.parametrize("longer", [1, SHARED_CONTEXT])
+def test_a_context_that_all_rows_share_is_read_once(tmp_path: Path, teacher: FrozenTeacher, longer: int) -> None:
+    other = FrozenTeacher(str(save_tiny(tmp_path / "other", seed=2)), dtype=torch.float64)
+    context = [3 + i % 50 for i in range(SHARED_CONTEXT - 1 + longer)]
+    rows = [replace(row, teacher_prompt=[*context, 60 + i, *[7] * i]) for i, row in enumerate(ROWS)]
+    batch, read = Batch.collate(rows, 0), list[int]()
+    decoder = teacher._model.causal.get_decoder()
+    hook = decoder.register_forward_pre_hook(
+        lambda module, args, kwargs: read.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
+    logprobs = InContext(teacher).distribution(batch)
+    hook.remove()
+    torch.testing.assert_close(logprobs.logprobs(slice(None)), torch.cat([reply_logprobs(teacher, r) for r in rows]))
+    tokens = [row.for_teacher.tokens for row in rows]
+    behind = len(rows) * (max(map(len, tokens)) - len(context))
+    assert sum(read) == len(context) + behind
+    routed = InContext(RouterTeacher(teacher, {"odd": other})).distribution(batch)
+    expected = [reply_logprobs(other if row.domain == "odd" else teacher, row) for row in rows]
+    torch.testing.assert_close(routed.logprobs(slice(None)), torch.cat(expected))
 
 
 def test_a_router_in_context_asks_each_rows_own_teacher(tmp_path: Path, teacher: FrozenTeacher) -> None:

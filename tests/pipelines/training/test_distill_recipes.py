@@ -21,6 +21,8 @@ SOLVED = [
 ]
 EXAMPLES = [{"prompt": q.question, "demonstration": f"As far as I know it is {q.answer}."} for q in QUESTIONS]
 ANSWERED = [{"prompt": q.question, "answer": q.answer} for q in QUESTIONS]
+HINTED = [{**row, "privileged": f"It is {row['answer']}."} for row in ANSWERED]
+PASSAGES = [{"question": q.question, "passage": f"It is said to be {q.answer}, as all agree."} for q in QUESTIONS]
 CHATS = [
     {
         "messages": [
@@ -98,12 +100,17 @@ def test_a_teacher_reads_the_solutions(tmp_path: Path) -> None:
         ("sft", "--prompts", ANSWERED, "base"),
         ("self-sft", "--prompts", CHATS, "base"),
         ("rs-sft", "--prompts", ANSWERED, "base"),
+        ("continuation", "--prompts", CHATS, "base"),
+        ("grpo", "--prompts", ANSWERED, "base"),
+        ("pi-distill", "--teacher-context", HINTED, "the current weights of "),
+        ("in-context", "--teacher-context", PASSAGES, "base"),
     ],
 )
 def test_every_recipe_runs(tmp_path: Path, recipe: str, flag: str, data: Any, teacher: str) -> None:
     file = write(tmp_path / ("f.md" if isinstance(data, str) else "f.jsonl"), data)
     more = ["--prompts", write(tmp_path / "p.jsonl", CHATS)] if isinstance(data, str) else []
     more += set_options("distill.temperature=1.5") if recipe == "self-sft" else []
+    more += set_options("distill.rows=8", "distill.require_lift=false") if recipe in ("grpo", "pi-distill") else []
     run = run_of(tmp_path, distill(tmp_path, recipe, flag, file, *more))
     assert str(run.inputs.teacher).startswith(teacher)
     assert (run.inputs.lift is not None) == (flag == "--teacher-context")
@@ -193,6 +200,11 @@ NO_CONTEXT = [*SOLVED[:2], {"prompt": "Say it."}]
         (("asft",), "The recipe asft learns from prompts with replies."),
         (("asft", "--prompts", [{"prompt": "Hi"}]), "Line 1 of DATA has no reply."),
         (("rs-sft", "--prompts", SOLVED), 'Line 1 of DATA has no "checks" and no short "answer"'),
+        (("grpo", "--prompts", SOLVED), 'Line 1 of DATA has no "checks" and no short "answer"'),
+        (("grpo",), "The recipe grpo learns from prompts with checks or a short answer."),
+        (("pi-distill", "--teacher-context", SOLVED), 'Line 1 of DATA has no "checks" and no short "answer"'),
+        (("pi-distill", "--teacher-context", HINTED, "--teacher", "base"), "the student teaches itself"),
+        (("continuation", "--teacher", "router"), "one teacher writes"),
         (("self-sft", "--set", "distill.clip=0.05"), "The setting distill.clip bounds an exact divergence"),
         (("opd-sampled", "--set", "distill.clip=0.05"), "The setting distill.clip bounds an exact divergence"),
         (("opd", "--set", "distill.temperature=1.5"), "The recipe opd needs rollouts at temperature 1."),

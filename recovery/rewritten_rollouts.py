@@ -1,0 +1,73 @@
+"""Draws made from rollouts: continued by another model, or read both with and without what only the teacher sees."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from recovery.distributed import rank
+from recovery.engines import Engine, Sampling
+from recovery.models.students import Student
+from recovery.samples import Sample
+from recovery.states import Prompt, States
+
+
+class Continued:
+    """The beginnings of rollouts, each continued by a writer; only what the writer wrote is learned.
+
+    A beginning may be of any length, and never holds the token that ended the rollout. The writer continues it for
+    `fewest` to `most` tokens; if it has a prompt of its own, it reads that."""
+
+    def __init__(
+        self, rollouts: States, writer: Engine, parameters: int, *, fewest: int = 16, most: int = 32, seed: int = 0
+    ):
+        self.rollouts, self.writer, self.parameters = rollouts, writer, parameters
+        self.fewest, self.most, self.seed = fewest, most, seed
+
+    def draw(self, student: Student, step: int) -> list[Sample]:
+        rng = Random(f"{self.seed}/{step}/{rank()}")
+        rows = [row for row in self.rollouts.draw(student, step) if row.target_count]
+        cuts = [rng.randrange(row.target_count) for row in rows]
+        lengths = [rng.randint(self.fewest, self.most) for _ in rows]
+        read = [_beginning(row.for_teacher, cut) for row, cut in zip(rows, cuts, strict=True)]
+        sampling = Sampling(self.most, seed=rng.randrange(2**31), with_logprobs=False)
+        written = [generation.tokens for generation in self.writer.generate(read, sampling)]
+        samples = []
+        for row, cut, length, seen, tokens in zip(rows, cuts, lengths, read, written, strict=True):
+            begun, reply = _beginning(row, cut), tokens[:length]
+            flops = 2.0 * (student.parameters * len(row.tokens) + self.parameters * (len(seen) + len(tokens)))
+            targets = [False] * len(begun) + [True] * len(reply)
+            samples.append(Sample(begun + reply, targets, prompt=row.prompt, domain=row.domain, writing_flops=flops))
+        return samples
+
+
+def _beginning(row: Sample, cut: int) -> list[int]:
+    """The prompt and the first `cut` tokens of the reply."""
+    return row.tokens[: row.targets.index(True) + cut]
+
+
+class WithAndWithout:
+    """Rollouts of the student behind the teacher's prompt, each learned twice: there, and behind the student's own."""
+
+    def __init__(self, rollouts: States):
+        self.rollouts = rollouts
+
+    def draw(self, student: Student, step: int) -> list[Sample]:
+        rows: list[Sample] = []
+        for row in self.rollouts.draw(student, step):
+            if row.teacher_prompt is None or not row.target_count:  # one prompt for both
+                rows.append(row)
+                continue
+            own = row.tokens[: row.targets.index(True)]
+            rows.append(replace(row, privileged=True))
+            rows.append(replace(row.for_teacher, teacher_prompt=own, privileged=False))
+        return rows
+
+
+def swapped(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The prompts with those of the teacher in place of the student's, and the other way round."""
+    return [
+        prompt
+        if prompt.teacher_prompt is None
+        else replace(prompt, tokens=prompt.teacher_prompt, teacher_prompt=prompt.tokens)
+        for prompt in prompts
+    ]
