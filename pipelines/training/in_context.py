@@ -77,7 +77,7 @@ def midtrain_in_context(
         corpus=corpus.hash,
         questions=str(plan.questions.resolve()) if plan.questions else None,
         passages=str(plan.passages.resolve()) if plan.passages else None,
-        teacher=str(teachers),
+        teacher=f"base (and {promoted.reference} for passages)" if promoted else "base",
         lift=lift,
         mix=data.shares(prompts),
         passages_taught={**counts, "with_questions": data.covered(questions), **data.written},

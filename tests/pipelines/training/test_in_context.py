@@ -69,6 +69,18 @@ def test_without_a_lift_it_is_refused_with_the_figure(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_in_a_later_cycle_the_promoted_model_judges_passages_and_earlier_openings_are_prompts(tmp_path: Path) -> None:
+    allowed = set_options("distill.require_lift=false")
+    assert midtrain(tmp_path, *allowed, rows=ROWS).exit_code == 0
+    promote = ["promote", "cycle:1/midtrained", "--reason", "next", "--project", str(tmp_path / "project")]
+    assert CliRunner().invoke(main, promote).exit_code == 0
+    completed = midtrain(tmp_path, *allowed, rows=ROWS)
+    assert completed.exit_code == 0, completed.stderr
+    run = Project.open_existing(tmp_path / "project").run(json.loads(completed.stdout)["run"])
+    assert run.inputs.teacher == "base (and cycle:1/midtrained for passages)"
+
+
+@pytest.mark.slow
 def test_a_base_that_writes_no_question_is_told_what_to_give(tmp_path: Path) -> None:
     refused = midtrain(tmp_path)
     assert refused.exit_code == 1
