@@ -42,9 +42,9 @@ DataSource = Literal["documents", "conversations", "teacher", "start", "none"]
 @dataclass(frozen=True)
 class Recipe:
     about: str
-    on_policy_fraction: float
-    teacher_weight: float
-    estimator: Estimator
+    on_policy_fraction: float = 1.0
+    teacher_weight: float = 1.0
+    estimator: Estimator = "full"
     beta: float = 1.0
     group: int = 1
     epochs: int = 1
@@ -97,45 +97,28 @@ RECIPES: dict[str, Recipe] = {
     "grpo": Recipe("the student's rollouts, a reward minus its group's mean", 1, 0, "sampled", group=8),
     "teacher-reward": Recipe("teacher and reward blended on each token", 1, 0.5, "sampled", group=8),
     "opsd": Recipe(
-        "the student's rollouts, clipped forward KL to a teacher that has read a solution",
-        1,
-        1,
-        "full",
+        "rollouts, clipped forward KL to a teacher that has read a solution",
         beta=0.0,
         clip=0.05,
         context=("solution",),
         template=SOLUTION,
     ),
     "sdft": Recipe(
-        "the student's rollouts, reverse KL to its own average, which has read a demonstration",
-        1,
-        1,
-        "full",
+        "rollouts, reverse KL to the student's own average, which has read a demonstration",
         context=("demonstration", "answer"),
         template=DEMONSTRATION,
         teacher="ema",
     ),
     "opcd": Recipe(
-        "the student's rollouts, reverse KL to a teacher with a system prompt",
-        1,
-        1,
-        "full",
-        context=("context",),
-        template=SYSTEM_PROMPT,
+        "rollouts, reverse KL to a teacher with a system prompt", context=("context",), template=SYSTEM_PROMPT
     ),
     "deliberative": Recipe(
-        "the student's rollouts, reverse KL to a teacher that has read a policy",
-        1,
-        1,
-        "full",
-        context=("context",),
-        template=POLICY,
+        "rollouts, reverse KL to a teacher that has read a policy", context=("context",), template=POLICY
     ),
     "deliberative-sft": Recipe(
         "replies of a teacher that has read a policy, as labels",
         0,
-        1,
-        "labels",
+        estimator="labels",
         data="teacher",
         context=("context",),
         template=POLICY,
@@ -143,8 +126,6 @@ RECIPES: dict[str, Recipe] = {
     "in-context": Recipe(
         "half rollouts, half replies of a teacher that has read the passage, forward KL to that teacher",
         0.5,
-        1,
-        "full",
         beta=0.0,
         data="teacher",
         context=("passage",),
@@ -152,11 +133,7 @@ RECIPES: dict[str, Recipe] = {
     ),
     "self-sft": Recipe("texts sampled from the student's start, as labels", 0, 1, "labels", data="start"),
     "continuation": Recipe(
-        "the beginning of a rollout, which the teacher continues for 16 to 32 tokens, as labels",
-        1,
-        1,
-        "labels",
-        continued=(16, 32),
+        "beginnings of rollouts, continued by the teacher, as labels", estimator="labels", continued=(16, 32)
     ),
     "pi-distill": Recipe(
         "rollouts with a privileged context, rewarded, learned with it and without",

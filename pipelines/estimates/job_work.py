@@ -53,7 +53,12 @@ class JobWork:
     def stages(self) -> list[StageWork]:
         stages: list[StageWork] = []
         if self._is_in_context and not self._is_done("midtrained"):
-            stages += self._midtraining_in_context()
+            assert self.documents is not None
+            lengths, base = (self.prompt_tokens, self.reply_tokens), self._base
+            share_left, has_prompts = partial(self._share_left, "midtrained"), base.has_prompts(base.seed)
+            stages += in_context_stages(
+                self.job, self._midtrain, self.documents.passages, lengths, share_left, has_prompts=has_prompts
+            )
         elif self.documents is not None and not self._is_done("midtrained"):
             stages += [*self._written_for_the_mix(), *self._search(), self._midtraining()]
         if self.job.command != "midtrain":
@@ -181,17 +186,6 @@ class JobWork:
     @property
     def _is_in_context(self) -> bool:
         return self.documents is not None and bool(recipe(self.job.settings.midtrain.recipe).context)
-
-    def _midtraining_in_context(self) -> Iterator[StageWork]:
-        assert self.documents is not None
-        yield from in_context_stages(
-            self.job,
-            self._midtrain,
-            self.documents.passages,
-            (self.prompt_tokens, self.reply_tokens),
-            partial(self._share_left, "midtrained"),
-            has_prompts=self._base.has_prompts(self._base.seed),
-        )
 
     # Recovery
 

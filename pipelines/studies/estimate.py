@@ -7,7 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.log import log
-from pipelines.prepare_job import Request, describe_job
+from pipelines.prepare_job import describe_job
+from pipelines.request import Request
 from pipelines.studies.declaration import CLEAN, ROUTER, Arm
 from pipelines.studies.seed_project import SeedProject
 from pipelines.studies.study_run import StudyRun

@@ -15,15 +15,17 @@ from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from evals.results import Result, headline, headlines
 from evals.suites.config import load_suites
-from pipelines.cycle import Answer, run_job
+from pipelines.cycle import run_job
 from pipelines.evaluation.drift import NewTask, checkpoint_drift
 from pipelines.evaluation.measure import measure_checkpoint
 from pipelines.evaluation.results_store import as_result
 from pipelines.jobs.job import unfinished_jobs
 from pipelines.log import log
-from pipelines.prepare_job import Request, eval_plan, prepare_job
+from pipelines.outcome import Answer
+from pipelines.prepare_job import eval_plan, prepare_job
 from pipelines.project.project import Project
 from pipelines.project.runs import run_of_stage, runs_of_job
+from pipelines.request import Request
 from pipelines.storage.atomic_files import write_atomic
 from pipelines.studies.declaration import CLEAN, DRIFT_METRICS, ROUTER, START, Arm, Study, WithSettings, as_assignments
 from pipelines.studies.materials import documents, prompts_by_length

@@ -14,7 +14,6 @@ from evals.subject import Subject
 from pipelines.documents import document_end, document_start
 from pipelines.documents.passages import MIN_WORDS, passages_of
 from pipelines.log import log
-from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.filter_counts import FilterCounts
 from pipelines.synthetic.prefixes import opening_of
 from pipelines.synthetic.questions.generate import generate_questions
@@ -25,7 +24,6 @@ NO_QUESTIONS = (
     'Give questions with --teacher-context (JSONL with "question", "answer" and "passage" in each line), name a more '
     "capable model with --base, or mid-train with --recipe midtrain."
 )
-QuestionRows = list[dict[str, Any]]  # with `question`, `answer`, `passage`, as `recover questions` writes them
 
 
 def passages_in(texts: Iterable[str]) -> list[str]:
@@ -49,21 +47,7 @@ def write_passage_questions(
     return {"questions": rows, "counts": counts.as_dict()}
 
 
-def question_prompts(rows: QuestionRows) -> list[ChatPrompt]:
-    """The questions with their passages as contexts, and their answers to grade replies by."""
-    return [
-        ChatPrompt(
-            [{"role": "user", "content": row["question"]}],
-            row=("A question", {"prompt": row["question"], "answer": row["answer"]}),
-            context=row["passage"],
-        )
-        for row in rows
-    ]
-
-
-def opening_prompts(
-    passages: Sequence[str], chat: Chat, seed: int, *, shuffled: bool = False, domain: str | None = None
-) -> list[Prompt]:
+def opening_prompts(passages: Sequence[str], chat: Chat, seed: int, *, shuffled: bool = False) -> list[Prompt]:
     """The beginning of each passage as text; the teacher has read the passage before it, or another (`shuffled`)."""
     encode = partial(chat.tokenizer.encode, add_special_tokens=False, split_special_tokens=True)
     start, between = [document_start(chat)], [document_end(chat.tokenizer)]
@@ -73,5 +57,5 @@ def opening_prompts(
     for passage, context in zip(passages, contexts, strict=True):
         opening = opening_of(passage, Random(f"{seed}/{passage}"))
         ids = list(encode(opening))
-        prompts.append(Prompt(opening, start + ids, domain, start + list(encode(context)) + between + ids))
+        prompts.append(Prompt(opening, start + ids, None, start + list(encode(context)) + between + ids))
     return prompts

@@ -90,7 +90,7 @@ def distill(
             )
             if steps
             else Mixture(),
-            signal=signal_of(chosen, teacher, reward_by_checks(chosen, given_prompts, chat)),
+            signal=signal_of(chosen, teacher, reward_by_checks(given_prompts, chat)),
             objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
             monitor=EarlyStopping(settings, probe_in_training, warm.best_knowledge, until_probes_hold=chosen.restores),

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,14 +24,8 @@ from pipelines.log import log
 from pipelines.model_loading import device, open_engine
 from pipelines.settings.schedule import scheduled
 from pipelines.storage.content_cache import ContentCache
-from pipelines.synthetic.chat_prompts import ChatPrompt, shuffled_contexts
-from pipelines.synthetic.passage_prompts import (
-    NO_QUESTIONS,
-    opening_prompts,
-    passages_in,
-    question_prompts,
-    write_passage_questions,
-)
+from pipelines.synthetic import passage_prompts
+from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts, document_prefixes
 from pipelines.synthetic.prompts import as_prompts
 from pipelines.synthetic.questions.generate import LEAKED_WORDS
@@ -53,19 +48,19 @@ def midtrain_in_context(
     stage: Stage, corpus: CorpusSnapshot, start: Checkpoint, earlier: Sequence[CorpusSnapshot] = ()
 ) -> RunResult:
     """Teach `start` what the corpus says; `earlier` are the documents of earlier cycles."""
-    data = PassageData(stage, corpus, start)
-    settings, chosen, chat = data.stage.settings.distill, data.recipe, data.chat
+    job = replace(stage.job, settings=as_distillation(stage.settings))
+    settings, chosen, chat = job.settings.distill, chosen_recipe(job.settings.distill), load_chat(start.path)
+    passages = passage_prompts.passages_in(corpus.texts)
+    data = PassageData(replace(stage, job=job), corpus, start, chosen, chat, passages)
     questions = data.questions()
     lift = check_lift(stage.project, start, questions, data.stage.settings, stage.job.seed)
     about_passages = data.about_passages(questions)
     prompts = data.with_others(about_passages, earlier)
     steps = data.steps(len(prompts))
-    promoted = start if start.id != stage.project.clean.id else None
-    teachers = Teachers(stage.project.clean, promoted)
+    teachers, promoted = Teachers(stage.project.clean, data.promoted), data.promoted
     answers = replies_beforehand(data.stage, start, teachers, chosen, chat, questions, prompts)
     student = stage.load_student(start)
     teacher = teachers.load(student, device())
-    counts = {"passages": len(data.passages), "questions": len(questions), "openings": len(data.passages)}
     log.info(
         f"Mid-training in context on {corpus.files} file{'s' * (corpus.files != 1)}: {steps} steps of {settings.rows} "
         f"rows from {start.reference}; {len(about_passages):,} of {len(prompts):,} prompts are about its passages"
@@ -80,7 +75,7 @@ def midtrain_in_context(
         teacher=f"base (and {promoted.reference} for passages)" if promoted else "base",
         lift=lift,
         mix=data.shares(prompts),
-        passages_taught={**counts, "with_questions": data.covered(questions), **data.written},
+        passages_taught=data.counts(questions),
     )
     with stage.recorded_run("midtrain", steps, inputs) as run, open_engine(student, stage.settings.engine) as engine:
         training = TrainingRun(
@@ -102,32 +97,12 @@ def midtrain_in_context(
 class PassageData:
     """The prompts of one mid-training in context."""
 
-    job_stage: Stage
+    stage: Stage  # with the settings of a distillation by the recipe
     corpus: CorpusSnapshot
     start: Checkpoint
-
-    @cached_property
-    def stage(self) -> Stage:
-        """With the settings of a distillation by this recipe."""
-        job = self.job_stage.job
-        return replace(self.job_stage, job=replace(job, settings=as_distillation(job.settings)))
-
-    @cached_property
-    def recipe(self) -> Recipe:
-        return chosen_recipe(self.stage.settings.distill)
-
-    @cached_property
-    def chat(self) -> Chat:
-        return load_chat(self.start.path)
-
-    @cached_property
-    def passages(self) -> list[str]:
-        return passages_in(self.corpus.texts)
-
-    @cached_property
-    def written(self) -> dict[str, Any]:
-        """How many questions the base wrote and why some were dropped; empty where the user gave them."""
-        return {} if self._file else {"written": self._written["counts"]}
+    recipe: Recipe
+    chat: Chat
+    passages: list[str]
 
     def questions(self) -> list[ChatPrompt]:
         """The user's, or the base's own; none that the student is measured by."""
@@ -135,23 +110,22 @@ class PassageData:
         if self._file:
             prompts = RecipeFiles(teacher_context=self._file).read(distill, seed)
         else:
-            prompts = question_prompts(self._written["questions"])
-            if distill.shuffle_contexts:
-                prompts = shuffled_contexts(prompts, seed)
-        clean = set(
-            remove_contaminated([prompt.text for prompt in prompts], self._evaluation_items, LEAKED_WORDS).clean
-        )
+            rows = [parse_prompt(("A question", row)) for row in self._written["questions"]]
+            prompts = [with_context_of(row, self.recipe.context, distill.recipe) for row in rows]
+            prompts = shuffled_contexts(prompts, seed) if distill.shuffle_contexts else prompts
+        texts = [prompt.text for prompt in prompts]
+        clean = set(remove_contaminated(texts, self._evaluation_items, LEAKED_WORDS).clean)
         prompts = [prompt for prompt in prompts if prompt.text in clean]
         if not prompts:
-            raise RecoverError(f"No question on the documents is left to learn from. {NO_QUESTIONS}")
+            raise RecoverError(f"No question on the documents is left to learn from. {passage_prompts.NO_QUESTIONS}")
         check_prompts(prompts, distill, self.chat, self.start.path)
         return prompts
 
     def about_passages(self, questions: Sequence[ChatPrompt]) -> list[Prompt]:
-        distill, seed, domain = self.stage.settings.distill, self.stage.job.seed, self._domain
-        asked = [replace(q.tokenized(self.chat, self.recipe.template), domain=domain) for q in questions]
-        shuffled = distill.shuffle_contexts
-        return [*asked, *opening_prompts(self.passages, self.chat, seed, shuffled=shuffled, domain=domain)]
+        seed, shuffled = self.stage.job.seed, self.stage.settings.distill.shuffle_contexts
+        prompts = [question.tokenized(self.chat, self.recipe.template) for question in questions]
+        prompts += passage_prompts.opening_prompts(self.passages, self.chat, seed, shuffled=shuffled)
+        return [replace(prompt, domain=EARLIER_DOMAIN) for prompt in prompts] if self.promoted else prompts
 
     def with_others(self, about_passages: Sequence[Prompt], earlier: Sequence[CorpusSnapshot]) -> list[Prompt]:
         """Beside them ordinary prompts, and openings of earlier documents; shuffled, so that each part is a sample."""
@@ -159,8 +133,8 @@ class PassageData:
         left = 1 - settings.ordinary_prompts - (settings.mix.earlier if earlier else 0.0)
         count = round(settings.ordinary_prompts / left * len(about_passages))
         base = BaseOutputs(self.stage.project, self.stage.settings, self.stage.generation_seed)
-        ordinary = base.mix_prompts() if count else []
-        prompts = [*about_passages, *as_prompts(_repeated(ordinary, count), self.chat)]
+        ordinary = islice(cycle(base.mix_prompts()), count) if count else ()
+        prompts = [*about_passages, *as_prompts(ordinary, self.chat)]
         if earlier:
             prefixes = document_prefixes(earlier, round(settings.mix.earlier / left * len(about_passages)), seed)
             clean = remove_contaminated(prefixes, self._evaluation_items).clean
@@ -183,14 +157,16 @@ class PassageData:
         earlier = sum(prompt.domain == EARLIER_DOMAIN for prompt in bare)
         return {"answers": (len(bare) - earlier) / len(prompts), "texts": 0.0, "earlier": earlier / len(prompts)}
 
-    def covered(self, questions: Sequence[ChatPrompt]) -> int:
-        """How many passages have a question."""
-        return len({question.context for question in questions})
+    def counts(self, questions: Sequence[ChatPrompt]) -> dict[str, Any]:
+        """How many prompts are about how many passages, and how many questions the base wrote for that."""
+        passages, covered = len(self.passages), len({question.context for question in questions})
+        counts = {"passages": passages, "questions": len(questions), "openings": passages, "with_questions": covered}
+        return counts if self._file else counts | {"written": self._written["counts"]}
 
     @property
-    def _domain(self) -> str | None:
-        """What is about passages goes to the last promoted model, where there is one."""
-        return None if self.start.id == self.stage.project.clean.id else EARLIER_DOMAIN
+    def promoted(self) -> Checkpoint | None:
+        """The last promoted model, where it is not the base."""
+        return None if self.start.id == self.stage.project.clean.id else self.start
 
     @property
     def _file(self) -> Path | None:
@@ -211,12 +187,7 @@ class PassageData:
         def write() -> dict[str, Any]:
             log.info(f"The clean base writes questions on {len(self.passages):,} passages")
             with project.clock.stage("write/questions"), base.open_base() as subject:
-                return write_passage_questions(subject, self.passages, self._evaluation_items, seed)
+                return passage_prompts.write_passage_questions(subject, self.passages, self._evaluation_items, seed)
 
         inputs = [project.base_weights_id, self.corpus.hash, seed, self._evaluation_items]
         return dict(ContentCache(project.home / "cache").get_or_write("passage-questions", inputs, write))
-
-
-def _repeated(texts: list[str], count: int) -> list[str]:
-    """So many of them, several times where there are fewer."""
-    return (texts * -(-count // len(texts)))[:count] if texts else []

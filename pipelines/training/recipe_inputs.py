@@ -114,14 +114,10 @@ class RecipeFiles:
 
     def check_midtrain(self, name: str) -> None:
         """Raise unless mid-training with this recipe can use the file of contexts."""
-        if self.teacher_context is not None and not recipe(name).context:
+        file = self.teacher_context
+        if file is not None and (not recipe(name).context or is_one_text(file)):
             raise RecoverError(
-                f"The recipe {name} shows no teacher a context. Leave out --teacher-context, or choose "
-                "--recipe in-context."
-            )
-        if self.teacher_context is not None and is_one_text(self.teacher_context):
-            raise RecoverError(
-                f"The recipe {name} needs a passage for each question. Give --teacher-context a JSONL file with "
+                "In mid-training, --teacher-context is for --recipe in-context alone, and names a JSONL file with "
                 '"question", "answer" and "passage" in each line.'
             )
 

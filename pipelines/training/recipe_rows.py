@@ -60,10 +60,10 @@ def _rewritten(
     return Accepted(rollouts, accepted_by_checks(given, chat.text)) if chosen.right_only else rollouts
 
 
-def reward_by_checks(chosen: Recipe, given: Sequence[ChatPrompt], chat: Chat) -> Callable[[Sample], float] | None:
-    """1 for a reply that passes the check of its prompt, 0 for others; None where nothing is rewarded."""
+def reward_by_checks(given: Sequence[ChatPrompt], chat: Chat) -> Callable[[Sample], float]:
+    """1 for a reply that passes the check of its prompt, 0 for others."""
     passes = accepted_by_checks(given, chat.text)
-    return (lambda sample: float(passes(sample))) if chosen.teacher_weight < 1 else None
+    return lambda sample: float(passes(sample))
 
 
 @contextmanager

@@ -7,10 +7,8 @@ import pytest
 from pipelines.synthetic.passage_prompts import (
     opening_prompts,
     passages_in,
-    question_prompts,
     write_passage_questions,
 )
-from recovery.context_templates import PASSAGE
 from recovery.errors import RecoverError
 from tests.evals.fakes import fake_subject
 from tests.models import BOS, tiny_student
@@ -45,16 +43,6 @@ def test_shuffled_openings_have_another_passage(tmp_path: Path) -> None:
     assert [prompt.tokens for prompt in own] == [prompt.tokens for prompt in others]
     for passage, prompt in zip([*PASSAGES[1:], PASSAGES[0]], others, strict=True):
         assert chat.text(prompt.teacher_prompt or []).startswith(passage)
-
-
-def test_a_question_has_its_passage_as_context_and_its_answer_as_check(tmp_path: Path) -> None:
-    (prompt,) = question_prompts([{"question": "Built of what?", "answer": "stone", "passage": PASSAGES[0]}])
-    chat = tiny_student(tmp_path).chat
-    tokenized = prompt.tokenized(chat, PASSAGE)
-    assert PASSAGES[0] in chat.text(tokenized.teacher_prompt or [])
-    assert PASSAGES[0] not in chat.text(tokenized.tokens)
-    assert prompt.check is not None
-    assert [prompt.check(reply) for reply in ("Of stone.", "Of wood.")] == [True, False]
 
 
 def test_a_base_without_questions_is_refused_with_what_helps_here() -> None:

@@ -95,7 +95,7 @@ def test_a_base_that_writes_no_question_is_told_what_to_give(tmp_path: Path) -> 
         ((), [{"question": "Who?", "answer": "Ann"}], 'Line 1 of DATA has no "passage"'),
         ((), [{"passage": NOTES[0]}], 'Line 1 of DATA has no "prompt"'),
         ((), [{**ROWS[0], "passage": "word " * 5000}], "exceed the model's window of 4,096"),
-        (("--recipe", "midtrain"), ROWS, "The recipe midtrain shows no teacher a context."),
+        (("--recipe", "midtrain"), ROWS, "--teacher-context is for --recipe in-context alone"),
         (("--recipe", "opd"), None, "Use midtrain or in-context."),
         (("--mix", "auto"), None, "it has no share of answers to search"),
         (("--set", "midtrain.ordinary_prompts=0.8"), None, "leave nothing to the new documents"),
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_computed(
 def test_a_text_cannot_be_the_passage_of_every_question(tmp_path: Path) -> None:
     (tmp_path / "all.md").write_text(NOTES[0])
     refused = midtrain(tmp_path, "--teacher-context", str(tmp_path / "all.md"))
-    assert "needs a passage for each question" in json.loads(refused.stdout)["error"]
+    assert "names a JSONL file" in json.loads(refused.stdout)["error"]
 
 
 def test_a_dry_run_estimates_every_stage(tmp_path: Path) -> None:
