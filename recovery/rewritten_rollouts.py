@@ -65,9 +65,4 @@ class WithAndWithout:
 
 def swapped(prompts: Sequence[Prompt]) -> list[Prompt]:
     """The prompts with those of the teacher in place of the student's, and the other way round."""
-    return [
-        prompt
-        if prompt.teacher_prompt is None
-        else replace(prompt, tokens=prompt.teacher_prompt, teacher_prompt=prompt.tokens)
-        for prompt in prompts
-    ]
+    return [replace(p, tokens=p.teacher_prompt, teacher_prompt=p.tokens) if p.teacher_prompt else p for p in prompts]

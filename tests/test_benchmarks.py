@@ -13,6 +13,7 @@ from benchmarks.quality import (
     early_stopping,
     ended_loops,
     gate_agreement,
+    in_context,
     kl_predicts_forgetting,
     many_cycles,
     midtrain_settings,
@@ -29,7 +30,7 @@ from benchmarks.speed import (
     opd_step,
     status_command,
 )
-from recovery.lab import BASE
+from recovery.lab import BASE, make_world
 from tests.models import save_tiny
 
 IFEVAL_LINE = json.dumps(
@@ -129,6 +130,28 @@ def test_settings_of_mid_training_side_by_side() -> None:
     rows = midtrain_settings.main(["--items", "3", "--try", short, "--try", separate])
     assert [row[1] for row in rows] == ["clean", short, separate]
     assert [row[-2] for row in rows] == ["", "2", "2"]
+
+
+@pytest.mark.slow
+def test_arms_in_context_go_on_after_the_last_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["midtrain.max_steps=1", "distill.max_steps=1", "distill.prompts=20", "distill.rows=6"]
+    settings = [argument for setting in [*few, "distill.max_new_tokens=24"] for argument in ("--set", setting)]
+    command = ["--base", str(BASE), "--out", str(tmp_path), "--world", "small", "--items", "4", "--kl-prompts", "2"]
+    in_context.main([*command, *settings, "--only", "A", "--only", "G", "--only", "M"])
+    results = tmp_path / "results.jsonl"
+    rows = in_context.read_rows(results)
+    assert [row["arm"] for row in rows] == ["A", "G", "M"]
+    assert [row["pflops"] > 0 for row in rows] == [True, True, False]
+    assert [(row["covered"][1], row["uncovered"][1]) for row in rows] == [(14, 13)] * 3
+    asked = {json.loads(line)["question"] for line in (tmp_path / "seed-1" / "asked.jsonl").read_text().splitlines()}
+    world = make_world(9001, "small")
+    assert len(asked) == 14
+    assert not asked & {question.question for question in world.questions()}
+    before = results.read_text()
+    in_context.main([*command, *settings, "--only", "A", "--only", "G", "--only", "B"])
+    assert results.read_text().startswith(before)
+    assert in_context.read_rows(results)[-1]["pflops"] > rows[0]["pflops"]  # what came before is counted
+    assert "| B A, 0.3 towards the base, then OPD" in capsys.readouterr().out
 
 
 @pytest.mark.slow

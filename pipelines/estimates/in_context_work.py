@@ -11,7 +11,6 @@ from pipelines.synthetic.questions.generate import MAX_ANSWER_TOKENS, MAX_REPLY_
 from recovery.recipes import recipe
 
 PASSAGE_TOKENS = 200  # of an average passage
-CHECKED_QUESTIONS = 2  # on a passage, that are answered with it and without
 
 
 def in_context_stages(
@@ -23,14 +22,13 @@ def in_context_stages(
     *,
     has_prompts: bool,
 ) -> Iterator[StageWork]:
-    """With one question on each passage, beside its opening; `lengths` are those of a prompt and of a reply."""
+    """With one question on each passage, of two that are answered; `lengths` are those of a prompt and of a reply."""
     distill, (prompt_tokens, reply_tokens) = job.settings.distill, lengths
-    limit, checked = distill.max_new_tokens, 2 * CHECKED_QUESTIONS * passages
+    limit, rows = distill.max_new_tokens, min(passages, job.settings.distill.probe_items)
     if job.command != "midtrain" or job.teacher_context is None:
         written = Generating(passages, passages * PASSAGE_TOKENS, MAX_REPLY_TOKENS)
-        graded = Generating(checked, checked / 2 * PASSAGE_TOKENS, MAX_ANSWER_TOKENS)
+        graded = Generating(4 * passages, 2 * passages * PASSAGE_TOKENS, MAX_ANSWER_TOKENS)
         yield StageWork("write/questions", f"writing questions on {passages:,} passages", [Loading(), written, graded])
-    rows = min(passages, distill.probe_items)
     lift = Generating(2 * rows, rows * PASSAGE_TOKENS, limit)
     yield StageWork("lift", "measuring what the context gives the teacher", [Loading(), lift])
     if midtrain.ordinary_prompts and not has_prompts:
