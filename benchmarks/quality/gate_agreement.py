@@ -25,9 +25,9 @@ from evals.results import Item, Metric, Result, main_result
 from evals.stats.paired_comparison import wilson
 from evals.subject import Subject
 from evals.suites.measure import measure
-from pipelines.cycle import Outcome
 from pipelines.gate.verdict import Verdict, judge
 from pipelines.model_loading import load_frozen
+from pipelines.outcome import Outcome
 from pipelines.project.project import Project
 from pipelines.settings.schema import Gate
 from recovery.engines.transformers import TransformersEngine
