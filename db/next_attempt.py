@@ -12,7 +12,14 @@ from db.views import Cycle, Run
 DOCUMENTS_STEP = 0.2  # added to the share of documents
 MAX_DOCUMENTS = 0.4  # of a step's rows: beyond it too little is left to the distillation, so it takes fewer steps
 WARM_START = 0.3
-RESTORING = ("opd", "opd-sampled", "gkd", "offpolicy", "offpolicy-kl")  # recipes that the advice is about
+RESTORING = (
+    "opd",
+    "opd-sampled",
+    "gkd",
+    "offpolicy",
+    "offpolicy-kl",
+    "continuation",
+)  # recipes that the advice is about
 
 
 @dataclass(frozen=True)
