@@ -183,6 +183,7 @@ def test_an_overlap_with_measured_items_is_refused(tmp_path: Path) -> None:
 
 
 LONG = [{"prompt": "Say it.", "solution": "word " * 5000}]
+EIGHT = ("--set", "distill.rows=8")  # groups of rollouts have eight
 NO_CONTEXT = [*SOLVED[:2], {"prompt": "Say it."}]
 
 
@@ -200,10 +201,10 @@ NO_CONTEXT = [*SOLVED[:2], {"prompt": "Say it."}]
         (("asft",), "The recipe asft learns from prompts with replies."),
         (("asft", "--prompts", [{"prompt": "Hi"}]), "Line 1 of DATA has no reply."),
         (("rs-sft", "--prompts", SOLVED), 'Line 1 of DATA has no "checks" and no short "answer"'),
-        (("grpo", "--prompts", SOLVED), 'Line 1 of DATA has no "checks" and no short "answer"'),
-        (("grpo",), "The recipe grpo learns from prompts with checks or a short answer."),
-        (("pi-distill", "--teacher-context", SOLVED), 'Line 1 of DATA has no "checks" and no short "answer"'),
-        (("pi-distill", "--teacher-context", HINTED, "--teacher", "base"), "the student teaches itself"),
+        (("grpo", "--prompts", SOLVED, *EIGHT), 'Line 1 of DATA has no "checks" and no short "answer"'),
+        (("grpo", *EIGHT), "The recipe grpo learns from prompts with checks or a short answer."),
+        (("pi-distill", "--teacher-context", SOLVED, *EIGHT), 'Line 1 of DATA has no "checks" and no short "answer"'),
+        (("pi-distill", "--teacher-context", HINTED, "--teacher", "base", *EIGHT), "the student teaches itself"),
         (("continuation", "--teacher", "router"), "one teacher writes"),
         (("self-sft", "--set", "distill.clip=0.05"), "The setting distill.clip bounds an exact divergence"),
         (("opd-sampled", "--set", "distill.clip=0.05"), "The setting distill.clip bounds an exact divergence"),
