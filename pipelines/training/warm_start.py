@@ -107,7 +107,8 @@ def _search(
         assert result is not None
         results[share] = result
     # Half of the knowledge that may be lost is left for the distillation to lose.
-    limit = (1 + keep_knowledge) / 2 * (probes.best_knowledge or 0.0)
+    floor = first.floor
+    limit = floor + (1 + keep_knowledge) / 2 * max(0.0, (probes.best_knowledge or 0.0) - floor)
     share = min(results, key=lambda share: (_shortfall(results[share], results, limit), share))
     tried = {str(share): result.scores | {"holds": result.holds} for share, result in results.items()}
     return share, results[share], tried
@@ -118,7 +119,7 @@ def _position(share: float) -> str:
 
 
 def _by(share: float) -> str:
-    return f"by {share:g} towards those before mid-training"
+    return f"by {share:g} towards those before its training"
 
 
 def _nothing_lost(result: ProbeResult) -> bool:
@@ -129,5 +130,6 @@ def _nothing_lost(result: ProbeResult) -> bool:
 def _shortfall(result: ProbeResult, results: dict[float, ProbeResult], limit: float) -> float:
     """What distillation has to make up for: lost behaviour, and knowledge, which it cannot bring back."""
     best = max(each.behaviour for each in results.values())
+    known = max(each.retention or 0.0 for each in results.values())
     lost = max(0.0, limit - result.knowledge) if result.knowledge is not None else 0.0
-    return max(0.0, best - result.behaviour) + 3 * lost
+    return max(0.0, best - result.behaviour) + max(0.0, known - (result.retention or 0.0)) + 3 * lost

@@ -133,3 +133,19 @@ def test_a_new_adapter_has_no_earlier_weights_to_go_back_to(
     assert warm_start(student, probes((0.5, 0.8)), settings, plan, "no such base").as_json() is None
     assert distance(student) == pytest.approx(1.0)
     assert any("new adapter" in message for message in caplog.messages) == (value != "default")
+
+
+def test_the_search_counts_what_was_known_before_and_what_a_likelihood_had_without_training(student: Student) -> None:
+    def search(*scores: tuple[float, float]) -> float | None:
+        remaining = iter(scores)
+
+        def probe(best: float | None) -> ProbeResult:
+            known, likelihood = next(remaining)
+            return ProbeResult(0.9, likelihood, 1.0 - known, False, known, floor=0.5)
+
+        return warm_start(student, probe, AUTO, WarmStartPlan(clean), str(BASE)).share
+
+    assert search((0.6, 0.8), (0.7, 0.8), (0.9, 0.8), (1.0, 0.8)) == 0.7, "all instructions are followed everywhere"
+    # Of a gain of 0.3 at most 0.0075 may be lost; without the floor, 0.02.
+    assert search((0.95, 0.8), (0.97, 0.79), (0.97, 0.7), (0.97, 0.6)) == 0.3
+    assert search((0.95, 0.8), (0.955, 0.782), (0.955, 0.7), (0.955, 0.6)) == 0.0
