@@ -123,7 +123,8 @@ class RepairResult:
 
 def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str] = ()) -> RepairResult:
     """Judge the fine-tune, then try one move after the other."""
-    can_probe = not job.eval_plan.split_problem(load_suites(project.base))
+    has_probes = job.settings.distill.probe_every > 0
+    can_probe = has_probes and not job.eval_plan.split_problem(load_suites(project.base))
     with saved_job(project, job):
         clean, results, verdict = Cycle(project, replace(job, command="distill")).judge_student()
         student = project.reader.checkpoint(job.student or 0)

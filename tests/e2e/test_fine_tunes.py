@@ -53,7 +53,7 @@ def test_a_damaged_model_is_found_and_repaired_by_the_cheapest_move(tmp_path: Pa
 
 
 SMALL = (
-    "distill.probe_items=6",
+    "distill.probe_every=0",
     "distill.steps=4",
     "distill.rows=4",
     "distill.prompts=16",
@@ -65,7 +65,7 @@ SMALL = (
 @pytest.mark.slow
 def test_an_interrupted_repair_goes_on_and_repeats_no_move(tmp_path: Path, damaged: Path) -> None:
     settings = [part for setting in SMALL for part in ("--set", setting)]
-    code, output = interrupt_at("  step 2/4", tmp_path, "repair", damaged, "--limit", 12, *settings)
+    code, output = interrupt_at("  step 2/4", tmp_path, "repair", damaged, "--limit", 6, *settings)
     message = "Error: Interrupted. Go on from the last saved state with `recover resume`."
     assert (code, output.splitlines()[-1]) == (130, message)
     before = recover(tmp_path, "runs", "--limit", 50).data["runs"]
