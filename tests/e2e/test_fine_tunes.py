@@ -69,7 +69,7 @@ def test_an_interrupted_repair_goes_on_and_repeats_no_move(tmp_path: Path, damag
     message = "Error: Interrupted. Go on from the last saved state with `recover resume`."
     assert (code, output.splitlines()[-1]) == (130, message)
     before = recover(tmp_path, "runs", "--limit", 50).data["runs"]
-    unfinished = [run["id"] for run in before if run["status"] != "done"]
+    unfinished = [run["run"] for run in before if run["status"] != "done"]
     assert len(unfinished) == 1
 
     resumed = recover(tmp_path, "resume")
@@ -77,13 +77,12 @@ def test_an_interrupted_repair_goes_on_and_repeats_no_move(tmp_path: Path, damag
     assert "Going on at step 3 of 4" in resumed.stderr
     assert [move["move"] for move in resumed.data["moves"]] == ["none", "interpolation", "answers", "opd"]
     assert [move["steps"] for move in resumed.data["moves"]] == [0, 0, 4, 4]
-    after = {run["id"]: run for run in recover(tmp_path, "runs", "--limit", 50).data["runs"]}
+    after = {run["run"]: run for run in recover(tmp_path, "runs", "--limit", 50).data["runs"]}
     distilled = [run for run in after.values() if run["kind"] == "distill"]
     assert [run["status"] for run in distilled] == ["done"] * 3
     assert after[unfinished[0]]["kind"] == "distill"
-    assert all(after[run["id"]] == run for run in before if run["id"] != unfinished[0]), (
-        "earlier runs stay as they were"
-    )
+    finished = {run["run"]: run["seconds"] for run in before if run["run"] != unfinished[0]}
+    assert {number: after[number]["seconds"] for number in finished} == finished, "earlier runs were not repeated"
     assert recover(tmp_path, "resume").exit_code == 1, "nothing is left to do"
 
 
