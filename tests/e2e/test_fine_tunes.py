@@ -1,5 +1,6 @@
 """`recover check` and `recover repair` in an empty folder, with two paths and no configuration."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_a_damaged_model_is_found_and_repaired_by_the_cheapest_move(tmp_path: Pa
 
 SMALL = (
     "distill.probe_every=0",
-    "distill.steps=4",
+    "distill.steps=12",
     "distill.rows=4",
     "distill.prompts=16",
     "distill.max_new_tokens=32",
@@ -65,7 +66,7 @@ SMALL = (
 @pytest.mark.slow
 def test_an_interrupted_repair_goes_on_and_repeats_no_move(tmp_path: Path, damaged: Path) -> None:
     settings = [part for setting in SMALL for part in ("--set", setting)]
-    code, output = interrupt_at("  step 2/4", tmp_path, "repair", damaged, "--limit", 6, *settings)
+    code, output = interrupt_at("  step 2/12", tmp_path, "repair", damaged, "--limit", 6, *settings)
     message = "Error: Interrupted. Go on from the last saved state with `recover resume`."
     assert (code, output.splitlines()[-1]) == (130, message)
     before = recover(tmp_path, "runs", "--limit", 50).data["runs"]
@@ -74,9 +75,9 @@ def test_an_interrupted_repair_goes_on_and_repeats_no_move(tmp_path: Path, damag
 
     resumed = recover(tmp_path, "resume")
     assert resumed.exit_code == 3, resumed.stderr
-    assert "Going on at step 3 of 4" in resumed.stderr
+    assert re.search(r"Going on at step \d+ of 12", resumed.stderr)
     assert [move["move"] for move in resumed.data["moves"]] == ["none", "interpolation", "answers", "opd"]
-    assert [move["steps"] for move in resumed.data["moves"]] == [0, 0, 4, 4]
+    assert [move["steps"] for move in resumed.data["moves"]] == [0, 0, 12, 12]
     after = {run["run"]: run for run in recover(tmp_path, "runs", "--limit", 50).data["runs"]}
     distilled = [run for run in after.values() if run["kind"] == "distill"]
     assert [run["status"] for run in distilled] == ["done"] * 3
