@@ -138,8 +138,10 @@ class Cycle:
         if self.id and self._earlier_decision(distilled.checkpoint) is None:
             self.project.tracker.reopen_cycle(self.id)
         until_clear = self._stop_rule(clean, partial(is_clear, self._gate, clean))
-        after = self._measure(distilled.checkpoint, "the recovered model", final, "recovered", until_clear)
-        verdict = self._judge_with_samples(clean, before, after, distilled.checkpoint, final)
+        nothing_moved = not self.settings.distill.steps and not (distilled.warm_start or {}).get("share")
+        result = damaged if nothing_moved else distilled.checkpoint  # a copy is not measured again
+        after = self._measure(result, "the recovered model", final, "recovered", until_clear)
+        verdict = self._judge_with_samples(clean, before, after, result, final)
         promoted, decision = self._decide(distilled.checkpoint, verdict, ask)
         advice = self._next_attempt(damaged, distilled, verdict) if promoted is False else None
         return Outcome(self.number, clean, before, after, verdict, promoted, distilled, decision, next_attempt=advice)

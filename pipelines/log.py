@@ -14,7 +14,7 @@ class _StandardError(logging.Handler):
 
 
 def print_progress() -> None:
-    """Once per process, however many commands it runs."""
+    """One handler per process, however many commands it runs."""
     if not any(isinstance(handler, _StandardError) for handler in log.handlers):
         log.addHandler(_StandardError())
-        log.setLevel(logging.INFO)
+    log.setLevel(logging.INFO)

@@ -47,6 +47,7 @@ def prepare_repair(project: Project, request: Request) -> Prepared:
         passages=_training_sample(project, request),
         limit=request.limit,
         secondary_limit=request.secondary_limit,
+        probe_all=True,
     ).with_public_ifeval_checked(load_suites(project.base))
     job = Job(
         "repair",

@@ -54,8 +54,9 @@ class Move:
     seconds: float = 0.0
 
     def label(self) -> str:
-        share = f" by {self.share:g}" if self.name == "interpolation" and self.share else ""
-        return NAMES[self.name] + share
+        if self.name != "interpolation":
+            return NAMES[self.name]
+        return f"{NAMES[self.name]} by {self.share:g}" if self.share else "interpolation: no share helps"
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -122,7 +123,8 @@ class RepairResult:
 
 def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str] = ()) -> RepairResult:
     """Judge the fine-tune, then try one move after the other."""
-    can_probe = not job.eval_plan.split_problem(load_suites(project.base))
+    has_probes = job.settings.distill.probe_every > 0
+    can_probe = has_probes and not job.eval_plan.split_problem(load_suites(project.base))
     with saved_job(project, job):
         clean, results, verdict = Cycle(project, replace(job, command="distill")).judge_student()
         student = project.reader.checkpoint(job.student or 0)
@@ -161,13 +163,10 @@ def _try(project: Project, job: Job, name: str) -> Move:
 def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool) -> Job:
     """The job of one move: its runs carry its name, so that each is found again."""
     distill: dict[str, Any] = {}
-    searched = can_probe
-    if moves[0].verdict.behaviour.passed:  # only other things were lost, which no probe measures
-        distill["probe_every"], searched = 0, False
     overrides: dict[str, Any] = {"distill": distill}
     if name == "interpolation":
         overrides["lora_rank"] = 0  # a new adapter would leave nothing to interpolate
-        distill |= {"steps": 0, "recipe": "offpolicy", "warm_start": AUTO if searched else DEFAULT_WARM_START}
+        distill |= {"steps": 0, "recipe": "offpolicy", "warm_start": AUTO if can_probe else DEFAULT_WARM_START}
     else:
         share = next((move.share for move in moves if move.name == "interpolation"), None)
         distill |= {"recipe": "offpolicy-kl" if name == "answers" else "opd", "warm_start": share or "off"}

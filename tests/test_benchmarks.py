@@ -26,6 +26,7 @@ from benchmarks.speed import (
     divergence,
     document_reading,
     drift_distances,
+    forgetting_callback,
     midtrain,
     opd_step,
     status_command,
@@ -81,6 +82,13 @@ def test_kl_against_forgetting() -> None:
     assert all(kl > 0 for measurement in measurements for kl in measurement.kls.values())
     first, last = measurements[0], measurements[2]  # of one training
     assert last.kls["documents", "kl_from_clean"] > first.kls["documents", "kl_from_clean"]
+
+
+@pytest.mark.slow
+def test_what_a_callback_costs_a_training_that_is_too_short_for_it() -> None:
+    result = forgetting_callback.main(["--steps", "2", "--rows", "2", "--pairs", "1"])
+    assert result["readings"] == [0], "not even the clean model's fits"
+    assert len(result["pairs"]) == 1
 
 
 @pytest.mark.browser

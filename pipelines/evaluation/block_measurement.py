@@ -36,7 +36,7 @@ class BlockMeasurement:
     rule: StopRule
 
     def key(self, prompts: int) -> str:
-        weights = self.project.weights_id(self.checkpoint)
+        weights = self.project.measured_id(self.checkpoint)
         return self.plan.key(weights, SUITE, self.named, prompts if prompts < self.rule.total else None)
 
     def key_of(self, results: list[Result]) -> str:

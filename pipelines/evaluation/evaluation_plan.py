@@ -45,6 +45,7 @@ class EvalPlan:
     split: str = "all"  # of the items: "probe" during training, "final" for the verdict
     earlier_questions: tuple[tuple[int, Path], ...] = ()  # (cycle, its questions)
     public_ifeval: bool | None = None  # whether the public IFEval is reachable, once that was checked
+    probe_all: bool = False  # probes measure every suite, not only instruction following and new knowledge
     default_retention: bool = True  # measure retention where the base names no task; jobs of earlier releases did not
 
     @classmethod
@@ -57,6 +58,7 @@ class EvalPlan:
             split=stored["part"],
             earlier_questions=tuple((int(cycle), Path(file)) for cycle, file in stored.get("earlier", ())),
             public_ifeval=stored.get("public"),
+            probe_all=stored.get("probe_all", False),
             default_retention=stored.get("default_retention", False),
             **paths,
         )
@@ -68,6 +70,7 @@ class EvalPlan:
             "part": self.split,
             "earlier": [[cycle, str(file)] for cycle, file in self.earlier_questions],
             "public": self.public_ifeval,
+            "probe_all": self.probe_all,
             "default_retention": self.default_retention,
             "limit": self.limit,
             "beside": self.secondary_limit,
@@ -210,5 +213,6 @@ class EvalPlan:
         return replace(result, suite=SAMPLES_SUITE, task=name, settings=settings)
 
     def _split_of(self, suite: str) -> str:
-        """No probe measures retention, so the verdict has all of its items."""
-        return "all" if suite == "retention" and self.split == "final" else self.split
+        """Where no probe measures retention, the verdict has all of its items."""
+        is_unprobed = suite == "retention" and not self.probe_all
+        return "all" if is_unprobed and self.split == "final" else self.split

@@ -24,7 +24,7 @@ def is_measured(project: Project, checkpoint: Checkpoint, plan: EvalPlan) -> boo
 
 def missing_suites(project: Project, checkpoint: Checkpoint, plan: EvalPlan) -> list[str]:
     """The suites, and questions of earlier cycles, whose results are not in the record."""
-    keys = plan.keys(project.weights_id(checkpoint), load_suites(project.base))
+    keys = plan.keys(project.measured_id(checkpoint), load_suites(project.base))
     stored = stored_results(project, checkpoint, set(keys.values()))
     return [suite for suite, key in keys.items() if key not in stored]
 
@@ -46,7 +46,7 @@ def measure_checkpoint(
     `name` is for progress messages. With a rule, instruction prompts are asked in blocks until they are enough."""
     name = name or checkpoint.reference
     named = load_suites(project.base)
-    keys = plan.keys(project.weights_id(checkpoint), named)
+    keys = plan.keys(project.measured_id(checkpoint), named)
     by_key = {} if rerun else stored_results(project, checkpoint, set(keys.values()))
     in_blocks = (
         BlockMeasurement(project, checkpoint, plan, named, rule) if rule and keys.get(SUITE) not in by_key else None

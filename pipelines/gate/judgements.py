@@ -7,6 +7,7 @@ from evals.results import Result
 from evals.stats.paired_comparison import PairedTest, paired_test
 from evals.stats.sequential import Outcome, clear_outcome, greedy_alpha, samples_test, sequential_test
 from evals.stats.several_replies import RepliesTest
+from evals.suites.answer_likelihood import TASK as ANSWERS
 from pipelines.settings.schema import Gate
 
 
@@ -76,6 +77,11 @@ def judge_knowledge(knowledge: Result, share: float, best: float, setting: str, 
     """`floor` is the score of a model that was taught nothing: the share is of what is above it."""
     value, limit = knowledge.headline.value, floor + share * max(0.0, best - floor)
     return Judgement(value >= limit, value, value, limit, knowledge.headline.n, setting=setting)
+
+
+def likelihood_floor(knowledge: Result | None, clean: float | None) -> float:
+    """The floor of a likelihood, which is far from 0 in a model that was taught nothing; of a share of answers, 0."""
+    return clean or 0.0 if knowledge is not None and knowledge.task == ANSWERS else 0.0
 
 
 def judge_retention(gate: Gate, clean: Sequence[Result], recovered: Sequence[Result]) -> RetentionJudgement | None:

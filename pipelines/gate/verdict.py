@@ -16,6 +16,7 @@ from pipelines.gate.judgements import (
     judge_behaviour,
     judge_knowledge,
     judge_retention,
+    likelihood_floor,
 )
 from pipelines.settings.schema import Gate
 from recovery.errors import RecoverError
@@ -73,8 +74,7 @@ def judge(
     behaviour = judge_behaviour(gate, clean, recovered, samples)
     of_documents, learned = None, None
     if knowledge is not None and best_knowledge is not None:
-        # Unlike the share of right answers, the likelihood of a model that was taught nothing is far from 0.
-        floor = clean_knowledge or 0.0 if knowledge.task == ANSWERS else 0.0
+        floor = likelihood_floor(knowledge, clean_knowledge)
         of_documents = judge_knowledge(knowledge, gate.keep_knowledge, best_knowledge, "gate.keep_knowledge", floor)
         learned = best_knowledge > clean_knowledge if clean_knowledge is not None else None
     of_earlier = {

@@ -19,7 +19,7 @@ from pipelines.project.checkpoint_references import Reference, model_path, parse
 from pipelines.project.gguf_base import base_name, dequantised_base, describe_base
 from pipelines.project.paths import HOME, find_root, relocate
 from pipelines.project.upgrade import upgrade_files
-from pipelines.project.weights_hash import weights_hash, weights_id
+from pipelines.project.weights_hash import chat_template_hash, weights_hash, weights_id
 from pipelines.settings.sources import read_toml
 from pipelines.stage_clock import StageClock
 from pipelines.storage.atomic_files import write_atomic
@@ -202,6 +202,13 @@ class Project:
         if checkpoint.role == "base":
             return self.base_weights_id
         return checkpoint.hash or weights_id(checkpoint.path)
+
+    def measured_id(self, checkpoint: Checkpoint) -> str:
+        """Identifies what is measured: of a model from outside, its chat template beside its weights."""
+        weights = self.weights_id(checkpoint)
+        if checkpoint.role != "external" or (template := chat_template_hash(Path(checkpoint.path))) is None:
+            return weights
+        return f"{weights}/{template}"
 
     def latest_midtrained(self) -> Checkpoint | None:
         """The mid-trained checkpoint of the last cycle, to be distilled or to try again; None if that was promoted."""

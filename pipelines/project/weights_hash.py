@@ -17,3 +17,9 @@ def weights_hash(folder: Path) -> str:
             while chunk := weights.read(1 << 20):
                 digest.update(chunk)
     return digest.hexdigest()
+
+
+def chat_template_hash(folder: Path) -> str | None:
+    """A short hash of the files that a folder's chat template may be in; None if it has none of them."""
+    files = [folder / name for name in ("chat_template.jinja", "tokenizer_config.json") if (folder / name).is_file()]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16] if files else None

@@ -71,7 +71,8 @@ def distill(
         if not has_started(stage.project, run):
             plan = warm_start_plan(stage, student, start)
             warm = warm_start(student, probe, stage.settings, plan, stage.project.base)
-            if not chosen.restores:  # it teaches something new, however well the student does
+            # It teaches something new, or the gate has rejected where it begins: then a probe does not end it at once.
+            if not chosen.restores or stage.job.eval_plan.probe_all:
                 warm = replace(warm, stop_reason="")
         if chosen.scores_with_teacher and teachers.own:
             teacher = teachers.self_teacher(student, settings.ema_decay)

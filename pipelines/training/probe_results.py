@@ -42,14 +42,16 @@ class ProbeResult:
 
     behaviour: float
     knowledge: float | None
-    lost: float  # instruction following that is missing against the clean model
+    lost: float  # what is missing against the clean model, of instruction following or of what it knew before
     holds: bool  # whether the gate's limits are met on the probe set
-    retention: float | None = None  # what it knew before; measured where checkpoints of probes are kept
+    retention: float | None = None  # what it knew before; in a repair, and where checkpoints of probes are kept
     errors: Mapping[str, float] = field(default_factory=dict)  # standard errors by measure
+    floor: float = 0.0  # the knowledge of a model that was taught nothing
 
     @property
     def scores(self) -> dict[str, float | None]:
-        return {"behaviour": self.behaviour, "knowledge": self.knowledge}
+        scores = {"behaviour": self.behaviour, "knowledge": self.knowledge}
+        return scores if self.retention is None else scores | {"retention": self.retention}
 
     @property
     def measured(self) -> dict[str, float]:

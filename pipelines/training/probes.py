@@ -6,7 +6,8 @@ verdict, on the other items, goes by confidence bounds.
 
 What the model knew before has no part in this: so few questions would not show a loss of a few hundredths, and
 distillation hardly restores it, so it is no reason to go on. Where checkpoints of probes are kept, it is measured for
-the choice between them, on items that are quick to answer.
+the choice between them, on items that are quick to answer. In a repair it may be all that was lost, and probes choose
+how far to interpolate, so there they judge it too (`EvalPlan.probe_all`).
 """
 
 import math
@@ -18,7 +19,7 @@ from evals.subject import Subject
 from evals.suites.measure import suite_tasks
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import knowledge_result
-from pipelines.gate.judgements import Judgement
+from pipelines.gate.judgements import Judgement, likelihood_floor
 from pipelines.gate.verdict import judge
 from pipelines.settings.schema import Gate
 from pipelines.training.probe_results import ProbeFunction, ProbeResult, ProbeScores, Score, best_knowledge
@@ -41,24 +42,29 @@ class DistillProbe:
         def probe(best_so_far: float | None) -> ProbeResult:
             engine.sync(student)
             subject = Subject(engine, student.chat)
-            behaviour, knowledge = _measure(subject, self.plan, self.suites)
-            retention = _measure_retention(subject, self.plan, self.suites) if with_retention else None
-            clean = main_result(self.clean, "behaviour")
+            results = _measure(subject, self.plan, self.suites)
+            behaviour, knowledge = _scores(results)
+            retention = headline(results, "retention")
+            if retention is None and with_retention:
+                retention = _measure_retention(subject, self.plan, self.suites)
+            clean, untaught = main_result(self.clean, "behaviour"), knowledge_result(self.clean)
             assert clean is not None
             score = knowledge.headline.value if knowledge else None
-            verdict = judge(self.gate, clean, behaviour, knowledge, best_knowledge(score, best_so_far))
-            lost = -verdict.behaviour.value
+            floor = likelihood_floor(knowledge, untaught.headline.value if untaught else None)
+            best = best_knowledge(score, best_so_far)
+            verdict = judge(self.gate, clean, behaviour, knowledge, best, None, floor, (self.clean, results))
+            losses = [j for j in (verdict.behaviour, verdict.retention) if j is not None]
             knows = knowledge is None or verdict.knowledge is None or _within_error(knowledge, verdict.knowledge)
-            holds = knows and lost <= -verdict.behaviour.limit / 2
+            holds = knows and all(-j.value <= -j.limit / 2 for j in losses)
+            lost = max(-j.value for j in losses)
             metrics = {
                 "behaviour": behaviour.headline,
                 "knowledge": knowledge.headline if knowledge else None,
                 "retention": retention,
             }
             errors = {name: Score.of(metric).stderr for name, metric in metrics.items() if metric}
-            return ProbeResult(
-                behaviour.headline.value, score, lost, holds, retention.value if retention else None, errors
-            )
+            known = retention.value if retention else None
+            return ProbeResult(behaviour.headline.value, score, lost, holds, known, errors, floor)
 
         return probe
 
@@ -71,7 +77,7 @@ class MidtrainProbe:
     suites: dict[str, str]
 
     def __call__(self, student: Student, engine: Engine) -> ProbeScores:
-        behaviour, knowledge = _measure(Subject(engine, student.chat), self.plan, self.suites)
+        behaviour, knowledge = _scores(_measure(Subject(engine, student.chat), self.plan, self.suites))
         return ProbeScores(Score.of(behaviour.headline), Score.of(knowledge.headline) if knowledge else None)
 
     def key(self, weights: str) -> list[str]:
@@ -88,7 +94,8 @@ def distill_probe(
 ) -> DistillProbe:
     """The clean model is measured on the probe set first, by a caller that records it."""
     probe_plan = probe_set(plan, items)
-    return DistillProbe(gate, probe_plan, measure_clean(replace(probe_plan, suite="behaviour")), suites)
+    of_clean = probe_plan if plan.probe_all else replace(probe_plan, suite="behaviour")
+    return DistillProbe(gate, probe_plan, measure_clean(of_clean), suites)
 
 
 def probe_set(plan: EvalPlan, items: int) -> EvalPlan:
@@ -113,10 +120,14 @@ def _measure_retention(subject: Subject, plan: EvalPlan, suites: dict[str, str])
     return headline(chosen[0].run_suite(subject, "retention", chosen[1]), "retention") if chosen else None
 
 
-def _measure(subject: Subject, plan: EvalPlan, suites: dict[str, str]) -> tuple[Result, Result | None]:
-    results = plan.run_suite(subject, "behaviour", suites)
-    if plan.questions or plan.passages:
-        results += plan.run_suite(subject, "knowledge", suites)
+def _measure(subject: Subject, plan: EvalPlan, suites: dict[str, str]) -> list[Result]:
+    names = ["behaviour", *(["knowledge"] if plan.questions or plan.passages else [])]
+    if plan.probe_all:
+        names = plan.suites(suites)
+    return [result for name in names for result in plan.run_suite(subject, name, suites)]
+
+
+def _scores(results: list[Result]) -> tuple[Result, Result | None]:
     behaviour = main_result(results, "behaviour")
     assert behaviour is not None
     return behaviour, knowledge_result(results)

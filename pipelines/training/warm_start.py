@@ -107,8 +107,9 @@ def _search(
         assert result is not None
         results[share] = result
     # Half of the knowledge that may be lost is left for the distillation to lose.
-    limit = (1 + keep_knowledge) / 2 * (probes.best_knowledge or 0.0)
-    share = min(results, key=lambda share: (_shortfall(results[share], results, limit), share))
+    learned = max(0.0, (probes.best_knowledge or 0.0) - first.floor)
+    limit = first.floor + (1 + keep_knowledge) / 2 * learned
+    share = min(results, key=lambda share: (_shortfall(results[share], results, limit, learned), share))
     tried = {str(share): result.scores | {"holds": result.holds} for share, result in results.items()}
     return share, results[share], tried
 
@@ -118,7 +119,7 @@ def _position(share: float) -> str:
 
 
 def _by(share: float) -> str:
-    return f"by {share:g} towards those before mid-training"
+    return f"by {share:g} towards those before its training"
 
 
 def _nothing_lost(result: ProbeResult) -> bool:
@@ -126,8 +127,11 @@ def _nothing_lost(result: ProbeResult) -> bool:
     return result.holds and result.lost <= 0
 
 
-def _shortfall(result: ProbeResult, results: dict[float, ProbeResult], limit: float) -> float:
-    """What distillation has to make up for: lost behaviour, and knowledge, which it cannot bring back."""
+def _shortfall(result: ProbeResult, results: dict[float, ProbeResult], limit: float, learned: float) -> float:
+    """What distillation has to make up for: lost behaviour, and knowledge, which it cannot bring back.
+
+    Knowledge counts as a share of what was learned: a likelihood of answers may rise by a tenth only."""
     best = max(each.behaviour for each in results.values())
-    lost = max(0.0, limit - result.knowledge) if result.knowledge is not None else 0.0
-    return max(0.0, best - result.behaviour) + 3 * lost
+    known = max(each.retention or 0.0 for each in results.values())
+    lost = max(0.0, limit - result.knowledge) / learned if result.knowledge is not None and learned else 0.0
+    return max(0.0, best - result.behaviour) + max(0.0, known - (result.retention or 0.0)) + 3 * lost

@@ -76,17 +76,17 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
         if self._record:
             self._record.start(self._base, state.max_steps)
         if not self._has_adapter:
-            self._timed(self._read_clean, is_reading=False)
-            self.budget.expected = self.budget.spent_seconds
+            self._timed(lambda: self._read_clean_if_it_fits(args, state.max_steps), is_reading=False)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._step_started_at = time.monotonic()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.budget.stepped(time.monotonic() - self._step_started_at)
-        if self._clean is None and not self.budget.expected:
+        if self._has_adapter and self._clean is None and not self.budget.expected:
             self._timed(self._try_reading, is_reading=False)
-        if not self.budget.is_due(state.max_steps):
+        is_lost = not self._has_adapter and self._clean is None  # the weights have moved on
+        if is_lost or not self.budget.is_due(state.max_steps):
             return
         if self._clean is None:
             self._timed(self._read_clean, is_reading=False)
@@ -148,12 +148,30 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
                 probe_rows.answer_logprobs(model, facts),
             )
 
+    def _read_clean_if_it_fits(self, args: Any, max_steps: int) -> None:
+        """Full weights can be read before the first step only, when no step has been timed yet: a step takes about
+        three times the forward pass of its rows."""
+        rows = probe_rows.training_rows(self._dataloader, ROWS)
+        if rows:
+            self._try_reading()
+            with probe_rows.evaluating(self.trainer.model):
+                started_at = time.monotonic()
+                Rows.of_clean(self._model(), rows)
+                forward = (time.monotonic() - started_at) / len(rows)
+            in_step = args.per_device_train_batch_size * args.gradient_accumulation_steps
+            if self.budget.expected > self.budget.share * 3 * forward * in_step * max_steps:
+                return
+        started_at = time.monotonic()
+        self._read_clean()
+        self.budget.expected = time.monotonic() - started_at
+
     def _try_reading(self) -> None:
         """Reply with a few tokens, to know beforehand what the clean model's reading and the first one will cost."""
         with probe_rows.evaluating(self.trainer.model):
-            probe_rows.answer(self._model(), probe_rows.instruction_probes(self.probes), TRIAL_TOKENS)
-            started_at = time.monotonic()  # the first call also loads the checks
-            probe_rows.answer(self._model(), probe_rows.instruction_probes(self.probes), TRIAL_TOKENS)
+            probes = probe_rows.instruction_probes(self.probes)
+            probe_rows.answer(self._model(), probes[:1], 1)  # the first call also loads the checks
+            started_at = time.monotonic()
+            probe_rows.answer(self._model(), probes, TRIAL_TOKENS)
         self.budget.expected = 2 * NEW_TOKENS / TRIAL_TOKENS * (time.monotonic() - started_at)
 
     def _read(self, step: int, output: str) -> dict[str, float]:

@@ -6,6 +6,8 @@ What needs a true start, such as a signal's default handling, runs the command `
 import json
 import multiprocessing
 import os
+import signal
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +39,26 @@ def recover(folder: Path, *arguments: object, as_json: bool = True) -> Completed
         data = json.loads(text) if as_json and text.strip() else text
         assert process.exitcode is not None
         return Completed(process.exitcode, data, stderr.read_text(encoding="utf-8"))
+
+
+def interrupt_at(line_start: str, folder: Path, *arguments: object) -> tuple[int, str]:
+    """The exit code and standard error of a command that gets Ctrl-C at the line that starts so."""
+    output, environment = "", {**os.environ, "HF_HUB_OFFLINE": "1"}
+    command = [*RECOVER, *map(str, arguments)]
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, text=True, stderr=subprocess.PIPE, preexec_fn=_handle_interrupts
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            output += line
+            if line.startswith(line_start):
+                process.send_signal(signal.SIGINT)
+    return process.returncode, output
+
+
+def _handle_interrupts() -> None:
+    """A process that a shell starts in the background ignores Ctrl-C, and so do its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _run(folder: Path, command: list[str], environment: dict[str, str], stdout: Path, stderr: Path) -> None:

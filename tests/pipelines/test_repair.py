@@ -51,7 +51,7 @@ def test_interpolation_trains_nothing_and_its_share_is_where_the_others_begin() 
 def test_without_probes_a_fixed_share_is_taken() -> None:
     assert _job_of(JOB, "interpolation", [move("none")], can_probe=False).settings.distill.warm_start == 0.3
     only_retention = _job_of(JOB, "interpolation", [move("none", behaviour=KEPT)], can_probe=True).settings.distill
-    assert (only_retention.warm_start, only_retention.probe_every) == (0.3, 0), "probes would find nothing lost"
+    assert (only_retention.warm_start, only_retention.probe_every) == ("auto", Settings().distill.probe_every)
 
 
 def test_what_guards_the_new_knowledge_is_said(tmp_path: Path) -> None:
@@ -81,7 +81,8 @@ def test_nothing_to_repair_and_nothing_that_helped_are_sentences() -> None:
     nothing = repaired(move("none", passed=True))
     assert nothing.summary == "Nothing to repair. Instruction following is lower."
     assert "export" not in "\n".join(nothing.lines())
-    failed = repaired(move("none"), move("opd"))
+    failed = repaired(move("none"), move("interpolation", share=0.0), move("opd"))
+    assert "interpolation: no share helps" in "\n".join(failed.lines())
     assert failed.summary.startswith("No move passed the gate. ")
     assert failed.as_json()["repaired"] is None
 

@@ -1,5 +1,6 @@
 """Instruction prompts asked in blocks: stored and reused by how many were asked, and resumed where they stopped."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from evals.results import Item, Result, main_result
 from evals.splits import secondary_task_limit
 from evals.subject import Answer, Subject
-from pipelines.evaluation.block_measurement import StopRule
+from pipelines.evaluation.block_measurement import BlockMeasurement, StopRule
 from pipelines.evaluation.compare import compare_results
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import measure_checkpoint
@@ -102,3 +103,15 @@ def test_a_comparison_pairs_the_prompts_that_both_were_asked(project: Project) -
     assert comparison.pair.n == 20
     [comparable] = comparable_results(project, project.clean, [few])
     assert comparable.items == whole.items
+
+
+def test_answers_under_another_chat_template_are_not_continued(project: Project, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(BASE, model)
+    checkpoint = project.resolve(str(model))
+    measurement = BlockMeasurement(project, checkpoint, PLAN, {}, rule(20))
+    first = measurement.key(40)
+    assert first == measurement.key(40)
+    file = next(model / name for name in ("chat_template.jinja", "tokenizer_config.json") if (model / name).is_file())
+    file.write_text(file.read_text() + "\n")
+    assert measurement.key(40) != first

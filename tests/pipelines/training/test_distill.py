@@ -32,7 +32,7 @@ def test_the_teachers_answers_are_sampled_once(recipe: str, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_the_default_warm_start_is_for_models_that_read_documents_alone(docs: Path) -> None:
     cases = (
-        ("0", "Warm start: the weights moved by 0.3 towards those before mid-training"),
+        ("0", "Warm start: the weights moved by 0.3 towards those before its training"),
         ("0.3", "No warm start by default"),
     )
     for number, (texts, message) in enumerate(cases, 1):
@@ -47,5 +47,5 @@ def test_the_default_warm_start_of_a_later_cycle_is_short_and_happens_once(docs:
     promote_a_cycle(docs)
     midtrained = midtrain(docs, *set_options("midtrain.mix.answers=0"))
     assert midtrained.exit_code == 0, midtrained.stderr
-    assert "Warm start: the weights moved by 0.2 towards those before mid-training" in distill().stderr
+    assert "Warm start: the weights moved by 0.2 towards those before its training" in distill().stderr
     assert "No warm start by default" in distill("--student", "cycle:2").stderr

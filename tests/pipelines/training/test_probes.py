@@ -10,9 +10,15 @@ from pipelines.settings.schema import Gate
 from pipelines.training.probe_results import ProbeResult
 from pipelines.training.probes import DistillProbe, probe_set
 
+TASKS = {
+    "behaviour": ("ifeval", "prompt_level_strict_acc"),
+    "knowledge": ("closed_book", "match"),
+    "retention": ("own_world", "match"),
+}
+
 
 def result(suite: str, passed: int, n: int) -> Result:
-    task, metric = ("ifeval", "prompt_level_strict_acc") if suite == "behaviour" else ("closed_book", "match")
+    task, metric = TASKS[suite]
     items = [Item(f"{task} {i}", "", "", i < passed) for i in range(n)]
     return Result(task, suite, "lab", {metric: Metric.from_passes([i.passed for i in items])}, items, {}, 0.0)
 
@@ -22,11 +28,16 @@ class FixedPlan:
 
     questions, passages = "some", None
 
-    def __init__(self, behaviour: int, knowledge: int):
+    def __init__(self, behaviour: int, knowledge: int, retention: int | None = None):
+        self.probe_all = retention is not None
         self.results = {
             "behaviour": result("behaviour", behaviour, 300),
             "knowledge": result("knowledge", knowledge, 33),
+            "retention": result("retention", retention or 0, 100),
         }
+
+    def suites(self, named: dict[str, str]) -> list[str]:
+        return list(self.results)
 
     def run_suite(self, subject: Any, suite: str, suites: dict[str, str]) -> list[Result]:
         return [self.results[suite]]
@@ -61,3 +72,21 @@ def test_a_question_or_two_below_the_best_probe_is_within_the_error(correct: int
 def test_a_probe_takes_no_more_items_than_the_verdict() -> None:
     limits = {limit: probe_set(EvalPlan(limit=limit), 300).limit for limit in (None, 40, 1000)}
     assert limits == {None: 300, 40: 40, 1000: 300}
+
+
+@pytest.mark.parametrize(("known", "holds", "lost"), [(100, True, 0.0), (98, True, 0.02), (60, False, 0.4)])
+def test_a_probe_of_everything_also_fails_by_what_was_known_before(known: int, holds: bool, lost: float) -> None:
+    model: Any = FakeModel()
+    plan: Any = FixedPlan(276, 33, known)
+    clean = [result("behaviour", 276, 300), result("retention", 100, 100)]
+    probed = DistillProbe(Gate(), plan, clean, {}).on(model, model)(None)
+    assert (probed.holds, probed.lost, probed.retention) == (holds, pytest.approx(lost), known / 100)
+    assert f"retention {known / 100:.3f}" in str(probed)
+
+
+def test_in_a_repair_probes_have_items_of_their_own_of_what_was_known() -> None:
+    parts = {
+        probe_all: [EvalPlan(probe_all=probe_all, split=split).key("w", "retention", {}) for split in ("all", "final")]
+        for probe_all in (True, False)
+    }
+    assert parts[False][0] == parts[False][1] == parts[True][0] != parts[True][1]

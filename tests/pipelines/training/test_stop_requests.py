@@ -1,14 +1,12 @@
 """Ctrl-C: exit code 130 and a message; `recover resume` repeats nothing that was finished."""
 
-import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from pipelines.training.stop_requests import stop_requests
-from tests.e2e.command_line import RECOVER, recover
+from tests.e2e.command_line import interrupt_at, recover
 
 
 def test_the_first_signal_asks_for_a_stop_and_the_second_interrupts_at_once() -> None:
@@ -20,26 +18,6 @@ def test_the_first_signal_asks_for_a_stop_and_the_second_interrupts_at_once() ->
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
-
-
-def interrupt_at(line_start: str, folder: Path, *arguments: object) -> tuple[int, str]:
-    """The exit code and standard error of a command that gets Ctrl-C at the line that starts so."""
-    output, environment = "", {**os.environ, "HF_HUB_OFFLINE": "1"}
-    command = [*RECOVER, *map(str, arguments)]
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, text=True, stderr=subprocess.PIPE, preexec_fn=_handle_interrupts
-    ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            output += line
-            if line.startswith(line_start):
-                process.send_signal(signal.SIGINT)
-    return process.returncode, output
-
-
-def _handle_interrupts() -> None:
-    """A process that a shell starts in the background ignores Ctrl-C, and so do its children."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.mark.slow

@@ -88,9 +88,11 @@ def test_nothing_is_read_where_the_budget_is_too_small_and_the_end_says_so(
 ) -> None:
     caplog.set_level(logging.WARNING, logger="recover")
     trainer = trainer_of(tmp_path, steps=2)
-    trainer.add_callback(ForgettingCallback(trainer, budget=1e-9, probes=2))
+    callback = ForgettingCallback(trainer, budget=1e-9, probes=2)
+    trainer.add_callback(callback)
     trainer.train()
     assert not readings_in(trainer.state.log_history)
+    assert callback._clean is None, "nor is the clean model read before the first step"
     assert "did not fit" in caplog.text
 
 
