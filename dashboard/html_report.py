@@ -1,7 +1,8 @@
 """One cycle, or one study, as a single HTML file to mail: text, tables and charts, with nothing to fetch."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from markupsafe import Markup
 
@@ -12,7 +13,7 @@ from dashboard.pages.cycle import curves_of
 from dashboard.pages.notes import notes_card
 from dashboard.pages.overview import summary
 from dashboard.ui.chart_embed import PLOTLY, chart
-from dashboard.ui.charts.figure import FONT, LIGHT, Look
+from dashboard.ui.charts.figure import FONT, LIGHT, Figure, Look
 from dashboard.ui.charts.knowledge_vs_behaviour import plane
 from dashboard.ui.charts.over_time import over_time
 from dashboard.ui.charts.training_curves import curves
@@ -44,14 +45,14 @@ def report(reader: Reader, project: Project, number: int) -> str:
     past = cycles[: cycles.index(cycle) + 1]
     stages, decisions = reader.stages(project.id), reader.promotions(project.id)
     trails, clean = summaries.trails(past, stages), summaries.clean_mark(past)
-    runs, metrics, look = reader.runs(project.id), RunMetrics(reader), Look()
+    runs, metrics = reader.runs(project.id), RunMetrics(reader)
     own = [run for run in reversed(runs) if run.cycle == number]
     evaluations = cycle_parts.latest_evaluations(reader, cycle, own)
-    figure = curves(curves_of(own, metrics), look)
+    curve_chart = _chart("curves", partial(curves, curves_of(own, metrics)))
     sections = [
         summary(reader, project, cycle, trails[-1], clean, own, metrics, is_last=cycle == cycles[-1]),
-        card("Over the cycles", chart("over-time", over_time(trails, clean, look))),
-        card("Knowledge against instruction following", chart("plane", plane(trails, clean, look))),
+        card("Over the cycles", _chart("over-time", partial(over_time, trails, clean))),
+        card("Knowledge against instruction following", _chart("plane", partial(plane, trails, clean))),
         cycle_parts.attempts(stages, decisions, cycle),
         cycle_parts.frontier(reader, stages, cycle),
         cycle_parts.gate(cycle),
@@ -59,13 +60,18 @@ def report(reader: Reader, project: Project, number: int) -> str:
         cycle_parts.earlier_knowledge(evaluations, cycle, past),
         cycle_parts.instruction_kinds(evaluations, cycle),
         cycle_parts.timeline(own, decisions, cycle),
-        card("Curves", chart("curves", figure)) if figure else "",
+        card("Curves", curve_chart) if curve_chart else "",
         cycle_parts.settings(runs, cycle, past[-2] if len(past) > 1 else None),
         cycle_parts.documents(reader, cycle, project.root),
     ]
     unlinked = [Markup(re.sub(r"</?a\b[^>]*>", "", section)) for section in sections]  # there are no other pages
     notes = notes_card(reader.notes(project.id, cycle=cycle.id))
     return _file(f"Cycle {number} of {project.name}", [*unlinked, notes], program=read_static(PLOTLY))
+
+
+def _chart(name: str, draw: Callable[[Look], Figure | None]) -> Markup:
+    figure = draw(Look())
+    return chart(name, figure, draw(Look(narrow=True))) if figure else Markup()
 
 
 def study_report(study: Study) -> str:

@@ -36,6 +36,7 @@ function saveChart(card, format, name) {
 // Charts. The server sends a figure (data-figure of a .chart); plotly draws it in a node of our own, which stays when
 // Gradio replaces the HTML around it: a refresh neither flickers nor loses the zoom.
 const SETTINGS = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+const NARROW = 760; // pixels, as in style.css
 const charts = new Map();
 let loading = null;
 
@@ -60,8 +61,9 @@ function setUp(element) {
     element.replaceChildren(chart);
     widths.observe(element);
   }
-  if (chart.figure === element.dataset.figure && chart.drawn === chart.figure) return;
-  chart.figure = element.dataset.figure;
+  const figure = (innerWidth <= NARROW && element.dataset.narrow) || element.dataset.figure;
+  if (chart.figure === figure && chart.drawn === figure) return;
+  chart.figure = figure;
   loadPlotly().then(() => setTimeout(() => draw(chart))); // each in a task of its own: text is shown first
 }
 
@@ -70,6 +72,7 @@ function draw(chart) {
   const { data, layout } = JSON.parse(chart.figure);
   if (chart.drawn) keepZoom(JSON.parse(chart.drawn).layout, chart.layout, layout);
   chart.drawn = chart.figure;
+  chart.parentNode.style.height = `${layout.height}px`;
   window.Plotly.react(chart, data, { ...layout, width: chart.parentNode.clientWidth }, SETTINGS);
 }
 

@@ -29,15 +29,24 @@ def test_the_overview_shows_both_curves(url, visit, width, dark):
     assert session.hosts == {url.removeprefix("http://")}, "nothing is fetched from elsewhere"
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_overview_and_the_cycle_show_all_four_measures(url, visit, width):
-    for path, table in (("", "#cycles"), ("cycle?number=3", "#details")):
-        page = visit(f"{url}/{path}", width=width).page
+def test_overview_cycle_and_report_show_all_four_measures(url, visit, reader, tmp_path, width, dark):
+    (project,) = reader.projects()
+    file = tmp_path / "report.html"
+    file.write_text(report(reader, project, 3), encoding="utf-8")
+    places = (
+        (url, "#cycles", "0.400"),
+        (f"{url}/cycle?number=3", "#details", "What it knew before"),
+        (file.as_uri(), "main", "What it knew before"),
+    )
+    for address, table, text in places:
+        page = visit(address, width=width, dark=dark).page
         title = page.get_by_role("heading", level=1)
-        for text in ("0.925 → 0.225 → 0.800", "0.050 → 0.950 → 0.900", "0.800 → 0.850", "0.850 → 0.400 → 0.700"):
-            expect(title).to_contain_text(text)
+        for scores in ("0.925 → 0.225 → 0.800", "0.050 → 0.950 → 0.900", "0.800 → 0.850", "0.850 → 0.400 → 0.700"):
+            expect(title).to_contain_text(scores)
         expect(page.locator(".reasons")).to_contain_text("What it knew before is 0.250 below the clean model's")
-        expect(page.locator(table)).to_contain_text("0.400" if path == "" else "What it knew before")
+        expect(page.locator(table)).to_contain_text(text)
         assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], "nothing sticks out"
 
 
