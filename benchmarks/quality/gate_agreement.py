@@ -1,12 +1,13 @@
 """Whether the gate decides as a measurement on 5,000 items does, over cycles on the built-in model.
 
     python -m benchmarks.quality.gate_agreement --out agreement.jsonl [--cycles 20] [--items 2000] [--large 5000]
+        [--first 0]
 
 Each cycle has a world and a seed that were not used for tuning, and one of several settings: the defaults, and some
 that lose too much. The recovered checkpoint is then measured again, on `--large` instruction prompts, as many sums, all
 questions on the base's own world and all questions on the documents, and judged by the same limits at one look. The two
 agree if both promote or neither does. Every cycle is one line of the file; a command that was interrupted goes on with
-the next one.
+the next one. `--first` shares the cycles between processes: each writes a file, and the files put together are one.
 """
 
 import json
@@ -49,13 +50,14 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser = cycle_parser(__doc__, items=2000, size="cycle")
     parser.add_argument("--out", type=Path, required=True, help="the JSON Lines file of the cycles")
     parser.add_argument("--cycles", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="the number of the file's first cycle")
     parser.add_argument("--large", type=int, default=5000, help="items of the large measurement")
     args = parser.parse_args(arguments)
     disable_progress_bar()
     rows = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.is_file() else []
     clean = _clean_passes(args)
     for number in range(len(rows), args.cycles):
-        rows.append(run(number, clean, args))
+        rows.append(run(args.first + number, clean, args))
         with args.out.open("a") as file:
             file.write(json.dumps(rows[-1]) + "\n")
         print(describe(rows[-1]), flush=True)
