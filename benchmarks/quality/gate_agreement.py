@@ -4,10 +4,11 @@
         [--first 0]
 
 Each cycle has a world and a seed that were not used for tuning, and one of several settings: the defaults, and some
-that lose too much. The recovered checkpoint is then measured again, on `--large` instruction prompts, as many sums, all
-questions on the base's own world and all questions on the documents, and judged by the same limits at one look. The two
-agree if both promote or neither does. Every cycle is one line of the file; a command that was interrupted goes on with
-the next one. `--first` shares the cycles between processes: each writes a file, and the files put together are one.
+that lose too much; `--set` changes the others. The recovered checkpoint is then measured again, on `--large`
+instruction prompts, as many sums, all questions on the base's own world and all questions on the documents, and judged
+by the same limits at one look. The two agree if both promote or neither does. Every cycle is one line of the file; a
+command that was interrupted goes on with the next one. `--first` shares the cycles between processes: each writes a
+file, and the files put together are one.
 """
 
 import json
@@ -40,7 +41,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "documents alone": (*DOCUMENTS_ALONE, "distill.warm_start=off"),
     "a small mix": ("midtrain.mix.answers=0.1", "midtrain.mix.texts=0.1"),
     "few steps": (*DOCUMENTS_ALONE, "distill.steps=8", "distill.probe_every=0"),
-    "twice the epochs": ("midtrain.epochs=16",),
+    "twice the learning rate": ("midtrain.learning_rate=4e-3",),
 }
 
 Passes = dict[str, dict[str, bool]]  # by task and item key
@@ -69,7 +70,7 @@ def run(number: int, clean: Passes, args: Namespace) -> dict[str, Any]:
     """One cycle, its verdict, and the verdict on the large measurement."""
     start, (name, settings) = time.perf_counter(), list(SETTINGS.items())[number % len(SETTINGS)]
     with tempfile.TemporaryDirectory() as folder:
-        own = ["gate.block=200", *settings, *args.assignments]
+        own = ["gate.block=200", *args.assignments, *settings]
         outcome = run_cycle(FIRST_WORLD + number, number, Path(folder), Namespace(**vars(args) | {"assignments": own}))
         large = judge_large(outcome, Project.open(Path(folder), args.base), clean, args.large)
     j = outcome.verdict.behaviour
