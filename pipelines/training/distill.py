@@ -69,10 +69,11 @@ def distill(
         )
         warm = WarmStart()
         if not has_started(stage.project, run):
-            plan = warm_start_plan(stage, student, start)
+            is_repair = stage.job.eval_plan.probe_all
+            plan = replace(warm_start_plan(stage, student, start), rejected=is_repair)
             warm = warm_start(student, probe, stage.settings, plan, stage.project.base)
             # It teaches something new, or the gate has rejected where it begins: then a probe does not end it at once.
-            if not chosen.restores or stage.job.eval_plan.probe_all:
+            if not chosen.restores or is_repair:
                 warm = replace(warm, stop_reason="")
         if chosen.scores_with_teacher and teachers.own:
             teacher = teachers.self_teacher(student, settings.ema_decay)
