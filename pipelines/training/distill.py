@@ -61,7 +61,7 @@ def distill(
     with (
         stage.recorded_run("distill", steps, inputs) as run,
         open_engine(student, _engine_name(stage, chosen, has_probe)) as engine,
-        open_writer(chosen, teachers) as writer,
+        open_writer(chosen, teachers, student) as writer,
     ):
         probe, probe_in_training = (
             make_probe(student, engine, with_retention) if make_probe and has_probe else None
@@ -92,7 +92,7 @@ def distill(
             )
             if steps
             else Mixture(),
-            signal=signal_of(chosen, teacher, reward_by_checks(given_prompts, chat)),
+            signal=signal_of(chosen, teacher, reward_by_checks(chosen, given_prompts, chat)),
             objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
             monitor=EarlyStopping(settings, probe_in_training, warm.best_knowledge, until_probes_hold=chosen.restores),
