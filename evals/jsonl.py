@@ -24,14 +24,15 @@ def read_rows(path: str | Path) -> list[Row]:
     return rows
 
 
-def text_field(row: Row, name: str) -> str:
-    """Return a required, non-blank text field. A number is returned as its text."""
+def text_field(row: Row, *names: str) -> str:
+    """Return a required, non-blank text field: the first of these that the row has. A number becomes its text."""
     location, fields = row
-    value = fields.get(name)
+    value = next((fields[name] for name in names if name in fields), None)
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value.strip():
-        raise RecoverError(f'{location} has no "{name}". Every line needs it, as a text.')
+        wanted = " or ".join(f'"{name}"' for name in names)
+        raise RecoverError(f"{location} has no {wanted}. Every line needs it, as a text.")
     return value
 
 

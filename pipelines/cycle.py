@@ -138,10 +138,12 @@ class Cycle:
         if self.id and self._earlier_decision(distilled.checkpoint) is None:
             self.project.tracker.reopen_cycle(self.id)
         until_clear = self._stop_rule(clean, partial(is_clear, self._gate, clean))
-        nothing_moved = not self.settings.distill.steps and not (distilled.warm_start or {}).get("share")
-        result = damaged if nothing_moved else distilled.checkpoint  # a copy is not measured again
-        after = self._measure(result, "the recovered model", final, "recovered", until_clear)
-        verdict = self._judge_with_samples(clean, before, after, result, final)
+        # A repair's copy of the model as it was, which the gate has rejected, is not measured again. In a cycle a copy
+        # may be promoted, and then its own scores are what later cycles must keep.
+        moved = self.settings.distill.steps or (distilled.warm_start or {}).get("share")
+        judged = distilled.checkpoint if moved or not self.job.eval_plan.probe_all else damaged
+        after = self._measure(judged, "the recovered model", final, "recovered", until_clear)
+        verdict = self._judge_with_samples(clean, before, after, judged, final)
         promoted, decision = self._decide(distilled.checkpoint, verdict, ask)
         advice = self._next_attempt(damaged, distilled, verdict) if promoted is False else None
         return Outcome(self.number, clean, before, after, verdict, promoted, distilled, decision, next_attempt=advice)

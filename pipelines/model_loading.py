@@ -27,11 +27,15 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def load_frozen(path: str) -> Student:
-    """A model that is not trained: in bfloat16, except small models and where the machine has no units for it."""
+def frozen_dtype(path: str) -> torch.dtype:
+    """bfloat16, except for small models and where the machine has no units for it."""
     large = parameters_of(path) > SMALL_MODEL_PARAMETERS
-    dtype = torch.bfloat16 if large and has_bfloat16() else torch.float32
-    return load_student(path, frozen=True, dtype=dtype, device=device())
+    return torch.bfloat16 if large and has_bfloat16() else torch.float32
+
+
+def load_frozen(path: str) -> Student:
+    """A model that is not trained."""
+    return load_student(path, frozen=True, dtype=frozen_dtype(path), device=device())
 
 
 @contextmanager

@@ -36,6 +36,8 @@ from pipelines.training.recipe_inputs import (
     RecipeFiles,
     as_distillation,
     check_contamination,
+    check_mix,
+    check_passages,
     check_prompts,
     check_recipes,
 )
@@ -53,6 +55,7 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Corpus 
     Creates no project: after a command is refused, another base may be named."""
     settings = announce_settings(project, request)
     check_recipes(settings)
+    check_mix(settings, request.mix)
     request = with_teacher(request, settings)
     check_logger(settings.report_to)
     if request.docs:
@@ -65,7 +68,10 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Corpus 
     _check_prompts(request, settings, chat, start)
     if request.teacher is not None and request.teacher not in SELF_TEACHERS:
         check_same_tokenizer(chat, load_chat(project.path_of(_main_teacher(request.teacher))))
-    return settings, _read_corpus(request.docs) if request.docs else None
+    corpus = _read_corpus(request.docs) if request.docs else None
+    if corpus is not None and recipe(settings.midtrain.recipe).context:
+        check_passages(corpus.texts, settings.distill, request.seed)
+    return settings, corpus
 
 
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
@@ -226,14 +232,16 @@ def _check_prompts(request: Request, settings: Settings, chat: Chat, model: str)
     files = RecipeFiles(request.prompts, request.teacher_context)
     if request.command == "midtrain":
         files.check_midtrain(settings.midtrain.recipe)
-        if files.teacher_context is not None:
-            distill = as_distillation(settings).distill
-            check_prompts(files.read(distill, request.seed), distill, chat, model)
-        return
-    files.check(settings.distill, request.teacher or "base")
-    longest = " a" * MAX_PROMPT_TOKENS  # of what the base may write
-    prompts = files.read(settings.distill, request.seed, lambda: [longest])
-    check_prompts(prompts, settings.distill, chat, model)
+        if files.teacher_context is None:
+            return
+        distill = as_distillation(settings).distill
+        prompts = files.read(distill, request.seed)
+    else:
+        distill = settings.distill
+        files.check(distill, request.teacher or "base")
+        longest = " a" * MAX_PROMPT_TOKENS  # of what the base may write
+        prompts = files.read(distill, request.seed, lambda: [longest])
+    check_prompts(prompts, distill, chat, model)
     if request.questions:
         check_contamination(prompts, [question.text for question in read_questions(request.questions)])
 

@@ -56,6 +56,8 @@ class Move:
     def label(self) -> str:
         if self.name != "interpolation":
             return NAMES[self.name]
+        if self.share is None:
+            return "interpolation: not tried"
         return f"{NAMES[self.name]} by {self.share:g}" if self.share else "interpolation: no share helps"
 
     def as_json(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 on_policy_fraction  share of rows that are the student's own rollouts: 0 none, 1 all
 data                where the other rows come from: "documents", "conversations", "teacher" (texts sampled from it) or
                     "start" (texts sampled from the model that the student was before its first step)
-teacher_weight      λ, the weight of the teacher's signal; the reward has weight 1 − λ
+teacher_weight      λ, the weight of the teacher's signal; the reward has weight 1 − λ ("privileged" has no such sum)
 estimator           "labels" (cross-entropy on the token in the data), "full" (exact divergence over the vocabulary),
                     "sampled" (policy gradient on the sampled token) or "privileged" (that, with the teacher's
                     context and without it)
@@ -11,9 +11,9 @@ beta                "full" only: 1 reverse KL, 0 forward KL, in between generali
 group               rollouts per prompt
 epochs              optimiser steps per draw
 dft                 "labels" only: weight the loss by the student's own probability of the label
-anchor              weight of a KL that is added to the loss: "labels" KL(base ‖ student), "privileged" the one between
-                    the model with the context and without
+anchor              "labels" only: weight of KL(base ‖ student), which is added to the loss
 alpha               "privileged" only: weight of the model with the context
+privileged_kl       "privileged" only: weight of the KL between the model with the context and without
 continued           how many tokens the teacher writes after the beginning of a rollout: at least, at most
 clip, clip_mode     "full" only: bound of what a token of the vocabulary ("zero") or a position ("scale") adds
 right_only          rollouts that fail the checks of their prompt are not learned
@@ -58,6 +58,7 @@ class Recipe:
     template: str = ""
     teacher: Literal["base", "ema", "live"] = "base"
     alpha: float = 0.5
+    privileged_kl: float = 0.1
     continued: tuple[int, int] | None = None
 
     @property
@@ -66,9 +67,13 @@ class Recipe:
         return self.scores_with_teacher or (self.teacher_weight > 0 and writes)
 
     @property
+    def needs_reward(self) -> bool:
+        return self.teacher_weight < 1 or self.estimator == "privileged"
+
+    @property
     def needs_checks(self) -> bool:
         """Whether something says which replies are right."""
-        return self.right_only or self.teacher_weight < 1
+        return self.right_only or self.needs_reward
 
     @property
     def restores(self) -> bool:
@@ -137,11 +142,8 @@ RECIPES: dict[str, Recipe] = {
     ),
     "pi-distill": Recipe(
         "rollouts with a privileged context, rewarded, learned with it and without",
-        1,
-        0.5,
-        "privileged",
+        estimator="privileged",
         group=8,
-        anchor=0.1,
         context=("privileged", "context", "solution"),
         template=SOLUTION,
         teacher="live",
@@ -159,7 +161,7 @@ def recipe(name: str) -> Recipe:
 def signal_of(
     recipe: Recipe, teacher: Teacher | None = None, reward: Callable[[Sample], float] | None = None
 ) -> Signal:
-    if recipe.teacher_weight < 1:
+    if recipe.needs_reward:
         if reward is None:
             raise RecoverError("This recipe learns from a reward. Pass a function that scores a reply.")
         return Blend(reward, teacher if recipe.teacher_weight > 0 else None, recipe.teacher_weight)
@@ -180,5 +182,5 @@ def objective_of(recipe: Recipe) -> Objective:
     if recipe.estimator == "sampled":
         return SampledGradient(epochs=recipe.epochs)
     if recipe.estimator == "privileged":
-        return PrivilegedGradient(recipe.alpha, recipe.anchor, epochs=recipe.epochs)
+        return PrivilegedGradient(recipe.alpha, recipe.privileged_kl, epochs=recipe.epochs)
     raise ValueError(f"Unknown estimator {recipe.estimator!r}.")

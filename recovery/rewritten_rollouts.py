@@ -11,32 +11,33 @@ from recovery.samples import Sample
 from recovery.states import Prompt, States
 
 
-class Continued:
-    """The beginnings of rollouts, each continued by a writer; only what the writer wrote is learned.
+class TeacherContinuations:
+    """The beginnings of rollouts, each continued by a teacher; only what the teacher wrote is learned.
 
-    A beginning may be of any length, and never holds the token that ended the rollout. The writer continues it for
-    `fewest` to `most` tokens; if it has a prompt of its own, it reads that."""
+    A beginning may be of any length, and never holds the token that ended the rollout. The teacher continues it for
+    `min_tokens` to `max_tokens`; if it has a prompt of its own, it reads that."""
 
     def __init__(
-        self, rollouts: States, writer: Engine, parameters: int, *, fewest: int = 16, most: int = 32, seed: int = 0
+        self, rollouts: States, writer: Engine, parameters: int, *, min_tokens: int, max_tokens: int, seed: int = 0
     ):
         self.rollouts, self.writer, self.parameters = rollouts, writer, parameters
-        self.fewest, self.most, self.seed = fewest, most, seed
+        self.min_tokens, self.max_tokens, self.seed = min_tokens, max_tokens, seed
 
     def draw(self, student: Student, step: int) -> list[Sample]:
         rng = Random(f"{self.seed}/{step}/{rank()}")
         rows = [row for row in self.rollouts.draw(student, step) if row.target_count]
         cuts = [rng.randrange(row.target_count) for row in rows]
-        lengths = [rng.randint(self.fewest, self.most) for _ in rows]
-        read = [_beginning(row.for_teacher, cut) for row, cut in zip(rows, cuts, strict=True)]
-        sampling = Sampling(self.most, seed=rng.randrange(2**31), with_logprobs=False)
-        written = [generation.tokens for generation in self.writer.generate(read, sampling)]
+        lengths = [rng.randint(self.min_tokens, self.max_tokens) for _ in rows]
+        writer_prompts = [_beginning(row.for_teacher, cut) for row, cut in zip(rows, cuts, strict=True)]
+        sampling = Sampling(self.max_tokens, seed=rng.randrange(2**31), with_logprobs=False)
+        written = [generation.tokens for generation in self.writer.generate(writer_prompts, sampling)]
         samples = []
-        for row, cut, length, seen, tokens in zip(rows, cuts, lengths, read, written, strict=True):
-            begun, reply = _beginning(row, cut), tokens[:length]
-            flops = 2.0 * (student.parameters * len(row.tokens) + self.parameters * (len(seen) + len(tokens)))
-            targets = [False] * len(begun) + [True] * len(reply)
-            samples.append(Sample(begun + reply, targets, prompt=row.prompt, domain=row.domain, writing_flops=flops))
+        for row, cut, length, writer_prompt, tokens in zip(rows, cuts, lengths, writer_prompts, written, strict=True):
+            beginning, reply = _beginning(row, cut), tokens[:length]
+            flops = 2.0 * (student.parameters * len(row.tokens) + self.parameters * (len(writer_prompt) + len(tokens)))
+            targets = [False] * len(beginning) + [True] * len(reply)
+            sample = Sample(beginning + reply, targets, prompt=row.prompt, domain=row.domain, writing_flops=flops)
+            samples.append(sample)
         return samples
 
 
@@ -45,7 +46,7 @@ def _beginning(row: Sample, cut: int) -> list[int]:
     return row.tokens[: row.targets.index(True) + cut]
 
 
-class WithAndWithout:
+class PrivilegedPairs:
     """Rollouts of the student behind the teacher's prompt, each learned twice: there, and behind the student's own."""
 
     def __init__(self, rollouts: States):
@@ -63,6 +64,6 @@ class WithAndWithout:
         return rows
 
 
-def swapped(prompts: Sequence[Prompt]) -> list[Prompt]:
+def with_swapped_prompts(prompts: Sequence[Prompt]) -> list[Prompt]:
     """The prompts with those of the teacher in place of the student's, and the other way round."""
     return [replace(p, tokens=p.teacher_prompt, teacher_prompt=p.tokens) if p.teacher_prompt else p for p in prompts]

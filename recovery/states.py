@@ -133,14 +133,17 @@ class Documents:
 
 
 class FixedRows:
-    """Ready-made samples, such as a teacher's answers."""
+    """Ready-made samples, such as a teacher's answers.
 
-    def __init__(self, samples: Sequence[Sample], *, rows: int, seed: int = 0):
-        self.samples, self.rows = samples, rows
+    `before` rows of each step are left to other states, which take them from the same order."""
+
+    def __init__(self, samples: Sequence[Sample], *, rows: int, seed: int = 0, before: int = 0):
+        self.samples, self.rows, self.before = samples, rows, before
         self.order = ShuffledOrder(len(samples), seed)
 
     def draw(self, student: Student, step: int) -> list[Sample]:
-        return [self.samples[i] for _, i in shard_for_this_rank(self.order.take(step * self.rows, self.rows))]
+        start = step * (self.before + self.rows) + self.before
+        return [self.samples[i] for _, i in shard_for_this_rank(self.order.take(start, self.rows))]
 
 
 class Conversations(FixedRows):
@@ -165,7 +168,9 @@ class Prompt:
 
 
 class Rollouts:
-    """Replies that the student samples itself, `group` of them to each prompt."""
+    """Replies that the student samples itself, `group` of them to each prompt.
+
+    After these, `after` prompts of each step are left to other states, which take them from the same order."""
 
     def __init__(
         self,
@@ -176,20 +181,21 @@ class Rollouts:
         group: int = 1,
         max_new_tokens: int = 256,
         seed: int = 0,
+        after: int = 0,
     ):
         if rows % group:
             raise RecoverError(
                 f"The {rows} rollouts of a step do not divide into groups of {group}. Choose a multiple of {group}."
             )
         self.prompts, self.engine, self.rows, self.group = prompts, engine, rows, group
-        self.max_new_tokens, self.seed = max_new_tokens, seed
+        self.max_new_tokens, self.seed, self.after = max_new_tokens, seed, after
         self.order = ShuffledOrder(len(prompts), seed)
 
     def draw(self, student: Student, step: int) -> list[Sample]:
         self.engine.sync(student)
         count = self.rows // self.group
         # A group is never split over ranks: its baseline needs all of it.
-        drawn = shard_for_this_rank(list(enumerate(self.order.take(step * count, count))))
+        drawn = shard_for_this_rank(list(enumerate(self.order.take(step * (count + self.after), count))))
         chosen = [(group, self.prompts[i]) for group, (_, i) in drawn for _ in range(self.group)]
         sampling = Sampling(self.max_new_tokens, seed=(self.seed * 1_000_003 + step * 1009 + rank()) % 2**31)
         generations = self.engine.generate([p.tokens for _, p in chosen], sampling)

@@ -87,6 +87,11 @@ class FrozenTeacher:
         self._student: Student | None = None
         self._has_fewer_tokens = False
 
+    @property
+    def model(self) -> Student:
+        """For an engine that generates with it."""
+        return self._model
+
     def flops(self, samples: list[Sample]) -> float:
         return forward_flops(self._model, samples)
 

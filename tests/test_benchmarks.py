@@ -31,6 +31,7 @@ from benchmarks.speed import (
     opd_step,
     status_command,
 )
+from pipelines.jobs.job import unfinished_jobs
 from recovery.lab import BASE, make_world
 from tests.models import save_tiny
 
@@ -141,7 +142,9 @@ def test_settings_of_mid_training_side_by_side() -> None:
 
 
 @pytest.mark.slow
-def test_arms_in_context_go_on_after_the_last_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_arms_in_context_go_on_after_the_last_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     few = ["midtrain.max_steps=1", "distill.max_steps=1", "distill.prompts=20", "distill.rows=6"]
     settings = [argument for setting in [*few, "distill.max_new_tokens=24"] for argument in ("--set", setting)]
     command = ["--base", str(BASE), "--out", str(tmp_path), "--world", "small", "--items", "4", "--kl-prompts", "2"]
@@ -151,15 +154,27 @@ def test_arms_in_context_go_on_after_the_last_one(tmp_path: Path, capsys: pytest
     assert [row["arm"] for row in rows] == ["A", "G", "M"]
     assert [row["pflops"] > 0 for row in rows] == [True, True, False]
     assert [(row["covered"][1], row["uncovered"][1]) for row in rows] == [(14, 13)] * 3
-    asked = {json.loads(line)["question"] for line in (tmp_path / "seed-1" / "asked.jsonl").read_text().splitlines()}
+    file = tmp_path / "seed-1" / "training_questions.jsonl"
+    trained = {json.loads(line)["question"] for line in file.read_text().splitlines()}
     world = make_world(9001, "small")
-    assert len(asked) == 14
-    assert not asked & {question.question for question in world.questions()}
+    assert len(trained) == 14
+    assert not trained & {question.question for question in world.questions()}
     before = results.read_text()
     in_context.main([*command, *settings, "--only", "A", "--only", "G", "--only", "B"])
     assert results.read_text().startswith(before)
     assert in_context.read_rows(results)[-1]["pflops"] > rows[0]["pflops"]  # what came before is counted
     assert "| B A, 0.3 towards the base, then OPD" in capsys.readouterr().out
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(in_context, "run_job", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            in_context.main([*command, *settings, "--only", "L"])
+    in_context.main([*command, *settings, "--only", "L"])  # G is promoted already, and the job is prepared
+    assert in_context.read_rows(results)[-1]["arm"] == "L"
+    assert not unfinished_jobs(tmp_path / "seed-1" / "G" / ".recover")
 
 
 @pytest.mark.slow

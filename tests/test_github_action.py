@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[1]
 WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / "examples" / "github-action.yml").read_text(encoding="utf-8"))
 
 
-def run_steps(folder: Path, model: Path, limit: int) -> subprocess.CompletedProcess[str]:
+def run_steps(
+    folder: Path, model: Path, limit: int, repository: str = "owner/recover"
+) -> subprocess.CompletedProcess[str]:
     """All commands of the job, in one shell that stops at the first error."""
     programs = folder / "programs"
     programs.mkdir()
@@ -33,10 +35,18 @@ def run_steps(folder: Path, model: Path, limit: int) -> subprocess.CompletedProc
         "MODEL": str(model),
         "BASE": str(BASE),
         "LIMIT": str(limit),
+        "REPOSITORY": repository,
     }
     script = "\n".join(step["run"] for step in WORKFLOW["jobs"]["check"]["steps"] if "run" in step)
     command = ["bash", "-e", "-o", "pipefail", "-c", script]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_without_the_repository_of_recover_nothing_is_installed(tmp_path: Path) -> None:
+    completed = run_steps(tmp_path, BASE, 4, repository="")
+    assert completed.returncode == 1
+    assert completed.stdout.startswith("::error::The variable RECOVER_REPOSITORY is not set.")
+    assert "pip install" not in completed.stdout
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ from evals.suites.measure import measure
 from pipelines.cycle import run_job
 from pipelines.documents.passages import passages_of
 from pipelines.gate.promotion import decide
+from pipelines.jobs.job import unfinished_jobs
 from pipelines.model_loading import open_subject
 from pipelines.outcome import Outcome
 from pipelines.prepare_job import prepare_job
@@ -69,7 +70,7 @@ ARMS = {
     "clean": Arm("the base as it is"),
     "A": Arm("documents alone", "midtrain", mix="documents"),
     "B": Arm("A, 0.3 towards the base, then OPD", "distill", "opd", ("distill.warm_start=0.3",), after="A"),
-    "C": Arm("the defaults", "cycle"),
+    "C": Arm("the default mix and distillation, with all its steps", "cycle"),
     "D": Arm("C, then SFT on the questions with the teacher's answers", "distill", "sft", after="C"),
     "E": Arm("in context: reverse KL on rollouts", "midtrain", "reverse", (LIFT,)),
     "F": Arm("in context: forward KL on rollouts", "midtrain", "forward", (LIFT,)),
@@ -114,10 +115,10 @@ class Bench:
             self.measured.append((Question(question.question, question.answer), passage, is_covered))
             if is_covered:
                 wordings = [fact.question(i) for i in range(len(fact.relation.questions))]
-                other = next(asked for asked in wordings if asked.question != question.question)
+                other = next(wording for wording in wordings if wording.question != question.question)
                 self.trained.append({"question": other.question, "answer": other.answer, "passage": passage})
-        self.asked = self.folder / "asked.jsonl"
-        self.asked.write_text("".join(json.dumps(row) + "\n" for row in self.trained))
+        self.training_file = self.folder / "training_questions.jsonl"
+        self.training_file.write_text("".join(json.dumps(row) + "\n" for row in self.trained))
 
     def run(self, name: str) -> dict[str, Any]:
         arm, start = ARMS[name], time.perf_counter()
@@ -133,25 +134,26 @@ class Bench:
         project = Project.open(self.folder / (arm.after if is_continued else name), self.args.base)
         settings = [*QUICK_GATE, *arm.settings, *self.args.assignments]
         if is_continued and before is not None:
-            checkpoint = project.latest_midtrained()
-            assert checkpoint is not None
-            decide(project, checkpoint, "promoted", "the next arm starts from it")
+            checkpoint = project.resolve("cycle:1/midtrained")  # the earlier arm alone is in its project
+            if project.current.id != checkpoint.id:  # else this arm was interrupted after the promotion
+                decide(project, checkpoint, "promoted", "the next arm starts from it")
             rate = defaults_for(parameters_of(self.args.base)).midtrain.learning_rate
             settings.append(f"midtrain.learning_rate={SOFT_RATE * rate}")
-        shown = bool(arm.recipe and recipe(arm.recipe).context)
+        has_context = bool(arm.recipe and recipe(arm.recipe).context)
         request = Request(
             arm.command,  # type: ignore[arg-type]
             docs=None if arm.command == "distill" else self.docs,
             student=before["path"] if before and arm.command == "distill" else None,
             prompts=self._answered() if arm.recipe == "sft" else None,
-            teacher_context=self.asked if shown else None,
+            teacher_context=self.training_file if has_context else None,
             recipe=arm.recipe,
             mix=arm.mix,
             limit=self.args.gate_items,
             seed=self.args.seed,
             assignments=tuple(settings),
         )
-        result = run_job(project, prepare_job(project, request))
+        interrupted = unfinished_jobs(project.home)
+        result = run_job(project, interrupted[0] if interrupted else prepare_job(project, request))
         trained = result.distilled if isinstance(result, Outcome) else result
         flops = [
             p.value for run in project.reader.runs(project.id) for p in project.reader.points(run.id, names=["flops"])
@@ -204,8 +206,8 @@ class Bench:
         return file
 
     def _by_teacher(self, subject: Subject) -> list[dict[str, str]]:
-        shown = [PASSAGE.format(prompt=row["question"], context=row["passage"]) for row in self.trained]
-        replies = zip(self.trained, subject.answer(shown, ANSWER_TOKENS), strict=True)
+        prompts = [PASSAGE.format(prompt=row["question"], context=row["passage"]) for row in self.trained]
+        replies = zip(self.trained, subject.answer(prompts, ANSWER_TOKENS), strict=True)
         return [{"prompt": row["question"], "answer": reply.text} for row, reply in replies if reply.text]
 
     def _ordinary(self, subject: Subject, count: int) -> list[dict[str, str]]:
@@ -228,22 +230,22 @@ def print_table(rows: Sequence[dict[str, Any]]) -> None:
     """The mean of every measure over the seeds, with the lowest and the highest where there are several."""
     lines = []
     for name, arm in ARMS.items():
-        mine = [row for row in rows if row["arm"] == name]
-        if mine:
+        of_arm = [row for row in rows if row["arm"] == name]
+        if of_arm:
             cells = [
-                _spread([row[m][0] if isinstance(row[m], list) else row[m] for row in mine if m in row])
+                _spread([row[m][0] if isinstance(row[m], list) else row[m] for row in of_arm if m in row])
                 for m in MEASURES
             ]
-            lines.append([f"{name} {arm.about}", str(len(mine)), *cells])
+            lines.append([f"{name} {arm.about}", str(len(of_arm)), *cells])
     table(["arm", "seeds", *MEASURES], lines)
 
 
 def _spread(values: list[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
+    measured = [value for value in values if value is not None]
+    if not measured:
         return ""
-    mean = f"{sum(known) / len(known):.3f}"
-    return mean if len(known) == 1 else f"{mean} ({min(known):.3f} – {max(known):.3f})"
+    mean = f"{sum(measured) / len(measured):.3f}"
+    return mean if len(measured) == 1 else f"{mean} ({min(measured):.3f} – {max(measured):.3f})"
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:

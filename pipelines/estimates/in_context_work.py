@@ -34,18 +34,19 @@ def in_context_stages(
     if midtrain.ordinary_prompts and not has_prompts:
         name = f"writing {distill.prompts:,} prompts"
         yield StageWork("write/prompts", name, [Loading(), writing_prompts(distill.prompts)])
-    about_passages = 1 - midtrain.ordinary_prompts
-    prompts = round(2 * passages / about_passages)
-    replies = Generating(prompts, prompts * (prompt_tokens + about_passages * PASSAGE_TOKENS), limit)
-    yield StageWork("write/replies", f"writing {prompts:,} answers", [Loading(), replies])
+    passage_share = 1 - midtrain.ordinary_prompts
+    prompts = round(2 * passages / passage_share)
     assert midtrain.epochs != AUTO
     steps = math.ceil(midtrain.epochs * prompts / distill.rows)
     steps = min(steps, midtrain.max_steps or steps)
+    prompts = min(prompts, steps * distill.rows)
+    replies = Generating(prompts, prompts * (prompt_tokens + passage_share * PASSAGE_TOKENS), limit)
+    yield StageWork("write/replies", f"writing {prompts:,} answers", [Loading(), replies])
     left, on_policy = share_left(steps) * steps, round(recipe(midtrain.recipe).on_policy_fraction * distill.rows)
     parts: list[Work] = [
         Loading(2),
         Training(left, 0.0, distill.rows * (prompt_tokens + reply_tokens)),
-        Scoring(left * distill.rows * about_passages * PASSAGE_TOKENS),
+        Scoring(left * distill.rows * passage_share * PASSAGE_TOKENS),
         Generating(on_policy, on_policy * prompt_tokens, limit, calls=left),
     ]
     yield StageWork("midtrain", "mid-training", parts)

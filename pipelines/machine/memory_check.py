@@ -12,6 +12,7 @@ from recovery.engines.vllm import gpu_memory_share
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of, same_model
 from recovery.models.students import config_of, parameters_of
+from recovery.recipes import recipe
 
 # Bytes for each parameter: weights, gradient and two moments in float32; or weights alone.
 TRAINED_BYTES, FROZEN_BYTES = 16, 4
@@ -72,9 +73,10 @@ def training_memory(student: str, settings: Settings, teachers: Sequence[Sequenc
 
 
 def _teacher(name: str, student: str, settings: Settings) -> float:
-    """A teacher's weights, unless they are those under the student's adapter."""
+    """A teacher's weights, unless they are those under the student's adapter. One that writes is a copy of its own."""
+    writes = recipe(settings.distill.recipe).continued is not None
     shared = settings.lora_rank and same_model(base_of(student) or student, base_of(name) or name)
-    if not shared:
+    if writes or not shared:
         return float(parameters_of(name) * FROZEN_BYTES)
     return parameters_of(name) * ADAPTER_SHARE * FROZEN_BYTES if base_of(name) else 0.0
 

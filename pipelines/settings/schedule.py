@@ -20,11 +20,12 @@ def scheduled(midtrain: Midtrain, tokens: int) -> Midtrain:
     return midtrain.model_copy(update={"epochs": epochs, "rows": rows})
 
 
-def warn_of_few_steps(midtrain: Midtrain, steps: int) -> None:
+def warn_of_few_steps(midtrain: Midtrain, steps: int, rows: str = "midtrain.rows") -> None:
+    """`rows` is the setting that says how large a step is."""
     if steps < FEW_STEPS and steps != midtrain.max_steps:
         log.warning(
             f"Only {steps} optimiser step{'s' * (steps != 1)}: the documents will hardly be learned. Raise "
-            "midtrain.epochs or lower midtrain.rows"
+            f"midtrain.epochs or lower {rows}"
         )
 
 

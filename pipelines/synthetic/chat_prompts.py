@@ -8,7 +8,7 @@ Assistant turns at the end are the reply, and no part of the prompt. Tool calls,
 the chat template unchanged.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -66,7 +66,7 @@ def parse_prompt(row: Row) -> ChatPrompt:
     location, fields = row
     turns = next((fields[name] for name in ("messages", "conversations", "prompt") if fields.get(name)), None)
     if not isinstance(turns, list):
-        messages: list[Message] = [{"role": "user", "content": text_field(row, _text_name(fields))}]
+        messages: list[Message] = [{"role": "user", "content": text_field(row, "prompt", "question")}]
         answer = fields.get("answer")
         return ChatPrompt(messages, [{"role": "assistant", "content": str(answer)}] if answer else [], row)
     messages = [_turn(location, turn) for turn in turns]
@@ -78,11 +78,6 @@ def parse_prompt(row: Row) -> ChatPrompt:
             f"{location} has a conversation without a user's turn to reply to. Add one, or drop the line."
         )
     return ChatPrompt(messages[:end], messages[end:], row)
-
-
-def _text_name(fields: dict[str, Any]) -> str:
-    """A file of questions is a file of prompts too."""
-    return "prompt" if "prompt" in fields or "question" not in fields else "question"
 
 
 def _turn(location: str, turn: Any) -> Message:
@@ -109,11 +104,21 @@ def with_context_of(prompt: ChatPrompt, fields: Sequence[str], recipe: str) -> C
 
 
 def shuffled_contexts(prompts: Sequence[ChatPrompt], seed: int) -> list[ChatPrompt]:
-    """Each context at another prompt than its own; prompts without a context stay as they are."""
-    indices = [i for i, prompt in enumerate(prompts) if prompt.context is not None]
-    order = Random(f"{seed}/contexts").sample(indices, len(indices))
-    moved = dict(zip(order, [*order[1:], *order[:1]], strict=True))  # one cycle through all of them: none stays
-    return [replace(p, context=prompts[moved[i]].context) if i in moved else p for i, p in enumerate(prompts)]
+    """The prompts of each context with another context; prompts without one stay as they are."""
+    others = other_contexts([prompt.context for prompt in prompts if prompt.context is not None], seed)
+    return [p if p.context is None else replace(p, context=others[p.context]) for p in prompts]
+
+
+def other_contexts(contexts: Iterable[str], seed: int) -> dict[str, str]:
+    """Another context for each; raises where there is one alone."""
+    distinct = list(dict.fromkeys(contexts))
+    if len(distinct) < 2:
+        raise RecoverError(
+            "There is one context alone, so there is no other to shuffle it with (distill.shuffle_contexts). Give "
+            "different ones."
+        )
+    Random(f"{seed}/contexts").shuffle(distinct)
+    return dict(zip(distinct, [*distinct[1:], *distinct[:1]], strict=True))  # one cycle through all of them: none stays
 
 
 def accepted_by_checks(prompts: Sequence[ChatPrompt], decode: Callable[[list[int]], str]) -> Callable[[Any], bool]:

@@ -14,33 +14,50 @@ from evals.subject import Subject
 from pipelines.documents import document_end, document_start
 from pipelines.documents.passages import MIN_WORDS, passages_of
 from pipelines.log import log
+from pipelines.synthetic.chat_prompts import other_contexts
 from pipelines.synthetic.filter_counts import FilterCounts
 from pipelines.synthetic.prefixes import opening_of
 from pipelines.synthetic.questions.generate import generate_questions
+from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.states import Prompt
 
-NO_QUESTIONS = (
-    'Give questions with --teacher-context (JSONL with "question", "answer" and "passage" in each line), name a more '
-    "capable model with --base, or mid-train with --recipe midtrain."
-)
+MIN_NOTE_WORDS = 2  # of a passage: one to begin with, and one to continue
+
+ALTERNATIVES = {  # to the base's own questions, by command: in a cycle --teacher-context belongs to the distillation
+    "midtrain": (
+        'Give questions with --teacher-context (JSONL with "question", "answer" and "passage" in each line), name a '
+        "more capable model with --base, or mid-train with --recipe midtrain."
+    ),
+    "cycle": (
+        "Run `recover midtrain --recipe in-context --teacher-context FILE` with questions of your own, then `recover "
+        "distill`; or set midtrain.recipe=midtrain."
+    ),
+}
 
 
 def passages_in(texts: Iterable[str]) -> list[str]:
     """All passages of MIN_WORDS, each once; of a corpus of short notes, the notes."""
     texts = list(texts)
-    long_enough = [passage for text in texts for passage in passages_of(text, MIN_WORDS)]
-    return list(dict.fromkeys(long_enough or [passage for text in texts for passage in passages_of(text)]))
+    for min_words in (MIN_WORDS, MIN_NOTE_WORDS):
+        if passages := list(dict.fromkeys(passage for text in texts for passage in passages_of(text, min_words))):
+            return passages
+    raise RecoverError(
+        "The documents have no passage of at least two words to learn in context: words are told apart by spaces. "
+        "Give other documents, or mid-train with the recipe midtrain."
+    )
 
 
 def write_passage_questions(
-    subject: Subject, passages: Sequence[str], evaluation_items: Sequence[str], seed: int
+    subject: Subject, passages: Sequence[str], evaluation_items: Sequence[str], seed: int, alternative: str
 ) -> dict[str, Any]:
-    """The base's own questions on all the passages, and how many were written, kept and dropped."""
+    """The base's own questions on all the passages, and how many were written, kept and dropped.
+
+    Raises, with the `alternative` as advice, if the base writes none."""
     counts = FilterCounts()
     named = (("", passage) for passage in passages)
     questions = generate_questions(
-        subject, named, counts, evaluation_items=evaluation_items, seed=seed, alternative=NO_QUESTIONS
+        subject, named, counts, evaluation_items=evaluation_items, seed=seed, alternative=alternative
     )
     rows = [asdict(question) for question in questions]
     log.info(f"  Kept {counts.kept} of {counts.written} questions on {counts.passages} passages")
@@ -52,10 +69,10 @@ def opening_prompts(passages: Sequence[str], chat: Chat, seed: int, *, shuffled:
     encode = partial(chat.tokenizer.encode, add_special_tokens=False, split_special_tokens=True)
     start, between = [document_start(chat)], [document_end(chat.tokenizer)]
     between += [] if chat.document_bos is None else start
-    contexts = [*passages[1:], *passages[:1]] if shuffled else passages
+    read_by_teacher = other_contexts(passages, seed) if shuffled else {passage: passage for passage in passages}
     prompts = []
-    for passage, context in zip(passages, contexts, strict=True):
+    for passage in passages:
         opening = opening_of(passage, Random(f"{seed}/{passage}"))
-        ids = list(encode(opening))
-        prompts.append(Prompt(opening, start + ids, None, start + list(encode(context)) + between + ids))
+        ids, context = list(encode(opening)), list(encode(read_by_teacher[passage]))
+        prompts.append(Prompt(opening, start + ids, None, start + context + between + ids))
     return prompts

@@ -5,7 +5,7 @@ Where they have none, nothing can be shown to be better; then the mean KL says h
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
@@ -46,20 +46,30 @@ class Lift:
     low: float | None = None
     high: float | None = None
     kl: float | None = None  # nats a token, KL(with ‖ without) on replies written with the context
+    selected: bool = False  # the prompts were chosen by the same difference, so the lift is above that of others
 
     def __str__(self) -> str:
         if self.bare is None or self.in_context is None:
             return f"the context changes the teacher by {self.kl:.3f} nats a token (mean KL over {self.n} replies)"
+        note = "; the questions were chosen for it" if self.selected else ""
         return (
             f"right with the context {self.in_context:.3f}, without {self.bare:.3f}: "
-            f"{self.in_context - self.bare:+.3f}, 95 % interval [{self.low:+.3f}, {self.high:+.3f}], n = {self.n}"
+            f"{self.in_context - self.bare:+.3f}, 95 % interval [{self.low:+.3f}, {self.high:+.3f}], n = {self.n}{note}"
         )
 
 
 def check_lift(
-    project: Project, teacher: Checkpoint, prompts: Sequence[ChatPrompt], settings: Settings, seed: int
+    project: Project,
+    teacher: Checkpoint,
+    prompts: Sequence[ChatPrompt],
+    settings: Settings,
+    seed: int,
+    *,
+    selected: bool = False,
 ) -> dict[str, Any]:
-    """Measure the lift, or read it from the cache; raise if the interval includes 0, unless a control is run."""
+    """Measure the lift, or read it from the cache; raise if the interval includes 0, unless a control is run.
+
+    `selected` says that the prompts were chosen as such that the teacher answers with their context alone."""
     distill = settings.distill
     shown = [prompt for prompt in prompts if prompt.context is not None]
     checked = [prompt for prompt in shown if prompt.check is not None]
@@ -78,7 +88,8 @@ def check_lift(
 
     rows = [[prompt.messages, prompt.context, *map(prompt.row[1].get, CHECK_FIELDS)] for prompt in chosen]
     inputs = [project.weights_id(teacher), template, distill.max_new_tokens, seed, rows]
-    lift = Lift(**ContentCache(project.home / "cache").get_or_write("lift", inputs, measure))
+    measured = Lift(**ContentCache(project.home / "cache").get_or_write("lift", inputs, measure))
+    lift = replace(measured, selected=selected)
     log.info(f"  {str(lift)[0].upper()}{str(lift)[1:]}")
     is_control = distill.shuffle_contexts or not distill.require_lift
     if lift.low is not None and lift.low <= 0 and not is_control:

@@ -61,7 +61,7 @@ def distill(
     with (
         stage.recorded_run("distill", steps, inputs) as run,
         open_engine(student, _engine_name(stage, chosen, has_probe)) as engine,
-        open_writer(chosen, teachers) as writer,
+        open_writer(chosen, teachers, student) as writer,
     ):
         probe, probe_in_training = (
             make_probe(student, engine, with_retention) if make_probe and has_probe else None
@@ -69,10 +69,11 @@ def distill(
         )
         warm = WarmStart()
         if not has_started(stage.project, run):
-            plan = warm_start_plan(stage, student, start)
+            is_repair = stage.job.eval_plan.probe_all
+            plan = replace(warm_start_plan(stage, student, start), rejected=is_repair)
             warm = warm_start(student, probe, stage.settings, plan, stage.project.base)
             # It teaches something new, or the gate has rejected where it begins: then a probe does not end it at once.
-            if not chosen.restores or stage.job.eval_plan.probe_all:
+            if not chosen.restores or is_repair:
                 warm = replace(warm, stop_reason="")
         if chosen.scores_with_teacher and teachers.own:
             teacher = teachers.self_teacher(student, settings.ema_decay)
@@ -91,7 +92,7 @@ def distill(
             )
             if steps
             else Mixture(),
-            signal=signal_of(chosen, teacher, reward_by_checks(given_prompts, chat)),
+            signal=signal_of(chosen, teacher, reward_by_checks(chosen, given_prompts, chat)),
             objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
             monitor=EarlyStopping(settings, probe_in_training, warm.best_knowledge, until_probes_hold=chosen.restores),

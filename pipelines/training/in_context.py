@@ -22,7 +22,7 @@ from pipelines.documents import tokenize_documents
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import device, open_engine
-from pipelines.settings.schedule import scheduled
+from pipelines.settings.schedule import scheduled, warn_of_few_steps
 from pipelines.storage.content_cache import ContentCache
 from pipelines.synthetic import passage_prompts
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
@@ -53,18 +53,22 @@ def midtrain_in_context(
     passages = passage_prompts.passages_in(corpus.texts)
     data = PassageData(replace(stage, job=job), corpus, start, chosen, chat, passages)
     questions = data.questions()
-    lift = check_lift(stage.project, start, questions, data.stage.settings, stage.job.seed)
+    lift = check_lift(
+        stage.project, start, questions, data.stage.settings, stage.job.seed, selected=data.are_questions_of_base
+    )
     about_passages = data.about_passages(questions)
     prompts = data.with_others(about_passages, earlier)
     steps = data.steps(len(prompts))
     teachers, promoted = Teachers(stage.project.clean, data.promoted), data.promoted
-    answers = replies_beforehand(data.stage, start, teachers, chosen, chat, questions, prompts)
+    drawn_prompts = prompts[: steps * settings.rows]
+    answers = replies_beforehand(data.stage, start, teachers, chosen, chat, questions, drawn_prompts)
     student = stage.load_student(start)
     teacher = teachers.load(student, device())
     log.info(
         f"Mid-training in context on {corpus.files} file{'s' * (corpus.files != 1)}: {steps} steps of {settings.rows} "
         f"rows from {start.reference}; {len(about_passages):,} of {len(prompts):,} prompts are about its passages"
     )
+    warn_of_few_steps(stage.settings.midtrain, steps, "distill.rows")
     plan = stage.job.eval_plan
     inputs = RunInputs(
         job=stage.job.id,
@@ -117,7 +121,7 @@ class PassageData:
         clean = set(remove_contaminated(texts, self._evaluation_items, LEAKED_WORDS).clean)
         prompts = [prompt for prompt in prompts if prompt.text in clean]
         if not prompts:
-            raise RecoverError(f"No question on the documents is left to learn from. {passage_prompts.NO_QUESTIONS}")
+            raise RecoverError(f"No question on the documents is left to learn from. {self._alternative}")
         check_prompts(prompts, distill, self.chat, self.start.path)
         return prompts
 
@@ -161,12 +165,20 @@ class PassageData:
         """How many prompts are about how many passages, and how many questions the base wrote for that."""
         passages, covered = len(self.passages), len({question.context for question in questions})
         counts = {"passages": passages, "questions": len(questions), "openings": passages, "with_questions": covered}
-        return counts if self._file else counts | {"written": self._written["counts"]}
+        return counts | {"written": self._written["counts"]} if self.are_questions_of_base else counts
 
     @property
     def promoted(self) -> Checkpoint | None:
         """The last promoted model, where it is not the base."""
         return None if self.start.id == self.stage.project.clean.id else self.start
+
+    @property
+    def are_questions_of_base(self) -> bool:
+        return self._file is None
+
+    @property
+    def _alternative(self) -> str:
+        return passage_prompts.ALTERNATIVES[self.stage.job.command]
 
     @property
     def _file(self) -> Path | None:
@@ -187,7 +199,8 @@ class PassageData:
         def write() -> dict[str, Any]:
             log.info(f"The clean base writes questions on {len(self.passages):,} passages")
             with project.clock.stage("write/questions"), base.open_base() as subject:
-                return passage_prompts.write_passage_questions(subject, self.passages, self._evaluation_items, seed)
+                items = self._evaluation_items
+                return passage_prompts.write_passage_questions(subject, self.passages, items, seed, self._alternative)
 
         inputs = [project.base_weights_id, self.corpus.hash, seed, self._evaluation_items]
         return dict(ContentCache(project.home / "cache").get_or_write("passage-questions", inputs, write))

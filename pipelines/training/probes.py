@@ -63,8 +63,8 @@ class DistillProbe:
                 "retention": retention,
             }
             errors = {name: Score.of(metric).stderr for name, metric in metrics.items() if metric}
-            known = retention.value if retention else None
-            return ProbeResult(behaviour.headline.value, score, lost, holds, known, errors, floor)
+            retention_score = retention.value if retention else None
+            return ProbeResult(behaviour.headline.value, score, lost, holds, retention_score, errors, floor)
 
         return probe
 
@@ -94,8 +94,8 @@ def distill_probe(
 ) -> DistillProbe:
     """The clean model is measured on the probe set first, by a caller that records it."""
     probe_plan = probe_set(plan, items)
-    of_clean = probe_plan if plan.probe_all else replace(probe_plan, suite="behaviour")
-    return DistillProbe(gate, probe_plan, measure_clean(of_clean), suites)
+    clean_plan = probe_plan if plan.probe_all else replace(probe_plan, suite="behaviour")
+    return DistillProbe(gate, probe_plan, measure_clean(clean_plan), suites)
 
 
 def probe_set(plan: EvalPlan, items: int) -> EvalPlan:

@@ -1,6 +1,6 @@
 """What a recipe of distillation needs besides a student: prompts, contexts, checks; and whether it was given them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -8,7 +8,15 @@ from typing import Literal, get_args
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
 from pipelines.settings.schema import AUTO, Distill, Settings
-from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
+from pipelines.settings.sources import parse_mix
+from pipelines.synthetic.chat_prompts import (
+    ChatPrompt,
+    other_contexts,
+    parse_prompt,
+    shuffled_contexts,
+    with_context_of,
+)
+from pipelines.synthetic.passage_prompts import passages_in
 from pipelines.synthetic.prompts import read_prompts
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
@@ -25,8 +33,8 @@ CONTEXTUAL_RECIPES = [name for name in DISTILL_RECIPES if RECIPES[name].context]
 
 def as_distillation(settings: Settings) -> Settings:
     """The settings with which mid-training in context learns from its teacher: its recipe is that of a distillation."""
-    own = {"recipe": settings.midtrain.recipe, "clip": "default", "context_template": None, "temperature": 1.0}
-    return settings.model_copy(update={"distill": settings.distill.model_copy(update=own)})
+    overrides = {"recipe": settings.midtrain.recipe, "clip": "default", "context_template": None, "temperature": 1.0}
+    return settings.model_copy(update={"distill": settings.distill.model_copy(update=overrides)})
 
 
 def chosen_recipe(settings: Distill) -> Recipe:
@@ -35,6 +43,24 @@ def chosen_recipe(settings: Distill) -> Recipe:
     clip = chosen.clip if settings.clip == "default" else settings.clip or None
     template = settings.context_template or chosen.template
     return replace(chosen, clip=clip, clip_mode=settings.clip_mode, template=template)
+
+
+def check_mix(settings: Settings, mix: str | None) -> None:
+    """Raise if `--mix` names what the recipe of mid-training does not read."""
+    name, entries = settings.midtrain.recipe, parse_mix(mix) if mix is not None else {}
+    unread = [entry for entry, share in entries.items() if share and entry != "earlier"]
+    if recipe(name).context and unread:
+        raise RecoverError(
+            f"With the recipe {name}, --mix may set earlier alone, not {' or '.join(unread)}. The share of ordinary "
+            "prompts is --set midtrain.ordinary_prompts=SHARE."
+        )
+
+
+def check_passages(texts: Iterable[str], settings: Distill, seed: int) -> None:
+    """Raise if the documents have no passages to learn in context, or none to shuffle."""
+    passages = passages_in(texts)
+    if settings.shuffle_contexts:
+        other_contexts(passages, seed)
 
 
 def check_recipes(settings: Settings) -> None:
@@ -154,11 +180,7 @@ def contextual_prompts(file: Path, settings: Distill, seed: int) -> list[ChatPro
     """The prompts of a JSONL file, each with its context, or with another's (`distill.shuffle_contexts`)."""
     fields = recipe(settings.recipe).context
     prompts = [with_context_of(parse_prompt(row), fields, settings.recipe) for row in read_rows(file)]
-    if not settings.shuffle_contexts:
-        return prompts
-    if len({prompt.context for prompt in prompts}) < 2:
-        raise RecoverError(f"All lines of {file} have one context, so they cannot be shuffled. Give different ones.")
-    return shuffled_contexts(prompts, seed)
+    return shuffled_contexts(prompts, seed) if settings.shuffle_contexts else prompts
 
 
 def check_prompts(prompts: Sequence[ChatPrompt], settings: Distill, chat: Chat, model: str) -> None:

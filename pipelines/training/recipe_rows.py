@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from db.views import Checkpoint
-from pipelines.model_loading import load_frozen, open_engine, open_subject
+from pipelines.model_loading import device, frozen_dtype, open_engine, open_subject
 from pipelines.project.weights_hash import weights_id
 from pipelines.synthetic.answers import cached_answers
 from pipelines.synthetic.chat_prompts import ChatPrompt, accepted_by_checks
@@ -12,11 +12,12 @@ from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from recovery.engines import Engine, Sampling
 from recovery.models.chat_template import Chat
-from recovery.models.students import load_chat
+from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe
-from recovery.rewritten_rollouts import Continued, WithAndWithout, swapped
+from recovery.rewritten_rollouts import PrivilegedPairs, TeacherContinuations, with_swapped_prompts
 from recovery.samples import Sample
 from recovery.states import Accepted, FixedRows, Mixture, Prompt, Rollouts, States
+from recovery.teachers import FrozenTeacher
 
 Writer = tuple[Engine, int]  # of the teacher: its engine and its number of parameters
 
@@ -25,56 +26,68 @@ def recipe_states(
     stage: Stage,
     chosen: Recipe,
     engine: Engine,
-    given_prompts: Sequence[ChatPrompt],
+    chat_prompts: Sequence[ChatPrompt],
     prompts: list[Prompt],
     answers: Sequence[Sample],
     writer: Writer | None = None,
 ) -> States:
-    """The student's rollouts, ready-made answers, or a mixture by the recipe's on-policy fraction."""
+    """The student's rollouts, ready-made answers, or a mixture by the recipe's on-policy fraction.
+
+    In a mixture, a step's rollouts and answers are to different prompts: both take them from one order."""
     settings, seed = stage.settings.distill, stage.job.seed
     on_policy_rows = round(chosen.on_policy_fraction * settings.rows)
+    answer_rows = settings.rows - on_policy_rows
     parts: list[States] = []
     if on_policy_rows:
+        prompts = prompts[: len(answers)] if answers else prompts
         drawn = Rollouts(
-            swapped(prompts) if chosen.estimator == "privileged" else prompts,
+            with_swapped_prompts(prompts) if chosen.estimator == "privileged" else prompts,
             engine,
             rows=on_policy_rows,
             group=chosen.group,
             max_new_tokens=settings.max_new_tokens,
             seed=seed,
+            after=answer_rows,
         )
-        parts.append(_rewritten(drawn, chosen, given_prompts, load_chat(stage.project.base), writer, seed))
-    if on_policy_rows < settings.rows:
-        parts.append(FixedRows(answers, rows=settings.rows - on_policy_rows, seed=seed))
+        parts.append(_rewritten(drawn, chosen, chat_prompts, load_chat(stage.project.base), writer, seed))
+    if answer_rows:
+        parts.append(FixedRows(answers, rows=answer_rows, seed=seed, before=on_policy_rows // chosen.group))
     return Mixture(*parts)
 
 
 def _rewritten(
-    rollouts: Rollouts, chosen: Recipe, given: Sequence[ChatPrompt], chat: Chat, writer: Writer | None, seed: int
+    rollouts: Rollouts, chosen: Recipe, chat_prompts: Sequence[ChatPrompt], chat: Chat, writer: Writer | None, seed: int
 ) -> States:
-    if chosen.continued and writer is not None:
-        fewest, most = chosen.continued
-        return Continued(rollouts, *writer, fewest=fewest, most=most, seed=seed)
+    if chosen.continued:
+        assert writer is not None
+        min_tokens, max_tokens = chosen.continued
+        return TeacherContinuations(rollouts, *writer, min_tokens=min_tokens, max_tokens=max_tokens, seed=seed)
     if chosen.estimator == "privileged":
-        return WithAndWithout(rollouts)
-    return Accepted(rollouts, accepted_by_checks(given, chat.text)) if chosen.right_only else rollouts
+        return PrivilegedPairs(rollouts)
+    return Accepted(rollouts, accepted_by_checks(chat_prompts, chat.text)) if chosen.right_only else rollouts
 
 
-def reward_by_checks(given: Sequence[ChatPrompt], chat: Chat) -> Callable[[Sample], float]:
-    """1 for a reply that passes the check of its prompt, 0 for others."""
-    passes = accepted_by_checks(given, chat.text)
+def reward_by_checks(
+    chosen: Recipe, chat_prompts: Sequence[ChatPrompt], chat: Chat
+) -> Callable[[Sample], float] | None:
+    """1 for a reply that passes the check of its prompt, 0 for others; None for a recipe without a reward."""
+    if not chosen.needs_reward:
+        return None  # then `checks` of a file may mean something else
+    passes = accepted_by_checks(chat_prompts, chat.text)
     return lambda sample: float(passes(sample))
 
 
 @contextmanager
-def open_writer(chosen: Recipe, teachers: Teachers) -> Iterator[Writer | None]:
-    """The teacher, where it continues what the student began."""
+def open_writer(chosen: Recipe, teachers: Teachers, student: Student) -> Iterator[Writer | None]:
+    """The teacher, where it continues what the student began; it never reads a token that it lacks."""
     if not chosen.continued:
         yield None
         return
-    model = load_frozen(teachers.main.path)
-    with open_engine(model, "transformers") as engine:
-        yield engine, model.parameters
+    path = teachers.main.path
+    teacher = FrozenTeacher(path, dtype=frozen_dtype(path), device=device())
+    teacher.bind_student(student)
+    with open_engine(teacher.model, "transformers") as engine:
+        yield engine, teacher.model.parameters
 
 
 def replies_beforehand(
@@ -83,7 +96,7 @@ def replies_beforehand(
     teachers: Teachers,
     chosen: Recipe,
     chat: Chat,
-    given_prompts: Sequence[ChatPrompt],
+    chat_prompts: Sequence[ChatPrompt],
     prompts: list[Prompt],
 ) -> list[Sample]:
     """The rows that are no rollouts: replies of the data, or sampled from the teachers or from the student's start."""
@@ -91,7 +104,7 @@ def replies_beforehand(
     if round(chosen.on_policy_fraction * settings.rows) == settings.rows:
         return []
     if chosen.data == "conversations":
-        return [Sample(*chat.conversation([*p.messages, *p.reply], p.tools)) for p in given_prompts]
+        return [Sample(*chat.conversation([*p.messages, *p.reply], p.tools)) for p in chat_prompts]
     sampling = Sampling(settings.max_new_tokens, settings.temperature, seed=stage.job.seed)
 
     def sample(model: str, prompts: list[Prompt]) -> list[Sample]:

@@ -112,7 +112,8 @@ class TrainingRun:
                     return self._return_to_last_good(state, stopped, warm)
                 if probe is not None:
                     self._update_frontier(FrontierPoint(state.step, probe.measured, probe.errors), stopped, warm)
-                if probe is not None and not stopped:
+                is_good = is_report if self.monitor.probe is None else probe is not None
+                if is_good and self.monitor.limits is not None and not stopped:
                     self._save(state, self._last_good, warm)
                 leaving = requests.stop or self._is_cancelled()
                 due = time.monotonic() - last_save > 60 * self.stage.settings.save_minutes
@@ -190,7 +191,7 @@ class TrainingRun:
 
     @property
     def _last_good(self) -> Path:
-        """The state at the start, or at the last probe that did not end the run."""
+        """The state at the start, or at the last probe that did not end the run; without probes at the last report."""
         return self._folder.with_name(self._folder.name + "-good")
 
     def _save(self, state: TrainState, folder: Path, warm: dict[str, Any] | None, stopped: str = "") -> bool:

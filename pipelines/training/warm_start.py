@@ -1,7 +1,8 @@
 """Warm start: before distilling, move the weights towards those before mid-training, without training.
 
 Where nothing is lost on the probe set, with or without this move, there is
-nothing to distil: distilling a healthy model only costs it knowledge.
+nothing to distil: distilling a healthy model only costs it knowledge. Unless
+the gate, which has more items, rejected the model: then it is moved all the same.
 """
 
 from collections.abc import Callable
@@ -27,6 +28,7 @@ class WarmStartPlan:
     share: float = DEFAULT_WARM_START
     new_adapter: bool = False  # it has not moved yet, so it has no earlier weights
     always: bool = False  # even where no behaviour is lost: for the knowledge of earlier cycles, which no probe asks
+    rejected: bool = False  # the gate has rejected the model, on more items than a probe has
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def warm_start(
     stays = setting == "off" or plan.new_adapter or (is_default and (plan.origin is None or share == 0))
     probes = _Probes(probe)
     first = last = probes.take("before the first step")
-    healthy = first is not None and _nothing_lost(first)
+    healthy = first is not None and not plan.rejected and _nothing_lost(first)
     if stays or (healthy and not (is_default and plan.always)):
         return WarmStart(stop_reason=NOTHING_LOST if healthy else "", best_knowledge=probes.best_knowledge)
     line = WeightInterpolation(student, plan.origin() if plan.origin else base)
@@ -109,7 +111,9 @@ def _search(
     # Half of the knowledge that may be lost is left for the distillation to lose.
     learned = max(0.0, (probes.best_knowledge or 0.0) - first.floor)
     limit = first.floor + (1 + keep_knowledge) / 2 * learned
-    share = min(results, key=lambda share: (_shortfall(results[share], results, limit, learned), share))
+    # A likelihood of answers may rise by a tenth only; a share of right answers is as large as it is.
+    unit = max(learned, 2 * first.errors.get("knowledge", 0.0)) if first.floor else 1.0
+    share = min(results, key=lambda share: (_shortfall(results[share], results, limit, unit), share))
     tried = {str(share): result.scores | {"holds": result.holds} for share, result in results.items()}
     return share, results[share], tried
 
@@ -127,11 +131,9 @@ def _nothing_lost(result: ProbeResult) -> bool:
     return result.holds and result.lost <= 0
 
 
-def _shortfall(result: ProbeResult, results: dict[float, ProbeResult], limit: float, learned: float) -> float:
-    """What distillation has to make up for: lost behaviour, and knowledge, which it cannot bring back.
-
-    Knowledge counts as a share of what was learned: a likelihood of answers may rise by a tenth only."""
-    best = max(each.behaviour for each in results.values())
-    known = max(each.retention or 0.0 for each in results.values())
-    lost = max(0.0, limit - result.knowledge) / learned if result.knowledge is not None and learned else 0.0
-    return max(0.0, best - result.behaviour) + max(0.0, known - (result.retention or 0.0)) + 3 * lost
+def _shortfall(candidate: ProbeResult, results: dict[float, ProbeResult], limit: float, unit: float) -> float:
+    """What distillation has to make up for: lost behaviour, and knowledge in `unit`, which it cannot bring back."""
+    best_behaviour = max(result.behaviour for result in results.values())
+    best_retention = max(result.retention or 0.0 for result in results.values())
+    lost = max(0.0, limit - candidate.knowledge) / unit if candidate.knowledge is not None and unit else 0.0
+    return best_behaviour - candidate.behaviour + best_retention - (candidate.retention or 0.0) + 3 * lost

@@ -85,8 +85,8 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
         self.budget.stepped(time.monotonic() - self._step_started_at)
         if self._has_adapter and self._clean is None and not self.budget.expected:
             self._timed(self._try_reading, is_reading=False)
-        is_lost = not self._has_adapter and self._clean is None  # the weights have moved on
-        if is_lost or not self.budget.is_due(state.max_steps):
+        clean_is_unavailable = not self._has_adapter and self._clean is None  # the weights have moved on
+        if clean_is_unavailable or not self.budget.is_due(state.max_steps):
             return
         if self._clean is None:
             self._timed(self._read_clean, is_reading=False)

@@ -17,12 +17,13 @@ from recovery.signals import SignalBatch
 class PrivilegedGradient:
     """−2 α [r A − β KL(T ‖ sg S)] at a token of T's row, −2 (1 − α) [r A − β KL(sg T ‖ S)] at one of S's row.
 
-    r = π / sg π_rollout of the sampled token: its value is 1 on T's rows, and S / sg T on S's rows. A is the reward
-    minus its group's mean. Both rows of a reply have the same tokens, so the mean over all targets is −α J_T −
-    (1 − α) J_S. The ratio is that of each token, not of the whole reply, whose variance grows with its length."""
+    sg marks what is taken as a constant: no gradient goes through it. r = π / sg π_rollout of the sampled token: its
+    value is 1 on T's rows, and S / sg T on S's rows. A is the reward minus its group's mean, β is `kl_weight`. Both
+    rows of a reply have the same tokens, so the mean over all targets is −α J_T − (1 − α) J_S. The ratio is that of
+    each token, not of the whole reply, whose variance grows with its length."""
 
     alpha: float = 0.5
-    beta: float = 0.1
+    kl_weight: float = 0.1
     epochs: int = 1
 
     @torch.no_grad()
@@ -50,4 +51,4 @@ class PrivilegedGradient:
         kl = reverse_kl(log_p, log_q) if signal.privileged else forward_kl(log_p, log_q)
         weight = self.alpha if signal.privileged else 1 - self.alpha
         metrics = {"entropy": entropy(log_p.detach()), "kl": kl.detach(), "ratio": ratio.detach()}
-        return LossTerms(2 * weight * (self.beta * kl - ratio * signal.advantage[part]), metrics)
+        return LossTerms(2 * weight * (self.kl_weight * kl - ratio * signal.advantage[part]), metrics)

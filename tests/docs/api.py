@@ -14,7 +14,7 @@ PUBLIC = {
     "recovery.models.students": ["load_student", "save_student"],
     "recovery.models.adapters": ["Adapter"],
     "recovery.states": ["Documents", "Conversations", "Prompt", "Rollouts", "Accepted", "Mixture"],
-    "recovery.rewritten_rollouts": ["Continued", "WithAndWithout"],
+    "recovery.rewritten_rollouts": ["TeacherContinuations", "PrivilegedPairs"],
     "recovery.engines": ["Sampling", "Generation", "Engine"],
     "recovery.engines.transformers": ["TransformersEngine"],
     "recovery.engines.vllm": ["VllmEngine"],

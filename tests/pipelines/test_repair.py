@@ -83,6 +83,7 @@ def test_nothing_to_repair_and_nothing_that_helped_are_sentences() -> None:
     assert "export" not in "\n".join(nothing.lines())
     failed = repaired(move("none"), move("interpolation", share=0.0), move("opd"))
     assert "interpolation: no share helps" in "\n".join(failed.lines())
+    assert move("interpolation").label() == "interpolation: not tried"
     assert failed.summary.startswith("No move passed the gate. ")
     assert failed.as_json()["repaired"] is None
 

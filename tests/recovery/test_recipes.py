@@ -13,7 +13,7 @@ from recovery.errors import RecoverError
 from recovery.losses.objectives import Divergence
 from recovery.models.students import Student, load_student
 from recovery.recipes import RECIPES, objective_of, recipe, signal_of
-from recovery.rewritten_rollouts import Continued, WithAndWithout
+from recovery.rewritten_rollouts import PrivilegedPairs, TeacherContinuations
 from recovery.samples import Sample
 from recovery.self_teachers import LiveTeacher
 from recovery.signals import Labels, TeacherSignal
@@ -25,9 +25,9 @@ from tests.models import save_tiny, tiny_student
 ROWS = 16
 MIDDLE = 130  # of the vocabulary
 CHATS = [[{"role": "user", "content": f"say {i}"}, {"role": "assistant", "content": "abc" * i}] for i in range(1, 9)]
-CONTEXTUAL = [name for name, r in RECIPES.items() if r.context and r.teacher_weight == 1]
-WITH_TEACHER = [name for name, r in RECIPES.items() if r.needs_teacher and r.teacher_weight == 1 and not r.anchor]
-WITH_REWARD = [name for name, r in RECIPES.items() if r.teacher_weight < 1]
+CONTEXTUAL = [name for name, r in RECIPES.items() if r.context and not r.needs_reward]
+WITH_TEACHER = [name for name, r in RECIPES.items() if r.needs_teacher and not r.needs_reward and not r.anchor]
+WITH_REWARD = [name for name, r in RECIPES.items() if r.needs_reward]
 
 
 def reward_upper_half(sample: Sample) -> float:
@@ -55,12 +55,13 @@ def states_of(name: str, student: Student, teacher: Path) -> States:
     parts: list[States] = [rollouts(student, own, chosen.group)] if own else []
     if chosen.continued:
         writer = load_student(str(teacher), frozen=True)
-        parts = [Continued(parts[0], TransformersEngine(writer), writer.parameters, fewest=2, most=4)]
+        engine = TransformersEngine(writer)
+        parts = [TeacherContinuations(parts[0], engine, writer.parameters, min_tokens=2, max_tokens=4)]
     if chosen.estimator == "privileged":
         hint = student.chat.prompt("a hint")
         shown = [replace(prompt, tokens=hint, teacher_prompt=prompt.tokens) for prompt in prompts(student)]
         drawn = Rollouts(shown, TransformersEngine(student), rows=own, group=chosen.group, max_new_tokens=8)
-        parts = [WithAndWithout(drawn)]
+        parts = [PrivilegedPairs(drawn)]
     if rest := ROWS - own:
         others = {
             "documents": lambda: Documents([[5, 6, 7] * 30] * 6, end_id=0, window=16, rows=rest),
@@ -109,16 +110,14 @@ def test_every_recipe_has_consistent_settings(name: str) -> None:
 def test_every_recipe_trains(name: str, tmp_path: Path) -> None:
     student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=2)
     chosen = recipe(name)
-    signal = signal_of(
-        chosen, teacher_of(name, student, teacher), reward_upper_half if chosen.teacher_weight < 1 else None
-    )
+    signal = signal_of(chosen, teacher_of(name, student, teacher), reward_upper_half if chosen.needs_reward else None)
     before = {key: weights.clone() for key, weights in student.model.state_dict().items()}
     states = states_of(name, student, teacher)
     for record in train(student, states, signal, objective_of(chosen), Plan(2, 1e-2)):
         assert math.isfinite(record.loss)
         assert not record.skipped
         assert (record.rollout_length is not None) == (chosen.on_policy_fraction > 0 and not chosen.continued)
-        assert (record.reward is not None) == (chosen.teacher_weight < 1)
+        assert (record.reward is not None) == chosen.needs_reward
     assert any((before[key] != weights).any() for key, weights in student.model.state_dict().items())
 
 

@@ -10,7 +10,7 @@ from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import Student, load_student
-from recovery.rewritten_rollouts import Continued, WithAndWithout, swapped
+from recovery.rewritten_rollouts import PrivilegedPairs, TeacherContinuations, with_swapped_prompts
 from recovery.samples import Sample
 from recovery.signals import Labels
 from recovery.states import Prompt, Rollouts
@@ -24,10 +24,10 @@ class Recorder:
     """An engine that remembers what it was given."""
 
     def __init__(self, student: Student):
-        self.engine, self.read = TransformersEngine(student), list[list[int]]()
+        self.engine, self.prompts = TransformersEngine(student), list[list[int]]()
 
     def generate(self, prompts: list[list[int]], sampling: Sampling) -> list[object]:
-        self.read, self.written = list(prompts), self.engine.generate(prompts, sampling)
+        self.prompts, self.written = list(prompts), self.engine.generate(prompts, sampling)
         return list(self.written)
 
 
@@ -47,23 +47,23 @@ def test_the_writer_goes_on_from_a_beginning_of_the_students_reply(
 ) -> None:
     writer = Recorder(load_student(str(save_tiny(tmp_path / "t", seed=2)), frozen=True))
     drawn = rollouts(student, teacher_prompt)
-    continued = Continued(drawn, writer, 7, fewest=2, most=5)  # type: ignore[arg-type]
+    continued = TeacherContinuations(drawn, writer, 7, min_tokens=2, max_tokens=5)  # type: ignore[arg-type]
     cuts, lengths = Counter[int](), Counter[int]()
     for step in range(8):
         rows = continued.draw(student, step)
         originals = [row for row in drawn.draw(student, step) if row.target_count]
-        for row, original, read, written in zip(rows, originals, writer.read, writer.written, strict=True):
+        for row, original, writer_prompt, written in zip(rows, originals, writer.prompts, writer.written, strict=True):
             prompt = original.targets.index(True)
             own = row.target_count
-            begun = row.tokens[: len(row.tokens) - own]
-            assert begun == original.tokens[: len(begun)]  # the student's own prompt and words
-            assert len(begun) >= prompt
-            assert read == (teacher_prompt or original.tokens[:prompt]) + begun[prompt:]
-            assert row.tokens[len(begun) :] == written.tokens[:own]
-            assert row.targets == [False] * len(begun) + [True] * own
-            cuts[len(begun) - prompt] += 1
+            beginning = row.tokens[: len(row.tokens) - own]
+            assert beginning == original.tokens[: len(beginning)]  # the student's own prompt and words
+            assert len(beginning) >= prompt
+            assert writer_prompt == (teacher_prompt or original.tokens[:prompt]) + beginning[prompt:]
+            assert row.tokens[len(beginning) :] == written.tokens[:own]
+            assert row.targets == [False] * len(beginning) + [True] * own
+            cuts[len(beginning) - prompt] += 1
             lengths[own] += 1
-            flops = 2.0 * (student.parameters * len(original.tokens) + 7 * (len(read) + len(written.tokens)))
+            flops = 2.0 * (student.parameters * len(original.tokens) + 7 * (len(writer_prompt) + len(written.tokens)))
             assert row.writing_flops == flops
     assert set(cuts) >= {0, 1, 2, 3, 4, 5, 6, 7, 8}
     assert max(cuts) < LIMIT
@@ -73,7 +73,9 @@ def test_the_writer_goes_on_from_a_beginning_of_the_students_reply(
 
 def test_the_same_step_draws_the_same_rows_and_its_cost_is_recorded(tmp_path: Path, student: Student) -> None:
     writer = load_student(str(save_tiny(tmp_path / "t", seed=2)), frozen=True)
-    continued = Continued(rollouts(student), TransformersEngine(writer), writer.parameters)
+    continued = TeacherContinuations(
+        rollouts(student), TransformersEngine(writer), writer.parameters, min_tokens=16, max_tokens=32
+    )
     rows = continued.draw(student, 0)
     assert rows == continued.draw(student, 0)
     record = next(train(student, continued, Labels(), CrossEntropy(), Plan(1, 0.0)))
@@ -85,11 +87,11 @@ def test_the_same_step_draws_the_same_rows_and_its_cost_is_recorded(tmp_path: Pa
 def test_both_rows_of_a_rollout_have_its_reply_and_each_others_prompt(student: Student) -> None:
     shown = [9, 8, 7, 6]
     own = [Prompt(f"say {i}", [20 + i] * 3, "a", shown) for i in range(4)]
-    assert swapped(swapped(own)) == own
+    assert with_swapped_prompts(with_swapped_prompts(own)) == own
     bare = [replace(own[0], teacher_prompt=None)]
-    assert swapped(bare) == bare
-    drawn = Rollouts(swapped(own), TransformersEngine(student), rows=8, group=2, max_new_tokens=6)
-    rows = WithAndWithout(drawn).draw(student, 0)
+    assert with_swapped_prompts(bare) == bare
+    drawn = Rollouts(with_swapped_prompts(own), TransformersEngine(student), rows=8, group=2, max_new_tokens=6)
+    rows = PrivilegedPairs(drawn).draw(student, 0)
     originals = drawn.draw(student, 0)
     assert [row.privileged for row in rows] == [True, False] * len(originals)
     for original, with_it, without in zip(originals, rows[::2], rows[1::2], strict=True):
@@ -101,5 +103,5 @@ def test_both_rows_of_a_rollout_have_its_reply_and_each_others_prompt(student: S
 
 
 def test_a_rollout_without_a_context_is_learned_once(student: Student) -> None:
-    rows: list[Sample] = WithAndWithout(rollouts(student)).draw(student, 0)
+    rows: list[Sample] = PrivilegedPairs(rollouts(student)).draw(student, 0)
     assert [row.privileged for row in rows] == [None] * 16

@@ -17,7 +17,7 @@ from recovery.errors import RecoverError
 FIRST_BATCH = 8  # passages: a capable base has written at least one question about these
 BATCH = 16  # passages
 MAX_REPLY_TOKENS, MAX_ANSWER_TOKENS = 512, 64
-NO_QUESTIONS = (
+ALTERNATIVE = (
     "Write questions yourself for --questions (JSONL with a question and an answer in each line), "
     "name a more capable model with --base, or do without: then recall of the documents is measured."
 )
@@ -44,7 +44,7 @@ def generate_questions(
     per_passage: int = 3,
     evaluation_items: Sequence[str] = (),
     seed: int = 0,
-    alternative: str = NO_QUESTIONS,
+    alternative: str = ALTERNATIVE,
 ) -> Iterator[GeneratedQuestion]:
     """Yield the questions that pass all filters, and add to `counts`.
 

@@ -64,5 +64,8 @@ def test_a_teacher_is_counted_unless_it_is_under_the_adapter(model: str, tmp_pat
     (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": model}))
     check_memory(model, LARGE, [model, str(adapter)])
     check_memory(model, LARGE, [str(other)])
+    continuing = LARGE.model_copy(update={"distill": LARGE.distill.model_copy(update={"recipe": "continuation"})})
+    check_memory(model, continuing)
+    assert "has 8.2 billion parameters" in refused(model, continuing, [model, model])  # it writes as a model of its own
     message = refused(model, LARGE, [], [str(other), str(other)])
     assert message.endswith("this machine has 86 GB. Choose a smaller model, or a machine with more memory.")

@@ -82,15 +82,24 @@ def test_a_context_makes_a_second_prompt_for_the_teacher(tmp_path: Path) -> None
         with_context_of(parse(prompt="x", hint=" "), ("hint",), "opsd")
 
 
-@given(st.integers(2, 30), st.integers(0, 99))
-def test_shuffling_gives_every_prompt_the_context_of_another(count: int, seed: int) -> None:
-    prompts = [with_context_of(parse(prompt=f"p{i}", context=f"c{i}"), ("context",), "opcd") for i in range(count)]
+@given(st.lists(st.integers(0, 9), min_size=2).filter(lambda shared: len(set(shared)) > 1), st.integers(0, 99))
+def test_shuffling_gives_every_prompt_another_context(shared: list[int], seed: int) -> None:
+    prompts = [
+        with_context_of(parse(prompt=f"p{i}", context=f"c{number}"), ("context",), "opcd")
+        for i, number in enumerate(shared)
+    ]
     mixed = [ChatPrompt.of("no context"), *prompts]
     shuffled = shuffled_contexts(mixed, seed)
     assert [p.text for p in shuffled] == [p.text for p in mixed]
     assert shuffled[0].context is None
-    assert sorted(str(p.context) for p in shuffled[1:]) == sorted(str(p.context) for p in prompts)
+    assert {p.context for p in shuffled[1:]} == {p.context for p in prompts}
     assert all(p.context != q.context for p, q in zip(shuffled[1:], prompts, strict=True))
+
+
+def test_one_context_cannot_be_shuffled() -> None:
+    prompts = [with_context_of(parse(prompt=f"p{i}", context="c"), ("context",), "opcd") for i in range(3)]
+    with pytest.raises(RecoverError, match="one context alone"):
+        shuffled_contexts(prompts, 0)
 
 
 @pytest.mark.parametrize(

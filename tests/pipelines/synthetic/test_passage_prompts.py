@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.synthetic.passage_prompts import (
+    ALTERNATIVES,
     opening_prompts,
     passages_in,
     write_passage_questions,
@@ -19,7 +20,18 @@ LONG = "Every word of this note about the long wall is needed so that it is a pa
 
 def test_short_notes_are_passages_where_nothing_is_longer() -> None:
     assert passages_in([LONG, "Too short.", LONG]) == [LONG]
-    assert passages_in(["One note.", "Another note."]) == ["One note.", "Another note."]
+    assert passages_in(["One note.", "Another note.", "Note."]) == ["One note.", "Another note."]
+
+
+@pytest.mark.parametrize("texts", [["Note.", "Other."], ["桥在很久以前由石头建成。", ""]])
+def test_documents_of_single_words_are_refused(texts: list[str]) -> None:
+    with pytest.raises(RecoverError, match="no passage of at least two words"):
+        passages_in(texts)
+
+
+def test_the_shortest_passage_has_an_opening(tmp_path: Path) -> None:
+    (prompt,) = opening_prompts(passages_in(["One note."]), tiny_student(tmp_path).chat, seed=1)
+    assert prompt.text == "One note."
 
 
 @pytest.mark.parametrize("adds_bos", [False, True])
@@ -41,10 +53,16 @@ def test_shuffled_openings_have_another_passage(tmp_path: Path) -> None:
     chat = tiny_student(tmp_path).chat
     own, others = (opening_prompts(PASSAGES, chat, 1, shuffled=shuffled) for shuffled in (False, True))
     assert [prompt.tokens for prompt in own] == [prompt.tokens for prompt in others]
-    for passage, prompt in zip([*PASSAGES[1:], PASSAGES[0]], others, strict=True):
-        assert chat.text(prompt.teacher_prompt or []).startswith(passage)
+    read = [chat.text(prompt.teacher_prompt or []) for prompt in others]
+    assert sorted(text[: len(text) - len(prompt.text)] for text, prompt in zip(read, others, strict=True)) == sorted(
+        PASSAGES
+    )
+    assert not any(text.startswith(passage) for passage, text in zip(PASSAGES, read, strict=True))
+    with pytest.raises(RecoverError, match="one context alone"):
+        opening_prompts(PASSAGES[:1], chat, 1, shuffled=True)
 
 
 def test_a_base_without_questions_is_refused_with_what_helps_here() -> None:
-    with pytest.raises(RecoverError, match=r"contain no question. Give questions with --teacher-context"):
-        write_passage_questions(fake_subject("I cannot."), PASSAGES, [], 0)
+    for command, advice in (("midtrain", "Give questions with --teacher-context"), ("cycle", "Run `recover midtrain")):
+        with pytest.raises(RecoverError, match=f"contain no question. {advice}"):
+            write_passage_questions(fake_subject("I cannot."), PASSAGES, [], 0, ALTERNATIVES[command])

@@ -60,12 +60,33 @@ def test_the_teacher_reads_the_passages_and_the_job_is_a_mid_training(tmp_path: 
     points = project.reader.points(run.id, names=["kl", "rollout_length"])
     assert {point.name for point in points} == {"kl", "rollout_length"}  # half of the rows are rollouts
     assert "12 of 18 prompts are about its passages" in completed.stderr
+    assert "the questions were chosen for it" not in completed.stderr  # they are the user's
+    assert run.inputs.lift["selected"] is False
+    (answers,) = (project.home / "cache").glob("answers-*.json")
+    assert len(json.loads(answers.read_text())) == 12  # two steps of six, not all 18
 
 
 def test_without_a_lift_it_is_refused_with_the_figure(tmp_path: Path) -> None:
     refused = midtrain(tmp_path, rows=[{**row, "passage": "Nobody knows."} for row in ROWS])
     assert refused.exit_code == 1
     assert "The context is not shown to help the teacher: right with the context" in json.loads(refused.stdout)["error"]
+
+
+def test_the_lift_of_the_bases_own_questions_is_named_as_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = {"questions": [{**row, "source": ""} for row in ROWS], "counts": {"written": 9}}
+    monkeypatch.setattr("pipelines.synthetic.passage_prompts.write_passage_questions", lambda *_: written)
+    completed = midtrain(tmp_path, *set_options("distill.require_lift=false", "midtrain.epochs=0.1"))
+    assert completed.exit_code == 0, completed.stderr
+    run = Project.open_existing(tmp_path / "project").run(json.loads(completed.stdout)["run"])
+    assert run.inputs.lift is not None
+    assert run.inputs.lift["selected"] is True
+    assert "; the questions were chosen for it" in completed.stderr
+    assert (
+        "Only 1 optimiser step: the documents will hardly be learned. Raise midtrain.epochs or lower distill.rows"
+        in (completed.stderr)
+    )
 
 
 @pytest.mark.slow
@@ -93,11 +114,13 @@ def test_a_base_that_writes_no_question_is_told_what_to_give(tmp_path: Path) -> 
     ("more", "rows", "message"),
     [
         ((), [{"question": "Who?", "answer": "Ann"}], 'Line 1 of DATA has no "passage"'),
-        ((), [{"passage": NOTES[0]}], 'Line 1 of DATA has no "prompt"'),
+        ((), [{"passage": NOTES[0]}], 'Line 1 of DATA has no "prompt" or "question"'),
         ((), [{**ROWS[0], "passage": "word " * 5000}], "exceed the model's window of 4,096"),
         (("--recipe", "midtrain"), ROWS, "--teacher-context is for --recipe in-context alone"),
         (("--recipe", "opd"), None, "Use midtrain or in-context."),
         (("--mix", "auto"), None, "it has no share of answers to search"),
+        (("--mix", "answers=0.5,texts=0.2"), None, "--mix may set earlier alone, not answers or texts"),
+        (("--set", "distill.shuffle_contexts=true"), [ROWS[0], ROWS[0]], "There is one context alone"),
         (("--set", "midtrain.ordinary_prompts=0.8"), None, "leave nothing to the new documents"),
     ],
 )
@@ -107,6 +130,29 @@ def test_what_does_not_fit_is_refused_before_anything_is_computed(
     refused = midtrain(tmp_path, *more, rows=rows)
     assert refused.exit_code == 1
     assert message.replace("DATA", str(tmp_path / "asked.jsonl")) in json.loads(refused.stdout)["error"]
+    assert not (tmp_path / "project").exists()
+
+
+@pytest.mark.parametrize("mix", ["documents", "earlier=0.2"])
+def test_a_mix_of_earlier_documents_alone_applies(tmp_path: Path, mix: str) -> None:
+    described = midtrain(tmp_path, "--dry-run", "--mix", mix, rows=ROWS)
+    assert described.exit_code == 0, described.stderr
+
+
+def test_documents_without_two_words_are_refused_before_anything_is_computed(tmp_path: Path) -> None:
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "note.txt").write_text("桥在很久以前由石头建成。")
+    refused = midtrain(tmp_path, "--docs", str(tmp_path / "words"), rows=ROWS)
+    assert "no passage of at least two words" in json.loads(refused.stdout)["error"]
+    assert not (tmp_path / "project").exists()
+
+
+def test_a_passage_that_shares_words_with_a_question_is_refused(tmp_path: Path) -> None:
+    questions = tmp_path / "questions.jsonl"
+    leaked = NOTES[2].split(". ")[1]
+    questions.write_text("".join(json.dumps({"question": f"{leaked} {n}?", "answer": "yes"}) + "\n" for n in range(5)))
+    refused = midtrain(tmp_path, "--questions", str(questions), rows=ROWS)
+    assert json.loads(refused.stdout)["error"].startswith(f"Line 3 of {tmp_path / 'asked.jsonl'} shares words with an")
     assert not (tmp_path / "project").exists()
 
 
@@ -121,4 +167,4 @@ def test_a_dry_run_estimates_every_stage(tmp_path: Path) -> None:
     assert described.exit_code == 0, described.stderr
     stages = [stage["stage"] for stage in json.loads(described.stdout)["estimate"]["stages"]]
     lift = "measuring what the context gives the teacher"
-    assert stages == [lift, "writing 16 prompts", "writing 18 answers", "mid-training"]
+    assert stages == [lift, "writing 16 prompts", "writing 12 answers", "mid-training"]  # of 18, in two steps of six

@@ -3,12 +3,25 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from pipelines.cycle import run_job
+from pipelines.jobs.job import Job
 from pipelines.prepare_job import prepare_job
 from pipelines.project.project import Project
 from pipelines.request import Request
-from pipelines.training.training_run import RunResult, has_started, log_event_once
+from pipelines.settings.schema import Distill, Settings
+from pipelines.training.early_stopping import EarlyStopping
+from pipelines.training.stage_context import Stage
+from pipelines.training.training_run import RunResult, TrainingRun, has_started, log_event_once
 from recovery.lab import BASE
+from recovery.losses.objectives import CrossEntropy
+from recovery.models.students import load_student
+from recovery.samples import Sample
+from recovery.signals import Labels
+from recovery.states import FixedRows
+from recovery.telemetry.collapse import CollapseWatch
+from recovery.train import Plan
 
 FEW = ("midtrain.max_steps=2", "midtrain.rows=2", "midtrain.mix.texts=0", "midtrain.mix.answers=0")
 
@@ -33,3 +46,27 @@ def test_a_resumed_run_does_not_log_an_event_again(tmp_path: Path) -> None:
         log_event_once(project, run, message)
         project.tracker.flush()
     assert sorted(event.message for event in project.reader.events(project.id)) == ["first", "second"]
+
+
+def test_without_probes_a_collapse_costs_only_the_steps_since_the_last_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signs = iter([""] * 25 + ["the rollouts repeat themselves"])
+    monkeypatch.setattr(CollapseWatch, "after_step", lambda watch, record: next(signs))
+    project = Project.open(tmp_path, str(BASE))
+    run = project.tracker.start_run(project.id, "distill", None, {}, 0)
+    training = TrainingRun(
+        stage=Stage(project, Job("distill", Settings()), None),
+        run=run,
+        role="recovered",
+        start=project.clean,
+        student=load_student(str(BASE)),
+        states=FixedRows([Sample([5, 6, 7], [False, True, True])], rows=1),
+        signal=Labels(),
+        objective=CrossEntropy(),
+        plan=Plan(40, 1e-4),
+        monitor=EarlyStopping(Distill()),
+    )
+    result = training.run_to_end()
+    assert result.steps == 25  # of 40 steps every fourth is reported
+    assert result.stopped == "the rollouts repeat themselves; back at step 25, the last good state"

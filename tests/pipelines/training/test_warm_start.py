@@ -157,7 +157,35 @@ def test_a_small_likelihood_weighs_as_much_as_a_share_of_right_answers(student: 
 
     def probe(best: float | None) -> ProbeResult:
         behaviour, likelihood, known = next(remaining)
-        return ProbeResult(behaviour, likelihood, 0.967 - behaviour, False, known)
+        return ProbeResult(behaviour, likelihood, 0.967 - behaviour, False, known, floor=0.0004)
 
     half = AUTO.model_copy(update={"gate": AUTO.gate.model_copy(update={"keep_knowledge": 0.5})})
     assert warm_start(student, probe, half, WarmStartPlan(clean), str(BASE)).share == 0.3
+
+
+def test_a_single_right_answer_does_not_hold_the_weights(student: Student) -> None:
+    """One of 60 questions, which every move loses."""
+    scores = ((0.3, 1 / 60), (0.6, 0.0), (0.9, 0.0), (0.97, 0.0))
+    assert start(student, AUTO, WarmStartPlan(clean), *scores).share == 0.7
+
+
+def test_a_likelihood_that_rose_by_less_than_its_error_does_not_hold_the_weights(student: Student) -> None:
+    remaining = iter([(0.3, 0.402), (0.6, 0.4), (0.9, 0.4), (0.97, 0.4)])
+
+    def probe(best: float | None) -> ProbeResult:
+        behaviour, likelihood = next(remaining)
+        lost = 0.97 - behaviour
+        return ProbeResult(behaviour, likelihood, lost, False, errors={"knowledge": 0.02}, floor=0.4)
+
+    assert warm_start(student, probe, AUTO, WarmStartPlan(clean), str(BASE)).share == 0.7
+
+
+REJECTED = WarmStartPlan(clean, rejected=True)
+
+
+def test_a_model_that_the_gate_rejected_is_moved_where_probes_show_no_loss(student: Student) -> None:
+    warm = start(student, AUTO, REJECTED, (0.9, 0.8), (0.95, 0.8), (0.95, 0.8), (0.95, 0.8))
+    assert (warm.share, list(warm.tried or {})) == (0.3, ["0.0", "0.3", "0.5", "0.7"])
+    half = AUTO.model_copy(update={"distill": Distill(warm_start=0.5)})
+    assert start(student, half, REJECTED, (0.9, 0.8), (0.9, 0.8)).share == 0.5
+    assert distance(student) == pytest.approx(0.7 * 0.5, abs=1e-3)

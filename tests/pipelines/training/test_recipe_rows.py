@@ -1,0 +1,87 @@
+"""The rows of a recipe: which prompts each part of a step takes, who judges replies, and who continues them."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipelines.settings.schema import Distill, Settings
+from pipelines.synthetic.chat_prompts import parse_prompt
+from pipelines.training.recipe_rows import open_writer, recipe_states, reward_by_checks
+from pipelines.training.stage_teachers import Teachers
+from recovery.engines.transformers import TransformersEngine
+from recovery.lab import BASE
+from recovery.models.students import Student
+from recovery.recipes import recipe
+from recovery.samples import Sample
+from recovery.states import Prompt
+from tests.models import save_tiny, tiny_student
+
+ROWS = 6
+
+
+@pytest.fixture
+def student(tmp_path: Path) -> Student:
+    return tiny_student(tmp_path / "student", seed=1)
+
+
+def stage(rows: int = ROWS) -> Any:
+    distill = Distill(rows=rows, max_new_tokens=4)
+    return SimpleNamespace(
+        settings=Settings(distill=distill), job=SimpleNamespace(seed=3), project=SimpleNamespace(base=str(BASE))
+    )
+
+
+@pytest.mark.parametrize("name", ["in-context", "gkd"])
+@pytest.mark.parametrize("rows", [ROWS, 5])
+@pytest.mark.parametrize("answered", [60, 30])
+def test_rollouts_and_answers_of_a_pass_are_to_different_prompts(
+    student: Student, name: str, rows: int, answered: int
+) -> None:
+    prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(60)]
+    answers = [prompt.with_reply([5, 6]) for prompt in prompts[:answered]]
+    states = recipe_states(stage(rows), recipe(name), TransformersEngine(student), [], prompts, answers)
+    drawn = [row.prompt for step in range(answered // rows) for row in states.draw(student, step)]
+    assert sorted(map(str, drawn)) == sorted(prompt.text for prompt in prompts[:answered])
+
+
+def test_only_a_recipe_with_a_reward_reads_the_checks(student: Student) -> None:
+    other = [parse_prompt(("Line 1", {"prompt": "Say it.", "checks": "by hand"}))]
+    assert reward_by_checks(recipe("opd"), other, student.chat) is None
+    right = [parse_prompt(("Line 1", {"prompt": "Say it.", "checks": [{"max_words": 1}]}))]
+    reward = reward_by_checks(recipe("pi-distill"), right, student.chat)
+    assert reward is not None
+    reply = student.chat.tokenizer.encode("word", add_special_tokens=False)
+    assert reward(Sample([1, *reply], [False] + [True] * len(reply), prompt="Say it.")) == 1.0
+
+
+def test_a_writer_reads_no_token_that_only_the_student_has(tmp_path: Path, student: Student) -> None:
+    teacher = save_tiny(tmp_path / "teacher", seed=2)
+    student.chat.tokenizer.add_tokens(["<added>"])
+    student.model.resize_token_embeddings(len(student.chat.tokenizer))
+    teachers = Teachers(SimpleNamespace(path=str(teacher)))  # type: ignore[arg-type]
+    chosen = replace(recipe("continuation"), continued=(1, 2))
+    with open_writer(chosen, teachers, student) as writer:
+        assert student.vocabulary == len(student.chat.tokenizer) - 1
+        added = len(student.chat.tokenizer) - 1
+        prompts = [Prompt("say", student.chat.prompt("say"))]
+        states = recipe_states(stage(4), chosen, _Engine(added), [], prompts, [], writer)  # type: ignore[arg-type]
+        rows = states.draw(student, 0)
+    assert len(rows) == 4
+    assert all(added not in row.tokens for row in rows)
+
+
+class _Engine:
+    """A student that samples the token that only it has."""
+
+    def __init__(self, token: int):
+        self.token = token
+
+    def sync(self, student: Student) -> None:
+        pass
+
+    def generate(self, prompts: list[list[int]], sampling: Any) -> list[Any]:
+        tokens = [5, 6, self.token, 7]
+        return [SimpleNamespace(tokens=tokens, logprobs=[0.0] * 4, finished=True) for _ in prompts]
