@@ -29,7 +29,7 @@ class ServerTeacher:
     def __init__(
         self,
         student: Student,
-        named: str,  # addresses, with a comma between them; they share the rows
+        addresses: str,  # with a comma between several, which share the rows
         reference: str,
         own: Sequence[float],
         *,
@@ -38,7 +38,7 @@ class ServerTeacher:
         pauses: Sequence[float] = PAUSES,
     ):
         self.reference, self._student, self._own = reference, student, list(own)
-        self._servers, self._probe = Servers(named, timeout, pauses), Probe(student.chat)
+        self._servers, self._probe = Servers(addresses, timeout, pauses), Probe(student.chat)
         self._listed = min(listed, len(student.head.weight) - 1)
         self._served: dict[str, ServedModel] = {}  # by the server's address
         self._servers.run(self._prepare, lambda server, row: None, 1, "servers")

@@ -45,9 +45,8 @@ training_data = click.option(
 teacher = click.option(
     "--teacher",
     metavar="REF",
-    help="The model to learn from; http://host:8000: the base, on a vLLM server (or several, with commas); router: "
-    "the base, and for earlier documents the last promoted checkpoint; ema or live: the student itself, its average "
-    "or as it is [default: base, with sdft ema]",
+    help="The model to learn from; http://host:8000: the base on a server; router: the base, for earlier documents the "
+    "last promoted checkpoint; ema or live: the student itself [default: base, with sdft ema]",
 )
 teacher_context = click.option(
     "--teacher-context",

@@ -2,15 +2,15 @@
 
 from pipelines.settings.schema import Settings
 from recovery.engines.served_model import identify, linear_layers, serve_command
-from recovery.engines.servers import Server, Unavailable, addresses, is_address
+from recovery.engines.servers import Server, Unavailable, is_address, parse_addresses
 from recovery.errors import RecoverError
 from recovery.models.students import load_chat
 
 
 def check_servers(base: str, settings: Settings, teacher: str | None) -> None:
     """Raise unless each answers and has the base's tokenizer; the sentence says how to start one."""
-    engines = addresses(settings.engine) if is_address(settings.engine) else []
-    teachers = addresses(teacher) if teacher is not None and is_address(teacher) else []
+    engines = parse_addresses(settings.engine) if is_address(settings.engine) else []
+    teachers = parse_addresses(teacher) if teacher is not None and is_address(teacher) else []
     if not settings.lora_rank and (shared := sorted(set(engines) & set(teachers))):
         raise RecoverError(
             f"The server {shared[0]} cannot serve both the teacher and a student whose full weights are trained. "

@@ -31,9 +31,9 @@ NO_LIMITS |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 
 class HttpEngine:
     def __init__(
-        self, student: Student, named: str, *, timeout: float = TIMEOUT, pauses: Sequence[float] = PAUSES
-    ):  # `named`: addresses with a comma between them; they share the rows
-        self._servers, self._student = Servers(named, timeout, pauses), student
+        self, student: Student, addresses: str, *, timeout: float = TIMEOUT, pauses: Sequence[float] = PAUSES
+    ):  # with a comma between several, which share the rows
+        self._servers, self._student = Servers(addresses, timeout, pauses), student
         self._probe, self._rows = Probe(student.chat), len(student.head.weight)
         self._served: dict[str, ServedModel] = {}  # by the server's address
         self._folder = tempfile.TemporaryDirectory(prefix="recover-weights-")

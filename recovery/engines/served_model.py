@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from recovery.engines.servers import Refused, Server
+from recovery.engines.servers import TIMEOUT, Refused, Server
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
@@ -17,6 +17,7 @@ PROBE = (
     "ore a day. What did it carry on Sundays? Nobody knows; the books were lost."
 )
 PROBE_TOKENS = 64
+PROBE_TIMEOUT = 60.0  # seconds: a server that stalls must not stall every call
 EXACT = 1e-3  # nats a token, on average: float32 on both sides
 LIMIT = 0.1  # nats a token, on average: weights in 16 bits on either side
 NOISE = 5  # times the difference at the first probe: other weights of the same model differ by more
@@ -69,10 +70,12 @@ def _ask(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
-def prompt_logprobs(server: Server, model: str, tokens: list[int], top: int = 0) -> list[dict[int, float]]:
+def prompt_logprobs(
+    server: Server, model: str, tokens: list[int], top: int = 0, timeout: float = TIMEOUT
+) -> list[dict[int, float]]:
     """Return, for every token but the first, the log-probs of that token and of the `top` likeliest there."""
     options = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": top}
-    listed = server.complete(model, tokens, options).get("prompt_logprobs") or []
+    listed = server.complete(model, tokens, options, timeout).get("prompt_logprobs") or []
     try:
         rows = [{int(token): float(entry["logprob"]) for token, entry in row.items()} for row in listed[1:]]
         complete = [token in row for token, row in zip(tokens[1:], rows, strict=True)]
@@ -83,8 +86,8 @@ def prompt_logprobs(server: Server, model: str, tokens: list[int], top: int = 0)
     return rows
 
 
-def token_logprobs(server: Server, model: str, tokens: list[int]) -> list[float]:
-    rows = prompt_logprobs(server, model, tokens)
+def token_logprobs(server: Server, model: str, tokens: list[int], timeout: float = TIMEOUT) -> list[float]:
+    rows = prompt_logprobs(server, model, tokens, timeout=timeout)
     return [row[token] for token, row in zip(tokens[1:], rows, strict=True)]
 
 
@@ -103,7 +106,7 @@ class Probe:
 
     def difference(self, server: Server, model: str, own: Sequence[float]) -> float:
         """The mean difference; not a number where the server's log-probs are none."""
-        served = token_logprobs(server, model, self.tokens)
+        served = token_logprobs(server, model, self.tokens, PROBE_TIMEOUT)
         return sum(abs(a - b) for a, b in zip(own, served, strict=True)) / len(own)
 
     def limit(self, server: Server) -> float:

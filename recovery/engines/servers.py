@@ -24,6 +24,7 @@ from recovery.progress import track
 KEY = "RECOVER_ENGINE_KEY"
 REQUESTS_AT_ONCE = 64  # to each server
 TIMEOUT = 600.0  # seconds until an answer must be there
+CONNECT_TIMEOUT = 10.0
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0, 60.0, 60.0, 60.0)  # seconds: together five minutes
 RESTART_SECONDS = 5.0  # no server starts again in less
 
@@ -47,7 +48,7 @@ def is_address(value: str | None) -> bool:
     return value is not None and value.startswith(("http://", "https://"))
 
 
-def addresses(value: str) -> list[str]:
+def parse_addresses(value: str) -> list[str]:
     """The addresses in a list such as `http://one:8000,http://two:8000`; raises if one is no plain address."""
     listed = [address.strip().rstrip("/").removesuffix("/v1") for address in value.split(",")]
     for address in listed:
@@ -82,20 +83,23 @@ class Server:
         self.serves: object = None  # what it was last shown to serve; None after a failure
         self.adapter = ""  # the name of the adapter that was loaded into it
         self.answered_at = 0.0
+        self.problem = ""  # why it was left out of the last call
 
     @property
     def may_have_restarted(self) -> bool:
         return time.monotonic() - self.answered_at > RESTART_SECONDS
 
-    def call(self, path: str, body: dict[str, Any] | None = None) -> Any:
+    def call(self, path: str, body: dict[str, Any] | None = None, timeout: float = TIMEOUT) -> Any:
         """Return the answer to a GET, or to a POST of `body`: parsed JSON, or text where it is none."""
         sent = json.dumps(body).encode() if body is not None else b""
         headers = {"Content-Type": "application/json"}
         if key := os.environ.get(KEY):
             headers["Authorization"] = f"Bearer {key}"
         # A certificate is checked against the machine's authorities, or those in SSL_CERT_FILE.
-        connection = self._connect(self.host, self.port, timeout=self.timeout)
+        connection = self._connect(self.host, self.port, timeout=min(CONNECT_TIMEOUT, self.timeout))
         try:
+            connection.connect()
+            connection.sock.settimeout(min(timeout, self.timeout))
             connection.request("GET" if body is None else "POST", path, sent or None, headers)
             answer = connection.getresponse()
             received = answer.read()
@@ -116,11 +120,13 @@ class Server:
         self.answered_at = time.monotonic()
         return _parsed(received)
 
-    def complete(self, model: str, prompt: list[int], options: dict[str, Any]) -> dict[str, Any]:
+    def complete(
+        self, model: str, prompt: list[int], options: dict[str, Any], timeout: float = TIMEOUT
+    ) -> dict[str, Any]:
         """Return the one choice of a completion of token ids, after checking that it belongs to the request."""
         body = {"model": model, "prompt": prompt, "return_token_ids": True, **options}
         try:
-            answer = self.call("/v1/completions", body)
+            answer = self.call("/v1/completions", body, timeout)
         except Refused as error:
             if error.status in (404, 429) or error.status >= 500:  # an adapter is gone after a restart
                 raise
@@ -143,8 +149,8 @@ class Server:
 class Servers:
     """Several servers that serve the same model and share the rows of a call."""
 
-    def __init__(self, named: str, timeout: float = TIMEOUT, pauses: Sequence[float] = PAUSES):
-        self.servers = [Server(address, timeout) for address in addresses(named)]
+    def __init__(self, addresses: str, timeout: float = TIMEOUT, pauses: Sequence[float] = PAUSES):
+        self.servers = [Server(address, timeout) for address in parse_addresses(addresses)]
         self.pauses, self._failure = pauses, ""
 
     def run(
@@ -174,8 +180,11 @@ class Servers:
             prepare(server)
         except Unavailable as error:
             server.serves, self._failure = None, str(error)
-            log.warning(f"The server {server.address} cannot be used now: {error}")
+            if server.problem != self._failure:
+                server.problem = self._failure
+                log.warning(f"The server {server.address} cannot be used now: {error}")
             return False
+        server.problem = ""
         return True
 
 

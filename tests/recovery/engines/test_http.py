@@ -9,7 +9,7 @@ import torch
 
 from recovery.engines import Generation, Sampling
 from recovery.engines.http import HttpEngine
-from recovery.engines.servers import KEY, addresses
+from recovery.engines.servers import KEY, parse_addresses
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.losses.objectives import CrossEntropy
@@ -258,7 +258,7 @@ def test_the_key_comes_from_the_environment_and_is_in_no_message(
 )
 def test_other_addresses_are_refused(named: str, message: str) -> None:
     with pytest.raises(RecoverError, match=message) as refused:
-        addresses(named)
+        parse_addresses(named)
     assert "password@" not in str(refused.value)
 
 
