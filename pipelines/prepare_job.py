@@ -25,7 +25,7 @@ from pipelines.machine.server_check import check_servers
 from pipelines.project.past_cycles import past_cycles
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
-from pipelines.request import NAMED_TEACHERS, Request, with_teacher
+from pipelines.request import Request, names_model, with_teacher
 from pipelines.settings.resolve import differences, resolve_settings
 from pipelines.settings.schema import AUTO, Settings, fixed_answers_share
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
@@ -82,11 +82,7 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         "start": (project.current if request.docs else _student(project, request)).reference,
         "files": corpus.files if corpus else None,
         "characters": corpus.texts.characters if corpus else None,
-        "teacher": request.teacher
-        if request.teacher in NAMED_TEACHERS or is_address(request.teacher)
-        else teacher.reference
-        if teacher
-        else None,
+        "teacher": teacher.reference if teacher and names_model(request.teacher or "") else request.teacher,
         "answers_search": describe_search() if corpus and settings.midtrain.mix.answers == AUTO else None,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
         "estimate": estimate.as_json() if estimate else None,

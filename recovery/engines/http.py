@@ -170,6 +170,8 @@ class HttpEngine:
         try:
             server.call(path, body)
         except Refused as error:
+            if error.status >= 500:
+                server.call("/health")  # raises where the server itself has failed
             reason = "" if error.message == "Not Found" else f" ({error.message})"
             advice = "" if self._student.has_adapter else " Or train an adapter (--set lora_rank=128)."
             raise RecoverError(

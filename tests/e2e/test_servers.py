@@ -50,9 +50,10 @@ def test_a_cycle_survives_a_server_that_is_killed_and_started_again(
             if line.startswith(f"  step 2/{STEPS}"):
                 engine.kill()
                 engine.start()
-        result = json.loads(process.stdout.read())
+        printed = process.stdout.read()
     output = "".join(lines)
     assert process.returncode in (0, 3), output
+    result = json.loads(printed)
     assert f"The server {engine.address} " in output
     assert result["recovered"]["behaviour"] is not None
     (run,) = [run for run in recover(tmp_path, "runs").data["runs"] if run["kind"] == "distill"]

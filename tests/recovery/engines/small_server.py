@@ -32,6 +32,8 @@ class SmallServer:
         chat = self.student.chat
         if path == "/v1/models":
             return {"data": [{"id": "base", "parent": None, "max_model_len": 256}]}
+        if path == "/health":
+            return "ok"
         if path == "/detokenize":
             return {"prompt": chat.tokenizer.decode(body["tokens"])}
         if path == "/tokenize":
