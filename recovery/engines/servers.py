@@ -8,6 +8,7 @@ proxies not used, so the key goes to the named server alone.
 import json
 import logging
 import os
+import re
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ TIMEOUT = 600.0  # seconds until an answer must be there
 CONNECT_TIMEOUT = 10.0
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0, 60.0, 60.0, 60.0)  # seconds: together five minutes
 RESTART_SECONDS = 5.0  # no server starts again in less
+
+ADDRESS = re.compile(r"https?://(\[[\da-fA-F:]+\]|[\w.-]+)(:\d{1,5})?")
 
 log = logging.getLogger("recover")
 T = TypeVar("T")
@@ -52,23 +55,15 @@ def parse_addresses(value: str) -> list[str]:
     """The addresses in a list such as `http://one:8000,http://two:8000`; raises if one is no plain address."""
     listed = [address.strip().rstrip("/").removesuffix("/v1") for address in value.split(",")]
     for address in listed:
-        parts = urlsplit(address)
-        if parts.username or parts.password:
+        if "@" in address:
             raise RecoverError(f"The address of a server must not hold a key or a password. Set {KEY} instead.")
-        if not is_address(address) or not parts.hostname or parts.path or parts.query or not _has_port(address):
+        if not ADDRESS.fullmatch(address):
             raise RecoverError(
                 f"{address!r} is no address of a vLLM server. Write http://HOST:PORT, and a comma between several."
             )
     if len(set(listed)) < len(listed):
         raise RecoverError(f"The servers {value} have one address twice. Name each server once.")
     return listed
-
-
-def _has_port(address: str) -> bool:
-    try:
-        return urlsplit(address).port != 0
-    except ValueError:
-        return False
 
 
 class Server:
