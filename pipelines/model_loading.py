@@ -1,7 +1,7 @@
-"""Open a model for generation or scoring: on this machine's device, with transformers or with vLLM."""
+"""Open a model for generation or scoring: on this machine's device, with transformers, vLLM or vLLM servers."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +12,8 @@ from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS
 from pipelines.settings.engine_choice import choose_engine
 from pipelines.settings.sources import EngineName
 from recovery.engines import Engine
+from recovery.engines.http import HttpEngine
+from recovery.engines.servers import is_address
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.models.precision import has_bfloat16
@@ -41,6 +43,10 @@ def load_frozen(path: str) -> Student:
 @contextmanager
 def open_engine(student: Student, name: EngineName) -> Iterator[Engine]:
     """The engine of that name for a loaded model. Where `auto` chooses vLLM and vLLM refuses, transformers serves."""
+    if is_address(name):
+        with closing(HttpEngine(student, name)) as served:
+            yield served
+        return
     vllm = _open_vllm(student, required=name == "vllm") if choose_engine(name, student.parameters) == "vllm" else None
     if vllm is None:
         yield TransformersEngine(student)

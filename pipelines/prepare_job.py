@@ -21,10 +21,11 @@ from pipelines.jobs.job import Job
 from pipelines.jobs.stored_inputs import store_context, store_corpus, store_prompts, store_questions
 from pipelines.log import log
 from pipelines.machine.memory_check import check_memory, check_window
+from pipelines.machine.server_check import check_servers
 from pipelines.project.past_cycles import past_cycles
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
-from pipelines.request import NAMED_TEACHERS, Request, with_teacher
+from pipelines.request import Request, names_model, with_teacher
 from pipelines.settings.resolve import differences, resolve_settings
 from pipelines.settings.schema import AUTO, Settings, fixed_answers_share
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
@@ -42,6 +43,7 @@ from pipelines.training.recipe_inputs import (
     check_recipes,
 )
 from pipelines.training.stage_teachers import ROUTER
+from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat, parameters_of
@@ -86,7 +88,7 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         "start": (project.current if request.docs else _student(project, request)).reference,
         "files": corpus.files if corpus else None,
         "characters": corpus.texts.characters if corpus else None,
-        "teacher": request.teacher if request.teacher in NAMED_TEACHERS else teacher.reference if teacher else None,
+        "teacher": teacher.reference if teacher and names_model(request.teacher or "") else request.teacher,
         "answers_search": describe_search() if corpus and settings.midtrain.mix.answers == AUTO else None,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
         "estimate": estimate.as_json() if estimate else None,
@@ -128,6 +130,7 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None) -
     """A job that is ready to run, and saved; by default under a new id."""
     settings, documents = check_request(project, request)
     request = with_teacher(request, settings)
+    check_servers(project.base, settings, request.teacher)
     _ = _attainable(project, request, settings)
     teacher = _teacher(project, request)
     student = None if request.docs else _student(project, request)
@@ -152,6 +155,7 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None) -
         student=student.id if student else None,
         teacher=teacher.id if teacher else None,
         router=request.teacher == ROUTER,
+        teacher_servers=request.teacher if is_address(request.teacher) else None,
         self_teacher=next((own for own in SELF_TEACHERS if own == request.teacher), None),
         prompts=store_prompts(project, request.prompts),
         teacher_context=store_context(project, request.teacher_context),
@@ -203,6 +207,8 @@ def teachers_in_memory(
         if promoted and midtrain.mix.earlier > 0:
             midtraining.append(promoted)
     if request.command == "midtrain":
+        return midtraining, []
+    if is_address(request.teacher):
         return midtraining, []
     named = request.teacher or base
     is_model = Path(named).is_dir() or is_hub_id(named)
@@ -273,8 +279,8 @@ def _teacher(project: Project, request: Request) -> Checkpoint | None:
 
 
 def _main_teacher(reference: str) -> str:
-    """A router's main teacher is the base."""
-    return "base" if reference == ROUTER else reference
+    """A router's main teacher is the base, and so is what servers serve."""
+    return "base" if reference == ROUTER or is_address(reference) else reference
 
 
 def eval_plan(project: Project, request: Request, start: Checkpoint, student: Checkpoint | None) -> EvalPlan:

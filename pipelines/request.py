@@ -10,6 +10,7 @@ from pipelines.settings.schema import AUTO, Settings
 from pipelines.settings.sources import EngineName
 from pipelines.training.recipe_inputs import SELF_TEACHERS
 from pipelines.training.stage_teachers import ROUTER
+from recovery.engines.servers import is_address
 from recovery.recipes import recipe
 
 NAMED_TEACHERS = (ROUTER, *SELF_TEACHERS)  # values of `--teacher` that are no references to a checkpoint
@@ -62,6 +63,11 @@ class Request:
         }
         set_flags = {group: values for group, values in set_flags.items() if values}
         return set_flags | ({"engine": self.engine} if self.engine is not None else {})
+
+
+def names_model(teacher: str) -> bool:
+    """Whether a value of `--teacher` refers to a model, and does not say where or how the base teaches."""
+    return teacher not in NAMED_TEACHERS and not is_address(teacher)
 
 
 def with_teacher(request: Request, settings: Settings) -> Request:

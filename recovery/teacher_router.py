@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recovery.samples import Batch, Sample
-from recovery.teachers import Part, Teacher, TeacherLogprobs
+from recovery.teachers import OverVocabulary, Part, Teacher, TeacherLogprobs
 
 
 class RouterTeacher:
@@ -46,7 +46,7 @@ class RouterTeacher:
 
 
 @dataclass(frozen=True)
-class RoutedLogprobs:
+class RoutedLogprobs(OverVocabulary):
     """The log-probs of several teachers, each of which covers some of the targets."""
 
     parts: list[TeacherLogprobs]
@@ -67,9 +67,6 @@ class RoutedLogprobs:
             whole[rows] = values
         assert whole is not None
         return whole
-
-    def gather_logprobs(self, part: Part, tokens: Tensor) -> Tensor:
-        return self.logprobs(part).gather(-1, tokens)
 
     def target_logprobs(self, tokens: Tensor) -> Tensor:
         values, rows = [], []

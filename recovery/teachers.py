@@ -34,8 +34,13 @@ class TeacherLogprobs(Protocol):
         """Return the log-probs of the whole vocabulary [positions, vocabulary]."""
         ...
 
-    def gather_logprobs(self, part: Part, tokens: Tensor) -> Tensor:
-        """Return the log-probs of k tokens per position [positions, k], all that a remote teacher has to send."""
+    def compare(self, student: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+        """Return the student's log-probs [positions, vocabulary] and the teacher's, both over the same events: the
+        vocabulary, or the tokens that the teacher lists and a bucket for all others."""
+        ...
+
+    def likeliest(self, part: Part, count: int) -> tuple[Tensor, Tensor]:
+        """Return the likeliest tokens [positions, count] and their log-probs, likeliest first."""
         ...
 
     def target_logprobs(self, tokens: Tensor) -> Tensor:
@@ -43,8 +48,26 @@ class TeacherLogprobs(Protocol):
         ...
 
 
+class OverVocabulary:
+    """What follows from the log-probs of the whole vocabulary."""
+
+    def logprobs(self, part: Part) -> Tensor:
+        raise NotImplementedError
+
+    def compare(self, student: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+        return student, self.logprobs(part)
+
+    def likeliest(self, part: Part, count: int) -> tuple[Tensor, Tensor]:
+        return likeliest(self.logprobs(part), count)
+
+
+def likeliest(logprobs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    top = logprobs.topk(min(count, logprobs.shape[-1]))
+    return top.indices, top.values
+
+
 @dataclass(frozen=True)
-class Distribution:
+class Distribution(OverVocabulary):
     """A teacher's next-token distribution at each target, stored as hidden states; logits are computed by chunk."""
 
     hidden: Tensor
@@ -61,9 +84,6 @@ class Distribution:
 
     def logprobs(self, part: Part) -> Tensor:
         return torch.log_softmax(self.head.logits(self.hidden[part]), dim=-1)
-
-    def gather_logprobs(self, part: Part, tokens: Tensor) -> Tensor:
-        return self.logprobs(part).gather(-1, tokens)
 
     def target_logprobs(self, tokens: Tensor) -> Tensor:
         return token_logprobs(self.hidden, self.head, tokens)

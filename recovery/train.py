@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from recovery.distributed import all_reduce_gradients, all_reduce_sum
+from recovery.engines.traffic import TrafficMeter
 from recovery.errors import RecoverError
 from recovery.host_memory import MemoryReturn
 from recovery.losses.chunked_loss import LossTerms, chunked_loss
@@ -101,7 +102,7 @@ def train(
         student.causal.gradient_checkpointing_enable()
     memory = MemoryReturn()
     while state.step < plan.steps:
-        start_time = time.perf_counter()
+        start_time, traffic = time.perf_counter(), TrafficMeter()
         samples = signal.prepare(states.draw(student, state.step // objective.epochs))
         rollout_seconds = time.perf_counter() - start_time
         epochs = min(objective.epochs, plan.steps - state.step)
@@ -111,6 +112,7 @@ def train(
             count = _compute_gradient(student, samples, signal, objective, plan, metrics)
             norm, skipped = _optimizer_step(student, plan, state, metrics)
             seconds = time.perf_counter() - start_time
+            exchanged, waited = traffic.read()
             record = StepRecord(
                 step=state.step,
                 loss=metrics.loss,
@@ -124,6 +126,8 @@ def train(
                 flops=flops_of_step(student, signal, samples, rolled_out=rollout_seconds > 0),
                 peak_memory_bytes=peak_memory_bytes(student.device),
                 skipped=skipped,
+                waiting=waited / (rollout_seconds + seconds) if exchanged else None,
+                servers=exchanged,
                 **metrics.token_metrics(),
                 **rollout_metrics(samples),
             )

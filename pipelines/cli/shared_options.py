@@ -11,6 +11,15 @@ from pipelines.settings.sources import ENGINES
 file_path = click.Path(path_type=Path)
 
 
+class EngineType(click.Choice[str]):
+    """A library, or addresses of servers."""
+
+    name = "engine"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if str(value).startswith(("http://", "https://")) else super().convert(value, param, ctx)
+
+
 def project_in(default: str) -> Callable[[Any], Any]:
     """`--project`, with the folder that a command uses without it."""
     folder = click.Path(path_type=Path, file_okay=False)
@@ -36,8 +45,8 @@ training_data = click.option(
 teacher = click.option(
     "--teacher",
     metavar="REF",
-    help="The model to learn from; router: the base, and for earlier documents the last promoted checkpoint; ema or "
-    "live: the student itself, its average or as it is [default: base, with sdft ema]",
+    help="The model to learn from; http://host:8000: the base on a server; router: the base, for earlier documents the "
+    "last promoted checkpoint; ema or live: the student itself [default: base, with sdft ema]",
 )
 teacher_context = click.option(
     "--teacher-context",
@@ -74,9 +83,10 @@ mix = click.option(
 auto = click.option("--auto", is_flag=True, help="Tune automatically (--mix auto --warm-start auto); other flags win.")
 engine = click.option(
     "--engine",
-    type=click.Choice(ENGINES),
-    help="The library that generates text; auto: vLLM if it is installed, but transformers for small models "
-    "[default: auto]",
+    type=EngineType(ENGINES),
+    metavar=f"{'|'.join(ENGINES)}|URL",
+    help="The library that generates text, or vLLM servers (http://host:8000,http://…); auto: vLLM if it is "
+    "installed, but transformers for small models [default: auto]",
 )
 seed = click.option("--seed", type=int, default=0, show_default=True, help="The random seed.")
 limit = click.option("--limit", type=click.IntRange(min=1), help="Use at most this many items per task.")

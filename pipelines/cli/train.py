@@ -282,10 +282,10 @@ def _estimate_lines(estimate: dict[str, Any] | None) -> list[str]:
 def _base_from_teacher(project: "Project", request: "Request") -> str | None:
     """In a new project without a base, a teacher from outside is the clean model."""
     from pipelines.project.checkpoint_references import is_model
-    from pipelines.request import NAMED_TEACHERS
+    from pipelines.request import names_model
 
     teacher = request.teacher
-    if teacher and teacher not in NAMED_TEACHERS and project.base_is_default and is_model(teacher):
+    if teacher and names_model(teacher) and project.base_is_default and is_model(teacher):
         return teacher
     return None
 

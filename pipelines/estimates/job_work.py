@@ -110,7 +110,7 @@ class JobWork:
             midtraining += [self._path(job.start)] * bool(self._rows[1])
         if job.command == "midtrain":
             return midtraining, []
-        return midtraining, [self._path(job.teacher)]
+        return midtraining, [] if job.teacher_servers else [self._path(job.teacher)]
 
     def _path(self, checkpoint: int | None) -> str:
         found = self.project.reader.checkpoint(checkpoint) if checkpoint is not None else None

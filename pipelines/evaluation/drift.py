@@ -132,7 +132,7 @@ def _load_both(path: str, base: str) -> tuple[Student, Student]:
 @contextmanager
 def _open_engine(student: Student, engine: EngineName) -> Iterator[Engine]:
     """vLLM cannot switch an adapter off, so it gets a copy of the model below the adapter while it generates."""
-    is_vllm = choose_engine(engine, student.parameters) == "vllm"
+    is_vllm = choose_engine(engine, student.parameters) != "transformers"
     needs_copy = is_vllm and isinstance(student, BaseUnderAdapter)
     with open_engine(load_frozen(student.path) if needs_copy else student, engine) as opened:
         yield opened

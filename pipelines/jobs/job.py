@@ -33,6 +33,7 @@ class Job:
     teacher: int | None = None
     router: bool = False  # whether the last promoted checkpoint teaches earlier documents beside that teacher
     self_teacher: Literal["ema", "live"] | None = None  # the student itself teaches: its average, or as it is
+    teacher_servers: str | None = None  # vLLM servers of that teacher: their addresses, with a comma between them
     prompts: Path | None = None
     teacher_context: Path | None = None  # what only the teacher reads
     ask: bool = False  # whether a person decides about the promotion
@@ -64,6 +65,7 @@ class Job:
             "teacher": self.teacher,
             "router": self.router,
             "self_teacher": self.self_teacher,
+            "teacher_servers": self.teacher_servers,
             "prompts": str(self.prompts) if self.prompts else None,
             "teacher_context": str(self.teacher_context) if self.teacher_context else None,
             "ask": self.ask,

@@ -84,7 +84,7 @@ def relevant_settings(settings: Settings, engine: str) -> list[Any]:
 
 
 def calibrate(model: str, settings: Settings, engine: str, starts: ReplyStarts) -> Rates:
-    """Measure the model at a path. `engine` is the library that will generate."""
+    """Measure the model at a path. `engine` is the library or the servers that will generate."""
     start_time = time.perf_counter()
     adapter = Adapter(rank=settings.lora_rank) if settings.lora_rank else None
     student = load_student(model, adapter=adapter, device=device())
@@ -104,12 +104,12 @@ def calibrate(model: str, settings: Settings, engine: str, starts: ReplyStarts) 
         open_engine=0.0,
         ends=ends,
     )
-    return _with_vllm(rates) if engine == "vllm" else rates
+    return rates if engine == "transformers" else _with_vllm(rates, VLLM_START if engine == "vllm" else 0.0)
 
 
-def _with_vllm(rates: Rates) -> Rates:
+def _with_vllm(rates: Rates, start: float) -> Rates:
     faster = {name: getattr(rates, name) / VLLM_SPEEDUP for name in ("scored_token", "decode_pass", "written_token")}
-    return replace(rates, open_engine=VLLM_START, **faster)
+    return replace(rates, open_engine=start, **faster)
 
 
 @dataclass(frozen=True)

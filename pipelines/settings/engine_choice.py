@@ -9,7 +9,7 @@ from pipelines.settings.sources import EngineName
 
 
 def choose_engine(setting: EngineName, parameters: int) -> EngineName:
-    """The engine itself, or what `auto` stands for with a model of this size."""
+    """The engine itself, or what `auto` stands for with a model of this size; addresses of servers stay."""
     return _automatic(parameters > SMALL_MODEL_PARAMETERS) if setting == "auto" else setting
 
 

@@ -140,7 +140,11 @@ class Settings(Group):
     lora_rank: CountOrZero = 128  # 0: all weights are trained
     bf16: bool = True  # off where the processor only emulates it: there float32 is several times faster
     engine: Annotated[  # generates the student's rollouts
-        EngineName, Field(description=" or ".join((", ".join(ENGINES[:-1]), ENGINES[-1])))
+        EngineName,
+        Field(
+            pattern=f"^({'|'.join(ENGINES)}|https?://.+)$",
+            description=f"{', '.join(ENGINES)} or http://HOST:PORT of vLLM servers",
+        ),
     ] = DEFAULT_ENGINE
     tokens_at_once: Count = 8192  # per forward pass in training; changes memory, not the result
     checkpointing: bool = True  # recompute layers in the backward pass, which saves much memory

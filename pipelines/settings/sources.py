@@ -8,13 +8,13 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from pipelines.log import log
 from recovery.errors import RecoverError
 
-EngineName = Literal["auto", "transformers", "vllm"]
-ENGINES: tuple[EngineName, ...] = get_args(EngineName)  # libraries that generate text
+EngineName = str  # one of ENGINES, or the addresses of vLLM servers with a comma between them
+ENGINES: tuple[EngineName, ...] = ("auto", "transformers", "vllm")  # libraries that generate text
 DEFAULT_ENGINE: EngineName = "auto"
 
 DOCUMENTS_ONLY = {"answers": 0.0, "texts": 0.0, "earlier": 0.0, "paraphrases": 0}
@@ -24,7 +24,7 @@ PROJECT_SETTINGS = {  # these belong to the project, not to one command
 }
 
 OTHER_VARIABLES = [  # RECOVER_* variables that are no settings
-    *("AUTH", "BASE", "DB", "DEBUG", "TRUST_TASKS"),
+    *("AUTH", "BASE", "DB", "DEBUG", "ENGINE_KEY", "TRUST_TASKS"),
     *("CHROMIUM", "RELEASE", "REQUIRE_BROWSER", "REQUIRE_POSTGRES", "REQUIRE_VLLM", "TEST_DATA", "TEST_MODELS"),
 ]
 

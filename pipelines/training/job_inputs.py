@@ -69,6 +69,8 @@ class JobInputs:
         """With a router, openings of earlier documents are prompts too; never the questions about them."""
         if self.job.self_teacher:
             return Teachers(main, own=self.job.self_teacher)
+        if self.job.teacher_servers:
+            return Teachers(main, servers=self.job.teacher_servers)
         share = self.settings.distill.earlier_prompts
         past = self.past_cycles() if self.job.router and share else []
         if not past:

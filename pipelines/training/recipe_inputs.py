@@ -18,6 +18,7 @@ from pipelines.synthetic.chat_prompts import (
 )
 from pipelines.synthetic.passage_prompts import passages_in
 from pipelines.synthetic.prompts import read_prompts
+from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import config_of
@@ -125,6 +126,11 @@ class RecipeFiles:
             raise RecoverError(
                 f"The teacher {teacher} is the student itself, from which the recipe {name} learns nothing. "
                 "Name another model with --teacher."
+            )
+        if is_address(teacher) and not chosen.scores_with_teacher:
+            raise RecoverError(
+                f"In the recipe {name} the teacher writes and scores nothing, which --engine does on servers. Leave "
+                "out --teacher."
             )
         if chosen.estimator == "privileged" and teacher != "live":
             raise RecoverError(f"In the recipe {name} the student teaches itself. Leave out --teacher.")

@@ -12,11 +12,13 @@ from db.views import Checkpoint
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts
 from pipelines.training.recipe_inputs import SelfTeacher
-from recovery.models.adapters import base_of, same_model
+from recovery.engines.served_model import Probe
+from recovery.models.adapters import base_of, preserve_adapter_state, same_model
 from recovery.models.chat_template import Chat
-from recovery.models.students import Student
+from recovery.models.students import Student, load_student
 from recovery.samples import Sample
 from recovery.self_teachers import EmaTeacher, LiveTeacher
+from recovery.server_teacher import ServerTeacher
 from recovery.states import Prompt
 from recovery.teacher_router import RouterTeacher
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
@@ -31,10 +33,13 @@ class Teachers:
     earlier: Checkpoint | None = None  # scores rows about documents of earlier cycles
     prefixes: tuple[str, ...] = ()  # of those documents, used as prompts
     own: SelfTeacher | None = None  # the student itself teaches, and `main` is what it begins as
+    servers: str | None = None  # addresses of vLLM servers of `main`
 
     def __str__(self) -> str:
         if self.own:
             return f"{'the average' if self.own == 'ema' else 'the current weights'} of {self.main.reference}"
+        if self.servers:
+            return f"{self.main.reference} at {self.servers}"
         if self.earlier is None:
             return self.main.reference
         return f"{self.main.reference} (and {self.earlier.reference} for openings of earlier documents)"
@@ -46,6 +51,8 @@ class Teachers:
         return prompts
 
     def load(self, student: Student, device: str) -> Teacher:
+        if self.servers:
+            return _served(student, self.main.path, self.servers)
         main = _load(student, self.main.path, device)
         if self.earlier is None:
             return main
@@ -63,6 +70,17 @@ class Teachers:
             if indices:
                 rows |= zip(indices, sample(path, [prompts[i] for i in indices]), strict=True)
         return [rows[i] for i in range(len(prompts))]
+
+
+def _served(student: Student, path: str, servers: str) -> Teacher:
+    """What the servers must serve is read here once: below the student's adapter, else from its own weights."""
+    probe = Probe(student.chat)
+    if student.adapter_base and same_model(student.adapter_base, path):
+        with preserve_adapter_state(student.model), student.model.disable_adapter():
+            own = probe.own(student)
+    else:
+        own = probe.own(load_student(path, frozen=True))
+    return ServerTeacher(student, servers, path, own)
 
 
 def _load(student: Student, path: str, device: str) -> Teacher:

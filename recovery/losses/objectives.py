@@ -39,7 +39,7 @@ def _metrics(log_p: Tensor, signal: SignalBatch, part: slice) -> dict[str, Tenso
     with torch.no_grad():
         metrics = {"entropy": entropy(log_p)}
         if signal.teacher is not None:
-            metrics["kl"] = reverse_kl(log_p, signal.teacher.logprobs(part))
+            metrics["kl"] = reverse_kl(*signal.teacher.compare(log_p, part))
     return metrics
 
 
@@ -73,13 +73,13 @@ class CrossEntropy:
             return label_loss(log_p, signal, part)
         if signal.soft_labels:
             assert signal.teacher is not None
-            kl = forward_kl(log_p, signal.teacher.logprobs(part))
+            kl = forward_kl(*signal.teacher.compare(log_p, part))
             return LossTerms(kl, {"entropy": entropy(log_p.detach())})
         chosen = log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
         loss = -chosen * chosen.detach().exp() if self.dft else -chosen
         if self.anchor > 0:
             assert signal.teacher is not None
-            loss = loss + self.anchor * forward_kl(log_p, signal.teacher.logprobs(part))
+            loss = loss + self.anchor * forward_kl(*signal.teacher.compare(log_p, part))
         return LossTerms(loss, _metrics(log_p, signal, part))
 
 
@@ -87,9 +87,8 @@ class CrossEntropy:
 class Divergence:
     """The exact divergence over the vocabulary: β = 1 reverse KL, 0 forward KL, in between Jensen–Shannon.
 
-    With `top_k` the vocabulary is reduced to the *student's* k likeliest tokens and one bucket for the rest, for
-    teachers that return only some log-probs. The teacher's own top k would make the reverse KL unstable: tokens that
-    the student favours but the teacher's list lacks would not count.
+    A teacher that lists the log-probs of some tokens only is compared over those and one bucket for the rest. With
+    `top_k` the vocabulary is reduced so for any teacher, to the *student's* k likeliest tokens.
 
     `clip` bounds what single tokens of the vocabulary (`zero`) or single positions (`scale`) add: a teacher that has
     read the solution is surest of a few tokens, which would otherwise outweigh all others."""
@@ -116,12 +115,10 @@ class Divergence:
         if signal.use_labels:
             return label_loss(log_p, signal, part)
         assert signal.teacher is not None
+        log_p, log_q = signal.teacher.compare(log_p, part)
         if self.top_k is not None:
             top = log_p.topk(min(self.top_k, log_p.shape[-1])).indices
-            log_p = with_tail(log_p.gather(-1, top))
-            log_q = with_tail(signal.teacher.gather_logprobs(part, top))
-        else:
-            log_q = signal.teacher.logprobs(part)
+            log_p, log_q = with_tail(log_p.gather(-1, top)), with_tail(log_q.gather(-1, top))
         clipped: dict[str, Tensor] = {}
         if self.clip is None:
             loss = divergence(log_p, log_q, self.beta)

@@ -10,7 +10,7 @@ from recovery.losses.chunked_loss import CHUNK_ELEMENTS, chunks
 from recovery.losses.divergences import reverse_kl
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample
-from recovery.teachers import Teacher
+from recovery.teachers import Teacher, likeliest
 
 Choices = list[tuple[str, float]]  # likeliest first: a token's text and its probability
 
@@ -41,9 +41,10 @@ def _report_sample(student: Student, teacher: Teacher, sample: Sample, choices: 
 
     reports: list[TokenReport] = []
     for part in chunks(len(hidden), len(head.weight), CHUNK_ELEMENTS):  # keeps [positions × vocabulary] small
-        ours, theirs = torch.log_softmax(head.logits(hidden[part]), dim=-1), distribution.logprobs(part)
-        tokens, kls = batch.target_tokens[part].tolist(), reverse_kl(ours, theirs).tolist()
-        columns = zip(tokens, kls, _likeliest(ours, choices), _likeliest(theirs, choices), strict=True)
+        ours = torch.log_softmax(head.logits(hidden[part]), dim=-1)
+        tokens, kls = batch.target_tokens[part].tolist(), reverse_kl(*distribution.compare(ours, part)).tolist()
+        theirs = distribution.likeliest(part, choices)
+        columns = zip(tokens, kls, _pairs(*likeliest(ours, choices)), _pairs(*theirs), strict=True)
         reports += [
             TokenReport(decode([token]), kl, as_text(student_top), as_text(teacher_top))
             for token, kl, student_top, teacher_top in columns
@@ -51,6 +52,6 @@ def _report_sample(student: Student, teacher: Teacher, sample: Sample, choices: 
     return reports
 
 
-def _likeliest(logprobs: Tensor, choices: int) -> list[list[tuple[int, float]]]:
-    top = logprobs.exp().topk(min(choices, logprobs.shape[-1]))
-    return [list(zip(t, p, strict=True)) for t, p in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
+def _pairs(tokens: Tensor, logprobs: Tensor) -> list[list[tuple[int, float]]]:
+    """Each token with its probability."""
+    return [list(zip(t, p, strict=True)) for t, p in zip(tokens.tolist(), logprobs.exp().tolist(), strict=True)]

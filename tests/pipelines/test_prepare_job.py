@@ -178,3 +178,23 @@ def test_prompts_are_stored_under_a_name_that_does_not_change(empty_docs: Path, 
 def test_an_empty_option_is_an_error(docs: Path, option: str) -> None:
     refused = CliRunner().invoke(main, ["cycle", "--docs", str(docs), option, "", "--dry-run"])
     assert (refused.exit_code, "Error: The " in refused.stderr) == (1, True)
+
+
+def test_servers_that_do_not_answer_are_planned_for_and_refused_before_anything_is_trained(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (empty := tmp_path / "empty").mkdir()
+    monkeypatch.chdir(empty)
+    command = ["distill", "--student", str(BASE), "--teacher", "http://127.0.0.1:9", "--engine", "http://127.0.0.1:9,x"]
+    planned = CliRunner().invoke(main, [*command, "--set", "lora_rank=8", "--dry-run", "--json"])
+    assert (planned.exit_code, json.loads(planned.stdout)["teacher"]) == (0, "http://127.0.0.1:9"), planned.stderr
+    refused = CliRunner().invoke(main, [*command, "--set", "lora_rank=8"])
+    assert (refused.exit_code, "'x' is no address of a vLLM server" in refused.stderr) == (1, True), refused.stderr
+    refused = CliRunner().invoke(main, [*command[:-1], "http://127.0.0.1:9", "--set", "lora_rank=8"])
+    assert refused.exit_code == 1
+    assert "No vLLM server answers at http://127.0.0.1:9" in refused.stderr
+    assert "vllm serve" in refused.stderr
+    refused = CliRunner().invoke(main, [*command[:-2], "--recipe", "continuation"])
+    assert (refused.exit_code, "the teacher writes and scores nothing" in refused.stderr) == (1, True), refused.stderr
+    refused = CliRunner().invoke(main, [*command[:-1], "steam"])
+    assert (refused.exit_code, "'steam' is not one of" in refused.stderr) == (2, True), refused.stderr

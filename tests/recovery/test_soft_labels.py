@@ -13,7 +13,7 @@ from recovery.models.students import Student, load_student
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Labels, Signal, SignalBatch, TeacherSignal
 from recovery.states import Documents, FixedRows
-from recovery.teachers import FrozenTeacher
+from recovery.teachers import FrozenTeacher, OverVocabulary, Part
 from recovery.telemetry.step_cost import flops_of_step
 from recovery.train import Plan, train
 from tests.models import save_tiny
@@ -92,9 +92,9 @@ def gradient(
     return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
 
 
-class _FixedLogprobs:
+class _FixedLogprobs(OverVocabulary):
     def __init__(self, logprobs: torch.Tensor):
         self._logprobs = logprobs
 
-    def logprobs(self, part: slice) -> torch.Tensor:
+    def logprobs(self, part: Part) -> torch.Tensor:
         return self._logprobs[part]

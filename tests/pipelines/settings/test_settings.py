@@ -116,7 +116,10 @@ def test_settings_are_stored_as_json_and_read_back() -> None:
         ({"gate": {"behaviour_margin": -1.0}}, "at least 0"),
         ({"gate": {"behaviour_margin": float("nan")}}, "behaviour_margin must be a number of at least 0, not nan"),
         ({"midtrain": {"learning_rate": float("inf")}}, "learning_rate must be a number of at least 0, not inf"),
-        ({"engine": "steam"}, "engine must be auto, transformers or vllm, not 'steam'"),
+        (
+            {"engine": "steam"},
+            "engine must be auto, transformers, vllm or http://HOST:PORT of vLLM servers, not 'steam'",
+        ),
         ({"bf16": 1}, "bf16 must be true or false, not 1"),
         ({"lora_rank": True}, "lora_rank must be a whole number of at least 0, not True"),
     ],

@@ -11,13 +11,16 @@ from db.views import Checkpoint
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN
 from pipelines.training.stage_teachers import Teachers
+from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student, save_student
 from recovery.samples import Batch, Sample
+from recovery.server_teacher import ServerTeacher
 from recovery.states import Prompt
 from recovery.teacher_router import RouterTeacher
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
 from tests.models import save_tiny
+from tests.recovery.engines.small_server import SmallServer, serving
 
 
 def checkpoint(path: str, reference: str) -> Checkpoint:
@@ -96,3 +99,15 @@ def test_each_prompt_is_answered_by_its_own_teacher(base: str, router: Teachers)
     assert calls == [("base", 3), ("promoted", 2)]
     assert [row.prompt for row in rows] == [prompt.text for prompt in prompts]
     assert [row.tokens[-1] for row in rows] == [9 if prompt.domain == EARLIER_DOMAIN else 7 for prompt in prompts]
+
+
+@pytest.mark.parametrize("adapter", [None, Adapter(rank=2)])
+def test_servers_must_serve_the_teacher(adapter: Adapter | None, tmp_path: Path, base: str) -> None:
+    student, clean = load_student(base, adapter=adapter), checkpoint(base, "base")
+    other = load_student(str(save_tiny(tmp_path / "other", seed=1)), frozen=True)
+    with serving(SmallServer(load_student(base, frozen=True))) as right, serving(SmallServer(other)) as wrong:
+        teachers = Teachers(clean, servers=right)
+        assert isinstance(teachers.load(student, "cpu"), ServerTeacher)
+        assert str(teachers) == f"base at {right}"
+        with pytest.raises(RecoverError, match="another model than the teacher"):
+            Teachers(clean, servers=wrong).load(student, "cpu")

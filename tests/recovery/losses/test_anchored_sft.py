@@ -8,6 +8,7 @@ from torch import Tensor
 from recovery.losses.objectives import CrossEntropy
 from recovery.recipes import objective_of, recipe
 from recovery.signals import SignalBatch
+from recovery.teachers import OverVocabulary, Part
 
 WEIGHT = 0.1
 
@@ -45,9 +46,9 @@ def test_the_anchor_alone_has_no_gradient_at_the_base() -> None:
     torch.testing.assert_close(difference, torch.zeros_like(difference), atol=1e-6, rtol=0)
 
 
-class _Fixed:
+class _Fixed(OverVocabulary):
     def __init__(self, logprobs: Tensor):
         self._logprobs = logprobs
 
-    def logprobs(self, part: slice) -> Tensor:
+    def logprobs(self, part: Part) -> Tensor:
         return self._logprobs[part]

@@ -12,6 +12,7 @@ from torch import Tensor
 from recovery.losses.divergences import ClipMode, clipped_divergence, contributions, divergence
 from recovery.losses.objectives import Divergence
 from recovery.signals import SignalBatch
+from recovery.teachers import OverVocabulary, Part
 
 BETAS = st.sampled_from([0.0, 0.3, 0.5, 1.0])
 MODES: list[ClipMode] = ["zero", "scale"]
@@ -110,9 +111,9 @@ def test_the_objective_reports_the_share_of_clipped_positions(mode: ClipMode) ->
     torch.testing.assert_close(terms.metrics["kl"], unclipped)  # the recorded KL is the whole one
 
 
-class _Fixed:
+class _Fixed(OverVocabulary):
     def __init__(self, logprobs: Tensor):
         self._logprobs = logprobs
 
-    def logprobs(self, part: slice) -> Tensor:
+    def logprobs(self, part: Part) -> Tensor:
         return self._logprobs[part]

@@ -1,0 +1,215 @@
+"""Rollouts from vLLM servers (`vllm serve`) on this machine or others: token ids in, token ids and log-probs out.
+
+An adapter is written into a temporary folder (`TMPDIR`), which the servers must be able to read, and loaded under a new
+name after every update (`/v1/load_lora_adapter`). Full weights are written there as a checkpoint and reloaded in place
+(`/collective_rpc`, of vLLM's development mode). Nothing is generated before each server's log-probs of a probe text
+agree with the student's own.
+"""
+
+import random
+import secrets
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from recovery.engines import Generation, Sampling
+from recovery.engines.loops import COPIES, MAX_PERIOD, MIN_PERIOD
+from recovery.engines.served_model import Probe, ServedModel, identify, serve_command, token_logprobs
+from recovery.engines.servers import PAUSES, TIMEOUT, Refused, Server, Servers, Unavailable
+from recovery.engines.transformers import TransformersEngine
+from recovery.errors import RecoverError
+from recovery.models import adapters
+from recovery.models.adapters import preserve_adapter_state
+from recovery.models.students import Student
+
+NO_LIMITS = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+NO_LIMITS |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
+
+
+class HttpEngine:
+    def __init__(
+        self, student: Student, addresses: str, *, timeout: float = TIMEOUT, pauses: Sequence[float] = PAUSES
+    ):  # with a comma between several, which share the rows
+        self._servers, self._student = Servers(addresses, timeout, pauses), student
+        self._probe, self._rows = Probe(student.chat), len(student.head.weight)
+        self._served: dict[str, ServedModel] = {}  # by the server's address
+        self._folder = tempfile.TemporaryDirectory(prefix="recover-weights-")
+        self._name, self._version, self._updates = "", 0, -1
+        self._own, self._base = [0.0], [0.0]  # log-probs of the probe: the student's, and below its adapter
+        self.sync(student)
+        try:
+            self._call(lambda server, row: None, 1, "servers")
+        except Exception:
+            self.close()
+            raise
+
+    def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
+        options: dict[str, Any] = {"temperature": sampling.temperature, **NO_LIMITS}
+        options |= {"ignore_eos": True, "stop_token_ids": sorted(self._student.chat.eos_ids)}
+        options |= {"logprobs": 0} if sampling.with_logprobs else {}
+        if sampling.end_loops:
+            limits = {"min_pattern_size": MIN_PERIOD, "max_pattern_size": MAX_PERIOD, "min_count": COPIES}
+            options["repetition_detection"] = limits
+        # One seed per row, as in `recovery.engines.vllm`.
+        seeds = [random.Random(f"{sampling.seed}/{row}").getrandbits(62) for row in range(len(prompts))]
+
+        def generate_row(server: Server, row: int) -> Generation:
+            length = min(sampling.max_new_tokens, self._room(server, prompts[row]))
+            own = {"max_tokens": length, "seed": seeds[row]}
+            return self._generation(server, server.complete(self._model(server), prompts[row], options | own))
+
+        return self._call(generate_row, len(prompts), "replies")
+
+    def logprobs(self, sequences: Sequence[list[int]]) -> list[list[float]]:
+        def score_row(server: Server, row: int) -> list[float]:
+            self._room(server, sequences[row])
+            return token_logprobs(server, self._model(server), sequences[row])
+
+        return self._call(score_row, len(sequences), "texts scored")
+
+    def continuation_logprobs(
+        self, contexts: Sequence[list[int]], continuations: Sequence[list[int]]
+    ) -> list[list[float]]:
+        # vLLM would read the context again for every continuation.
+        return TransformersEngine(self._student).continuation_logprobs(contexts, continuations)
+
+    def sync(self, student: Student) -> None:
+        """Write the weights where the servers can read them; they load them before the next row."""
+        if student is self._student and student.updates == self._updates:
+            return
+        self._student, self._updates, self._version = student, student.updates, self._version + 1
+        self._own = self._base = self._probe.own(student)
+        for folder in Path(self._folder.name).iterdir():
+            shutil.rmtree(folder)
+        if student.has_adapter:
+            with preserve_adapter_state(student.model), student.model.disable_adapter():
+                self._base = self._probe.own(student)
+            self._name = f"recover-{secrets.token_hex(4)}-{self._version}"
+            self._weights.mkdir()
+            adapters.save(student.model, self._weights)
+
+    def close(self) -> None:
+        for server in self._servers.servers:
+            if server.serves == self._version and self._student.has_adapter:
+                self._unload(server)
+        self._folder.cleanup()
+
+    @property
+    def _weights(self) -> Path:
+        return Path(self._folder.name) / str(self._version)
+
+    def _call(self, work: Any, rows: int, units: str) -> list[Any]:
+        return self._servers.run(self._prepare, work, rows, units)
+
+    def _model(self, server: Server) -> str:
+        return self._name if self._student.has_adapter else self._served[server.address].name
+
+    def _prepare(self, server: Server) -> None:
+        """Have the server serve the student's weights; raise if it does not."""
+        if server.serves == self._version and (not server.may_have_restarted or self._agrees(server)):
+            return
+        if server.serves is None:
+            self._served[server.address] = identify(server, self._student.chat)
+        if self._student.has_adapter:
+            self._load_adapter(server)
+        elif self._is_trained or not self._agrees(server):
+            self._reload(server)
+        difference = self._probe.difference(server, self._model(server), self._own)
+        if not difference < self._probe.limit(server):
+            raise RecoverError(
+                f"The server {server.address} does not serve the student's weights: log-probs of a probe text differ "
+                f"by {difference:.2g} on average (limit {self._probe.limit(server):.2g}), although it has loaded them. "
+                f"Start it again: {self._command(server)}"
+            )
+        self._probe.tighten(server, difference)
+        server.serves = self._version
+
+    @property
+    def _is_trained(self) -> bool:
+        return bool(self._student.trainable())
+
+    def _agrees(self, server: Server) -> bool:
+        try:
+            return self._probe.difference(server, self._model(server), self._own) < self._probe.limit(server)
+        except Refused:  # it has restarted without the adapter
+            return False
+
+    def _load_adapter(self, server: Server) -> None:
+        base = self._served[server.address].name
+        difference = self._probe.difference(server, base, self._base)
+        if not difference < self._probe.limit(server):
+            raise RecoverError(
+                f"The server {server.address} serves {base}, which is another model than the one below the student's "
+                f"adapter ({self._student.adapter_base}): log-probs of a probe text differ by {difference:.2g} on "
+                f"average. Start it with that model: {self._command(server)}"
+            )
+        self._probe.tighten(server, difference)
+        self._unload(server)
+        self._post_weights(
+            server, "/v1/load_lora_adapter", {"lora_name": self._name, "lora_path": str(self._weights)}, "adapter"
+        )
+        server.adapter = self._name
+
+    def _unload(self, server: Server) -> None:
+        if server.adapter:
+            with suppress(Unavailable):  # it has restarted, or is gone
+                server.call("/v1/unload_lora_adapter", {"lora_name": server.adapter})
+        server.adapter = ""
+
+    def _reload(self, server: Server) -> None:
+        if not self._weights.exists():
+            self._student.causal.save_pretrained(self._weights, safe_serialization=True)
+        path = {"weights_path": str(self._weights)}
+        self._post_weights(server, "/collective_rpc", {"method": "reload_weights", "kwargs": path}, "weights")
+        server.call("/reset_prefix_cache", {})  # prefixes of older weights
+
+    def _post_weights(self, server: Server, path: str, body: dict[str, Any], what: str) -> None:
+        try:
+            server.call(path, body)
+        except Refused as error:
+            if error.status >= 500:
+                server.call("/health")  # raises where the server itself has failed
+            reason = "" if error.message == "Not Found" else f" ({error.message})"
+            advice = "" if self._student.has_adapter else " Or train an adapter (--set lora_rank=128)."
+            raise RecoverError(
+                f"The server {server.address} loads no {what}{reason}. It must be able to read {self._folder.name} "
+                f"(TMPDIR), and be started so: {self._command(server)}{advice}"
+            ) from error
+
+    def _command(self, server: Server) -> str:
+        student = self._student
+        if not student.has_adapter:
+            return serve_command(server, student.path, full=True)
+        rank, layers = adapters.rank(student.model), sorted(adapters.layer_kinds(student.model))
+        return serve_command(server, student.adapter_base or "", rank, layers)
+
+    def _room(self, server: Server, tokens: list[int]) -> int:
+        """How many tokens a server has memory for behind these."""
+        limit = self._served[server.address].max_tokens
+        if len(tokens) >= limit:
+            raise RecoverError(
+                f"A sequence of {len(tokens)} tokens does not fit into the {limit} that {server.address} takes. "
+                "Shorten it, or start the server with a higher --max-model-len."
+            )
+        return limit - len(tokens)
+
+    def _generation(self, server: Server, choice: dict[str, Any]) -> Generation:
+        tokens, scores = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs", [])
+        if not isinstance(tokens, list) or (scores and len(scores) != len(tokens)):
+            raise RecoverError(f"The server {server.address} leaves out token ids. Use vLLM 0.32 or later.")
+        if any(not isinstance(token, int) or not 0 <= token < self._rows for token in tokens):
+            raise RecoverError(
+                f"The server {server.address} returned a token that the student lacks. Serve the student's base."
+            )
+        reason = choice.get("finish_reason")
+        if reason not in ("stop", "length", "repetition"):
+            raise Unavailable(f"a reply ended with {reason!r}")
+        if reason == "stop" and (not tokens or tokens[-1] not in self._student.chat.eos_ids):
+            raise RecoverError(
+                f"The server {server.address} ends replies at other tokens than the student's chat does. Start it "
+                f"again: {self._command(server)}"
+            )
+        return Generation(tokens, scores, reason == "stop")

@@ -1,0 +1,142 @@
+"""Whether a server serves the model it should: its tokenizer, its chat template, and the log-probs of a probe text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from recovery.engines.servers import TIMEOUT, Refused, Server
+from recovery.engines.transformers import TransformersEngine
+from recovery.errors import RecoverError
+from recovery.models.chat_template import Chat
+from recovery.models.students import Student, config_of
+
+PROBE = (
+    "The first railway of the valley was opened in 1871. It ran from the harbour to the mines, and carried 40 tons of "
+    "ore a day. What did it carry on Sundays? Nobody knows; the books were lost."
+)
+PROBE_TOKENS = 64
+PROBE_TIMEOUT = 60.0  # seconds: a server that stalls must not stall every call
+EXACT = 1e-3  # nats a token, on average: float32 on both sides
+LIMIT = 0.1  # nats a token, on average: weights in 16 bits on either side
+NOISE = 5  # times the difference at the first probe: other weights of the same model differ by more
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM serves
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    name: str  # of the model that the server was started with
+    max_tokens: int  # of prompt and reply together
+
+
+def identify(server: Server, chat: Chat) -> ServedModel:
+    """Return what a server serves; raise unless its tokenizer and chat template are those of `chat`."""
+    try:
+        listed = server.call("/v1/models")
+        card = next(model for model in listed["data"] if model.get("parent") is None)
+        served = ServedModel(str(card["id"]), int(card["max_model_len"]))
+    except (Refused, KeyError, TypeError, ValueError, StopIteration) as error:
+        if isinstance(error, Refused) and error.status >= 500:
+            raise
+        raise RecoverError(f"{server.address} is no vLLM server: it lists no model. Check the address.") from error
+    ids = sorted(set(chat.tokenizer.get_vocab().values()))
+    message = [{"role": "user", "content": "Hello?"}]
+    texts = _ask(server, "/detokenize", {"model": served.name, "tokens": ids}).get("prompt")
+    encoded = _ask(server, "/tokenize", {"model": served.name, "prompt": PROBE}).get("tokens")
+    if texts != chat.tokenizer.decode(ids) or encoded != chat.tokenizer.encode(PROBE):
+        raise RecoverError(
+            f"The server {server.address} serves {served.name}, whose tokenizer is another than the student's. "
+            "Serve a model of the same family."
+        )
+    thinking = {"chat_template_kwargs": {"enable_thinking": chat.thinking}}
+    rendered = _ask(server, "/tokenize", {"model": served.name, "messages": message, **thinking}).get("tokens")
+    if rendered is not None and rendered != chat.prompt(message):
+        raise RecoverError(
+            f"The server {server.address} serves {served.name}, whose chat template is another than the student's. "
+            "Serve the model that the student was made from."
+        )
+    return served
+
+
+def _ask(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Empty where the server refuses: a model without a chat template renders no chat."""
+    try:
+        answer = server.call(path, body)
+    except Refused as error:
+        if error.status >= 500:
+            raise
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def prompt_logprobs(
+    server: Server, model: str, tokens: list[int], top: int = 0, timeout: float = TIMEOUT
+) -> list[dict[int, float]]:
+    """Return, for every token but the first, the log-probs of that token and of the `top` likeliest there."""
+    options = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": top}
+    listed = server.complete(model, tokens, options, timeout).get("prompt_logprobs") or []
+    try:
+        rows = [{int(token): float(entry["logprob"]) for token, entry in row.items()} for row in listed[1:]]
+        complete = [token in row for token, row in zip(tokens[1:], rows, strict=True)]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        complete = [False]
+    if not all(complete):
+        raise RecoverError(f"The server {server.address} leaves out log-probs of the prompt. Use vLLM 0.32 or later.")
+    return rows
+
+
+def token_logprobs(server: Server, model: str, tokens: list[int], timeout: float = TIMEOUT) -> list[float]:
+    rows = prompt_logprobs(server, model, tokens, timeout=timeout)
+    return [row[token] for token, row in zip(tokens[1:], rows, strict=True)]
+
+
+class Probe:
+    """A text whose log-probs show which weights are served.
+
+    What a server may differ by is at first `LIMIT`. The first comparison that it passes shows how far the two sides lie
+    apart in precision; from then on only a few times that is allowed."""
+
+    def __init__(self, chat: Chat):
+        self.tokens: list[int] = chat.tokenizer.encode(PROBE)[:PROBE_TOKENS]
+        self._limits: dict[str, float] = {}  # by the server's address
+
+    def own(self, student: Student) -> list[float]:
+        return TransformersEngine(student).logprobs([self.tokens])[0]
+
+    def difference(self, server: Server, model: str, own: Sequence[float]) -> float:
+        """The mean difference; not a number where the server's log-probs are none."""
+        served = token_logprobs(server, model, self.tokens, PROBE_TIMEOUT)
+        return sum(abs(a - b) for a, b in zip(own, served, strict=True)) / len(own)
+
+    def limit(self, server: Server) -> float:
+        return self._limits.get(server.address, LIMIT)
+
+    def tighten(self, server: Server, difference: float) -> None:
+        """The server passed a comparison with this difference."""
+        self._limits.setdefault(server.address, min(LIMIT, max(EXACT, NOISE * difference)))
+
+
+def serve_command(server: Server, reference: str, rank: int = 0, layers: Sequence[str] = (), full: bool = False) -> str:
+    """The command that starts such a server; with a rank for adapters, `full` for full weights."""
+    words = ["vllm", "serve", reference, "--host", server.host, "--port", str(server.port)]
+    words += ["--generation-config", "vllm"]  # no sampling defaults of the model's own
+    if full:
+        return " ".join(["VLLM_SERVER_DEV_MODE=1", *words])
+    if not rank:
+        return " ".join(words)
+    max_rank = next((r for r in LORA_RANKS if r >= rank), rank)
+    # If the layers are not named, vLLM puts an (empty) adapter on the head too, which breaks prompt log-probs.
+    words += ["--enable-lora", "--max-lora-rank", str(max_rank), "--lora-target-modules", *layers]
+    return " ".join(["VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", *words])
+
+
+def linear_layers(reference: str) -> list[str]:
+    """The kinds of layers that a new adapter changes, read from the config alone."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config_of(reference))
+    head = model.get_output_embeddings()
+    linear = (name for name, m in model.named_modules() if isinstance(m, torch.nn.Linear) and m is not head)
+    return sorted({name.rpartition(".")[-1] for name in linear})

@@ -1,0 +1,114 @@
+"""The clean model as a teacher on vLLM servers, which send log-probs of some tokens only.
+
+For every target they send the log-prob of the token that the student sampled and those of the teacher's likeliest
+tokens. All other tokens together form one bucket, which takes whatever probability the student gives them: a bare list
+would say nothing against tokens that the student favours and the teacher does not. The divergence over these events is
+a lower bound of the exact one; the log-prob of the sampled token, which the sampled estimators use, is exact.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from recovery.engines.served_model import Probe, ServedModel, identify, prompt_logprobs, serve_command
+from recovery.engines.servers import PAUSES, TIMEOUT, Server, Servers
+from recovery.errors import RecoverError
+from recovery.losses.divergences import with_tail
+from recovery.models.students import Student
+from recovery.samples import Batch, Sample
+from recovery.teachers import Part
+
+LISTED = 20  # tokens at each target, the one sampled included: what vLLM sends without --max-logprobs
+
+
+class ServerTeacher:
+    """`reference` is the model that the servers must serve, and `own` its log-probs of `Probe(student.chat).tokens`."""
+
+    def __init__(
+        self,
+        student: Student,
+        addresses: str,  # with a comma between several, which share the rows
+        reference: str,
+        own: Sequence[float],
+        *,
+        listed: int = LISTED,
+        timeout: float = TIMEOUT,
+        pauses: Sequence[float] = PAUSES,
+    ):
+        self.reference, self._student, self._own = reference, student, list(own)
+        self._servers, self._probe = Servers(addresses, timeout, pauses), Probe(student.chat)
+        self._listed = min(listed, len(student.head.weight) - 1)
+        self._served: dict[str, ServedModel] = {}  # by the server's address
+        self._servers.run(self._prepare, lambda server, row: None, 1, "servers")
+
+    def flops(self, samples: list[Sample]) -> float:
+        """Those of the servers: the teacher is the model that the student began as."""
+        return 2.0 * self._student.parameters * sum(len(s.tokens) for s in samples)
+
+    def distribution(self, batch: Batch) -> "ListedLogprobs":
+        def score_row(server: Server, row: int) -> list[list[tuple[int, float]]]:
+            sample = batch.samples[row]
+            name = self._served[server.address].name
+            found = prompt_logprobs(server, name, sample.tokens, self._listed)
+            pairs = zip(sample.tokens[1:], found, sample.targets[1:], strict=True)
+            return [self._listed_first(token, at) for token, at, is_target in pairs if is_target]
+
+        rows = self._servers.run(self._prepare, score_row, len(batch.samples), "texts scored")
+        flat = [pair for row in rows for target in row for pair in target]
+        shape, device = (-1, self._listed), batch.tokens.device
+        return ListedLogprobs(
+            torch.tensor([token for token, _ in flat], device=device).view(shape),
+            torch.tensor([value for _, value in flat], device=device).view(shape),
+        )
+
+    def _listed_first(self, token: int, logprobs: dict[int, float]) -> list[tuple[int, float]]:
+        """The token that was sampled, then the likeliest others: always as many."""
+        others = sorted(((t, p) for t, p in logprobs.items() if t != token), key=lambda pair: -pair[1])
+        listed = [(token, logprobs[token]), *others][: self._listed]
+        if len(listed) < self._listed or not all(0 <= t < len(self._student.head.weight) for t, _ in listed):
+            raise RecoverError(
+                f"A server lists other tokens than the teacher {self.reference} has. Serve that model with vLLM 0.32."
+            )
+        return listed
+
+    def _prepare(self, server: Server) -> None:
+        if server.serves is self and not server.may_have_restarted:
+            return
+        if server.serves is not self:
+            self._served[server.address] = identify(server, self._student.chat)
+        name = self._served[server.address].name
+        difference = self._probe.difference(server, name, self._own)
+        if not difference < self._probe.limit(server):
+            raise RecoverError(
+                f"The server {server.address} serves {name}, which is another model than the teacher "
+                f"{self.reference}: log-probs of a probe text differ by {difference:.2g} on average. Start it with "
+                f"that model: {serve_command(server, self.reference)}"
+            )
+        self._probe.tighten(server, difference)
+        server.serves = self
+
+
+@dataclass(frozen=True)
+class ListedLogprobs:
+    """A teacher's log-probs of some tokens at each target, the sampled one first."""
+
+    tokens: Tensor  # [targets, listed]
+    values: Tensor
+
+    def logprobs(self, part: Part) -> Tensor:
+        raise RecoverError("A teacher on a server lists some tokens only. Load this teacher on this machine.")
+
+    def compare(self, student: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+        listed = student.gather(-1, self.tokens[part])
+        return with_tail(listed), with_tail(self.values[part].to(student.dtype))
+
+    def likeliest(self, part: Part, count: int) -> tuple[Tensor, Tensor]:
+        top = self.values[part].topk(min(count, self.values.shape[-1]))
+        return self.tokens[part].gather(-1, top.indices), top.values
+
+    def target_logprobs(self, tokens: Tensor) -> Tensor:
+        if not torch.equal(tokens, self.tokens[:, 0]):
+            raise ValueError("Only the sampled tokens have been scored.")
+        return self.values[:, 0]

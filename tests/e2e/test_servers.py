@@ -1,0 +1,66 @@
+"""A cycle through the command line with two real vLLM servers; one is killed in the middle and started again."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines.project.project import Project
+from recovery.engines.served_model import linear_layers
+from recovery.lab import BASE, make_world
+from tests.e2e.command_line import RECOVER, recover
+from tests.pipelines.options import set_options
+from tests.vllm_server import ADAPTERS, VllmServer, running
+
+pytestmark = pytest.mark.vllm
+STEPS = 5
+SMALL = set_options(
+    *("lora_rank=8", "midtrain.max_steps=3", "midtrain.rows=4", "midtrain.generated_texts=16"),
+    *("distill.prompts=16", "distill.rows=4", "distill.max_new_tokens=32", "distill.probe_every=0"),
+)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VllmServer, VllmServer]]:
+    folder = tmp_path_factory.mktemp("servers")
+    engine = VllmServer(str(BASE), folder / "engine.log", *ADAPTERS, *linear_layers(str(BASE)))
+    teacher = VllmServer(str(BASE), folder / "teacher.log")
+    with running(engine, teacher):
+        yield engine, teacher
+
+
+def test_a_cycle_survives_a_server_that_is_killed_and_started_again(
+    servers: tuple[VllmServer, VllmServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, teacher = servers
+    make_world(77, size="quick").write(tmp_path / "corpus")
+    command = ["cycle", "--docs", "corpus/docs", "--engine", engine.address, "--teacher", teacher.address, "--json"]
+    command += [*SMALL, "--limit", "8", "--max-steps", str(STEPS), "--warm-start", "off"]
+    lines = []
+    with subprocess.Popen(
+        [*RECOVER, *command], cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
+    ) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        for line in process.stderr:
+            lines.append(line)
+            if line.startswith(f"  step 2/{STEPS}"):
+                engine.kill()
+                engine.start()
+        printed = process.stdout.read()
+    output = "".join(lines)
+    assert process.returncode in (0, 3), output
+    result = json.loads(printed)
+    assert f"The server {engine.address} " in output
+    assert result["recovered"]["behaviour"] is not None
+    (run,) = [run for run in recover(tmp_path, "runs").data["runs"] if run["kind"] == "distill"]
+    monkeypatch.chdir(tmp_path)
+    points = Project.open_existing(None).reader.points(run["run"])
+    assert {point.step for point in points if point.name == "kl"} == set(range(STEPS))
+    for server in servers:
+        received = f"server/{server.address.removeprefix('http://')}/received_bytes"
+        assert {point.step for point in points if point.name == received} == set(range(STEPS))
+    assert all(0 < point.value < 1 for point in points if point.name == "waiting")

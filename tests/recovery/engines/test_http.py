@@ -1,0 +1,279 @@
+"""Rollouts from servers: what agrees, what is repeated, and what is refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from recovery.engines import Generation, Sampling
+from recovery.engines.http import HttpEngine
+from recovery.engines.servers import KEY, parse_addresses
+from recovery.engines.transformers import TransformersEngine
+from recovery.errors import RecoverError
+from recovery.losses.objectives import CrossEntropy
+from recovery.models.adapters import Adapter
+from recovery.models.students import Student, load_student
+from recovery.signals import Labels
+from recovery.states import Prompt, Rollouts
+from recovery.train import Plan, train
+from tests.models import save_tiny
+from tests.recovery.engines.small_server import SmallServer, serving
+
+TEXTS = ["hi", "a longer question than that", "ok?", "x", "and this"]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_tiny(tmp_path_factory.mktemp("base"), eos=[2, 60]))
+
+
+@pytest.fixture
+def student(base: str) -> Student:
+    return load_student(base, adapter=Adapter(rank=2, alpha=16))
+
+
+@pytest.fixture
+def server(base: str) -> SmallServer:
+    return SmallServer(load_student(base, frozen=True))
+
+
+def connect(student: Student, named: str, **options: Any) -> HttpEngine:
+    return HttpEngine(student, named, **{"timeout": 30.0, "pauses": (0.0, 0.1)} | options)
+
+
+def prompts(student: Student) -> list[list[int]]:
+    return [student.chat.prompt(text) for text in TEXTS]
+
+
+def change(student: Student, scale: float = 0.1) -> None:
+    """What an optimiser step does, but larger."""
+    torch.manual_seed(student.updates)
+    for parameter in student.trainable():
+        parameter.data += scale * torch.randn_like(parameter)
+    student.updates += 1
+
+
+def gap(student: Student, rows: list[list[int]], scores: list[list[float]]) -> float:
+    expected = TransformersEngine(student).logprobs(rows)
+    return max(abs(a - b) for x, y in zip(expected, scores, strict=True) for a, b in zip(x, y, strict=True))
+
+
+def assert_agrees(student: Student, engine: HttpEngine) -> list[Generation]:
+    replies = engine.generate(prompts(student), Sampling(12, seed=3))
+    rows = [p + g.tokens for p, g in zip(prompts(student), replies, strict=True)]
+    assert gap(student, rows, engine.logprobs(rows)) < 1e-4
+    own = TransformersEngine(student).logprobs(rows)
+    pairs = [
+        (a, b)
+        for row, g in zip(own, replies, strict=True)
+        for a, b in zip(row[-len(g.tokens) :], g.logprobs, strict=True)
+    ]
+    assert max(abs(a - b) for a, b in pairs) < 1e-4
+    return replies
+
+
+def test_log_probs_agree_before_and_after_updates_of_an_adapter(student: Student, server: SmallServer) -> None:
+    with serving(server) as named:
+        engine = connect(student, named)
+        before = assert_agrees(student, engine)
+        for _ in range(2):
+            change(student)
+            engine.sync(student)
+            assert assert_agrees(student, engine) != before
+        assert len(server.adapters) == 1  # those before are unloaded
+        engine.close()
+        assert not server.adapters
+
+
+def test_full_weights_are_reloaded_after_every_update(base: str, server: SmallServer) -> None:
+    student = load_student(base)
+    with serving(server) as named:
+        engine = connect(student, named)
+        assert_agrees(student, engine)
+        change(student, 0.01)
+        engine.sync(student)
+        assert_agrees(student, engine)
+        assert server.paths.count("/collective_rpc") == 2
+
+
+def test_a_frozen_model_that_is_served_already_is_not_sent(base: str, server: SmallServer) -> None:
+    student = load_student(base, frozen=True)
+    with serving(server) as named:
+        assert_agrees(student, connect(student, named))
+    assert "/collective_rpc" not in server.paths
+
+
+def test_several_servers_share_the_rows_and_a_row_does_not_depend_on_how_many_there_are(
+    base: str, student: Student, server: SmallServer
+) -> None:
+    second = SmallServer(load_student(base, frozen=True))
+    with serving(server) as one, serving(second) as two:
+        alone = connect(student, one).generate(prompts(student), Sampling(12, seed=3))
+        counts = server.completions, second.completions
+        both = connect(student, f"{one},{two}").generate(prompts(student), Sampling(12, seed=3))
+    assert [reply.tokens for reply in both] == [reply.tokens for reply in alone]
+    assert server.completions > counts[0]
+    assert second.completions > counts[1]
+
+
+@pytest.mark.parametrize("loses_adapters", [False, True])
+def test_a_call_is_repeated_as_a_whole_when_a_server_fails(
+    loses_adapters: bool, student: Student, server: SmallServer
+) -> None:
+    change(student)
+    with serving(server) as named:
+        engine = connect(student, named)
+        expected = engine.generate(prompts(student), Sampling(12, seed=3))
+        server.loses_adapters = loses_adapters
+        server.fail_at = {server.completions + 3}
+        assert engine.generate(prompts(student), Sampling(12, seed=3)) == expected
+        assert server.paths.count("/v1/load_lora_adapter") == 2  # proven anew before the second attempt
+
+
+def test_a_server_that_is_gone_leaves_the_rows_to_the_others(base: str, student: Student, server: SmallServer) -> None:
+    second = SmallServer(load_student(base, frozen=True))
+    with serving(server) as one:
+        with serving(second) as two:
+            engine = connect(student, f"{two},{one}")
+            expected = engine.generate(prompts(student), Sampling(12, seed=3))
+        assert engine.generate(prompts(student), Sampling(12, seed=3)) == expected
+
+
+@pytest.mark.parametrize("kind", ["gone", "stalled", "broken"])
+def test_no_rows_are_returned_when_no_server_recovers(kind: str, student: Student, server: SmallServer) -> None:
+    with serving(server) as named:
+        engine = connect(student, named, timeout=1.0)
+        server.stall_seconds = 2.0 if kind == "stalled" else 0.0
+        server.fail_at = set(range(1000)) if kind == "broken" else set()
+        if kind != "gone":
+            with pytest.raises(RecoverError, match=r"No answer from http://127.* Start the server again"):
+                engine.generate(prompts(student), Sampling(12))
+    if kind == "gone":
+        with pytest.raises(RecoverError, match=r"No answer from .*recover resume"):
+            engine.generate(prompts(student), Sampling(12))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"token_ids": [5000]}, "a token that the student lacks"),
+        ({"token_ids": [5, 6], "finish_reason": "stop"}, "ends replies at other tokens"),
+        ({"token_ids": [5, 6], "finish_reason": "length"}, "leaves out token ids"),
+        ({"token_ids": None}, "leaves out token ids"),
+        ({"prompt_token_ids": [1, 2]}, "another model or prompt"),
+        ({"prompt_logprobs": [None, {}]}, "leaves out log-probs"),
+    ],
+)
+def test_wrong_answers_are_refused(
+    changes: dict[str, Any], message: str, student: Student, server: SmallServer
+) -> None:
+    with serving(server) as named:
+        engine = connect(student, named)
+        server.changes = changes | {"logprobs": {"token_logprobs": [-1.0] * (1 + (message[:4] == "ends"))}}
+        with pytest.raises(RecoverError, match=message):
+            engine.logprobs([[5, 6, 7]]) if "prompt_logprobs" in changes else engine.generate([[5, 6]], Sampling(4))
+
+
+def _other_model(server: SmallServer, folder: Path) -> None:
+    server.student = load_student(str(save_tiny(folder, seed=9, eos=[2, 60])), frozen=True)
+
+
+def _other_tokenizer(server: SmallServer, folder: Path) -> None:
+    server.student = load_student(str(save_tiny(folder, adds_bos=True)), frozen=True)
+
+
+def _other_template(server: SmallServer, folder: Path) -> None:
+    server.student = load_student(str(save_tiny(folder, template="{{ messages[0].content }}")), frozen=True)
+
+
+def _stale(server: SmallServer, folder: Path) -> None:
+    server.loads_adapters = False
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (_other_model, r"another model than the one below the student's adapter .* vllm serve .* --max-lora-rank 8"),
+        (_other_tokenizer, "tokenizer is another"),
+        (_other_template, "chat template is another"),
+        (_stale, "does not serve the student's weights"),
+    ],
+)
+def test_a_server_with_other_weights_is_refused(
+    spoil: Callable[[SmallServer, Path], None], message: str, student: Student, server: SmallServer, tmp_path: Path
+) -> None:
+    change(student)
+    spoil(server, tmp_path)
+    with serving(server) as named, pytest.raises(RecoverError, match=message):
+        connect(student, named)
+
+
+def test_an_adapter_that_is_one_small_update_old_is_noticed(student: Student, server: SmallServer) -> None:
+    change(student)
+    with serving(server) as named:
+        engine = connect(student, named)
+        for name in server.adapters:
+            stale = server.adapters[name]
+        server.answer, answer = (
+            (  # type: ignore[method-assign]
+                lambda path, body: (
+                    server.adapters.update({body["lora_name"]: stale}) or "Success"
+                    if path == "/v1/load_lora_adapter"
+                    else answer(path, body)
+                )
+            ),
+            server.answer,
+        )
+        change(student, 0.01)
+        engine.sync(student)
+        with pytest.raises(RecoverError, match="does not serve the student's weights"):
+            engine.generate(prompts(student), Sampling(4))
+
+
+def test_the_key_comes_from_the_environment_and_is_in_no_message(
+    student: Student, server: SmallServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.key = "secret-key"
+    with serving(server) as named:
+        for key in ("", "wrong-key"):
+            monkeypatch.setenv(KEY, key)
+            with pytest.raises(RecoverError, match=f"refuses the key. Set {KEY}") as refused:
+                connect(student, named)
+            assert "-key" not in str(refused.value)
+        monkeypatch.setenv(KEY, "secret-key")
+        assert_agrees(student, connect(student, named))
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("http://user:password@host:1", "must not hold a key"),
+        ("http://host:port", "is no address"),
+        ("http://host:1/path", "is no address"),
+        ("http://one:1,two:2", "is no address"),
+        ("http://one:1,http://one:1/v1", "one address twice"),
+    ],
+)
+def test_other_addresses_are_refused(named: str, message: str) -> None:
+    with pytest.raises(RecoverError, match=message) as refused:
+        parse_addresses(named)
+    assert "password@" not in str(refused.value)
+
+
+def test_a_step_records_the_bytes_of_each_server_and_the_share_of_waiting(
+    student: Student, server: SmallServer
+) -> None:
+    with serving(server) as named:
+        engine = connect(student, named)
+        states = Rollouts([Prompt(t, student.chat.prompt(t)) for t in TEXTS], engine, rows=4, max_new_tokens=8)
+        first, second = (r.metrics() for r in train(student, states, Labels(), CrossEntropy(), Plan(2, 1e-3)))
+    name = f"server/{named.removeprefix('http://')}"
+    assert 0 < first["waiting"] < 1
+    assert second[f"{name}/sent_bytes"] > 4 * 20
+    assert second[f"{name}/received_bytes"] > second[f"{name}/sent_bytes"]
+    own = next(train(student, Rollouts(states.prompts, TransformersEngine(student), rows=4, max_new_tokens=8),
+                     Labels(), CrossEntropy(), Plan(1, 1e-3)))  # fmt: skip
+    assert own.waiting is None
+    assert own.servers == {}

@@ -1,0 +1,134 @@
+"""Engine and teacher on two real vLLM servers, in float32 on both sides."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from recovery.engines import Sampling
+from recovery.engines.http import HttpEngine
+from recovery.engines.served_model import Probe, linear_layers
+from recovery.engines.transformers import TransformersEngine
+from recovery.errors import RecoverError
+from recovery.lab import BASE
+from recovery.losses.objectives import Divergence
+from recovery.models import adapters
+from recovery.models.adapters import Adapter
+from recovery.models.students import Student, load_student, save_student
+from recovery.samples import Batch, Sample
+from recovery.server_teacher import ServerTeacher
+from recovery.signals import TeacherSignal
+from recovery.states import Prompt, Rollouts
+from recovery.teachers import FrozenTeacher
+from recovery.train import Plan, train
+from tests.models import save_tiny
+from tests.vllm_server import ADAPTERS, VllmServer, running
+
+pytestmark = pytest.mark.vllm
+CLOSE = 1e-3
+TEXTS = ["Name a colour.", "Which river is the longest?", "Say hello in three words.", "Count to five."]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VllmServer, VllmServer]]:
+    """One for adapters on the built-in model, and one of a small model with an untied head, whose weights are sent.
+
+    On a CPU, vLLM packs a tied head once and goes on using it after a reload."""
+    folder = tmp_path_factory.mktemp("servers")
+    untied = save_tiny(folder / "untied", head_dim=32, tied=False, eos=[2, 60])
+    lab = VllmServer(str(BASE), folder / "lab.log", *ADAPTERS, *linear_layers(str(BASE)))
+    small = VllmServer(str(untied), folder / "small.log")
+    with running(lab, small):
+        yield lab, small
+
+
+@pytest.fixture(scope="module")
+def lab(servers: tuple[VllmServer, VllmServer]) -> str:
+    return servers[0].address
+
+
+def rollouts(student: Student, engine: HttpEngine) -> Rollouts:
+    return Rollouts([Prompt(t, student.chat.prompt(t)) for t in TEXTS], engine, rows=4, max_new_tokens=12)
+
+
+def assert_agrees(student: Student, engine: HttpEngine) -> None:
+    prompts = [student.chat.prompt(text) for text in TEXTS]
+    replies = engine.generate(prompts, Sampling(16, seed=5))
+    rows = [prompt + reply.tokens for prompt, reply in zip(prompts, replies, strict=True)]
+    own = TransformersEngine(student).logprobs(rows)
+    sampled = [(row[-len(g.tokens) :], g.logprobs) for row, g in zip(own, replies, strict=True)]
+    for ours, theirs in [*sampled, *zip(own, engine.logprobs(rows), strict=True)]:
+        torch.testing.assert_close(torch.tensor(theirs), torch.tensor(ours), atol=CLOSE, rtol=0)
+
+
+def test_an_adapter_agrees_before_and_after_updates(lab: str) -> None:
+    student = load_student(str(BASE), adapter=Adapter(rank=4))
+    engine = HttpEngine(student, lab)
+    assert_agrees(student, engine)
+    own = Probe(student.chat).own(student)
+    teacher = ServerTeacher(student, lab, str(BASE), own)  # the base, on the server that also has the adapter
+    steps = list(train(student, rollouts(student, engine), TeacherSignal(teacher), Divergence(), Plan(3, 1e-2)))
+    assert steps[0].kl == pytest.approx(0, abs=1e-4)
+    assert steps[1].waiting
+    engine.sync(student)
+    assert Probe(student.chat).own(student) != pytest.approx(own, abs=0.01)
+    assert_agrees(student, engine)
+    engine.close()
+
+
+def test_full_weights_agree_before_and_after_updates(servers: tuple[VllmServer, VllmServer]) -> None:
+    student = load_student(servers[1].command[4])
+    engine = HttpEngine(student, servers[1].address)
+    assert_agrees(student, engine)
+    for parameter in student.trainable():
+        parameter.data += 0.02 * torch.randn_like(parameter)
+    student.updates += 1
+    engine.sync(student)
+    assert_agrees(student, engine)
+    engine.close()
+
+
+def test_the_teacher_lists_what_the_same_model_here_has(lab: str) -> None:
+    student, reference = load_student(str(BASE), adapter=Adapter(rank=4)), FrozenTeacher(str(BASE))
+    tokens = student.chat.prompt(TEXTS[1])
+    batch = Batch.collate([Sample(tokens, [False, False] + [True] * (len(tokens) - 2))], 0)
+    whole = reference.distribution(batch).logprobs(slice(None))
+    listed = ServerTeacher(student, lab, str(BASE), Probe(student.chat).own(student)).distribution(batch)
+    torch.testing.assert_close(listed.values, whole.gather(-1, listed.tokens), atol=CLOSE, rtol=0)
+    torch.testing.assert_close(listed.likeliest(slice(None), 3)[1], whole.topk(3).values, atol=CLOSE, rtol=0)
+
+
+def test_another_model_or_tokenizer_is_refused(lab: str, tmp_path: Path) -> None:
+    with pytest.raises(RecoverError, match="tokenizer is another"):
+        HttpEngine(load_student(str(save_tiny(tmp_path / "tiny"))), lab)
+    other = load_student(str(BASE))
+    for parameter in other.trainable():
+        parameter.data *= 1.1
+    save_student(other, tmp_path / "other", {})
+    student = load_student(str(tmp_path / "other"), adapter=Adapter(rank=4))
+    with pytest.raises(RecoverError, match=r"another model than the one below .* vllm serve"):
+        HttpEngine(student, lab)
+    with pytest.raises(RecoverError, match="another model than the teacher"):
+        ServerTeacher(student, lab, student.path, Probe(student.chat).own(student))
+
+
+def test_a_stale_adapter_is_refused(lab: str) -> None:
+    student = load_student(str(BASE), adapter=Adapter(rank=4))
+    engine = HttpEngine(student, lab)
+    before = {p: p.detach().clone() for p in student.trainable()}
+    for parameter in student.trainable():
+        parameter.data += 0.02 * torch.randn_like(parameter)
+    student.updates += 1
+    engine.sync(student)
+    for parameter, value in before.items():
+        parameter.data.copy_(value)
+    adapters.save(student.model, engine._weights)  # what a server would read from a folder that lags behind
+    with pytest.raises(RecoverError, match="does not serve the student's weights"):
+        engine.generate([student.chat.prompt("Hello")], Sampling(4))
+
+
+def test_an_adapter_that_the_server_cannot_load_is_refused_with_the_command(lab: str) -> None:
+    student = load_student(str(BASE), adapter=Adapter(rank=32))
+    with pytest.raises(RecoverError, match=r"loads no adapter .*rank 32.* --max-lora-rank 32"):
+        HttpEngine(student, lab)

@@ -1,0 +1,146 @@
+"""A teacher on a server: what it lists, how that compares with its whole distribution, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recovery.engines.served_model import Probe
+from recovery.errors import RecoverError
+from recovery.losses.divergences import divergence
+from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
+from recovery.models.students import Student, load_student
+from recovery.samples import Batch, Sample
+from recovery.server_teacher import ListedLogprobs, ServerTeacher
+from recovery.signals import TeacherSignal
+from recovery.states import FixedRows
+from recovery.teachers import FrozenTeacher, InContext, Teacher
+from recovery.telemetry.token_report import report_tokens
+from recovery.train import Plan, TrainState, train
+from tests.models import save_tiny
+from tests.recovery.engines.small_server import SmallServer, serving
+
+ROWS = [
+    Sample(list(range(5 + i, 12 + 2 * i)), [False, False] + [True] * (5 + i), logprobs=[-6.0] * (5 + i))
+    for i in range(4)
+]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_tiny(tmp_path_factory.mktemp("teacher"), seed=1))
+
+
+@pytest.fixture
+def student(tmp_path: Path) -> Student:
+    return load_student(str(save_tiny(tmp_path / "student", seed=3)))
+
+
+@pytest.fixture
+def server(reference: str) -> SmallServer:
+    return SmallServer(load_student(reference, frozen=True))
+
+
+def connect(student: Student, named: str, reference: str, **options: int) -> ServerTeacher:
+    own = Probe(student.chat).own(load_student(reference, frozen=True))
+    return ServerTeacher(student, named, reference, own, timeout=30.0, pauses=(0.0, 0.1), **options)
+
+
+def gradient(student: Student, teacher: Teacher, objective: Objective) -> torch.Tensor:
+    plan = Plan(1, 0.0, clip_norm=1e9)
+    state = TrainState.start(student, plan)
+    next(train(student, FixedRows(ROWS, rows=len(ROWS)), TeacherSignal(teacher), objective, plan, state))
+    return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
+
+
+@pytest.mark.parametrize(
+    ("objective", "exact"),
+    [(Divergence(), False), (Divergence(0.0), False), (Divergence(0.5), False), (Divergence(clip=0.05), False),
+     (CrossEntropy(anchor=0.1), False), (SampledGradient(1e9), True)],
+)  # fmt: skip
+def test_the_gradient_nears_that_of_the_whole_distribution_the_more_is_listed(
+    objective: Objective, exact: bool, student: Student, server: SmallServer, reference: str
+) -> None:
+    whole = gradient(student, FrozenTeacher(reference), objective)
+    with serving(server) as named:
+        few, most = (
+            (gradient(student, connect(student, named, reference, listed=n), objective) - whole).norm() / whole.norm()
+            for n in (8, 258)  # of 259
+        )
+    assert most < 1e-3
+    assert few < 1e-4 if exact else most < few < 1
+
+
+def test_targets_have_the_sampled_token_first_and_the_likeliest_behind_it(
+    student: Student, server: SmallServer, reference: str
+) -> None:
+    batch = Batch.collate(ROWS, 0)
+    whole = FrozenTeacher(reference).distribution(batch).logprobs(slice(None))
+    with serving(server) as named:
+        listed = connect(student, named, reference, listed=6).distribution(batch)
+    torch.testing.assert_close(listed.values, whole.gather(-1, listed.tokens), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(listed.target_logprobs(batch.target_tokens), listed.values[:, 0])
+    assert torch.equal(listed.tokens[:, 0], batch.target_tokens)
+    tokens, values = listed.likeliest(slice(None), 3)
+    torch.testing.assert_close(values, whole.topk(3).values, atol=1e-5, rtol=1e-5)
+    assert torch.equal(tokens, whole.topk(3).indices)
+    with pytest.raises(RecoverError, match="Load this teacher on this machine"):
+        listed.logprobs(slice(None))
+
+
+def test_a_teacher_in_context_reads_its_own_prompt_on_the_server(
+    student: Student, server: SmallServer, reference: str
+) -> None:
+    row = Sample([5, 6, 7, 8, 9], [False, False, True, True, True], teacher_prompt=[40, 41, 42, 5, 6])
+    batch = Batch.collate([row], 0)
+    local = InContext(FrozenTeacher(reference)).distribution(batch).target_logprobs(batch.target_tokens)
+    with serving(server) as named:
+        remote = InContext(connect(student, named, reference)).distribution(batch)
+        torch.testing.assert_close(remote.target_logprobs(batch.target_tokens), local, atol=1e-5, rtol=1e-5)
+
+
+def test_rollouts_are_reported_with_the_teachers_choices(student: Student, server: SmallServer, reference: str) -> None:
+    with serving(server) as named:
+        ((token, *_),) = report_tokens(student, connect(student, named, reference), ROWS[:1])
+    ((own, *_),) = report_tokens(student, FrozenTeacher(reference), ROWS[:1])
+    assert [text for text, _ in token.teacher] == [text for text, _ in own.teacher]
+    assert 0 < token.kl <= own.kl + 1e-5
+
+
+def test_a_server_with_another_model_than_the_teacher_is_refused(
+    student: Student, server: SmallServer, reference: str, tmp_path: Path
+) -> None:
+    server.student = load_student(str(save_tiny(tmp_path / "other", seed=8)), frozen=True)
+    message = "another model than the teacher .* vllm serve"
+    with serving(server) as named, pytest.raises(RecoverError, match=message):
+        connect(student, named, reference)
+
+
+def test_a_server_that_comes_back_with_another_model_is_refused(
+    student: Student, server: SmallServer, reference: str, tmp_path: Path
+) -> None:
+    with serving(server) as named:
+        teacher = connect(student, named, reference)
+        server.fail_at = {server.completions + 2}
+        server.student = load_student(str(save_tiny(tmp_path / "other", seed=8)), frozen=True)
+        with pytest.raises(RecoverError, match="another model than the teacher"):
+            teacher.distribution(Batch.collate(ROWS, 0))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 30), st.sampled_from([0.0, 0.3, 1.0]))
+@settings(max_examples=40, deadline=None)
+def test_listed_tokens_and_a_bucket_never_overstate_the_divergence(seed: int, listed: int, beta: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    student, teacher = (torch.log_softmax(6 * torch.randn(5, 40, generator=generator), -1) for _ in range(2))
+    student.requires_grad_()
+    tokens = torch.stack([torch.randperm(40, generator=generator)[:listed] for _ in range(5)])
+    ours, theirs = ListedLogprobs(tokens, teacher.gather(-1, tokens)).compare(student, slice(None))
+    reduced = divergence(ours, theirs, beta)
+    torch.testing.assert_close(ours.exp().sum(-1), torch.ones(5), atol=1e-4, rtol=1e-4)
+    assert (reduced <= divergence(student, teacher, beta) + 1e-4).all()
+    assert (reduced >= -1e-4).all()
+    reduced.sum().backward()
+    assert student.grad is not None
+    assert student.grad.isfinite().all()

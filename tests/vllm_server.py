@@ -1,0 +1,75 @@
+"""A real vLLM server on the loopback interface, in a process group of its own, so that a test may kill it."""
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+ADAPTERS = ["--enable-lora", "--max-lora-rank", "8", "--lora-target-modules"]
+ENVIRONMENT = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+START_SECONDS = 900  # on a busy machine
+
+
+class VllmServer:
+    def __init__(self, model: str, log: Path, *flags: str):
+        if importlib.util.find_spec("vllm") is None and os.environ.get("RECOVER_REQUIRE_VLLM") != "1":
+            pytest.skip("vllm is not installed; RECOVER_REQUIRE_VLLM=1 makes that a failure")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.address, self.log, self.process = f"http://127.0.0.1:{self.port}", log, None
+        self.command = [
+            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--dtype", "float32"),
+            *("--host", "127.0.0.1", "--port", str(self.port), "--enforce-eager", "--generation-config", "vllm"),
+            *flags,
+        ]
+
+    process: subprocess.Popen[bytes] | None
+
+    def start(self) -> "VllmServer":
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, env=os.environ | ENVIRONMENT, stdout=log, stderr=log, start_new_session=True
+            )
+        return self
+
+    def wait_until_ready(self) -> "VllmServer":
+        assert self.process is not None
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                with urlopen(f"{self.address}/health", timeout=5):
+                    return self
+            except OSError:
+                time.sleep(0.5)
+        self.kill()
+        raise AssertionError(f"vLLM did not start:\n{self.log.read_text()[-4000:]}")
+
+    def kill(self) -> None:
+        """At once, as when a machine is lost."""
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+
+@contextmanager
+def running(*servers: VllmServer) -> Iterator[None]:
+    try:
+        for server in servers:
+            server.start()
+        for server in servers:
+            server.wait_until_ready()
+        yield
+    finally:
+        for server in servers:
+            server.kill()
