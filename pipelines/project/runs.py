@@ -32,9 +32,13 @@ def recorded_run(
 ) -> Iterator[int]:
     """Yield the run's id; the run ends as done, failed or interrupted, as the block does.
 
-    A job that is resumed goes on with the run it has for that stage."""
+    A job that is resumed goes on with the run it has for that stage. A run that is done stays as it is: the block
+    finds its results."""
     tracker, clock = project.tracker, project.clock
     started = run_of_stage(project, inputs.job, inputs.stage or "") if inputs.job else None
+    if started is not None and started.status == "done":
+        yield started.id
+        return
     if started is not None:
         run = started.id
         tracker.resume_run(run)
