@@ -76,7 +76,9 @@ def shard(causal: Any) -> None:
     for module in decoder.modules():
         if module is not decoder and type(module).__name__ in layers:
             fully_shard(module, mesh=mesh)
-    fully_shard(decoder, mesh=mesh)
+    # A student's backward pass follows its forward pass, and would gather again what lies outside of the layers.
+    is_frozen = not any(p.requires_grad for p in causal.parameters())
+    fully_shard(decoder, mesh=mesh, reshard_after_forward=is_frozen or None)
     for module in decoder.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)  # a step's loss is divided by the target tokens of all processes

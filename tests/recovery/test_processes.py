@@ -28,7 +28,7 @@ from tests.models import save_tiny
 
 LABELLED = [Sample([3 + i] * (4 + 3 * i), [False] * 2 + [True] * (2 + 3 * i), use_labels=True) for i in range(7)]
 STEPS = 4
-COMPARED = ("loss", "kl", "entropy", "grad_norm", "density", "target_tokens", "rollout_length")
+COMPARED = ("loss", "kl", "entropy", "grad_norm", "density", "target_tokens", "rollout_length", "flops")
 
 
 @dataclass(frozen=True)
