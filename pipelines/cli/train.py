@@ -223,7 +223,7 @@ def resume(project: Path | None, run: int | None, processes: int | None) -> Comm
         start_processes(count)
     with project_lock(opened.home, command_line()):
         job = _interrupted_job(opened, run)
-        check_processes(1, job.settings, job.self_teacher)
+        check_processes(1, job.settings, job.teacher_servers or job.self_teacher)
         log.info(f"Resuming `recover {job.command}`")
         if job.command == "repair":
             return repair_result(run_repair(opened, job))
