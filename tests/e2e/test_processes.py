@@ -58,7 +58,7 @@ def test_the_number_of_processes_changes_neither_losses_nor_verdict(
     assert completed.exit_code in (0, 3), completed.stderr
     data, results = alone
     assert losses(read_results(tmp_path)) == pytest.approx(losses(results), abs=1e-4)
-    assert len(losses(results)) == FLOAT32["midtrain.max_steps"] + FLOAT32["distill.steps"]
+    assert len(losses(results)) > FLOAT32["midtrain.max_steps"] + 2  # of the distillation, probes may have ended it
     for key in ("outcome", "passed"):
         assert completed.data["verdict"][key] == data["verdict"][key]
     assert completed.data["promoted"] == data["promoted"]
