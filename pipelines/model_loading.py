@@ -14,10 +14,10 @@ from pipelines.settings.sources import EngineName
 from recovery.engines import Engine
 from recovery.engines.http import HttpEngine
 from recovery.engines.servers import is_address
-from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.models.precision import has_bfloat16
 from recovery.models.students import Student, load_student, parameters_of
+from recovery.processes import SharedEngine
 
 if TYPE_CHECKING:
     from recovery.engines.vllm import VllmEngine
@@ -49,7 +49,7 @@ def open_engine(student: Student, name: EngineName) -> Iterator[Engine]:
         return
     vllm = _open_vllm(student, required=name == "vllm") if choose_engine(name, student.parameters) == "vllm" else None
     if vllm is None:
-        yield TransformersEngine(student)
+        yield SharedEngine(student)
         return
     try:
         yield vllm

@@ -32,6 +32,7 @@ from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.metric_loggers import check_logger
 from pipelines.training.mix_search import describe_search
+from pipelines.training.process_checks import check_processes
 from pipelines.training.recipe_inputs import (
     SELF_TEACHERS,
     RecipeFiles,
@@ -59,6 +60,7 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Corpus 
     check_recipes(settings)
     check_mix(settings, request.mix)
     request = with_teacher(request, settings)
+    check_processes(request.processes, settings, request.teacher)
     check_logger(settings.report_to)
     if request.docs:
         start = project.path_of("current")
@@ -160,6 +162,7 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None) -
         prompts=store_prompts(project, request.prompts),
         teacher_context=store_context(project, request.teacher_context),
         ask=request.ask,
+        processes=request.processes,
         **({"id": job_id} if job_id else {}),
     ).save(project.home)
 

@@ -17,6 +17,7 @@ from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.storage.atomic_files import JsonLines
 from pipelines.storage.content_cache import content_hash
+from pipelines.training.process_checks import check_processes
 from recovery.fine_tunes import FineTune, inspect_fine_tune
 
 MAX_CONVERSATIONS = 300  # of a training file, whose answers are scored
@@ -35,6 +36,7 @@ def prepare_repair(project: Project, request: Request) -> Prepared:
     path = project.path_of(request.student)
     about = inspect_fine_tune(path, project.base)
     settings = announce_settings(project, request)
+    check_processes(request.processes, settings)
     check_model_fits(project, request, settings, path)
     check_files(project, request)
     for note in about.notes(project.base_name):
@@ -59,7 +61,7 @@ def prepare_repair(project: Project, request: Request) -> Prepared:
         prompts=store_prompts(project, request.prompts),
     )
     contents = [project.weights_id(student), project.base_weights_id, {**job.as_json(), "id": ""}]
-    return Prepared(replace(job, id=content_hash(contents)[:8]), about, own)
+    return Prepared(replace(job, id=content_hash(contents)[:8], processes=request.processes), about, own)
 
 
 def _training_sample(project: Project, request: Request) -> Path | None:

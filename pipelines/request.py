@@ -38,6 +38,7 @@ class Request:
     mix: str | None = None
     warm_start: str | None = None
     engine: EngineName | None = None
+    processes: int = 1  # that train together
     max_steps: int | None = None
     max_minutes: float | None = None
     max_flops: float | None = None

@@ -1,43 +1,147 @@
-"""Data parallelism under `torchrun`: each rank takes its shard of every draw. A single process takes everything.
+"""Several processes that train together, as torchrun starts them: the first leads, the others follow.
 
-The loss of a step is divided by the target tokens of all ranks, so its result does not depend on their number.
+A single process, the usual case, is the leader of nobody: nothing is sent, and it takes every row.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from recovery.errors import RecoverError
+
+if TYPE_CHECKING:  # takes time to import, and a single process has no use for it
+    from torch.distributed.tensor import DTensor
+
 T = TypeVar("T")
 
+# Followers wait while the leader measures, for hours: a lost process shows as a closed connection, not as a wait.
+MAX_WAIT = timedelta(days=7)
+SECONDS_TO_BE_ENDED = 5.0  # what started the processes ends those that are left, and says why
 
-def _is_distributed() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+_together = False
+
+
+def processes() -> int:
+    """How many processes were started together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def size() -> int:
+    """How many processes compute together now: one while the leader does something alone."""
+    return processes() if _together else 1
 
 
 def rank() -> int:
-    return dist.get_rank() if _is_distributed() else 0
+    return dist.get_rank() if processes() > 1 else 0
 
 
-def shard_for_this_rank(items: Sequence[T]) -> list[T]:
-    return list(items[dist.get_rank() :: dist.get_world_size()] if _is_distributed() else items)
+@contextmanager
+def together() -> Iterator[None]:
+    """All processes run the same code inside; a lost one is reported."""
+    global _together
+    _together = True
+    try:
+        with lost_processes_reported():
+            yield
+    finally:
+        _together = False
+
+
+def join() -> None:
+    """Connect to the other processes: gloo on processors, nccl between GPUs, one GPU for each process."""
+    local, here = (int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1)))
+    backend = "gloo"
+    if torch.cuda.is_available():
+        if here > torch.cuda.device_count():
+            raise RecoverError(
+                f"There are {here} processes on this machine and {torch.cuda.device_count()} GPUs. "
+                "Start one process for each GPU at most."
+            )
+        torch.cuda.set_device(local)
+        backend = "cpu:gloo,cuda:nccl"
+    count, number = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+    dist.init_process_group(backend, os.environ.get("PROCESSES_MEET_AT"), MAX_WAIT, count, number)
+
+
+def send(message: Any) -> None:
+    """Send a message from the leader to all followers."""
+    with lost_processes_reported():
+        dist.broadcast_object_list([message], src=0, device=torch.device("cpu"))
+
+
+def receive() -> Any:
+    messages = [None]
+    with lost_processes_reported():
+        dist.broadcast_object_list(messages, src=0, device=torch.device("cpu"))
+    return messages[0]
+
+
+def gather(value: T) -> list[T]:
+    """Return the values of all processes to the leader, and nothing to the followers."""
+    values: list[Any] | None = [None] * processes() if rank() == 0 else None
+    with lost_processes_reported():
+        dist.gather_object(value, values, dst=0)
+    return values or []
 
 
 def all_reduce_sum(value: float, device: torch.device) -> float:
-    if not _is_distributed():
+    if size() == 1:
         return value
     summed = torch.tensor(value, dtype=torch.float64, device=device)
     dist.all_reduce(summed)
     return float(summed)
 
 
-def all_reduce_gradients(parameters: Iterable[Tensor]) -> None:
-    """Sum the gradients over ranks; a rank that drew nothing adds zero."""
-    if not _is_distributed():
-        return
-    for parameter in parameters:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        dist.all_reduce(parameter.grad)
+def own_rows(rows: Sequence[T]) -> list[T]:
+    """Return the rows of a micro-batch that this process computes: none if there are fewer rows than processes."""
+    return list(rows[rank() :: size()]) if size() > 1 else list(rows)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return the whole of a tensor whose parts lie with several processes; gradients are summed over them."""
+    if size() == 1 or not is_part(tensor):
+        return tensor
+    from torch.distributed.tensor import Partial
+
+    gathered: Tensor = tensor.full_tensor(grad_placements=[Partial()])  # type: ignore[attr-defined]
+    return gathered
+
+
+def is_part(tensor: Any) -> bool:
+    return hasattr(tensor, "full_tensor")
+
+
+def as_parts(tensor: Tensor, like: "DTensor") -> "DTensor":
+    """Cut a tensor that every process has whole as another one is cut."""
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+class LostProcess(RecoverError):
+    """Another process of this training has ended."""
+
+
+@contextmanager
+def lost_processes_reported() -> Iterator[None]:
+    """Turn the error of a broken connection into one sentence; it is said where nobody ends this process first."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error).lower()
+        if not isinstance(error, dist.DistError) and not any(name in text for name in ("gloo", "nccl", "connection")):
+            raise
+        if rank() == 0:
+            time.sleep(SECONDS_TO_BE_ENDED)
+        raise LostProcess(
+            "Another training process was lost, so this one ends, too. Go on from the last saved state with "
+            "`recover resume`."
+        ) from error

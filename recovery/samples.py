@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from recovery.distributed import size
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -103,18 +105,20 @@ class Batch:
 
 
 def micro_batches(samples: list[Sample], max_tokens: int) -> Iterator[list[Sample]]:
-    """Cut samples, sorted by length, into groups of at most `max_tokens` (rows × longest row).
+    """Cut samples, sorted by length, into groups of at most `max_tokens` (rows × longest row) in each process.
 
+    All processes cut the same groups, so they run the same number of passes; each takes its rows of every group.
     A row counts as long as the teacher's where a teacher in context reads more than the student.
     Samples that learn from different sources are never mixed: not all need a pass of the teacher. A group also
     ends when more than a 32nd of `max_tokens` would be padding; a stricter limit costs more in extra passes."""
     current: list[Sample] = []
     tokens = 0
+    processes = size()
     for s in sorted(samples, key=lambda s: (*_source(s), s.longest_row)):
         length = s.longest_row
-        area = length * (len(current) + 1)
-        padding = area - tokens - length
-        full = area > max_tokens or padding > max_tokens // 32
+        area = length * -(-(len(current) + 1) // processes)
+        padding = length * (len(current) + 1) - tokens - length
+        full = area > max_tokens or padding > processes * max_tokens // 32
         if current and (full or _source(s) != _source(current[-1])):
             yield current
             current, tokens = [], 0
@@ -124,5 +128,7 @@ def micro_batches(samples: list[Sample], max_tokens: int) -> Iterator[list[Sampl
         yield current
 
 
-def _source(sample: Sample) -> tuple[bool, bool, bool]:
-    return sample.soft_labels, sample.use_labels, sample.privileged is True
+def _source(sample: Sample) -> tuple[bool, bool, bool, str]:
+    """Where several processes share a router's teachers, they must call the same one, so domains are not mixed."""
+    domain = sample.domain or "" if size() > 1 else ""
+    return sample.soft_labels, sample.use_labels, sample.privileged is True, domain

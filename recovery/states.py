@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Protocol
 
-from recovery.distributed import rank, shard_for_this_rank
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat, Message
@@ -118,7 +117,7 @@ class Documents:
         return self.windows.tokens
 
     def draw(self, student: Student, step: int) -> list[Sample]:
-        drawn = shard_for_this_rank(list(enumerate(self.order.take(step * self.rows, self.rows))))
+        drawn = enumerate(self.order.take(step * self.rows, self.rows))
         return [
             self._row(tokens, soft_labels=position < self.soft_rows)
             for position, (_, index) in drawn
@@ -143,7 +142,7 @@ class FixedRows:
 
     def draw(self, student: Student, step: int) -> list[Sample]:
         start = step * (self.before + self.rows) + self.before
-        return [self.samples[i] for _, i in shard_for_this_rank(self.order.take(start, self.rows))]
+        return [self.samples[i] for _, i in self.order.take(start, self.rows)]
 
 
 class Conversations(FixedRows):
@@ -194,10 +193,9 @@ class Rollouts:
     def draw(self, student: Student, step: int) -> list[Sample]:
         self.engine.sync(student)
         count = self.rows // self.group
-        # A group is never split over ranks: its baseline needs all of it.
-        drawn = shard_for_this_rank(list(enumerate(self.order.take(step * (count + self.after), count))))
+        drawn = enumerate(self.order.take(step * (count + self.after), count))
         chosen = [(group, self.prompts[i]) for group, (_, i) in drawn for _ in range(self.group)]
-        sampling = Sampling(self.max_new_tokens, seed=(self.seed * 1_000_003 + step * 1009 + rank()) % 2**31)
+        sampling = Sampling(self.max_new_tokens, seed=(self.seed * 1_000_003 + step * 1009) % 2**31)
         generations = self.engine.generate([p.tokens for _, p in chosen], sampling)
         samples = []
         for (group, prompt), generation in zip(chosen, generations, strict=True):

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from recovery.distributed import size
 from recovery.errors import RecoverError
 from recovery.losses.chunked_loss import Head, token_logprobs
 from recovery.models.adapters import base_of, check_head_unchanged, preserve_adapter_state, same_model
@@ -111,6 +112,10 @@ class FrozenTeacher:
     def model(self) -> Student:
         """For an engine that generates with it."""
         return self._model
+
+    @property
+    def causal(self) -> Any:
+        return self._model.causal
 
     def flops(self, samples: list[Sample]) -> float:
         return forward_flops(self._model, samples)
@@ -224,7 +229,10 @@ class InContext:
 
 
 def _shared_context(samples: list[Sample]) -> int:
-    """How many tokens all the teacher's prompts begin with; 0 where reading them once would save little."""
+    """How many tokens all the teacher's prompts begin with; 0 where reading them once would save little, or where
+    several processes, whose rows differ, must run the same passes."""
+    if size() > 1:
+        return 0
     prompts = [sample.teacher_prompt or [] for sample in samples]
     columns = zip(*(prompt[:-1] for prompt in prompts), strict=False)  # the last one predicts the first target
     shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))

@@ -17,18 +17,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from recovery.distributed import all_reduce_gradients, all_reduce_sum
+from recovery.distributed import all_reduce_sum, own_rows, whole
 from recovery.engines.traffic import TrafficMeter
 from recovery.errors import RecoverError
 from recovery.host_memory import MemoryReturn
 from recovery.losses.chunked_loss import LossTerms, chunked_loss
 from recovery.losses.objectives import Objective
 from recovery.models.students import Student
+from recovery.optimizer_shards import load_optimizer
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Signal, SignalBatch
 from recovery.states import States
 from recovery.telemetry.step_cost import flops_of_step, peak_memory_bytes
 from recovery.telemetry.step_record import StepMetrics, StepRecord, rollout_metrics
+from recovery.telemetry.token_report import TokenReport, report_tokens
 
 MAX_BAD_STEPS_IN_A_ROW = 3  # steps whose loss or gradient is not finite
 
@@ -80,6 +82,23 @@ class TrainState:
             )
         )
 
+    def take_step(
+        self,
+        student: Student,
+        samples: list[Sample],
+        signal: Signal,
+        objective: Objective,
+        plan: Plan,
+        metrics: StepMetrics,
+    ) -> tuple[int, float, bool]:
+        """Return the number of target tokens, the gradient norm, and whether the step was skipped."""
+        count = _compute_gradient(student, samples, signal, objective, plan, metrics)
+        return count, *_optimizer_step(student, plan, self, metrics)
+
+    def report(self, student: Student, signal: Signal, samples: list[Sample]) -> list[list[TokenReport]] | None:
+        """Compare student and teacher on each token of some samples; None without a teacher."""
+        return report_tokens(student, signal.teacher, samples) if signal.teacher else None
+
     def save(self, path: Path) -> None:
         partial = path.with_name(path.name + ".partial")
         saved = {"optimizer": self.optimizer.state_dict(), "step": self.step, "bad_in_a_row": self.bad_in_a_row}
@@ -88,7 +107,7 @@ class TrainState:
 
     def load(self, path: Path) -> "TrainState":
         saved = torch.load(path, map_location="cpu", weights_only=True)
-        self.optimizer.load_state_dict(saved["optimizer"])
+        load_optimizer(self.optimizer, saved["optimizer"], path)
         self.step, self.bad_in_a_row = saved["step"], saved["bad_in_a_row"]
         return self
 
@@ -109,8 +128,7 @@ def train(
         for epoch in range(epochs):
             start_time = time.perf_counter()
             metrics = StepMetrics()
-            count = _compute_gradient(student, samples, signal, objective, plan, metrics)
-            norm, skipped = _optimizer_step(student, plan, state, metrics)
+            count, norm, skipped = state.take_step(student, samples, signal, objective, plan, metrics)
             seconds = time.perf_counter() - start_time
             exchanged, waited = traffic.read()
             record = StepRecord(
@@ -142,23 +160,25 @@ def _compute_gradient(
     student: Student, samples: list[Sample], signal: Signal, objective: Objective, plan: Plan, metrics: StepMetrics
 ) -> int:
     """Accumulate the gradient of the mean loss over all target tokens of the step, and return their number."""
-    count = int(all_reduce_sum(sum(s.target_count for s in samples), student.device))
+    count = sum(s.target_count for s in samples)
     if count == 0:
         raise RecoverError("No token of this step is a target, so there is nothing to train on. Add data with targets.")
     student.model.zero_grad(set_to_none=True)
     student.model.train()
     for rows in micro_batches([s for s in samples if s.target_count], plan.tokens_at_once):
-        batch = Batch.collate(rows, student.chat.pad_id, student.device)
+        own = own_rows(rows)
+        # A process without a row computes another's and counts it with 0: all must run the same passes.
+        batch = Batch.collate(own or rows[:1], student.chat.pad_id, student.device)
         with torch.autocast(student.device.type, torch.bfloat16) if plan.bf16 else nullcontext():
             with metrics.timed("teacher"):
                 signal_batch = objective.prepare(signal.compute(batch), batch, signal.teacher_weight)
-            weights = torch.full(signal_batch.tokens.shape, 1.0 / count, device=student.device)
+            weights = torch.full(signal_batch.tokens.shape, 1.0 / count if own else 0.0, device=student.device)
             loss_of_chunk = partial(_loss_of_chunk, objective, signal_batch)
             loss, batch_metrics = chunked_loss(student.hidden(batch), student.head, loss_of_chunk, weights)
         loss.backward()
-        metrics.add(float(loss.detach()), batch_metrics, count)
+        if own:
+            metrics.add(float(loss.detach()), batch_metrics, count)
     student.model.eval()
-    all_reduce_gradients(student.trainable())
     metrics.loss = all_reduce_sum(metrics.loss, student.device)
     return count
 
@@ -169,7 +189,7 @@ def _loss_of_chunk(objective: Objective, signal: SignalBatch, logits: Tensor, pa
 
 def _optimizer_step(student: Student, plan: Plan, state: TrainState, metrics: StepMetrics) -> tuple[float, bool]:
     """Step the optimiser if loss and gradient are finite; return the gradient norm and whether it was skipped."""
-    norm = float(torch.nn.utils.clip_grad_norm_(student.trainable(), plan.clip_norm))
+    norm = float(whole(torch.nn.utils.clip_grad_norm_(student.trainable(), plan.clip_norm)))
     if math.isfinite(norm) and math.isfinite(metrics.loss):
         for group in state.optimizer.param_groups:
             group["lr"] = plan.learning_rate_at(state.step)

@@ -1,10 +1,11 @@
 """Kill `recover cycle` at random times, resume it, and compare the result with an uninterrupted run.
 
-    python -m tests.interrupted [--kills 20] [--seed 0] [--jobs 1]
+    python -m tests.interrupted [--kills 20] [--seed 0] [--jobs 1] [--processes 1]
 
 Each trial copies a project with one finished cycle, starts a small second cycle on the built-in model, sends SIGKILL
 after a random share of the uninterrupted run's duration, and runs `recover resume`. The weights must be the same bits,
-and the record must have the same rows except for times.
+and the record must have the same rows except for times. With several processes, one of them is killed, and the command
+must end by itself.
 """
 
 import argparse
@@ -23,6 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from recovery.lab import make_world
 
@@ -84,13 +87,14 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="trials in parallel")
+    parser.add_argument("--processes", type=int, default=1)
     args = parser.parse_args()
-    failures = interrupt(args.kills, args.seed, args.jobs)
+    failures = interrupt(args.kills, args.seed, args.jobs, args.processes)
     print(f"{args.kills} kills, {args.kills - len(failures)} of them without a difference")
     sys.exit(bool(failures))
 
 
-def interrupt(kills: int, seed: int = 0, jobs: int = 1) -> list[str]:
+def interrupt(kills: int, seed: int = 0, jobs: int = 1, processes: int = 1) -> list[str]:
     """Kill and resume that many cycles; one line for each that ended differently from the uninterrupted one."""
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(jobs) as pool:
         root = Path(scratch)
@@ -100,38 +104,48 @@ def interrupt(kills: int, seed: int = 0, jobs: int = 1) -> list[str]:
         assert len(read_results(root / "first-cycle").promoted) == 1, "the first cycle was not promoted"
         shutil.copytree(root / "first-cycle", root / "uninterrupted")
         start_time = time.perf_counter()
-        recover(root, root / "uninterrupted", *_second(root))
+        recover(root, root / "uninterrupted", *_second(root, processes))
         duration = time.perf_counter() - start_time
         expected = read_results(root / "uninterrupted")
         rng = random.Random(seed)
         times = [rng.uniform(0.02, 0.98) * duration for _ in range(kills)]
-        trials = [pool.submit(_trial, root, root / f"killed-{i}", after, expected) for i, after in enumerate(times)]
+        trials = [
+            pool.submit(_trial, root, root / f"killed-{i}", after, expected, processes) for i, after in enumerate(times)
+        ]
         return [failure for trial in trials if (failure := trial.result())]
 
 
-def _trial(root: Path, folder: Path, after: float, expected: Results) -> str:
+def _trial(root: Path, folder: Path, after: float, expected: Results, processes: int) -> str:
     shutil.copytree(root / "first-cycle", folder)
-    process = subprocess.Popen(_command(folder, *_second(root)), stderr=subprocess.PIPE, text=True, cwd=root)
+    command = _command(folder, *_second(root, processes))
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=root)
     try:
         process.communicate(timeout=after)
+        finished = True
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
+        parts = psutil.Process(process.pid).children() if processes > 1 else []
+        (random.Random(after).choice(parts) if parts else process).send_signal(signal.SIGKILL)
         _, output = process.communicate()
-    else:  # it finished before the kill
+        finished = bool(parts) and process.returncode in (0, 3)  # the first process had done everything
+        if parts and not finished:
+            assert process.returncode == 1, output
+            assert output.count("Error: ") == 1, output
+            assert "was lost (SIGKILL), so the others were ended" in output
+    if finished:
         shutil.rmtree(folder)
-        return _trial(root, folder, EARLIER * after, expected)
+        return _trial(root, folder, EARLIER * after, expected, processes)
     last_line = (output.strip().splitlines() or ["before any output"])[-1].strip()
     if any((folder / ".recover" / "jobs").glob("*.json")):
         recover(root, folder, "resume")
     elif len(read_results(folder).rows["cycles"]) == 1:
-        recover(root, folder, *_second(root))  # killed before the cycle was recorded
+        recover(root, folder, *_second(root, processes))  # killed before the cycle was recorded
     differences = "; ".join(expected.differences(read_results(folder)))
     print(f"killed after {after:5.1f} s ({last_line}): {differences or 'the same'}", flush=True)
     return f"killed after {after:.1f} s: {differences}" if differences else ""
 
 
-def _second(root: Path) -> list[str]:
-    return _cycle(root / "world-2", SMALL)
+def _second(root: Path, processes: int) -> list[str]:
+    return [*_cycle(root / "world-2", SMALL), *([f"--processes={processes}"] if processes > 1 else [])]
 
 
 def _cycle(world: Path, settings: dict[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ import click
 
 from pipelines.cli import shared_options as options
 from pipelines.cli.help_sections import SectionedGroup
+from pipelines.cli.processes import followers
 from pipelines.cli.thread_waiting import set_thread_waiting
 from pipelines.log import print_progress
 from pipelines.progress import show_progress
@@ -62,7 +63,7 @@ def command_result(
         silence_libraries()
         print_progress()
         listen(show_progress)
-        with no_unused_model(arguments["project"]), report_errors(as_json):
+        with report_errors(as_json), followers(), no_unused_model(arguments["project"]):
             result = command(**arguments)
         click.echo(json.dumps(result.data, ensure_ascii=False) if as_json else "\n".join(result.lines))
         sys.exit(result.exit_code)

@@ -7,6 +7,7 @@ import click
 
 from pipelines.cli import INCONCLUSIVE, REJECTED, SUCCESS, CommandResult, command_result, main
 from pipelines.cli import shared_options as options
+from pipelines.cli.processes import start_processes, started_together
 from pipelines.settings.sources import EngineName
 
 if TYPE_CHECKING:  # these import torch
@@ -60,7 +61,7 @@ def check(
 
 @main.command()
 @click.argument("ref")
-@options.combine(options.judging, options.prompts, options.seed)
+@options.combine(options.judging, options.prompts, options.processes, options.seed)
 @command_result
 def repair(
     project: Path | None,
@@ -73,6 +74,7 @@ def repair(
     engine: EngineName | None,
     assignments: tuple[str, ...],
     prompts: Path | None,
+    processes: int | None,
     seed: int,
 ) -> CommandResult:
     """Repair a fine-tune by the cheapest move that passes the gate.
@@ -89,9 +91,12 @@ def repair(
     from pipelines.repair import run_repair
     from pipelines.request import Request
 
+    if processes and processes > 1 and not started_together():
+        start_processes(processes)
     opened = Project.open(project, base)
     request = Request("repair", base, docs, student=ref, prompts=prompts, questions=questions, ifeval_data=ifeval_data,
-                      limit=limit, seed=seed, engine=engine, assignments=assignments)  # fmt: skip
+                      limit=limit, seed=seed, engine=engine, processes=processes or 1,
+                      assignments=assignments)  # fmt: skip
     with project_lock(opened.home, command_line()):
         prepared = prepare_repair(opened, request)
         job = prepared.job.save(opened.home)

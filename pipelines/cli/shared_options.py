@@ -98,6 +98,11 @@ assignments = click.option(
     multiple=True,
     help="Any setting, such as distill.steps=20; repeatable.",
 )
+processes = click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    help="Train with this many processes, one for each GPU; they share out the weights and the rows [default: 1]",
+)
 dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 ask = click.option("--ask", is_flag=True, help="Let a person decide after the gate's verdict.")
 
@@ -113,6 +118,6 @@ def combine(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return add
 
 
-training = combine(base, questions, recipe, max_steps, engine, seed, assignments, dry_run)
+training = combine(base, questions, recipe, max_steps, engine, processes, seed, assignments, dry_run)
 distilling = combine(teacher, prompts, teacher_context, limit, ifeval_data, warm_start, max_minutes, max_flops, ask)
 judging = combine(base, questions, training_data, limit, ifeval_data, engine, assignments)

@@ -12,11 +12,13 @@ import click
 from pipelines.cli import REJECTED, SUCCESS, CommandResult, command_result, main
 from pipelines.cli import shared_options as options
 from pipelines.cli.fine_tunes import repair_result
+from pipelines.cli.processes import start_processes, started_together
 from pipelines.log import log
 from pipelines.settings.sources import EngineName
 
 if TYPE_CHECKING:  # these import torch
     from pipelines.gate.verdict import Verdict
+    from pipelines.jobs.job import Job
     from pipelines.outcome import Answer, Outcome
     from pipelines.project.project import Project
     from pipelines.request import Request
@@ -34,6 +36,7 @@ def midtrain(
     recipe: str | None,
     max_steps: int | None,
     engine: EngineName | None,
+    processes: int | None,
     seed: int,
     assignments: tuple[str, ...],
     dry_run: bool,
@@ -61,6 +64,7 @@ def midtrain(
         recipe=recipe,
         mix=mix,
         engine=engine,
+        processes=processes or 1,
         max_steps=max_steps,
         assignments=assignments,
     )
@@ -86,6 +90,7 @@ def distill(
     recipe: str | None,
     max_steps: int | None,
     engine: EngineName | None,
+    processes: int | None,
     seed: int,
     assignments: tuple[str, ...],
     dry_run: bool,
@@ -126,6 +131,7 @@ def distill(
         recipe=recipe,
         warm_start=warm_start,
         engine=engine,
+        processes=processes or 1,
         max_steps=max_steps,
         max_minutes=max_minutes,
         max_flops=max_flops,
@@ -145,6 +151,7 @@ def cycle(
     recipe: str | None,
     max_steps: int | None,
     engine: EngineName | None,
+    processes: int | None,
     seed: int,
     assignments: tuple[str, ...],
     dry_run: bool,
@@ -183,6 +190,7 @@ def cycle(
         mix=mix,
         warm_start=warm_start,
         engine=engine,
+        processes=processes or 1,
         max_steps=max_steps,
         max_minutes=max_minutes,
         max_flops=max_flops,
@@ -194,36 +202,46 @@ def cycle(
 
 @main.command()
 @click.argument("run", type=click.IntRange(min=1), required=False)
+@options.processes
 @command_result
-def resume(project: Path | None, run: int | None) -> CommandResult:
+def resume(project: Path | None, run: int | None, processes: int | None) -> CommandResult:
     """Continue an interrupted command.
 
-    Continues the latest one, or the one that RUN belongs to.
+    Continues the latest one, or the one that RUN belongs to, with as many processes as it had.
 
     \b
     Example: recover resume
     """
     from pipelines.cycle import run_job
-    from pipelines.jobs.job import unfinished_jobs
     from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project
     from pipelines.repair import run_repair
-    from recovery.errors import RecoverError
+    from pipelines.training.process_checks import check_processes
 
     opened = Project.open_existing(project)
+    if not started_together() and (count := processes or _interrupted_job(opened, run).processes) > 1:
+        start_processes(count)
     with project_lock(opened.home, command_line()):
-        jobs = unfinished_jobs(opened.home)
-        if run is not None:
-            job_id = (opened.run(run).inputs.job or "").partition("-")[0]  # a repair has several, all with its id
-            jobs = [job for job in jobs if job.id == job_id]
-        if not jobs:
-            problem = "No command was interrupted here." if run is None else f"Run {run} has nothing left to do."
-            raise RecoverError(f"{problem} List the runs with `recover runs`.")
-        job = jobs[-1]
+        job = _interrupted_job(opened, run)
+        check_processes(1, job.settings, job.teacher_servers or job.self_teacher)
         log.info(f"Resuming `recover {job.command}`")
         if job.command == "repair":
             return repair_result(run_repair(opened, job))
         return _result(run_job(opened, job, _ask_person if job.ask else None))
+
+
+def _interrupted_job(project: "Project", run: int | None) -> "Job":
+    from pipelines.jobs.job import unfinished_jobs
+    from recovery.errors import RecoverError
+
+    jobs = unfinished_jobs(project.home)
+    if run is not None:
+        job_id = (project.run(run).inputs.job or "").partition("-")[0]  # a repair has several, all with its id
+        jobs = [job for job in jobs if job.id == job_id]
+    if not jobs:
+        problem = "No command was interrupted here." if run is None else f"Run {run} has nothing left to do."
+        raise RecoverError(f"{problem} List the runs with `recover runs`.")
+    return jobs[-1]
 
 
 @main.command()
@@ -249,6 +267,8 @@ def demo(project: Path | None, base: str | None, quick: bool, seed: int) -> Comm
 
 def _run(folder: Path | None, request: "Request", dry_run: bool) -> CommandResult:
     """Prepare the job and run it; on a dry run, describe it."""
+    if request.processes > 1 and not dry_run and not started_together():
+        start_processes(request.processes)
     from pipelines.cycle import run_job
     from pipelines.prepare_job import describe_job, prepare_job
     from pipelines.project.lock import command_line, project_lock

@@ -37,6 +37,7 @@ class Job:
     prompts: Path | None = None
     teacher_context: Path | None = None  # what only the teacher reads
     ask: bool = False  # whether a person decides about the promotion
+    processes: int = 1  # that `--processes` started, and which continue it
     id: str = field(default_factory=lambda: secrets.token_hex(4))
 
     @property
@@ -69,6 +70,7 @@ class Job:
             "prompts": str(self.prompts) if self.prompts else None,
             "teacher_context": str(self.teacher_context) if self.teacher_context else None,
             "ask": self.ask,
+            **({"processes": self.processes} if self.processes > 1 else {}),
         }
 
     @classmethod

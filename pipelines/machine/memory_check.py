@@ -8,6 +8,7 @@ import torch
 
 from pipelines.settings.engine_choice import choose_engine
 from pipelines.settings.schema import Settings
+from recovery.distributed import processes
 from recovery.engines.vllm import gpu_memory_share
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of, same_model
@@ -69,7 +70,12 @@ def training_memory(student: str, settings: Settings, teachers: Sequence[Sequenc
     loaded = max((sum(_teacher(name, student, settings) for name in names) for names in teachers), default=0.0)
     uses_vllm = choose_engine(settings.engine, count) == "vllm" and torch.cuda.is_available()
     served = gpu_memory_share(count, total_memory()) * total_memory() if uses_vllm else 0.0
-    return own + loaded + served + _step(student, count, settings)
+    step, parts = _step(student, count, settings), processes()
+    if parts == 1:
+        return own + loaded + served + step
+    # Each holds its part of the models, and all of the student's weights while there is no step.
+    each = (own + loaded) / parts + max(step, float(count * FROZEN_BYTES))
+    return each if torch.cuda.is_available() else each * int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
 def _teacher(name: str, student: str, settings: Settings) -> float:

@@ -6,11 +6,16 @@ from importlib.util import find_spec
 from pipelines.log import log
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS
 from pipelines.settings.sources import EngineName
+from recovery.distributed import processes
 
 
 def choose_engine(setting: EngineName, parameters: int) -> EngineName:
     """The engine itself, or what `auto` stands for with a model of this size; addresses of servers stay."""
-    return _automatic(parameters > SMALL_MODEL_PARAMETERS) if setting == "auto" else setting
+    if setting != "auto":
+        return setting
+    if processes() > 1:
+        return "transformers"  # vLLM would use the training's process group as its own
+    return _automatic(parameters > SMALL_MODEL_PARAMETERS)
 
 
 @cache  # so that the choice is logged once

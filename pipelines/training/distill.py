@@ -20,7 +20,7 @@ from pipelines.training.probe_results import ProbeFunction
 from pipelines.training.recipe_inputs import chosen_recipe
 from pipelines.training.recipe_rows import open_writer, recipe_states, replies_beforehand, reward_by_checks
 from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import Teachers
+from pipelines.training.stage_teachers import Teachers, TrainingSource
 from pipelines.training.training_run import RunResult, TrainingRun, has_started
 from pipelines.training.warm_start import WarmStart, WarmStartPlan, warm_start
 from recovery.engines import Engine
@@ -95,6 +95,7 @@ def distill(
             signal=signal_of(chosen, teacher, reward_by_checks(chosen, given_prompts, chat)),
             objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
+            source=TrainingSource(start.path, stage.adapter, chosen, teachers if chosen.scores_with_teacher else None),
             monitor=EarlyStopping(settings, probe_in_training, warm.best_knowledge, until_probes_hold=chosen.restores),
             frontier=Frontier(settings.keep),
             warm_start=warm,

@@ -21,7 +21,7 @@ from evals.suites.knowledge import read_questions
 from pipelines.documents import tokenize_documents
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
-from pipelines.model_loading import device, open_engine
+from pipelines.model_loading import open_engine
 from pipelines.settings.schedule import scheduled, warn_of_few_steps
 from pipelines.storage.content_cache import ContentCache
 from pipelines.synthetic import passage_prompts
@@ -35,12 +35,12 @@ from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.recipe_inputs import RecipeFiles, as_distillation, check_prompts, chosen_recipe
 from pipelines.training.recipe_rows import recipe_states, replies_beforehand
 from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import Teachers
+from pipelines.training.stage_teachers import Teachers, TrainingSource
 from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
-from recovery.recipes import Recipe, objective_of, signal_of
+from recovery.recipes import Recipe, objective_of
 from recovery.states import Prompt
 
 
@@ -62,8 +62,8 @@ def midtrain_in_context(
     teachers, promoted = Teachers(stage.project.clean, data.promoted), data.promoted
     drawn_prompts = prompts[: steps * settings.rows]
     answers = replies_beforehand(data.stage, start, teachers, chosen, chat, questions, drawn_prompts)
-    student = stage.load_student(start)
-    teacher = teachers.load(student, device())
+    source = TrainingSource(start.path, stage.adapter, chosen, teachers)
+    student, signal = source.load()
     log.info(
         f"Mid-training in context on {corpus.files} file{'s' * (corpus.files != 1)}: {steps} steps of {settings.rows} "
         f"rows from {start.reference}; {len(about_passages):,} of {len(prompts):,} prompts are about its passages"
@@ -89,9 +89,10 @@ def midtrain_in_context(
             start=start,
             student=student,
             states=recipe_states(data.stage, chosen, engine, questions, prompts, answers),
-            signal=signal_of(chosen, teacher),
+            signal=signal,
             objective=objective_of(chosen),
             plan=stage.plan(steps, stage.settings.midtrain.learning_rate, warmup=min(10, steps // 10)),
+            source=source,
             monitor=EarlyStopping(settings.model_copy(update={"max_minutes": None, "max_flops": None})),
         )
         return training.run_to_end()

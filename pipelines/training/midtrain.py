@@ -22,7 +22,8 @@ from pipelines.training.probes import MidtrainProbe
 from pipelines.training.stage_context import Stage
 from pipelines.training.training_run import RunResult, TrainingRun, log_event_once
 from recovery.models.students import load_chat
-from recovery.recipes import objective_of, recipe, signal_of
+from recovery.processes import training_state
+from recovery.recipes import objective_of, recipe
 from recovery.train import Plan, train
 
 
@@ -46,7 +47,8 @@ def midtrain(
     answers = mix.answers(share)
     share_in_effect = share if answers else 0.0  # a base that cannot answer may be left out
     search_json = search.as_json() if search else None
-    student, plan = stage.load_student(start), _plan(stage, steps)
+    plan, source = _plan(stage, steps), mix.source(recipe(settings.recipe), bool(answers))
+    student, signal = source.load()
     log.info(
         f"Mid-training on {corpus.files} file{'s' * (corpus.files != 1)}, {mix.documents.tokens:,} tokens: "
         f"{steps} steps of {settings.rows} × {settings.window} tokens ({settings.epochs:g} passes) from "
@@ -64,8 +66,6 @@ def midtrain(
         paraphrases=mix.paraphrase_counts,
     )
     with stage.recorded_run("midtrain", steps, inputs) as run:
-        chosen = recipe(settings.recipe)
-        teacher = mix.teacher(student, bool(answers))
         training = TrainingRun(
             stage=stage,
             run=run,
@@ -73,9 +73,10 @@ def midtrain(
             start=start,
             student=student,
             states=mix.states(answers),
-            signal=signal_of(chosen, teacher),
-            objective=objective_of(chosen),
+            signal=signal,
+            objective=objective_of(source.recipe),
             plan=plan,
+            source=source,
             monitor=EarlyStopping(),
         )
         if search and search.tried:
@@ -104,12 +105,12 @@ def answers_search(stage: Stage, mix: TrainingMix, steps: int, probe: MidtrainPr
 
 def _trial(stage: Stage, mix: TrainingMix, steps: int, probe: MidtrainProbe) -> Callable[[float], ProbeScores]:
     def trial(share: float) -> ProbeScores:
-        student, plan = stage.load_student(mix.start), _plan(stage, steps)
-        chosen = recipe(stage.settings.midtrain.recipe)
-        states = mix.states(mix.answers(share))
-        signal = signal_of(chosen, mix.teacher(student, share > 0))
-        for _ in train(student, states, signal, objective_of(chosen), plan):
-            pass
+        plan, source = _plan(stage, steps), mix.source(recipe(stage.settings.midtrain.recipe), share > 0)
+        student, signal = source.load()
+        states, objective = mix.states(mix.answers(share)), objective_of(source.recipe)
+        with training_state(student, signal, objective, plan, source) as state:
+            for _ in train(student, states, signal, objective, plan, state):
+                pass
         with open_engine(student, stage.settings.engine) as engine:
             return probe(student, engine)
 

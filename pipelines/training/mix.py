@@ -8,7 +8,6 @@ from db.views import Checkpoint
 from pipelines.documents import document_end, tokenize_documents
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
-from pipelines.model_loading import device
 from pipelines.settings.schema import split_rows
 from pipelines.synthetic.answers import answer_rows
 from pipelines.synthetic.paraphrased_corpus import ParaphrasedCorpus
@@ -16,11 +15,11 @@ from pipelines.synthetic.prefixes import EARLIER_DOMAIN
 from pipelines.synthetic.unprompted_texts import GeneratedTexts
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import Teachers
+from pipelines.training.stage_teachers import Teachers, TrainingSource
 from recovery.models.chat_template import Chat
-from recovery.models.students import Student, load_chat
+from recovery.models.students import load_chat
+from recovery.recipes import Recipe
 from recovery.states import Documents, FixedRows, Mixture, States
-from recovery.teachers import Teacher
 
 Readable = CorpusSnapshot | ParaphrasedCorpus | GeneratedTexts
 
@@ -86,16 +85,18 @@ class TrainingMix:
     def states(self, answers: Iterable[States]) -> Mixture:
         return Mixture(self.documents, *self.beside, *answers)
 
-    def teacher(self, student: Student, has_answers: bool) -> Teacher | None:
+    def teachers(self, has_answers: bool) -> Teachers | None:
         """Who gives the soft labels: the base of what it wrote, the last promoted model of earlier documents."""
         written_by_base = bool(self.text_rows) or has_answers
         promoted = self.start if self.earlier_rows else None
         if not self.stage.settings.midtrain.soft_labels or not (written_by_base or promoted):
             return None
-        teachers = Teachers(self.stage.project.clean, promoted)
         if promoted and not written_by_base:  # no row is the base's
-            teachers = Teachers(promoted)
-        return teachers.load(student, device())
+            return Teachers(promoted)
+        return Teachers(self.stage.project.clean, promoted)
+
+    def source(self, recipe: Recipe, has_answers: bool) -> TrainingSource:
+        return TrainingSource(self.start.path, self.stage.adapter, recipe, self.teachers(has_answers))
 
     def shares(self, answers: float) -> dict[str, float]:
         rows = self.stage.settings.midtrain.step_rows

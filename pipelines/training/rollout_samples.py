@@ -1,13 +1,15 @@
 """A few of the student's rollouts, recorded for people to read, with every token's distance from the teacher."""
 
+from collections.abc import Callable
 from dataclasses import astuple
 
 from db.tracker import Tracker
 from recovery.models.students import Student
 from recovery.samples import Sample
-from recovery.signals import Signal
 from recovery.states import States
-from recovery.telemetry.token_report import report_tokens
+from recovery.telemetry.token_report import TokenReport
+
+Report = Callable[[list[Sample]], list[list[TokenReport]] | None]  # None without a teacher
 
 ROLLOUTS_A_STEP = 4  # recorded of about ten steps in a run
 
@@ -25,13 +27,13 @@ class RecordedStates:
 
 
 def record_rollouts(
-    tracker: Tracker, run: int, step: int, student: Student, signal: Signal, samples: list[Sample]
+    tracker: Tracker, run: int, step: int, student: Student, report: Report, samples: list[Sample]
 ) -> None:
     """Record the first rollouts among the samples; documents are not recorded."""
     rows = [row for row in samples if row.prompt is not None and row.logprobs is not None][:ROLLOUTS_A_STEP]
     if not rows:
         return
-    reports = report_tokens(student, signal.teacher, rows) if signal.teacher else None
+    reports = report(rows)
     tracker.rollouts(
         run,
         step,

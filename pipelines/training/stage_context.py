@@ -37,10 +37,13 @@ class Stage:
         """Of what the base writes: another one each cycle, for the same texts again would be learned by heart."""
         return generation_seed(self.job.seed, self.cycle_number)
 
-    def load_student(self, start: Checkpoint) -> Student:
+    @property
+    def adapter(self) -> Adapter | None:
         rank = self.settings.lora_rank
-        adapter = Adapter(rank=rank, seed=self.job.seed) if rank else None
-        return load_student(start.path, adapter=adapter, device=device())
+        return Adapter(rank=rank, seed=self.job.seed) if rank else None
+
+    def load_student(self, start: Checkpoint) -> Student:
+        return load_student(start.path, adapter=self.adapter, device=device())
 
     def plan(self, steps: int, learning_rate: float, warmup: int) -> Plan:
         settings = self.settings

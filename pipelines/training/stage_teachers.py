@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from random import Random
 
 from db.views import Checkpoint
+from pipelines.model_loading import device
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts
 from pipelines.training.recipe_inputs import SelfTeacher
 from recovery.engines.served_model import Probe
-from recovery.models.adapters import base_of, preserve_adapter_state, same_model
+from recovery.models.adapters import Adapter, base_of, preserve_adapter_state, same_model
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_student
+from recovery.recipes import Recipe, signal_of
 from recovery.samples import Sample
 from recovery.self_teachers import EmaTeacher, LiveTeacher
 from recovery.server_teacher import ServerTeacher
+from recovery.signals import Signal
 from recovery.states import Prompt
 from recovery.teacher_router import RouterTeacher
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
@@ -70,6 +73,27 @@ class Teachers:
             if indices:
                 rows |= zip(indices, sample(path, [prompts[i] for i in indices]), strict=True)
         return [rows[i] for i in range(len(prompts))]
+
+
+@dataclass(frozen=True)
+class TrainingSource:
+    """How the followers of a training on several processes load its student, and what that learns from."""
+
+    start: str
+    adapter: Adapter | None
+    recipe: Recipe
+    teachers: Teachers | None = None
+
+    def load(self) -> tuple[Student, Signal]:
+        student = load_student(self.start, adapter=self.adapter, device=device())
+        teacher: Teacher | None = None
+        if self.teachers is not None:
+            teacher = LiveTeacher(student) if self.teachers.own else self.teachers.load(student, device())
+        return student, signal_of(self.recipe, teacher, reward=_of_leader)
+
+
+def _of_leader(sample: Sample) -> float:
+    raise AssertionError("The leader computes rewards.")
 
 
 def _served(student: Student, path: str, servers: str) -> Teacher:

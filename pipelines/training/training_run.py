@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ from pipelines.training.metric_loggers import MetricLogger, metric_logger
 from pipelines.training.probe_results import ProbeResult
 from pipelines.training.rollout_samples import RecordedStates, record_rollouts
 from pipelines.training.stage_context import Role, Stage
+from pipelines.training.stage_teachers import TrainingSource
 from pipelines.training.stop_requests import stop_requests
 from pipelines.training.warm_start import WarmStart
 from recovery.losses.objectives import Objective
 from recovery.models.students import Student, checkpoint_metadata, save_student
+from recovery.processes import training_state
 from recovery.progress import track
 from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
 from recovery.self_teachers import EmaTeacher
@@ -59,6 +62,7 @@ class TrainingRun:
     signal: Signal
     objective: Objective
     plan: Plan
+    source: TrainingSource  # of student and signal, for other processes
     monitor: EarlyStopping
     warm_start: WarmStart = WarmStart()  # noqa: RUF009
     average: EmaTeacher | None = None  # the teacher, if it is an average of the student
@@ -68,7 +72,12 @@ class TrainingRun:
         """Train from the start or from the last saved state, write the checkpoint and record it."""
         if (checkpoint := self.project.reader.run_checkpoint(self.run)) is not None:
             return _result_of(self.project.verify(checkpoint), self.run)  # it was interrupted after its checkpoint
-        state = TrainState.start(self.student, self.plan)
+        with training_state(self.student, self.signal, self.objective, self.plan, self.source) as state:
+            warm, stopped = self._train_on(state)
+        return self._save_checkpoint(state.step, stopped, warm)
+
+    def _train_on(self, state: TrainState) -> tuple[dict[str, Any] | None, str]:
+        """Train from the last saved state; return the warm start, and why it ended early."""
         warm, stopped = self.warm_start.as_json(), self.warm_start.stop_reason
         if (saved := load_progress(self._folder, self.student, state, self.average)) is not None:
             self.monitor.restore(saved["monitor"])
@@ -79,7 +88,7 @@ class TrainingRun:
         self._delete_points_except(self.frontier.points)  # after an interruption later ones may be there
         if not stopped and state.step < self.plan.steps:
             stopped = self._train(state, warm)
-        return self._save_checkpoint(state.step, stopped, warm)
+        return warm, stopped
 
     @property
     def project(self) -> Project:
@@ -88,6 +97,7 @@ class TrainingRun:
     def _train(self, state: TrainState, warm: dict[str, Any] | None) -> str:
         """Returns why it stopped early; empty after the last step."""
         states, last_save = RecordedStates(self.states), time.monotonic()
+        report = partial(state.report, self.student, self.signal)
         report_every, timer = max(1, self.plan.steps // 10), StepTimer(self.plan.steps, state.step)
         meter, update = ResourceMeter(), track(STEPS, self.plan.steps)
         if self.monitor.limits is not None and state.step == 0:
@@ -103,7 +113,7 @@ class TrainingRun:
                 if is_report or timer.is_due():
                     log.info(_progress(record, self.plan) + timer.left(record.step))
                 if is_report:
-                    record_rollouts(self.project.tracker, self.run, record.step, self.student, self.signal, states.last)
+                    record_rollouts(self.project.tracker, self.run, record.step, self.student, report, states.last)
                     self.project.tracker.resources(self.run, meter.read())
                 probe, stopped = self.monitor.after_step(record, self.plan.steps)
                 if probe is not None:

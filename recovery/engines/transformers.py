@@ -6,7 +6,7 @@ rows as there is memory for the keys and values of everything they may generate.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from recovery.models.students import Student
 from recovery.progress import Update, track
 from recovery.samples import Batch, Sample, micro_batches
 
+ALL = slice(None)
 LOOP_CHECK_STEPS = 16
 MAX_PASS_TOKENS = 16384  # rows × longest row of one pass over existing text
 
@@ -38,20 +39,31 @@ class TransformersEngine:
     def sync(self, student: Student) -> None:
         self.student = student
 
-    @torch.inference_mode()
     def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
+        replies = self.generate_part(prompts, sampling, self.batches(prompts, sampling.max_new_tokens))
+        return [replies[i] for i in range(len(prompts))]
+
+    @torch.inference_mode()
+    def generate_part(
+        self, prompts: Sequence[list[int]], sampling: Sampling, batches: Iterable[list[int]], part: slice = ALL
+    ) -> dict[int, Generation]:
+        """Return the replies to a part of every batch, by the prompt's index.
+
+        Random numbers are drawn for all rows of a batch, so a reply does not depend on how they are parted."""
         generator = torch.Generator(device=self.student.device).manual_seed(sampling.seed)
-        results: list[Generation | None] = [None] * len(prompts)
+        results: dict[int, Generation] = {}
         self.student.model.eval()
         done, update = 0, track("replies", len(prompts))
-        for indices in self._batches(prompts, sampling.max_new_tokens):
-            batch = [prompts[i] for i in indices]
-            generations = self._generate_batch(batch, sampling, generator, partial(_advance, update, done))
-            for i, generation in zip(indices, generations, strict=True):
-                results[i] = generation
-            done += len(indices)
+        for batch in batches:
+            shape = (len(batch), sampling.max_new_tokens)
+            uniforms = torch.rand(shape, generator=generator, device=self.student.device)[part]
+            if indices := batch[part]:
+                advance = partial(_advance, update, done)
+                rows = self._generate_batch([prompts[i] for i in indices], sampling, uniforms, advance)
+                results |= zip(indices, rows, strict=True)
+            done += len(batch)
             update(done)
-        return [generation for generation in results if generation is not None]
+        return results
 
     @torch.inference_mode()
     def logprobs(self, sequences: Sequence[list[int]]) -> list[list[float]]:
@@ -76,6 +88,10 @@ class TransformersEngine:
         self.student.model.eval()
         return logprobs_of_shared(self.student, contexts, continuations)
 
+    @torch.inference_mode()
+    def batches(self, prompts: Sequence[list[int]], max_new_tokens: int) -> list[list[int]]:
+        return list(self._batches(prompts, max_new_tokens))
+
     def _batches(self, prompts: Sequence[list[int]], max_new_tokens: int) -> Iterator[list[int]]:
         """Yield indices of prompts of similar length, as many per batch as there is memory for, and at least one."""
         budget, bytes_each = _memory_budget(self.student.device), self._bytes_per_token()
@@ -94,7 +110,7 @@ class TransformersEngine:
         return bytes_per_token(self._prefill_batch([[self.student.chat.pad_id]])[1])
 
     def _generate_batch(
-        self, prompts: list[list[int]], sampling: Sampling, generator: torch.Generator, update: Update
+        self, prompts: list[list[int]], sampling: Sampling, uniforms: Tensor, update: Update
     ) -> list[Generation]:
         device, shape = self.student.device, (len(prompts), sampling.max_new_tokens)
         ends = torch.tensor(sorted(self.student.chat.eos_ids), device=device)
@@ -103,7 +119,6 @@ class TransformersEngine:
         counts = torch.full(shape[:1], sampling.max_new_tokens, device=device)
         finished = torch.zeros(shape[:1], dtype=torch.bool, device=device)
         running = torch.ones(shape[:1], dtype=torch.bool, device=device)
-        uniforms = torch.rand(shape, generator=generator, device=device)
         rows = torch.arange(len(prompts), device=device)  # the prompt of each row of the shrinking batch
         with grouped_attention(self.student.causal):
             logits, cache = self._prefill(prompts)

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recovery.distributed import whole
+
 # Positions × vocabulary of one chunk: 72 MiB in float32. Below 32 MiB glibc does not return freed memory but fragments
 # it, and peak memory is three times as high. A GPU, where launching a chunk costs more than computing it, takes larger
 # chunks.
@@ -40,7 +42,8 @@ class Head:
         # Gemma; RecurrentGemma; xLSTM
         caps = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
         softcap = next((float(v) for n in caps if (v := getattr(config, n, None)) is not None), None)
-        return cls(output.weight, output.bias, softcap, multiplied / divided)
+        bias = None if output.bias is None else whole(output.bias)
+        return cls(whole(output.weight), bias, softcap, multiplied / divided)
 
     def project(self, hidden: Tensor) -> Tensor:
         logits = hidden @ self.weight.to(hidden.dtype).T

@@ -18,7 +18,7 @@ from recovery.telemetry.signal_shape import signal_shape
 
 @dataclass(frozen=True)
 class StepRecord:
-    """Metrics of one step; None where not applicable. With several ranks, loss and target tokens cover all ranks."""
+    """Metrics of one step; None where not applicable. Of several processes, times and memory are the leader's."""
 
     step: int
     loss: float
@@ -71,6 +71,18 @@ class StepMetrics:
         metrics["logit_grad_norm"] = metrics["logit_grad_norm"] * count
         for name, values in metrics.items():
             self._values[name].append(values)
+
+    @property
+    def of_tokens(self) -> dict[str, Tensor]:
+        """What the metrics of tokens are computed from, to be added in another process."""
+        values = {name: torch.cat(parts).cpu() for name, parts in self._values.items()}
+        return values if self._grad_sum is None else values | {"logit_grad_sum": self._grad_sum.cpu()}
+
+    def add_of_tokens(self, values: dict[str, Tensor]) -> None:
+        if "logit_grad_sum" in values and self._grad_sum is not None:
+            self._grad_sum = self._grad_sum + values.pop("logit_grad_sum").to(self._grad_sum.device)
+        for name, tensor in values.items():
+            self._values[name].append(tensor.to(self._grad_sum.device if self._grad_sum is not None else "cpu"))
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:

@@ -22,6 +22,7 @@ from pipelines.training import base_model_outputs as base_outputs
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.mix import TrainingMix
 from pipelines.training.stage_context import Stage
+from pipelines.training.stage_teachers import Teachers
 from recovery.lab import BASE
 from recovery.models.students import load_student
 from recovery.samples import Batch, Sample
@@ -162,18 +163,21 @@ def test_the_base_scores_what_it_wrote_and_the_promoted_model_what_it_learned(do
         assert teacher is not None
         return teacher.distribution(Batch.collate(rows, 0)).logprobs(slice(None))
 
+    def teacher(teachers: Teachers | None) -> Teacher | None:
+        return teachers.load(student, "cpu") if teachers else None
+
     clean, promoted = (logprobs(FrozenTeacher(c.path), [row]) for c in (project.clean, project.current))
     assert float((clean - promoted).abs().max()) > 0.1
     data = data_with_rows(Stage(project, Job("midtrain", settings), None), project.current)
-    both = data(earlier_rows=1).teacher(student, True)
+    both = teacher(data(earlier_rows=1).teachers(True))
     torch.testing.assert_close(logprobs(both, rows), torch.cat([clean, promoted]))
-    both = data(earlier_rows=1, text_rows=1).teacher(student, False)
+    both = teacher(data(earlier_rows=1, text_rows=1).teachers(False))
     torch.testing.assert_close(logprobs(both, rows), torch.cat([clean, promoted]))
-    torch.testing.assert_close(logprobs(data().teacher(student, True), rows[:1]), clean)
-    torch.testing.assert_close(logprobs(data(earlier_rows=1).teacher(student, False), rows[1:]), promoted)
-    assert data().teacher(student, False) is None
+    torch.testing.assert_close(logprobs(teacher(data().teachers(True)), rows[:1]), clean)
+    torch.testing.assert_close(logprobs(teacher(data(earlier_rows=1).teachers(False)), rows[1:]), promoted)
+    assert teacher(data().teachers(False)) is None
     data = data_with_rows(Stage(project, Job("midtrain", hard), None), project.current)
-    assert data(earlier_rows=1).teacher(student, True) is None
+    assert teacher(data(earlier_rows=1).teachers(True)) is None
 
 
 def data_with_rows(stage: Stage, start: Checkpoint) -> Any:

@@ -1,12 +1,13 @@
 """Which rollouts of a step are recorded, and what of them."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipelines.training.rollout_samples import ROLLOUTS_A_STEP, RecordedStates, record_rollouts
-from recovery.recipes import recipe, signal_of
 from recovery.samples import Sample
 from recovery.teachers import FrozenTeacher
+from recovery.telemetry.token_report import report_tokens
 from tests.models import save_tiny, tiny_student
 
 
@@ -39,18 +40,18 @@ def test_the_first_rollouts_of_the_last_draw_are_recorded_without_documents(tmp_
     states = RecordedStates(FixedStates())
     assert states.draw(student, ROLLOUTS_A_STEP + 2) == states.last
     database: Any = tracker
-    record_rollouts(database, 1, 0, student, signal_of(recipe("opd"), teacher), states.last)
+    report = partial(report_tokens, student, teacher)
+    record_rollouts(database, 1, 0, student, report, states.last)
     assert [row["prompt"] for row in tracker.recorded] == [f"Prompt {i}" for i in range(ROLLOUTS_A_STEP)]
     assert [row["truncated"] for row in tracker.recorded] == [False, True, False, False]
     first = tracker.recorded[0]
     assert first["text"] == student.chat.text([50, 60])
     assert [len(token) for token in first["tokens"]] == [4, 4]  # text, KL, and the likeliest tokens of both models
-    record_rollouts(database, 1, 1, student, signal_of(recipe("opd"), teacher), [document()])
+    record_rollouts(database, 1, 1, student, report, [document()])
     assert len(tracker.recorded) == ROLLOUTS_A_STEP
 
 
 def test_without_a_teacher_no_distances_are_recorded(tmp_path: Path) -> None:
     tracker: Any = FakeTracker()
-    signal: Any = type("Signal", (), {"teacher": None})()
-    record_rollouts(tracker, 1, 0, tiny_student(tmp_path / "student"), signal, [rollout(0)])
+    record_rollouts(tracker, 1, 0, tiny_student(tmp_path / "student"), lambda rows: None, [rollout(0)])
     assert [row["tokens"] for row in tracker.recorded] == [None]

@@ -13,10 +13,12 @@ from pipelines.request import Request
 from pipelines.settings.schema import Distill, Settings
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.stage_context import Stage
+from pipelines.training.stage_teachers import TrainingSource
 from pipelines.training.training_run import RunResult, TrainingRun, has_started, log_event_once
 from recovery.lab import BASE
 from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import load_student
+from recovery.recipes import recipe
 from recovery.samples import Sample
 from recovery.signals import Labels
 from recovery.states import FixedRows
@@ -61,6 +63,7 @@ def test_without_probes_a_collapse_costs_only_the_steps_since_the_last_report(
         role="recovered",
         start=project.clean,
         student=load_student(str(BASE)),
+        source=TrainingSource(str(BASE), None, recipe("sft")),
         states=FixedRows([Sample([5, 6, 7], [False, True, True])], rows=1),
         signal=Labels(),
         objective=CrossEntropy(),

@@ -85,6 +85,18 @@ def test_the_memory_of_the_fixed_decoder_is_known_in_advance(tmp_path: Path) -> 
     assert cache.layers == []  # no layer is stored twice
 
 
+@pytest.mark.parametrize("processes", [2, 3, 5])
+def test_a_reply_does_not_depend_on_how_the_rows_of_a_batch_are_parted(tmp_path: Path, processes: int) -> None:
+    student = load_student(str(save_tiny(tmp_path, eos=[2, 60])))
+    prompts, sampling = [student.chat.prompt(p) for p in PROMPTS * 2], Sampling(20, seed=7)
+    engine = TransformersEngine(student, max_rows=4)
+    batches = engine.batches(prompts, 20)
+    parts = [engine.generate_part(prompts, sampling, batches, slice(i, None, processes)) for i in range(processes)]
+    together = {i: reply for part in parts for i, reply in part.items()}
+    assert sum(map(len, parts)) == len(prompts)
+    assert [together[i].tokens for i in range(len(prompts))] == [g.tokens for g in engine.generate(prompts, sampling)]
+
+
 def batches_of(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> list[list[list[int]]]:
     """Return a list that collects the prompts of each batch from now on."""
     batches: list[list[list[int]]] = []

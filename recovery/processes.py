@@ -1,0 +1,191 @@
+"""A training on several processes. The first one leads: it runs the command, draws the rows, decides and saves.
+
+The others follow: they load the same models, and wait for what the leader sends. It sends the rows of each step, and
+the prompts of each generation; every process computes its share of them. What else the leader does, such as measuring,
+sends nothing, so the followers wait for as long as that takes.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from recovery.distributed import LostProcess, gather, processes, rank, receive, send, together
+from recovery.engines import Generation, Sampling
+from recovery.engines.transformers import TransformersEngine
+from recovery.losses.objectives import Objective
+from recovery.models.students import Student
+from recovery.optimizer_shards import save_parts
+from recovery.samples import Sample
+from recovery.sharding import ShardedStudent, shard
+from recovery.signals import Signal
+from recovery.teacher_router import RouterTeacher
+from recovery.teachers import FrozenTeacher, InContext
+from recovery.telemetry.step_record import StepMetrics
+from recovery.telemetry.token_report import TokenReport
+from recovery.train import Plan, TrainState
+
+
+class Source(Protocol):
+    """Loads the student and the signal of a training, in another process than the leader's; it can be pickled."""
+
+    def load(self) -> tuple[Student, Signal]: ...
+
+
+@dataclass
+class Member:
+    """One process of a training. Each method is run by all processes together."""
+
+    student: Student
+    signal: Signal
+    objective: Objective
+    plan: Plan
+
+    def __post_init__(self) -> None:
+        if self.plan.checkpointing:
+            self.student.causal.gradient_checkpointing_enable()
+        self.weights = ShardedStudent(self.student)
+        for model in _frozen_models(self.signal.teacher):
+            shard(model)
+        with self.weights.step():
+            self.state = TrainState.start(self.student, self.plan)
+
+    def step(self, samples: list[Sample], step: int, bad_in_a_row: int, metrics: StepMetrics | None = None) -> Any:
+        metrics = metrics or StepMetrics()
+        self.state.step, self.state.bad_in_a_row = step, bad_in_a_row
+        with self.weights.step():
+            result = self.state.take_step(self.student, samples, self.signal, self.objective, self.plan, metrics)
+        for values in gather(metrics.of_tokens if rank() else {}):
+            metrics.add_of_tokens(values)
+        return result
+
+    def generate(
+        self, prompts: Sequence[list[int]], sampling: Sampling, batches: list[list[int]]
+    ) -> list[dict[int, Generation]]:
+        part = slice(rank(), None, processes())
+        return gather(TransformersEngine(self.student).generate_part(prompts, sampling, batches, part))
+
+    def report(self, samples: list[Sample]) -> list[list[TokenReport]] | None:
+        return self.state.report(self.student, self.signal, samples)
+
+    def save(self, path: Path) -> None:
+        save_parts(self.state.optimizer, path)
+
+    def load(self, path: Path) -> None:
+        self.weights.take_over()
+        self.state.load(path)
+
+
+def _frozen_models(teacher: Any) -> list[Any]:
+    """Return the models of the teachers that are models of their own."""
+    if isinstance(teacher, InContext):
+        return _frozen_models(teacher.teacher)
+    if isinstance(teacher, RouterTeacher):
+        return [model for each in (teacher.default, *teacher.by_domain.values()) for model in _frozen_models(each)]
+    return [teacher.causal] if isinstance(teacher, FrozenTeacher) else []
+
+
+_training: Member | None = None  # of this process
+
+
+def call(name: str, *arguments: Any, **own: Any) -> Any:
+    """Have every process run a method of its member; `own` are arguments of the leader alone."""
+    assert _training is not None
+    send((name, arguments))
+    with together():
+        return getattr(_training, name)(*arguments, **own)
+
+
+class SharedState(TrainState):
+    """The leader's state of a training on several processes."""
+
+    def take_step(
+        self,
+        student: Student,
+        samples: list[Sample],
+        signal: Signal,
+        objective: Objective,
+        plan: Plan,
+        metrics: StepMetrics,
+    ) -> tuple[int, float, bool]:
+        result: tuple[int, float, bool] = call("step", samples, self.step, self.bad_in_a_row, metrics=metrics)
+        assert _training is not None
+        self.bad_in_a_row = _training.state.bad_in_a_row
+        return result
+
+    def report(self, student: Student, signal: Signal, samples: list[Sample]) -> list[list[TokenReport]] | None:
+        reports: list[list[TokenReport]] | None = call("report", samples)
+        return reports
+
+    def save(self, path: Path) -> None:
+        call("save", path)
+        parts = {"parts": bool(self.optimizer.state)}
+        torch.save({"optimizer": parts, "step": self.step, "bad_in_a_row": self.bad_in_a_row}, path)
+
+    def load(self, path: Path) -> "SharedState":
+        call("load", path)
+        assert _training is not None
+        self.step, self.bad_in_a_row = _training.state.step, _training.state.bad_in_a_row
+        return self
+
+
+class SharedEngine(TransformersEngine):
+    """Generates with all processes while its student is trained by them."""
+
+    def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
+        if _training is None or _training.student is not self.student:
+            return super().generate(prompts, sampling)
+        batches = self.batches(prompts, sampling.max_new_tokens)
+        replies = {i: reply for part in call("generate", prompts, sampling, batches) for i, reply in part.items()}
+        return [replies[i] for i in range(len(prompts))]
+
+
+@contextmanager
+def training_state(
+    student: Student, signal: Signal, objective: Objective, plan: Plan, source: Source
+) -> Iterator[TrainState]:
+    """The state of a new training, on all processes that there are; the others load student and signal from `source`.
+
+    Outside of a step the leader's student is whole, as that of a single process."""
+    global _training
+    if processes() == 1:
+        yield TrainState.start(student, plan)
+        return
+    send(("begin", (source, objective, plan)))
+    with together():
+        _training = Member(student, signal, objective, plan)
+    try:
+        yield SharedState(_training.state.optimizer)
+    finally:
+        _training = None
+    send(("end", ()))
+
+
+def follow() -> None:
+    """Do what the leader sends, until it dismisses the followers or is gone."""
+    global _training
+    try:
+        while (message := receive()) is not None:
+            name, arguments = message
+            if name == "begin":
+                source, objective, plan = arguments
+                student, signal = source.load()
+                with together():
+                    _training = Member(student, signal, objective, plan)
+            elif name == "end":
+                _training = None
+            else:
+                with together():
+                    getattr(_training, name)(*arguments)
+    except LostProcess:
+        os._exit(1)  # the leader says why
+
+
+def dismiss() -> None:
+    """End the followers, where there are any."""
+    if processes() > 1:
+        send(None)

@@ -1,0 +1,70 @@
+"""A cycle on two processes: the losses and the verdict of one, a resume on another number, and lost processes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recovery.lab import make_world
+from tests.e2e.command_line import interrupt_at, recover
+from tests.interrupted import SMALL, Results, interrupt, read_results
+from tests.pipelines.options import set_options
+
+# Documents alone, and no warm start: enough is lost that there is something to distil.
+FLOAT32 = SMALL | {
+    "bf16": "false",
+    "midtrain.mix.answers": 0,
+    "midtrain.mix.texts": 0,
+    "midtrain.learning_rate": 3e-3,
+    "distill.warm_start": "off",
+    "distill.rows": 8,
+    "distill.max_new_tokens": 48,
+}
+
+
+def cycle(processes: int) -> list[str]:
+    settings = set_options(*(f"{name}={value}" for name, value in FLOAT32.items()))
+    flags = ["--docs", "docs", "--questions", "questions.jsonl", "--limit", "40"]
+    return ["cycle", *flags, *settings, "--processes", str(processes)]
+
+
+def losses(results: Results) -> dict[tuple[int, int], float]:
+    """By run and step."""
+    return {(run, step): value for run, step, name, value in results.rows["points"] if name == "loss"}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Results]:
+    folder = tmp_path_factory.mktemp("alone")
+    make_world(4241, size="quick").write(folder)
+    completed = recover(folder, *cycle(1))
+    assert completed.exit_code in (0, 3), completed.stderr
+    return completed.data, read_results(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "then"), [(2, None), (2, 1), (1, 2)])
+def test_the_number_of_processes_changes_neither_losses_nor_verdict(
+    tmp_path: Path, alone: tuple[dict[str, Any], Results], first: int, then: int | None
+) -> None:
+    make_world(4241, size="quick").write(tmp_path)
+    if then is None:
+        completed = recover(tmp_path, *cycle(first))
+    else:
+        code, stderr = interrupt_at("  step 3/5", tmp_path, *cycle(first))
+        assert code == 130, stderr
+        completed = recover(tmp_path, "resume", "--processes", then)
+        assert "Going on at step" in completed.stderr
+    assert completed.exit_code in (0, 3), completed.stderr
+    data, results = alone
+    assert losses(read_results(tmp_path)) == pytest.approx(losses(results), abs=1e-4)
+    assert len(losses(results)) > FLOAT32["midtrain.max_steps"] + 2  # of the distillation, probes may have ended it
+    for key in ("outcome", "passed"):
+        assert completed.data["verdict"][key] == data["verdict"][key]
+    assert completed.data["promoted"] == data["promoted"]
+
+
+@pytest.mark.slow
+def test_a_cycle_whose_processes_were_lost_and_resumed_leaves_what_an_unbroken_one_leaves() -> None:
+    """Two moments; `python -m tests.interrupted --processes 2 --kills 5` tries five."""
+    assert interrupt(kills=2, seed=2, processes=2) == []

@@ -1,0 +1,55 @@
+"""A command on several processes ends as its first process does; when one is lost, all end, with one sentence."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli import processes
+from pipelines.cli.processes import _wait
+from recovery.errors import RecoverError
+from tests.e2e.command_line import recover
+
+
+def child(code: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", f"import os, sys, time; {code}"])
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "SECONDS_TO_END", 0.4)
+
+
+@pytest.mark.parametrize("code", [0, 3, 130])
+def test_the_exit_code_is_the_leaders(code: int) -> None:
+    assert _wait([child(f"time.sleep(0.2); sys.exit({code})"), child("time.sleep(30)")]) == code
+
+
+def test_a_follower_that_has_ended_in_order_ends_nothing() -> None:
+    assert _wait([child("time.sleep(0.5)"), child("sys.exit(0)")]) == 0
+
+
+def test_a_follower_that_explained_its_error_is_not_explained_again() -> None:
+    assert _wait([child("time.sleep(30)"), child("sys.exit(1)")]) == 1
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_process_is_named(lost: int) -> None:
+    children = [child("time.sleep(30)"), child("time.sleep(30)")]
+    children[lost].send_signal(signal.SIGKILL)
+    sentence = (
+        rf"Process {lost + 1} of 2 was lost \(SIGKILL\), so the others were ended, too. Go on from .*`recover resume`"
+    )
+    with pytest.raises(RecoverError, match=sentence):
+        _wait(children)
+
+
+@pytest.mark.parametrize(("count", "code", "sentence"), [(0, 2, "0 is not in the range"), (999, 1, "Start fewer.")])
+def test_an_impossible_number_is_refused_before_anything_is_started(
+    tmp_path: Path, count: int, code: int, sentence: str
+) -> None:
+    completed = recover(tmp_path, "distill", "--processes", count)
+    assert (completed.exit_code, sentence in completed.stderr) == (code, True), completed.stderr
+    assert not list(tmp_path.iterdir())
