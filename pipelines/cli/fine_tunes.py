@@ -7,7 +7,7 @@ import click
 
 from pipelines.cli import INCONCLUSIVE, REJECTED, SUCCESS, CommandResult, command_result, main
 from pipelines.cli import shared_options as options
-from pipelines.cli.processes import start_processes, started_together
+from pipelines.cli.processes import start_processes
 from pipelines.settings.sources import EngineName
 
 if TYPE_CHECKING:  # these import torch
@@ -91,8 +91,7 @@ def repair(
     from pipelines.repair import run_repair
     from pipelines.request import Request
 
-    if processes and processes > 1 and not started_together():
-        start_processes(processes)
+    start_processes(processes or 1)
     opened = Project.open(project, base)
     request = Request("repair", base, docs, student=ref, prompts=prompts, questions=questions, ifeval_data=ifeval_data,
                       limit=limit, seed=seed, engine=engine, processes=processes or 1,

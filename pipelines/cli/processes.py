@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
-from typing import NoReturn
 
 from pipelines.log import log
 from recovery.errors import RecoverError
@@ -67,8 +66,12 @@ def _end_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def start_processes(count: int) -> NoReturn:
-    """Run this command again as several processes on this machine, and end as the first of them does."""
+def start_processes(count: int) -> None:
+    """Run this command again as several processes on this machine, and end as the first of them does.
+
+    One of several processes, or the only one, goes on here."""
+    if count == 1 or started_together():
+        return
     cores = os.cpu_count() or 1
     if count > cores:
         raise RecoverError(f"This machine has {cores} processor cores, too few for {count} processes. Start fewer.")

@@ -12,7 +12,7 @@ import click
 from pipelines.cli import REJECTED, SUCCESS, CommandResult, command_result, main
 from pipelines.cli import shared_options as options
 from pipelines.cli.fine_tunes import repair_result
-from pipelines.cli.processes import start_processes, started_together
+from pipelines.cli.processes import start_processes
 from pipelines.log import log
 from pipelines.settings.sources import EngineName
 
@@ -219,8 +219,7 @@ def resume(project: Path | None, run: int | None, processes: int | None) -> Comm
     from pipelines.training.process_checks import check_processes
 
     opened = Project.open_existing(project)
-    if not started_together() and (count := processes or _interrupted_job(opened, run).processes) > 1:
-        start_processes(count)
+    start_processes(processes or _interrupted_job(opened, run).processes)
     with project_lock(opened.home, command_line()):
         job = _interrupted_job(opened, run)
         check_processes(1, job.settings, job.teacher_servers or job.self_teacher)
@@ -267,8 +266,7 @@ def demo(project: Path | None, base: str | None, quick: bool, seed: int) -> Comm
 
 def _run(folder: Path | None, request: "Request", dry_run: bool) -> CommandResult:
     """Prepare the job and run it; on a dry run, describe it."""
-    if request.processes > 1 and not dry_run and not started_together():
-        start_processes(request.processes)
+    start_processes(1 if dry_run else request.processes)
     from pipelines.cycle import run_job
     from pipelines.prepare_job import describe_job, prepare_job
     from pipelines.project.lock import command_line, project_lock
