@@ -155,7 +155,7 @@ def training_state(
     if processes() == 1:
         yield TrainState.start(student, plan)
         return
-    send(("begin", (source, objective, plan)))
+    send(("begin", (source, objective, plan, student.vocabulary)))
     with together():
         _training = Member(student, signal, objective, plan)
     try:
@@ -172,8 +172,9 @@ def follow() -> None:
         while (message := receive()) is not None:
             name, arguments = message
             if name == "begin":
-                source, objective, plan = arguments
+                source, objective, plan, vocabulary = arguments
                 student, signal = source.load()
+                student.vocabulary = vocabulary  # a teacher that only writes may have bound the leader's
                 with together():
                     _training = Member(student, signal, objective, plan)
             elif name == "end":
