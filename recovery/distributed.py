@@ -71,6 +71,12 @@ def join() -> None:
     dist.init_process_group(backend, os.environ.get("PROCESSES_MEET_AT"), MAX_WAIT, count, number)
 
 
+def leave() -> None:
+    """Close the connections: a process that exits with open ones may be aborted."""
+    if processes() > 1:
+        dist.destroy_process_group()
+
+
 def send(message: Any) -> None:
     """Send a message from the leader to all followers."""
     with lost_processes_reported():

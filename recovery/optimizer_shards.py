@@ -1,5 +1,6 @@
 """The optimiser's state, saved by all processes together, each its part, and loaded by any number of them."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any], path
         optimizer.state[parameter] = {"step": torch.zeros((), device=device), **moments}
     from torch.distributed.checkpoint.state_dict_loader import load
 
-    load(_tensors(optimizer), checkpoint_id=path.with_name(FOLDER), no_dist=size() == 1)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process loads alone on purpose
+        load(_tensors(optimizer), checkpoint_id=path.with_name(FOLDER), no_dist=size() == 1)
 
 
 def _tensors(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def followers() -> Iterator[None]:
         yield
         return
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    from recovery.distributed import join, rank
+    from recovery.distributed import join, leave, rank
     from recovery.processes import dismiss, follow
 
     if os.environ["RANK"] != "0":
@@ -47,11 +47,15 @@ def followers() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     join()
     if rank() == 0:
-        yield
-        dismiss()
+        try:
+            yield
+            dismiss()
+        finally:
+            leave()
         return
     try:
         follow()
+        leave()
     except Exception:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(SECONDS_TO_END)  # the leader may have met the same error: then it explains it, and this one is ended

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from recovery.distributed import join, rank
+from recovery.distributed import join, leave, rank
 from recovery.losses.objectives import CrossEntropy, Divergence
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student, save_student
@@ -81,9 +81,10 @@ def main(folder: Path, first: int, last: int) -> None:
     join()
     if rank():
         follow()
-        return
-    (folder / "result.json").write_text(json.dumps(case.run(folder, first, last)))
-    dismiss()
+    else:
+        (folder / "result.json").write_text(json.dumps(case.run(folder, first, last)))
+        dismiss()
+    leave()
 
 
 def on_two(case: Case, folder: Path, first: int = 0, last: int = STEPS) -> dict[str, Any]:
