@@ -8,10 +8,11 @@ that lose too much; `--set` changes the others. The recovered checkpoint is then
 instruction prompts, as many sums, all questions on the base's own world and all questions on the documents, and judged
 by the same limits at one look. The two agree if both promote or neither does. Every cycle is one line of the file; a
 command that was interrupted goes on with the next one. `--first` shares the cycles between processes: each writes a
-file, and the files put together are one.
+file, and the files put together are one. What all cycles need of the clean model is measured once, beside the file.
 """
 
 import json
+import shutil
 import tempfile
 import time
 from argparse import Namespace
@@ -26,7 +27,10 @@ from db.views import Checkpoint
 from evals.results import Item, Metric, Result, main_result
 from evals.stats.paired_comparison import wilson
 from evals.subject import Subject
+from evals.suites.config import load_suites
 from evals.suites.measure import measure
+from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.evaluation.measure import measure_checkpoint
 from pipelines.gate.verdict import Verdict, judge
 from pipelines.model_loading import load_frozen
 from pipelines.outcome import Outcome
@@ -70,6 +74,7 @@ def run(number: int, clean: Passes, args: Namespace) -> dict[str, Any]:
     """One cycle, its verdict, and the verdict on the large measurement."""
     start, (name, settings) = time.perf_counter(), list(SETTINGS.items())[number % len(SETTINGS)]
     with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(measured_project(args), folder, dirs_exist_ok=True)
         own = ["gate.block=200", *args.assignments, *settings]
         outcome = run_cycle(FIRST_WORLD + number, number, Path(folder), Namespace(**vars(args) | {"assignments": own}))
         large = judge_large(outcome, Project.open(Path(folder), args.base), clean, args.large)
@@ -89,6 +94,15 @@ def run(number: int, clean: Passes, args: Namespace) -> dict[str, Any]:
         "large_reason": large.reason,
         "seconds": round(time.perf_counter() - start),
     }
+
+
+def measured_project(args: Namespace) -> Path:
+    """A project whose record has the clean model's scores on the prompts and on what it knew before."""
+    root: Path = args.out.with_suffix(".project")
+    project = Project.open(root, args.base)
+    plan = EvalPlan(limit=args.items).with_public_ifeval_checked(load_suites(project.base))
+    measure_checkpoint(project, project.clean, plan, None)
+    return root
 
 
 def judge_large(outcome: Outcome, project: Project, clean: Passes, items: int) -> Verdict:
