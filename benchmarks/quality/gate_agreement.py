@@ -5,10 +5,11 @@
 
 Each cycle has a world and a seed that were not used for tuning, and one of several settings: the defaults, and some
 that lose too much; `--set` changes the others. The recovered checkpoint is then measured again, on `--large`
-instruction prompts, as many sums, all questions on the base's own world and all questions on the documents, and judged
-by the same limits at one look. The two agree if both promote or neither does. Every cycle is one line of the file; a
-command that was interrupted goes on with the next one. `--first` shares the cycles between processes: each writes a
-file, and the files put together are one. What all cycles need of the clean model is measured once, beside the file.
+instruction prompts, all questions on the base's own world, as many sums (the gate, too, asks as many of one as of the
+other) and all questions on the documents, and judged by the same limits at one look. The two agree if both promote or
+neither does. Every cycle is one line of the file; a command that was interrupted goes on with the next one. `--first`
+shares the cycles between processes: each writes a file, and the files put together are one. What all cycles need of
+the clean model is measured once, beside the file.
 """
 
 import json
@@ -28,6 +29,7 @@ from evals.results import Item, Metric, Result, main_result
 from evals.stats.paired_comparison import wilson
 from evals.subject import Subject
 from evals.suites.config import load_suites
+from evals.suites.lab import measure_arithmetic, measure_own_world
 from evals.suites.measure import measure
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import measure_checkpoint
@@ -39,7 +41,7 @@ from pipelines.settings.schema import Gate
 from recovery.engines.transformers import TransformersEngine
 
 FIRST_WORLD = 9100  # no other benchmark and no tuning uses these
-SUITES = {"behaviour": "lab", "retention": "lab"}
+SUITES = {"behaviour": "lab"}
 SETTINGS: dict[str, tuple[str, ...]] = {
     "defaults": (),
     "documents alone": (*DOCUMENTS_ALONE, "distill.warm_start=off"),
@@ -139,7 +141,8 @@ def _clean_passes(args: Namespace) -> Passes:
 def _passes(path: str, items: int) -> Passes:
     subject = _subject(path)
     results = measure(subject, "behaviour", limit=items, suites=SUITES, main_only=True)
-    results += measure(subject, "retention", limit=items, suites=SUITES)
+    own_world = measure_own_world(subject, items)
+    results += [own_world, measure_arithmetic(subject, len(own_world.items))]
     return {result.task: result.passed_by_key() for result in results}
 
 
