@@ -22,7 +22,7 @@ from pipelines.evaluation.block_measurement import StopRule
 from pipelines.evaluation.evaluation_plan import SAMPLE_TEMPERATURE, EvalPlan
 from pipelines.evaluation.measure import earlier_results, knowledge_result, measure_checkpoint
 from pipelines.gate.promotion import current_user, require_reason
-from pipelines.gate.verdict import Verdict, is_clear, judge, require_pass_fail
+from pipelines.gate.verdict import Known, Verdict, is_clear, judge, require_pass_fail
 from pipelines.jobs.job import Job
 from pipelines.log import log
 from pipelines.outcome import Answer, Ask, Outcome
@@ -137,7 +137,11 @@ class Cycle:
                 self.project.clock.end_early("distill")
         if self.id and self._earlier_decision(distilled.checkpoint) is None:
             self.project.tracker.reopen_cycle(self.id)
-        until_clear = self._stop_rule(clean, partial(is_clear, self._gate, clean))
+        until_clear = self._stop_rule(
+            clean,
+            partial(is_clear, self._gate, clean),
+            lambda others: self._known(clean, before, others).fails(self._gate),
+        )
         # A repair's copy of the model as it was, which the gate has rejected, is not measured again. In a cycle a copy
         # may be promoted, and then its own scores are what later cycles must keep.
         moved = self.settings.distill.steps or (distilled.warm_start or {}).get("share")
@@ -215,10 +219,15 @@ class Cycle:
                 self.project.clock.end_early("measure/recovered")
             return results
 
-    def _stop_rule(self, clean: list[Result], enough: Callable[[list[Item]], bool]) -> StopRule | None:
+    def _stop_rule(
+        self,
+        clean: list[Result],
+        enough: Callable[[list[Item]], bool],
+        decided: Callable[[list[Result]], bool] = lambda others: False,
+    ) -> StopRule | None:
         """Ask in blocks where there is more than one; the clean model has been asked all prompts."""
         main, block = main_result(clean, "behaviour"), self.settings.gate.block
-        return StopRule(block, len(main.items), enough) if main and 0 < block < len(main.items) else None
+        return StopRule(block, len(main.items), enough, decided) if main and 0 < block < len(main.items) else None
 
     def _judge_with_samples(
         self,
@@ -254,23 +263,15 @@ class Cycle:
         reference, behaviour = main_result(clean, "behaviour"), main_result(after, "behaviour")
         assert reference is not None
         assert behaviour is not None
+        damaged = None if before is after else main_result(before, "behaviour")
+        return judge(self._gate, reference, behaviour, self._known(clean, before, after), samples, damaged)
+
+    def _known(self, clean: list[Result], before: list[Result], after: list[Result]) -> Known:
         unread, *in_cycle = (knowledge_result(results) for results in (clean, before, after))
         best = max((k.headline.value for k in in_cycle if k is not None), default=None)
         current, past = earlier_results(after), {past.cycle: past for past in self._inputs.past_cycles()}
         earlier = {n: (current[n], past[n].knowledge) for n in current if n in past}
-        clean_knowledge = unread.headline.value if unread else None
-        return judge(
-            self._gate,
-            reference,
-            behaviour,
-            in_cycle[1],
-            best,
-            earlier,
-            clean_knowledge,
-            retention=(clean, after),
-            samples=samples,
-            damaged=None if before is after else main_result(before, "behaviour"),
-        )
+        return Known(in_cycle[1], best, earlier, unread.headline.value if unread else None, (clean, after))
 
     @property
     def _searches_answers(self) -> bool:

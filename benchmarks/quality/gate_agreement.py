@@ -33,7 +33,7 @@ from evals.suites.lab import measure_arithmetic, measure_own_world
 from evals.suites.measure import measure
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import measure_checkpoint
-from pipelines.gate.verdict import Verdict, judge
+from pipelines.gate.verdict import Known, Verdict, judge
 from pipelines.model_loading import load_frozen
 from pipelines.outcome import Outcome
 from pipelines.project.project import Project
@@ -118,7 +118,7 @@ def judge_large(outcome: Outcome, project: Project, clean: Passes, items: int) -
     retention = [[_result(task, "retention", side[task]) for task in tasks] for side in (clean, now)]
     behaviour = [_result("ifeval", "behaviour", side["ifeval"]) for side in (clean, now)]
     best = max(result.headline.value for result in knowledge)
-    return judge(gate, behaviour[0], behaviour[1], knowledge[1], best, retention=(retention[0], retention[1]))
+    return judge(gate, behaviour[0], behaviour[1], Known(knowledge[1], best, retention=(retention[0], retention[1])))
 
 
 def _knowledge(project: Project, checkpoint: Checkpoint, questions: Path) -> Result:

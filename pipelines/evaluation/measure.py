@@ -1,6 +1,6 @@
 """Measure a checkpoint and store the results, with every item, in the record. Stored results are reused."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
@@ -43,7 +43,8 @@ def measure_checkpoint(
 ) -> list[Result]:
     """The results of the plan; suites that are not stored yet (with `rerun` all) are measured and stored.
 
-    `name` is for progress messages. With a rule, instruction prompts are asked in blocks until they are enough."""
+    `name` is for progress messages. With a rule, instruction prompts are asked last, in blocks until they are enough.
+    """
     name = name or checkpoint.reference
     named = load_suites(project.base)
     keys = plan.keys(project.measured_id(checkpoint), named)
@@ -53,20 +54,24 @@ def measure_checkpoint(
     )
     earlier: list[Result] = []
     if in_blocks:
-        earlier, are_enough = in_blocks.stored()
+        others_stored = all(key in by_key for suite, key in keys.items() if suite != SUITE)
+        earlier, are_enough = in_blocks.stored(others_stored and in_blocks.rule.decided(_of_others(keys, by_key)))
         if are_enough:
             keys[SUITE] = in_blocks.key_of(earlier)
             by_key[keys[SUITE]] = earlier
     missing = [suite for suite, key in keys.items() if key not in by_key]
+    missing.sort(key=SUITE.__eq__)
     log.info(f"Measuring {name}" if missing else f"Reusing the stored results of {name}")
     if missing:
         student = load_frozen(checkpoint.path)
         with recorded_run(project, "eval", cycle, plan.to_json(), 0, inputs) as run:
             with open_engine(student, engine) as opened:
                 subject = Subject(opened, student.chat)
-                measured = {}
+                measured: dict[str, list[Result]] = {}
                 for suite in missing:
-                    blocks = in_blocks.to_ask(earlier) if in_blocks and suite == SUITE else None
+                    blocks = None
+                    if in_blocks and suite == SUITE:
+                        blocks = in_blocks.to_ask(earlier, in_blocks.rule.decided(_of_others(keys, by_key | measured)))
                     results = plan.run_suite(subject, suite, named, blocks)
                     keys[suite] = in_blocks.key_of(results) if in_blocks and suite == SUITE else keys[suite]
                     measured[keys[suite]] = results
@@ -78,6 +83,10 @@ def measure_checkpoint(
     if lines := summary_lines(results):
         log.info("  " + " · ".join(lines))
     return results
+
+
+def _of_others(keys: Mapping[str, str], by_key: Mapping[str, list[Result]]) -> list[Result]:
+    return [result for suite, key in keys.items() if suite != SUITE for result in by_key[key]]
 
 
 def summary_lines(results: Iterable[Result]) -> list[str]:

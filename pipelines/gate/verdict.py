@@ -49,39 +49,58 @@ class Verdict:
         return asdict(self) | {"earlier": {str(cycle): asdict(j) for cycle, j in self.earlier.items()}}
 
 
+@dataclass(frozen=True)
+class Known:
+    """What a recovered model knows, beside what it is compared with."""
+
+    knowledge: Result | None = None
+    best_knowledge: float | None = None  # of the cycle's models
+    earlier: Mapping[int, tuple[Result, float]] = field(default_factory=dict)  # by cycle: now, and how the cycle ended
+    clean_knowledge: float | None = None
+    retention: tuple[Sequence[Result], Sequence[Result]] = ((), ())  # of the clean and of the recovered model
+
+    def judgements(self, gate: Gate) -> tuple[Judgement | None, dict[int, Judgement], RetentionJudgement | None]:
+        """On the cycle's documents, on those of earlier cycles, and on what the clean model knew before."""
+        of_documents = None
+        if self.knowledge is not None and self.best_knowledge is not None:
+            floor = likelihood_floor(self.knowledge, self.clean_knowledge)
+            of_documents = judge_knowledge(
+                self.knowledge, gate.keep_knowledge, self.best_knowledge, "gate.keep_knowledge", floor
+            )
+        of_earlier = {
+            cycle: judge_knowledge(now, gate.keep_earlier, score, "gate.keep_earlier")
+            for cycle, (now, score) in self.earlier.items()
+        }
+        return of_documents, of_earlier, judge_retention(gate, *self.retention)
+
+    def fails(self, gate: Gate) -> bool:
+        """Whether the verdict is a failure, whatever the instructions followed."""
+        of_documents, of_earlier, retained = self.judgements(gate)
+        known = [j for j in (of_documents, *of_earlier.values(), retained) if j is not None]
+        return any(not j.passed and not j.unsure for j in known)
+
+
 def judge(
     gate: Gate,
     clean: Result,
     recovered: Result,
-    knowledge: Result | None,
-    best_knowledge: float | None,
-    earlier: Mapping[int, tuple[Result, float]] | None = None,
-    clean_knowledge: float | None = None,
-    retention: tuple[Sequence[Result], Sequence[Result]] = ((), ()),
+    known: Known = Known(),
     samples: Sequence[tuple[Result, Result]] = (),
     damaged: Result | None = None,
 ) -> Verdict:
     """Judge a recovered checkpoint.
 
     Its behaviour result is compared with the clean model's, item by item; its knowledge with the best of the cycle.
-    `earlier` has, for each earlier cycle, the result on its questions now and the score that the cycle ended with.
-    `retention` has the results of the clean and of the recovered model that show what the clean one knew before.
     `damaged` is the behaviour result before the distillation: the reason says what came back.
     `samples` has further replies of both to the instruction prompts, sampled where the greedy ones do not decide.
     The reason says so where the best knowledge is no better than the clean model's."""
     require_pass_fail(clean)
     require_pass_fail(recovered)
     behaviour = judge_behaviour(gate, clean, recovered, samples)
-    of_documents, learned = None, None
-    if knowledge is not None and best_knowledge is not None:
-        floor = likelihood_floor(knowledge, clean_knowledge)
-        of_documents = judge_knowledge(knowledge, gate.keep_knowledge, best_knowledge, "gate.keep_knowledge", floor)
-        learned = best_knowledge > clean_knowledge if clean_knowledge is not None else None
-    of_earlier = {
-        cycle: judge_knowledge(now, gate.keep_earlier, score, "gate.keep_earlier")
-        for cycle, (now, score) in (earlier or {}).items()
-    }
-    retained = judge_retention(gate, *retention)
+    of_documents, of_earlier, retained = known.judgements(gate)
+    learned = None
+    if of_documents and known.best_knowledge is not None and known.clean_knowledge is not None:
+        learned = known.best_knowledge > known.clean_knowledge
     judgements = [j for j in (behaviour, of_documents, *of_earlier.values(), retained) if j is not None]
     passed = all(j.passed for j in judgements)
     unsure = all(j.passed or j.unsure for j in judgements)
@@ -90,9 +109,9 @@ def judge(
     changes = behaviour_changes(clean, damaged, recovered)
     reasons = [
         _behaviour_reason(behaviour, f" by {behaviour.setting}" if gate.keep_behaviour else ""),
-        _knowledge_reason(_subject(knowledge), of_documents) + (note if learned is False else ""),
+        _knowledge_reason(_subject(known.knowledge), of_documents) + (note if learned is False else ""),
         *(_knowledge_reason(f"cycle {cycle}", j) for cycle, j in of_earlier.items()),
-        _retention_reason(retained, any(result.suite == "retention" for result in retention[1])),
+        _retention_reason(retained, any(result.suite == "retention" for result in known.retention[1])),
         *([changes] if changes else []),
     ]
     reason = "; ".join(reasons)
@@ -146,6 +165,8 @@ def _difference_reason(subject: str, j: Judgement, changes: str = "", by_setting
     text += f", but the gate allows only {margin}{by_setting}"
     if not j.unsure:
         return text
+    if j.of and j.of > j.n:
+        return f"{text}: not settled, but further prompts could not change the verdict"
     enough = f" (about {j.needed:,} would be enough; see --limit)" if j.needed and j.needed > j.n else ""
     return f"{text}: too few items to tell{enough}"
 

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,23 @@ def test_what_was_asked_is_reused_where_it_is_enough(project: Project, calls: li
     assert {item.key: item.passed for item in more.items}.items() <= whole.passed_by_key().items()
     assert calls == [10, 10, 10, 40]
     assert measure(project, rule(20)).items == whole.items  # all of them were asked
+
+
+def test_one_block_is_asked_where_the_other_suites_decide(project: Project, calls: list[int]) -> None:
+    """The other suites are measured before; their stored results decide the same."""
+    plan, seen = replace(PLAN, suite="all", default_retention=True), list[set[str]]()
+
+    def decided(others: list[Result]) -> bool:
+        seen.append({result.suite for result in others})
+        return True
+
+    rule = StopRule(10, 40, lambda items: False, decided)
+    for _ in range(2):
+        main = main_result(measure_checkpoint(project, project.clean, plan, None, rule=rule), "behaviour")
+        assert main is not None
+        assert (len(main.items), main.settings["of"]) == (10, 40)
+    assert seen == [{"retention"}] * 2
+    assert [n for n in calls if n in (10, 40)] == [10]
 
 
 def test_an_interruption_costs_at_most_one_block(project: Project, calls: list[int]) -> None:

@@ -28,7 +28,7 @@ def test_it_says_what_came_back_what_flipped_and_of_which_kind() -> None:
         "of 90 prompts that the clean model followed, 30 were lost and 24 came back, and 7 of 100 verdicts differ from "
         "the clean model's (6 lost, most often punctuation (4) and length_constraints (2); 1 gained)"
     )
-    verdict = judge(Gate(), clean, recovered, None, None, damaged=damaged)
+    verdict = judge(Gate(), clean, recovered, damaged=damaged)
     assert verdict.changes == text
     assert verdict.reason.endswith(text)
     assert verdict.as_dict()["changes"] == text

@@ -12,7 +12,7 @@ from evals.results import Item, Metric, Result
 from pipelines.cli.train import _ask_person, _cycle_result
 from pipelines.cycle import Cycle
 from pipelines.gate.judgements import Judgement
-from pipelines.gate.verdict import _behaviour_reason, _knowledge_reason, is_clear, judge, require_pass_fail
+from pipelines.gate.verdict import Known, _behaviour_reason, _knowledge_reason, is_clear, judge, require_pass_fail
 from pipelines.jobs.job import Job
 from pipelines.outcome import Answer, Outcome
 from pipelines.project.project import Project
@@ -35,8 +35,8 @@ def random_passes(rng: random.Random, n: int, rate: float) -> list[bool]:
 
 def test_the_same_answers_pass_and_a_clear_loss_does_not() -> None:
     passes = [True] * 180 + [False] * 20
-    assert judge(Gate(), result(passes), result(passes), None, None).passed
-    worse = judge(Gate(), result(passes), result([True] * 160 + [False] * 40), None, None)
+    assert judge(Gate(), result(passes), result(passes)).passed
+    worse = judge(Gate(), result(passes), result([True] * 160 + [False] * 40))
     assert not worse.passed
     assert worse.reason.startswith(
         "instruction following is 0.100 below the clean model's on 200 items, and at most 0.148 below with 95 % "
@@ -47,7 +47,7 @@ def test_the_same_answers_pass_and_a_clear_loss_does_not() -> None:
 
 
 def test_too_few_items_are_inconclusive_and_the_reason_says_how_many_are_enough() -> None:
-    verdict = judge(Gate(), result([True] * 20), result([True] * 20), None, None)
+    verdict = judge(Gate(), result([True] * 20), result([True] * 20))
     assert (verdict.passed, verdict.outcome) == (False, "inconclusive")
     assert verdict.behaviour.needed is not None
     assert verdict.behaviour.needed > 20
@@ -62,15 +62,15 @@ def asked_in_blocks(passes: list[bool], of: int) -> Result:
 
 def test_a_clear_verdict_says_after_how_many_prompts_it_stopped() -> None:
     clean = result([True] * 2000)
-    verdict = judge(Gate(), clean, asked_in_blocks([True] * 398 + [False] * 2, 2000), None, None)
+    verdict = judge(Gate(), clean, asked_in_blocks([True] * 398 + [False] * 2, 2000))
     assert (verdict.outcome, verdict.behaviour.n, verdict.behaviour.of) == ("passed", 400, 2000)
     assert verdict.behaviour.differ == pytest.approx(2 / 400)
     assert "0.005 below the clean model's after 400 of 2,000 prompts, and at most" in verdict.reason
-    once = judge(Gate(), clean, result([True] * 398 + [False] * 2), None, None)
+    once = judge(Gate(), clean, result([True] * 398 + [False] * 2))
     assert once.behaviour.bound > verdict.behaviour.bound  # a bound for all looks is wider
-    whole_error = judge(Gate(samples=0), clean, result([True] * 398 + [False] * 2), None, None)
+    whole_error = judge(Gate(samples=0), clean, result([True] * 398 + [False] * 2))
     assert whole_error.behaviour.bound > once.behaviour.bound  # nothing of it is left for further replies
-    failed = judge(Gate(), clean, asked_in_blocks([False] * 200, 2000), None, None)
+    failed = judge(Gate(), clean, asked_in_blocks([False] * 200, 2000))
     assert (failed.outcome, failed.behaviour.n) == ("failed", 200)
 
 
@@ -79,9 +79,21 @@ def test_a_cycle_stops_where_the_gate_decides() -> None:
     worse = result([i % 20 > 0 for i in range(2000)]).items
     looks = {n: is_clear(Gate(), clean, worse[:n]) for n in range(200, 2001, 200)}
     stopped = min((n for n, clear in looks.items() if clear), default=2000)
-    whole = judge(Gate(), clean[0], asked_in_blocks([item.passed for item in worse], 2000), None, None)
+    whole = judge(Gate(), clean[0], asked_in_blocks([item.passed for item in worse], 2000))
     assert (whole.behaviour.n, whole.outcome) == (stopped, "failed")
     assert stopped < 2000
+
+
+def test_the_other_measures_may_decide_alone() -> None:
+    """A verdict with one of them failed stays a failure, and says that more prompts would not change it."""
+    same, known = result([True] * 2000), Known(replace(result([True] * 90 + [False] * 10), suite="knowledge"), 1.0)
+    assert known.fails(Gate())
+    assert not Known(known.knowledge, 0.9).fails(Gate())
+    few = result([True] * 20 + [False])  # what it knew before is not decided
+    assert not Known(retention=([replace(few, suite="retention")], [replace(few, suite="retention")])).fails(Gate())
+    verdict = judge(Gate(), same, asked_in_blocks([True] * 193 + [False] * 7, 2000), known)
+    assert (verdict.outcome, verdict.behaviour.unsure) == ("failed", True)
+    assert "allows only 0.030: not settled, but further prompts could not change the verdict" in verdict.reason
 
 
 def answered_by_another(rng: random.Random, passes: list[bool], lost: float, gained: float) -> list[bool]:
@@ -94,9 +106,7 @@ def outcomes(lost: float, gained: float, n: int = 541, rate: float = 0.85, pairs
     counted = {"passed": 0, "inconclusive": 0, "failed": 0}
     for _ in range(pairs):
         clean = random_passes(rng, n, rate)
-        counted[
-            judge(Gate(), result(clean), result(answered_by_another(rng, clean, lost, gained)), None, None).outcome
-        ] += 1
+        counted[judge(Gate(), result(clean), result(answered_by_another(rng, clean, lost, gained))).outcome] += 1
     return counted
 
 
@@ -113,10 +123,10 @@ def test_a_model_six_points_worse_is_promoted_in_at_most_one_case_in_twenty() ->
 def test_the_knowledge_of_each_earlier_cycle_has_its_own_limit() -> None:
     same = result([True] * 200)
     knowledge = {n: result([True] * n + [False] * (100 - n), f"cycle:{n}", "earlier") for n in (90, 70)}
-    retained = judge(Gate(), same, same, None, None, {1: (knowledge[90], 0.94)})
+    retained = judge(Gate(), same, same, Known(earlier={1: (knowledge[90], 0.94)}))
     assert retained.passed
     assert retained.earlier[1].limit == pytest.approx(0.893)
-    lost = judge(Gate(), same, same, None, None, {1: (knowledge[90], 0.94), 2: (knowledge[70], 0.9)})
+    lost = judge(Gate(), same, same, Known(earlier={1: (knowledge[90], 0.94), 2: (knowledge[70], 0.9)}))
     assert (lost.passed, lost.outcome) == (False, "failed")
     assert "knowledge of cycle 2 is 0.700, but the gate requires 0.855" in lost.reason
     assert lost.as_dict()["earlier"]["2"]["passed"] is False
@@ -125,12 +135,12 @@ def test_the_knowledge_of_each_earlier_cycle_has_its_own_limit() -> None:
 def test_knowledge_must_be_retained_and_the_reason_says_when_it_was_not_measured() -> None:
     same = result([True] * 200)
     knowledge = result([True] * 90 + [False] * 10, "closed_book", "knowledge")
-    assert judge(Gate(), same, same, knowledge, 0.9).passed
-    lost = judge(Gate(), same, same, knowledge, 0.96)
+    assert judge(Gate(), same, same, Known(knowledge, 0.9)).passed
+    lost = judge(Gate(), same, same, Known(knowledge, 0.96))
     assert not lost.passed
     assert lost.knowledge is not None
     assert lost.knowledge.limit == pytest.approx(0.912)
-    assert "knowledge was not measured, so it was not judged" in judge(Gate(), same, same, None, None).reason
+    assert "knowledge was not measured, so it was not judged" in judge(Gate(), same, same).reason
 
 
 @pytest.mark.parametrize(
@@ -142,7 +152,7 @@ def test_the_verdict_says_whether_the_documents_taught_anything_measurable(
 ) -> None:
     same = result([True] * 200)
     knowledge = result([i < 100 * best for i in range(100)], "closed_book", "knowledge")
-    verdict = judge(Gate(), same, same, knowledge, best, clean_knowledge=clean)
+    verdict = judge(Gate(), same, same, Known(knowledge, best, clean_knowledge=clean))
     assert verdict.passed
     assert verdict.as_dict()["learned"] is verdict.learned is learned
     assert f"knowledge of the documents is {best:.3f} (the gate requires {0.95 * best:.3f})" in verdict.reason
@@ -170,7 +180,7 @@ def test_a_decision_by_a_person_is_not_shown_as_inconclusive(answer: bool | None
     project = Project.open(tmp_path)
     cycle, number = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 1)
-    verdict = judge(Gate(), result([True] * 20), result([True] * 20), None, None)
+    verdict = judge(Gate(), result([True] * 20), result([True] * 20))
     ask = None if answer is None else lambda _: Answer(answer, "read them all")
     for _ in range(2):  # the second time as after an interruption
         job = Cycle(project, Job("distill", Settings()), cycle, number)
@@ -185,7 +195,7 @@ def test_a_person_overrules_the_gate_only_with_a_reason(tmp_path: Path) -> None:
     project = Project.open(tmp_path)
     cycle, number = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 1)
-    verdict = judge(Gate(), result([True] * 20), result([True] * 20), None, None)
+    verdict = judge(Gate(), result([True] * 20), result([True] * 20))
     job = Cycle(project, Job("distill", Settings()), cycle, number)
     with pytest.raises(RecoverError, match=r"inconclusive: promoting it anyway needs a reason.*`recover resume`"):
         job._decide(project.resolve("cycle:1"), verdict, lambda _: Answer(promote=True, reason=" "))
@@ -205,7 +215,7 @@ def test_the_prompt_asks_for_a_reason_against_the_gate_alone(
     terminal = io.StringIO(typed)
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("sys.stdin", terminal)
-    verdict = judge(Gate(), result([True] * 20), result([True] * 20), None, None)
+    verdict = judge(Gate(), result([True] * 20), result([True] * 20))
     assert _ask_person(verdict) == answer
     assert terminal.read() == ""
 
@@ -214,7 +224,7 @@ def test_the_prompt_asks_for_a_reason_against_the_gate_alone(
 def test_the_exit_code_does_not_depend_on_the_text_of_the_decision(promoted: bool | None, exit_code: int) -> None:
     same = [result([True] * 20)]
     run = RunResult(Checkpoint(1, 1, 1, 1, None, "recovered", "full", "run-0001", None, None, 8, now()), 1, 8)
-    outcome = Outcome(1, same, same, same, judge(Gate(), same[0], same[0], None, None), promoted, run, "any text")
+    outcome = Outcome(1, same, same, same, judge(Gate(), same[0], same[0]), promoted, run, "any text")
     shown = _cycle_result(outcome)
     assert shown.exit_code == exit_code
     assert shown.data["promoted"] is (promoted is True)
@@ -225,7 +235,7 @@ def test_a_decision_that_is_still_awaited_is_none(tmp_path: Path) -> None:
     project = Project.open(tmp_path)
     cycle, number = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 1)
-    verdict = judge(Gate(), result([True] * 20), result([True] * 20), None, None)
+    verdict = judge(Gate(), result([True] * 20), result([True] * 20))
     job = Cycle(project, Job("distill", Settings()), cycle, number)
     assert job._decide(project.resolve("cycle:1"), verdict, lambda _: None)[0] is None
 
@@ -240,14 +250,14 @@ def test_a_graded_task_is_rejected_for_behaviour() -> None:
     """No item passes on either side, so even a ruined model would have lost nothing."""
     clean, ruined = graded([0.8] * 300), graded([0.0] * 300)
     with pytest.raises(RecoverError, match="The items of squad_completion are graded"):
-        judge(Gate(), clean, ruined, None, None)
+        judge(Gate(), clean, ruined)
     with pytest.raises(RecoverError, match="Name a task whose items pass or fail"):
         require_pass_fail(clean)
     with pytest.raises(RecoverError, match="are graded"):
-        judge(Gate(), result([True] * 300), graded([0.9] * 300), None, None)
+        judge(Gate(), result([True] * 300), graded([0.9] * 300))
     require_pass_fail(result([True, False]))
     same = result([True] * 200)
-    assert judge(Gate(), same, same, graded([0.9] * 100, "f1"), 0.9).passed  # knowledge may be graded
+    assert judge(Gate(), same, same, Known(graded([0.9] * 100, "f1"), 0.9)).passed  # knowledge may be graded
 
 
 def test_a_graded_task_is_rejected_as_soon_as_the_clean_model_is_measured(
@@ -275,18 +285,18 @@ def test_further_replies_decide_where_greedy_ones_do_not() -> None:
     rng = random.Random(0)
     clean = result([True] * 411 + [False] * 22)
     recovered = result([False] * 26 + [True] * 405 + [False] * 2)  # 26 lost, 20 gained
-    greedy = judge(Gate(), clean, recovered, None, None)
+    greedy = judge(Gate(), clean, recovered)
     assert greedy.outcome == "inconclusive"
     assert greedy.may_change_with_samples
     unlearned = result([True] * 9 + [False], "x", "knowledge")
-    assert not judge(Gate(), clean, recovered, unlearned, 1.0).may_change_with_samples
+    assert not judge(Gate(), clean, recovered, Known(unlearned, 1.0)).may_change_with_samples
     samples = list(zip(sampled(rng, 433, 0.95, 4), sampled(rng, 433, 0.95, 4), strict=True))
-    verdict = judge(Gate(), clean, recovered, None, None, samples=samples)
+    verdict = judge(Gate(), clean, recovered, samples=samples)
     assert (verdict.outcome, verdict.passed, verdict.may_change_with_samples) == ("passed", True, False)
     assert 1 <= verdict.behaviour.samples <= 4
     assert verdict.behaviour.differ == greedy.behaviour.differ
     assert "on 433 items with the greedy and " in verdict.reason
     worse = list(zip(sampled(rng, 433, 0.95, 4), sampled(rng, 433, 0.80, 4), strict=True))
-    assert judge(Gate(), clean, recovered, None, None, samples=worse).outcome == "failed"
-    clear = judge(Gate(), clean, clean, None, None, samples=worse)
+    assert judge(Gate(), clean, recovered, samples=worse).outcome == "failed"
+    clear = judge(Gate(), clean, clean, samples=worse)
     assert (clear.outcome, clear.behaviour.samples) == ("passed", 0)  # greedy replies come first
