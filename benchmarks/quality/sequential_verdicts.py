@@ -2,12 +2,13 @@
 
     python -m benchmarks.quality.sequential_verdicts [--pairs 2000] [--prompts 2000] [--block 200] [--samples 4]
     python -m benchmarks.quality.sequential_verdicts --prompts 433 --stable 0,0.3,0.7
+    python -m benchmarks.quality.sequential_verdicts --losses 0.01,0.02,0.025 --differ 0.05
 
 The gate looks after each block of prompts. Where all prompts do not decide, it looks again after each further reply to
-every prompt. The recovered model is as good as the clean one, worse by the gate's margin, or worse by two margins. On a
-share of the prompts a reply of one passes and a reply of the other fails (where the loss is larger than this share, it
-is the loss). On the share `--stable` of these they differ in every reply; on the others each reply passes or fails by
-itself, so that further replies tell more.
+every prompt. The recovered model is as good as the clean one, worse by the gate's margin, or worse by two margins, or
+by `--losses`. On a share of the prompts (`--differ`) a reply of one passes and a reply of the other fails (where the
+loss is larger than this share, it is the loss). On the share `--stable` of these they differ in every reply; on the
+others each reply passes or fails by itself, so that further replies tell more.
 
 `passed` and `failed` are the shares of pairs with this verdict; the rest is inconclusive. Beside them are those of one
 look at one reply to every prompt. A model as good as the clean one should fail, and one that is worse by the margin or
@@ -26,8 +27,7 @@ from evals.stats.paired_comparison import p_at_most, wilson
 from evals.stats.sequential import greedy_alpha, look_levels, look_sizes, sample_levels
 from evals.stats.several_replies import weighted_counts
 
-SHARES_THAT_DIFFER = (0.02, 0.05, 0.1, 0.25)
-MARGINS_LOST = (0, 1, 2)
+SHARES_THAT_DIFFER = "0.02,0.05,0.1,0.25"
 SURELY_OPEN = 1.5  # standard errors: no look has a bound closer than that
 
 p_value = functools.cache(p_at_most)  # without samples few tables occur, and most of them often
@@ -81,18 +81,24 @@ def main(arguments: list[str] | None = None) -> dict[ModelPair, tuple[Simulation
     parser.add_argument("--margin", type=float, default=0.03)
     parser.add_argument("--samples", type=int, default=4, help="further replies to each prompt, at most")
     parser.add_argument("--stable", default="0.3", metavar="SHARE,…", help="of the prompts that differ")
+    parser.add_argument("--differ", default=SHARES_THAT_DIFFER, metavar="SHARE,…", help="of all prompts")
+    parser.add_argument("--losses", metavar="LOSS,…", help="default: none, the margin, and two margins")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
     design = Design(args.prompts, args.block, args.margin, args.samples)
     at_once = replace(design, block=0, samples=0)
     results = {
         pair: (simulate(design, pair, args.pairs, args.seed), simulate(at_once, pair, args.pairs, args.seed))
-        for pair in _pairs(args.margin, [float(share) for share in args.stable.split(",")])
+        for pair in _pairs(
+            _numbers(args.losses) if args.losses else [0, args.margin, 2 * args.margin],
+            _numbers(args.differ),
+            _numbers(args.stable),
+        )
     }
     names = ("true loss", "prompts that differ", "in every reply", "passed", "failed", "prompts", "samples")
     rows = [
         (
-            f"{pair.loss:.2f}",
+            f"{pair.loss:.3g}" if args.losses else f"{pair.loss:.2f}",
             f"{pair.differ:.2f}",
             f"{pair.stable:.1f}",
             _with_interval(gate.passed, gate.pairs),
@@ -121,10 +127,14 @@ def simulate(design: Design, pair: ModelPair, pairs: int, seed: int = 0) -> Simu
     return Simulation(pairs, passed, failed, prompts, samples)
 
 
-def _pairs(margin: float, stable: list[float]) -> Iterator[ModelPair]:
-    for lost in MARGINS_LOST:
-        shares = dict.fromkeys(max(differ, lost * margin) for differ in SHARES_THAT_DIFFER)
-        yield from (ModelPair(differ, lost * margin, share) for differ in shares for share in stable)
+def _pairs(losses: list[float], differ: list[float], stable: list[float]) -> Iterator[ModelPair]:
+    for loss in losses:
+        shares = dict.fromkeys(max(share, loss) for share in differ)
+        yield from (ModelPair(shared, loss, share) for shared in shares for share in stable)
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
 
 
 def _unsure(differ: float, loss: float) -> tuple[float, float]:
