@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from recovery.errors import RecoverError
+from recovery.errors import LostProcess, RecoverError
 
 if TYPE_CHECKING:  # takes time to import, and a single process has no use for it
     from torch.distributed.tensor import DTensor
@@ -71,9 +71,11 @@ def join() -> None:
     dist.init_process_group(backend, os.environ.get("PROCESSES_MEET_AT"), MAX_WAIT, count, number)
 
 
-def leave() -> None:
-    """Close the connections: a process that exits with open ones may be aborted."""
-    if processes() > 1:
+def leave(in_order: bool = True) -> None:
+    """Close the connections: a process that exits with open ones may be aborted.
+
+    Between GPUs this waits for the others, which after an error may never come."""
+    if processes() > 1 and (in_order or not torch.cuda.is_available()):
         dist.destroy_process_group()
 
 
@@ -132,8 +134,7 @@ def as_parts(tensor: Tensor, like: "DTensor") -> "DTensor":
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
-class LostProcess(RecoverError):
-    """Another process of this training has ended."""
+CLOSED = ("closed by peer", "reset by peer", "broken pipe", "socket closed", "remote process exited")
 
 
 @contextmanager
@@ -142,8 +143,7 @@ def lost_processes_reported() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        text = str(error).lower()
-        if not isinstance(error, dist.DistError) and not any(name in text for name in ("gloo", "nccl", "connection")):
+        if not any(text in str(error).lower() for text in CLOSED):
             raise
         if rank() == 0:
             time.sleep(SECONDS_TO_BE_ENDED)

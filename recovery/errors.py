@@ -23,6 +23,12 @@ class RecoverError(Exception):
     """An error the user can fix: its message is full sentences and says what to do."""
 
 
+class LostProcess(RecoverError):
+    """Another process of a training on several has ended."""
+
+    EXIT_CODE = 75  # of a process that does not know why, and says nothing
+
+
 def first_line(error: BaseException) -> str:
     """What went wrong, for a one-line message: the first line of the error's text, or its type."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,12 +1,15 @@
 """The optimiser's state, saved by all processes together, each its part, and loaded by any number of them."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from recovery.distributed import as_parts, is_part, size
+from recovery.errors import RecoverError
 
 FOLDER = "optimizer"  # beside the file that holds everything else of a training's state
 
@@ -15,7 +18,8 @@ def save_parts(optimizer: torch.optim.Optimizer, path: Path) -> None:
     # Imported here, since it takes time and a single process seldom needs it.
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    save(_tensors(optimizer), checkpoint_id=path.with_name(FOLDER), no_dist=size() == 1)
+    with _one_sentence("saved", path):
+        save(_tensors(optimizer), checkpoint_id=path.with_name(FOLDER), no_dist=size() == 1)
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any], path: Path) -> None:
@@ -27,15 +31,32 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any], path
         return
     if not saved["parts"]:  # saved before the first step
         return
-    for parameter in parameters:
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    folder = path.with_name(FOLDER)
+    saved_names = FileSystemReader(folder).read_metadata().state_dict_metadata
+    for i, parameter in enumerate(parameters):
+        if f"{i}.step" not in saved_names:  # it has never had a gradient
+            continue
         moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
         device = parameter.device if optimizer.param_groups[0]["fused"] else "cpu"
         optimizer.state[parameter] = {"step": torch.zeros((), device=device), **moments}
-    from torch.distributed.checkpoint.state_dict_loader import load
-
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _one_sentence("loaded", path):
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process loads alone on purpose
-        load(_tensors(optimizer), checkpoint_id=path.with_name(FOLDER), no_dist=size() == 1)
+        load(_tensors(optimizer), checkpoint_id=folder, no_dist=size() == 1)
+
+
+@contextmanager
+def _one_sentence(done: str, path: Path) -> Iterator[None]:
+    """torch raises what no `except Exception` catches, with the errors of all processes."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        yield
+    except CheckpointException as failure:
+        reasons = [str(error).partition("\n")[0] for error, _ in failure.failures.values()]
+        raise RecoverError(f"The optimizer's state could not be {done} in {path.parent}: {reasons[0]}") from failure
 
 
 def _tensors(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -43,7 +64,7 @@ def _tensors(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     return {
         f"{i}.{name}": value
         for i, parameter in enumerate(parameters)
-        for name, value in optimizer.state[parameter].items()
+        for name, value in optimizer.state.get(parameter, {}).items()
     }
 
 

@@ -5,6 +5,7 @@ the prompts of each generation; every process computes its share of them. What e
 sends nothing, so the followers wait for as long as that takes.
 """
 
+import gc
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,14 +15,14 @@ from typing import Any, Protocol
 
 import torch
 
-from recovery.distributed import LostProcess, gather, processes, rank, receive, send, together
+from recovery.distributed import gather, processes, rank, receive, send, together
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
+from recovery.errors import LostProcess
 from recovery.losses.objectives import Objective
 from recovery.models.students import Student
 from recovery.optimizer_shards import save_parts
 from recovery.samples import Sample
-from recovery.sharding import ShardedStudent, shard
 from recovery.signals import Signal
 from recovery.teacher_router import RouterTeacher
 from recovery.teachers import FrozenTeacher, InContext
@@ -46,6 +47,8 @@ class Member:
     plan: Plan
 
     def __post_init__(self) -> None:
+        from recovery.sharding import ShardedStudent, shard  # takes time, and a single process has no use for it
+
         if self.plan.checkpointing:
             self.student.causal.gradient_checkpointing_enable()
         self.weights = ShardedStudent(self.student)
@@ -122,8 +125,9 @@ class SharedState(TrainState):
         return reports
 
     def save(self, path: Path) -> None:
-        call("save", path)
-        parts = {"parts": bool(self.optimizer.state)}
+        parts = {"parts": bool(self.optimizer.state)}  # none before the first step
+        if parts["parts"]:
+            call("save", path)
         torch.save({"optimizer": parts, "step": self.step, "bad_in_a_row": self.bad_in_a_row}, path)
 
     def load(self, path: Path) -> "SharedState":
@@ -161,29 +165,38 @@ def training_state(
     try:
         yield SharedState(_training.state.optimizer)
     finally:
-        _training = None
+        _end()
     send(("end", ()))
+
+
+def _begin(source: Source, objective: Objective, plan: Plan, vocabulary: int) -> None:
+    global _training
+    student, signal = source.load()
+    student.vocabulary = vocabulary  # a teacher that only writes may have bound the leader's
+    with together():
+        _training = Member(student, signal, objective, plan)
+
+
+def _end() -> None:
+    global _training
+    _training = None
+    gc.collect()  # sharded modules refer to each other
 
 
 def follow() -> None:
     """Do what the leader sends, until it dismisses the followers or is gone."""
-    global _training
     try:
         while (message := receive()) is not None:
             name, arguments = message
             if name == "begin":
-                source, objective, plan, vocabulary = arguments
-                student, signal = source.load()
-                student.vocabulary = vocabulary  # a teacher that only writes may have bound the leader's
-                with together():
-                    _training = Member(student, signal, objective, plan)
+                _begin(*arguments)
             elif name == "end":
-                _training = None
+                _end()
             else:
                 with together():
                     getattr(_training, name)(*arguments)
     except LostProcess:
-        os._exit(1)  # the leader says why
+        os._exit(LostProcess.EXIT_CODE)  # the leader says why
 
 
 def dismiss() -> None:

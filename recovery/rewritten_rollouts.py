@@ -23,7 +23,7 @@ class TeacherContinuations:
         self.min_tokens, self.max_tokens, self.seed = min_tokens, max_tokens, seed
 
     def draw(self, student: Student, step: int) -> list[Sample]:
-        rng = Random(f"{self.seed}/{step}/0")
+        rng = Random(f"{self.seed}/{step}")
         rows = [row for row in self.rollouts.draw(student, step) if row.target_count]
         cuts = [rng.randrange(row.target_count) for row in rows]
         lengths = [rng.randint(self.min_tokens, self.max_tokens) for _ in rows]

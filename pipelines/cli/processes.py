@@ -16,10 +16,11 @@ from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
 
 from pipelines.log import log
-from recovery.errors import RecoverError
+from recovery.errors import LostProcess, RecoverError
 from recovery.progress import listen
 
 SECONDS_TO_END = 5.0  # for a process after another has ended
+LONG_SECONDS_TO_END = 60.0  # for the leader, where the others have only lost it
 POLL_SECONDS = 0.1
 
 Children = list[subprocess.Popen[bytes]]
@@ -27,7 +28,8 @@ Children = list[subprocess.Popen[bytes]]
 
 def started_together() -> bool:
     """Whether this process was started as one of several."""
-    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", 1)) > 1
+    by_us_or_torchrun = "PROCESSES_MEET_AT" in os.environ or "TORCHELASTIC_RUN_ID" in os.environ
+    return by_us_or_torchrun and int(os.environ.get("WORLD_SIZE", 1)) > 1
 
 
 @contextmanager
@@ -37,7 +39,7 @@ def followers() -> Iterator[None]:
         yield
         return
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    from recovery.distributed import join, leave, rank
+    from recovery.distributed import join, leave
     from recovery.processes import dismiss, follow
 
     if os.environ["RANK"] != "0":
@@ -45,15 +47,18 @@ def followers() -> Iterator[None]:
         listen(None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the leader ends in order, and then this process does
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    join()
-    if rank() == 0:
+    if os.environ["RANK"] == "0":
+        join()
         try:
             yield
-            dismiss()
-        finally:
-            leave()
+        except BaseException:
+            leave(in_order=False)
+            raise
+        dismiss()
+        leave()
         return
     try:
+        join()
         follow()
         leave()
     except Exception:
@@ -104,7 +109,7 @@ def _start(environment: dict[str, str]) -> "subprocess.Popen[bytes]":
     """Only the first process reads, and writes a result. In a session of its own no terminal's Ctrl-C reaches it."""
     first = environment["RANK"] == "0"
     return subprocess.Popen(
-        [sys.executable, "-m", "pipelines.cli", *sys.argv[1:]],
+        [sys.executable, "-P", "-m", "pipelines.cli", *sys.argv[1:]],
         env=environment,
         stdin=None if first else subprocess.DEVNULL,
         stdout=None if first else subprocess.DEVNULL,
@@ -115,29 +120,33 @@ def _start(environment: dict[str, str]) -> "subprocess.Popen[bytes]":
 def _wait(children: Children) -> int:
     """Wait for the first process; raise if a process is killed, which ends the others."""
     while children[0].poll() is None:
-        failed = next((i for i, child in enumerate(children) if child.poll()), None)
-        if failed is not None and not _ends(children[0]):
-            if children[failed].returncode > 0:  # it has said why
-                return 1
-            raise _lost(failed, children)
+        if any(child.poll() for child in children) and not _ends(children[0], SECONDS_TO_END / 2):
+            codes = {i: child.returncode for i, child in enumerate(children) if child.poll()}
+            killed = next((i for i, code in codes.items() if code < 0), None)
+            if killed is not None:
+                raise _lost(killed, children)
+            if any(code != LostProcess.EXIT_CODE for code in codes.values()):
+                return 1  # one of them has said why
+            if not _ends(children[0], LONG_SECONDS_TO_END):
+                raise _lost(0, children)
         time.sleep(POLL_SECONDS)
     if children[0].returncode < 0:
         raise _lost(0, children)
     for child in children:
-        _ends(child)
+        _ends(child, SECONDS_TO_END / 2)
     return children[0].returncode
 
 
-def _ends(child: "subprocess.Popen[bytes]") -> bool:
+def _ends(child: "subprocess.Popen[bytes]", seconds: float) -> bool:
     """Whether a process ends soon by itself, without waiting for those that have ended."""
     with suppress(subprocess.TimeoutExpired):
-        child.wait(SECONDS_TO_END / 2)
+        child.wait(seconds)
     return child.poll() is not None
 
 
 def _lost(index: int, children: Children) -> RecoverError:
-    number = -children[index].returncode
-    name = signal.Signals(number).name if number in signal.valid_signals() else f"signal {number}"
+    number = -(children[index].returncode or 0)
+    name = signal.Signals(number).name if number in signal.valid_signals() else "no longer connected"
     return RecoverError(
         f"Process {index + 1} of {len(children)} was lost ({name}), so the others were ended, too. Go on from the last "
         "saved state with `recover resume`."

@@ -111,6 +111,7 @@ def _trial(stage: Stage, mix: TrainingMix, steps: int, probe: MidtrainProbe) -> 
         with training_state(student, signal, objective, plan, source) as state:
             for _ in train(student, states, signal, objective, plan, state):
                 pass
+        del state  # the optimiser's, which measuring has no use for
         with open_engine(student, stage.settings.engine) as engine:
             return probe(student, engine)
 

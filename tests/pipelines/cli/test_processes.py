@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli import processes
-from pipelines.cli.processes import _wait
-from recovery.errors import RecoverError
+from pipelines.cli.processes import _wait, started_together
+from recovery.errors import LostProcess, RecoverError
 from tests.e2e.command_line import recover
 
 
@@ -20,6 +20,7 @@ def child(code: str) -> "subprocess.Popen[bytes]":
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "SECONDS_TO_END", 0.4)
+    monkeypatch.setattr(processes, "LONG_SECONDS_TO_END", 2.0)
 
 
 @pytest.mark.parametrize("code", [0, 3, 130])
@@ -44,6 +45,26 @@ def test_a_lost_process_is_named(lost: int) -> None:
     )
     with pytest.raises(RecoverError, match=sentence):
         _wait(children)
+
+
+def test_the_lost_process_is_named_and_not_one_that_only_lost_its_connection() -> None:
+    children = [child("time.sleep(30)"), child(f"sys.exit({LostProcess.EXIT_CODE})"), child("time.sleep(30)")]
+    children[2].send_signal(signal.SIGKILL)
+    with pytest.raises(RecoverError, match=r"Process 3 of 3 was lost \(SIGKILL\)"):
+        _wait(children)
+
+
+def test_a_leader_that_takes_long_to_end_is_waited_for() -> None:
+    """The others have lost it, since it was interrupted."""
+    assert _wait([child("time.sleep(1); sys.exit(130)"), child(f"sys.exit({LostProcess.EXIT_CODE})")]) == 130
+
+
+def test_variables_of_other_programs_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert not started_together()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert started_together()
 
 
 @pytest.mark.parametrize(("count", "code", "sentence"), [(0, 2, "0 is not in the range"), (999, 1, "Start fewer.")])
