@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,7 @@ def read_results(folder: Path) -> Results:
         path.parent.name: hashlib.sha256(path.read_bytes()).hexdigest()[:12]
         for path in sorted(home.glob("checkpoints/*/*.safetensors"))
     }
-    with sqlite3.connect(home / "recover.db") as record:
+    with closing(sqlite3.connect(home / "recover.db")) as record:  # files of an open record may not be copied
         assert record.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         rows = {
             "cycles": _rows(record, "SELECT number, status FROM cycles"),
