@@ -173,8 +173,9 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     opposite = sum({row["gate"], row["large"]} == {"passed", "failed"} for row in rows)
     fixed = sum(row["of"] for row in rows) / n
     return (
-        f"{agree} of {n} agree ({agree / n:.2f}, 95 %: {low:.2f} to {high:.2f}), {opposite} decided the opposite; {promoted} passed the gate; "
-        f"{replies:,.0f} replies of the recovered model on average, {fixed:,.0f} with one look at all prompts"
+        f"{agree} of {n} agree ({agree / n:.2f}, 95 %: {low:.2f} to {high:.2f}), {opposite} decided the opposite; "
+        f"{promoted} passed the gate; {replies:,.0f} replies of the recovered model on average, {fixed:,.0f} with one "
+        "look at all prompts"
     )
 
 
