@@ -221,7 +221,8 @@ def teachers_in_memory(
 def check_model_fits(project: Project, request: Request, settings: Settings, start: str) -> None:
     check_window(project.base, settings)
     promoted = project.current.path if project.row and past_cycles(project, project.current) else None
-    check_memory(start, settings, *teachers_in_memory(request, settings, project.base, promoted))
+    teachers = teachers_in_memory(request, settings, project.base, promoted)
+    check_memory(start, settings, *teachers, generates=request.command != "midtrain")
 
 
 def check_files(project: Project, request: Request) -> None:

@@ -55,15 +55,30 @@ def summarise(corpus: Corpus, base: str, root: Path) -> CorpusSummary:
     )
 
 
-def _cost(parameters: int, settings: Settings, tokens: int) -> tuple[int, float]:
-    """(steps, petaFLOPs) of mid-training on documents of so many tokens."""
+@dataclass(frozen=True)
+class MidtrainingWork:
+    """What mid-training on a corpus reads, in tokens of all its steps."""
+
+    steps: int
+    by_label: float
+    by_teacher: float
+
+
+def midtraining_work(settings: Settings, tokens: int) -> MidtrainingWork:
+    """Of mid-training without earlier cycles, on documents of so many tokens."""
     midtrain = scheduled(settings.midtrain, tokens)
     _, text_rows = split_rows(midtrain.step_rows, (0.0, midtrain.mix.texts))
     steps = midtrain.steps(math.ceil(tokens / midtrain.window), midtrain.step_rows - text_rows)
     share, read = fixed_answers_share(settings), steps * midtrain.step_rows * midtrain.window
     answers = read * share / (1 - share)
-    teacher_tokens = (text_rows / midtrain.step_rows * read + answers) * midtrain.soft_labels
-    return steps, parameters * (6 * (read + answers) + 2 * teacher_tokens) / 1e15
+    taught = (text_rows / midtrain.step_rows * read + answers) * midtrain.soft_labels
+    return MidtrainingWork(steps, read + answers - taught, taught)
+
+
+def _cost(parameters: int, settings: Settings, tokens: int) -> tuple[int, float]:
+    """(steps, petaFLOPs) of mid-training on documents of so many tokens."""
+    work = midtraining_work(settings, tokens)
+    return work.steps, parameters * (6 * work.by_label + 8 * work.by_teacher) / 1e15
 
 
 def summary_lines(summary: CorpusSummary) -> list[str]:

@@ -89,7 +89,7 @@ def estimate_job(project: Project, job: Job, texts: Iterable[str] | None) -> Job
     work = JobWork(
         project,
         job,
-        _size(texts, chat) if texts is not None else None,
+        documents_size(texts, chat) if texts is not None else None,
         workloads,
         mean_length(rates.ends[REPLY], limit),
         prompt_tokens,
@@ -142,7 +142,7 @@ def _starts(project: Project, job: Job, workloads: Workloads) -> ReplyStarts:
     return starts
 
 
-def _size(texts: Iterable[str], chat: Chat) -> DocumentsSize:
+def documents_size(texts: Iterable[str], chat: Chat) -> DocumentsSize:
     texts = iter(texts)
     sample = list(islice(texts, SAMPLE_TEXTS))
     characters, tokens = sum(map(len, sample)), count_tokens(sample, chat.tokenizer)

@@ -1,0 +1,55 @@
+"""How fast rented GPUs are taken to be, before anything was measured on them.
+
+The assumptions are for a GPU like an A100, and low for a newer one; docs/scale.md says what was measured beside them."""
+
+from pipelines.estimates.work import REPLY
+from pipelines.machine.calibration import Rates, chance_of_end
+from pipelines.machine.model_shape import FULL, ModelShape
+from pipelines.machine.training_memory import tokens_at_once
+from pipelines.settings.schema import Settings
+
+FLOPS = 1e14  # a second, in training: a third of an A100's peak in bfloat16, a tenth of an H100's
+MEMORY_SPEED = 1e12  # bytes a second, read while generating: half of an A100's
+LINK_SPEED = 1e11  # bytes a second from the other GPUs
+DISK_SPEED = 1e9  # bytes a second
+LAYER_PASS = 2.5e-4  # seconds, at least, of one more token for a batch; with an adapter twice that
+
+
+def assumptions(tokens_per_second: float | None) -> list[str]:
+    """What the hours rest on, as sentences."""
+    speed = (
+        f"Each GPU trains {tokens_per_second:,.0f} tokens a second in mid-training (--tokens-per-second)."
+        if tokens_per_second
+        else f"Assumed: each GPU trains at {FLOPS / 1e12:.0f} TFLOPS, a third of an A100's peak and a tenth of an "
+        "H100's. Give --tokens-per-second from a run to replace this."
+    )
+    return [
+        speed,
+        f"Assumed: {MEMORY_SPEED / 1e12:.0f} TB a second of GPU memory while generating, {LINK_SPEED / 1e9:.0f} GB a "
+        "second from the other GPUs, and replies of a quarter of their limit.",
+    ]
+
+
+def gpu_rates(
+    shape: ModelShape, settings: Settings, processes: int, tokens_per_second: float | None, *, teacher_gathered: bool
+) -> Rates:
+    """For all processes together. `teacher_gathered` says that the teacher's weights are shared out, too."""
+    work = (4 if settings.lora_rank else 6) + 2 * settings.checkpointing  # FLOPs of a parameter and a token
+    flops = processes * (tokens_per_second * work * shape.parameters if tokens_per_second else FLOPS)
+    weights, passed = FULL * shape.parameters, processes * tokens_at_once(settings, processes)
+    several = processes > 1
+    gathered = weights / LINK_SPEED / passed * several  # of each token of a pass: all weights, once
+    label_token = work * shape.parameters / flops + (2 if settings.lora_rank else 3) * gathered
+    cached = settings.distill.max_new_tokens / 4 * shape.cache_bytes / MEMORY_SPEED / processes
+    launches = LAYER_PASS * shape.layers * (2 if settings.lora_rank else 1)
+    return Rates(
+        load=weights / DISK_SPEED,
+        step=weights / LINK_SPEED * several,
+        label_token=label_token,
+        taught_token=label_token + 2 * shape.parameters / flops + gathered * teacher_gathered,
+        scored_token=2 * shape.parameters / flops,
+        decode_pass=max(weights / MEMORY_SPEED, launches),
+        written_token=2 * shape.parameters / flops + cached,
+        open_engine=0.0,
+        ends={REPLY: chance_of_end(0, 0, settings.distill.max_new_tokens)},
+    )

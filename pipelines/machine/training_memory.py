@@ -1,0 +1,159 @@
+"""The bytes that training takes on each process, by part, from the shape of the model and the settings.
+
+The formula is compared with the tensors of real trainings in tests/pipelines/machine/test_training_memory.py."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipelines.machine.model_shape import FULL, ModelShape
+from pipelines.settings.schedule import MAX_STEP_TOKENS
+from pipelines.settings.schema import AUTO, Settings
+from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
+from recovery.engines.vllm import gpu_memory_share
+from recovery.losses.chunked_loss import CHUNK_ELEMENTS, CHUNK_ELEMENTS_ON_GPU
+from recovery.recipes import recipe
+
+# Tensors of positions × vocabulary that a loss with a teacher needs at once, in float32; of a Jensen–Shannon
+# divergence, which compares both models with their mixture, the second.
+CHUNK_TENSORS, MIXED_CHUNK_TENSORS = 8, 13
+SAMPLING_BYTES = 28  # of each row and token of the vocabulary: logits, log-probs, probabilities, and their sum
+ROWS_AT_ONCE = 256  # replies of one batch
+CACHE_SHARE = 4  # one batch's keys and values take at most this part of a GPU's memory
+
+
+@dataclass(frozen=True)
+class Device:
+    """What one process trains on: a GPU, or a processor that it shares with the others."""
+
+    memory: float  # bytes
+    processes: int = 1
+    is_gpu: bool = True
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A model beside the student."""
+
+    own: int = 0  # parameters that it shares with no other model
+    head: int = 0  # weights of its output head
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """Bytes on each process."""
+
+    weights: float  # of the student
+    gradients: float
+    optimizer: float
+    teacher: float
+    vllm: float
+    loading: float  # further bytes while models are loaded: nothing is shared out before all of it is there
+    activations: float  # in a step: what the backward pass needs
+    output_head: float  # in a step: its copies, and the chunk of the vocabulary
+    gathered: float  # in a step: weights that are gathered from the other processes
+    whole_student: float  # between steps, on several processes: all weights, for generating, measuring and saving
+    kv_cache: float  # between steps: of replies
+
+    @property
+    def while_loading(self) -> float:
+        return self.weights + self.teacher + self.loading
+
+    @property
+    def in_a_step(self) -> float:
+        return self._always + self.activations + self.output_head + self.gathered
+
+    @property
+    def between_steps(self) -> float:
+        return self._always + self.whole_student + self.kv_cache
+
+    @property
+    def _always(self) -> float:
+        return self.weights + self.gradients + self.optimizer + self.teacher + self.vllm
+
+    @property
+    def peak(self) -> float:
+        return max(self.while_loading, self.in_a_step, self.between_steps)
+
+    def as_json(self) -> dict[str, Any]:
+        sums = {name: getattr(self, name) for name in ("while_loading", "in_a_step", "between_steps", "peak")}
+        return {name: round(value) for name, value in (asdict(self) | sums).items()}
+
+
+def training_memory(
+    shape: ModelShape,
+    settings: Settings,
+    teachers: Sequence[Teacher],
+    device: Device,
+    replies: float = 0.0,
+    *,
+    uses_vllm: bool = False,
+) -> TrainingMemory:
+    """`teachers` are loaded together, beside the student. `replies`: what those that transformers generates at once
+    take; vLLM has a share of the GPU for its weights and its cache."""
+    parts, adapter = device.processes, shape.adapter(settings.lora_rank)
+    whole = FULL * (shape.parameters + adapter)
+    trained = adapter or shape.parameters
+    teacher = FULL * sum(each.own for each in teachers)
+    activations, output_head = _in_a_step(shape, settings, teachers, device)
+    return TrainingMemory(
+        weights=whole / parts,
+        gradients=FULL * trained / parts,
+        optimizer=2 * FULL * trained / parts,
+        teacher=teacher / parts,
+        vllm=gpu_memory_share(shape.parameters, int(device.memory)) * device.memory if uses_vllm else 0.0,
+        loading=whole + teacher * (1 - 1 / parts) + 2 * FULL * shape.head if parts > 1 else 0.0,
+        activations=activations,
+        output_head=output_head,
+        gathered=FULL * (shape.outside + 2 * shape.layer) if parts > 1 else 0.0,
+        whole_student=whole + FULL * shape.head if parts > 1 else 0.0,
+        kv_cache=0.0 if uses_vllm else replies,
+    )
+
+
+def tokens_at_once(settings: Settings, processes: int) -> int:
+    """Tokens of the largest forward pass of a process: whole rows, of mid-training or of replies."""
+    midtrain = settings.midtrain
+    rows = MAX_STEP_TOKENS // midtrain.window if midtrain.rows == AUTO else midtrain.rows
+    reply = MAX_PROMPT_TOKENS + settings.distill.max_new_tokens
+    return max(
+        min(max(1, settings.tokens_at_once // length), -(-rows // processes)) * length
+        for rows, length in ((rows, midtrain.window), (settings.distill.rows, reply))
+    )
+
+
+def _in_a_step(
+    shape: ModelShape, settings: Settings, teachers: Sequence[Teacher], device: Device
+) -> tuple[float, float]:
+    """Activations, and what the output head takes: at the loss or in the backward pass, whichever is more.
+
+    Besides a layer's own, autocast keeps bfloat16 copies of weights: of trained ones until the loss is computed, of
+    frozen ones as long as the layer is needed."""
+    tokens, half = tokens_at_once(settings, device.processes), FULL // 2 * settings.bf16
+    states = tokens * shape.hidden * FULL
+    adapter = half * shape.adapter(settings.lora_rank)
+    layer = tokens * shape.activation_bytes(settings.lora_rank, bf16=settings.bf16)
+    kept = 3 * states  # the embedded tokens, and the last norm
+    if settings.checkpointing:  # each layer's input; all else is computed again, one layer at a time
+        kept += shape.layers * states
+        at_loss, backward = kept + (adapter or half * shape.matrices), kept + layer + half * shape.layer
+    else:
+        kept += shape.layers * layer + half * shape.matrices + adapter
+        at_loss, backward = kept, kept
+    heads = shape.head + sum(each.head for each in teachers)
+    gradient = 0 if settings.lora_rank else FULL * shape.head
+    remaining = gradient + states * (2 + bool(teachers)) + half * (heads - shape.head)
+    chunk = min(tokens * shape.vocabulary, CHUNK_ELEMENTS_ON_GPU if device.is_gpu else CHUNK_ELEMENTS)
+    gathered = FULL * heads if device.processes > 1 else 0
+    tensors = MIXED_CHUNK_TENSORS if 0 < recipe(settings.distill.recipe).beta < 1 else CHUNK_TENSORS
+    computing = remaining + FULL * tensors * chunk + half * shape.head + gathered
+    return max((float(at_loss), float(computing)), (float(backward), float(remaining)), key=sum)
+
+
+def kv_cache(shape: ModelShape, settings: Settings, device: Device) -> float:
+    """Of one batch of replies that are as long as they may be, and the probabilities of their next tokens."""
+    distill = settings.distill
+    rows = min(ROWS_AT_ONCE, max(distill.rows, distill.probe_items if distill.probe_every else 0))
+    tokens = MAX_PROMPT_TOKENS + distill.max_new_tokens
+    batch = min(rows * tokens * shape.cache_bytes, device.memory / CACHE_SHARE)
+    return batch / device.processes + rows * shape.vocabulary * SAMPLING_BYTES / device.processes
