@@ -3,7 +3,7 @@
 import click
 
 SECTIONS = {
-    "Train": ("midtrain", "distill", "cycle", "resume", "demo"),
+    "Train": ("plan", "midtrain", "distill", "cycle", "resume", "demo"),
     "A model trained elsewhere": ("check", "repair"),
     "Evaluate": ("eval", "compare", "documents", "questions", "study"),
     "Decide": ("promote", "rollback", "export"),

@@ -17,7 +17,6 @@ from recovery.recipes import recipe
 PROMPT_TOKENS = MAX_PROMPT_TOKENS // 4
 PUBLIC_PROMPTS, PROBE_SHARE = 541, 0.2  # of the public IFEval, and the part that probes take
 GENERAL_TOKENS = 641 * 4 * 32  # of the built-in questions on general knowledge, with four answers to each
-TOGETHER = ("midtrain", "distill")  # stages that all processes compute; the first of them does the others alone
 
 
 def cycle_work(settings: Settings, tokens: int) -> Iterator[StageWork]:

@@ -5,7 +5,6 @@ The assumptions are for a GPU like an A100, and low for a newer one; docs/scale.
 from pipelines.estimates.work import REPLY
 from pipelines.machine.calibration import Rates, chance_of_end
 from pipelines.machine.model_shape import FULL, ModelShape
-from pipelines.machine.training_memory import tokens_at_once
 from pipelines.settings.schema import Settings
 
 FLOPS = 1e14  # a second, in training: a third of an A100's peak in bfloat16, a tenth of an H100's
@@ -31,25 +30,28 @@ def assumptions(tokens_per_second: float | None) -> list[str]:
 
 
 def gpu_rates(
-    shape: ModelShape, settings: Settings, processes: int, tokens_per_second: float | None, *, teacher_gathered: bool
+    shape: ModelShape, settings: Settings, processes: int, rows: int, length: int, tokens_per_second: float | None
 ) -> Rates:
-    """For all processes together. `teacher_gathered` says that the teacher's weights are shared out, too."""
+    """For all processes together, in steps of so many rows of that length. A process without a row is of no use."""
+    weights, several = FULL * shape.parameters, processes > 1
+    own_rows = -(-rows // processes)
+    busy = rows / own_rows
     work = (4 if settings.lora_rank else 6) + 2 * settings.checkpointing  # FLOPs of a parameter and a token
-    flops = processes * (tokens_per_second * work * shape.parameters if tokens_per_second else FLOPS)
-    weights, passed = FULL * shape.parameters, processes * tokens_at_once(settings, processes)
-    several = processes > 1
-    gathered = weights / LINK_SPEED / passed * several  # of each token of a pass: all weights, once
+    flops = busy * (tokens_per_second * work * shape.parameters if tokens_per_second else FLOPS)
+    at_once = busy * length * min(own_rows, max(1, settings.tokens_at_once // length))
+    gathered = weights / LINK_SPEED / at_once * several  # of each token: all weights, once for all of a pass
     label_token = work * shape.parameters / flops + (2 if settings.lora_rank else 3) * gathered
-    cached = settings.distill.max_new_tokens / 4 * shape.cache_bytes / MEMORY_SPEED / processes
+    scored = 2 * shape.parameters / flops
+    cached = settings.distill.max_new_tokens / 4 * shape.cache_bytes / MEMORY_SPEED / busy
     launches = LAYER_PASS * shape.layers * (2 if settings.lora_rank else 1)
     return Rates(
         load=weights / DISK_SPEED,
         step=weights / LINK_SPEED * several,
         label_token=label_token,
-        taught_token=label_token + 2 * shape.parameters / flops + gathered * teacher_gathered,
-        scored_token=2 * shape.parameters / flops,
+        taught_token=label_token + scored + (0.0 if settings.lora_rank else gathered),  # a teacher is shared out, too
+        scored_token=scored,
         decode_pass=max(weights / MEMORY_SPEED, launches),
-        written_token=2 * shape.parameters / flops + cached,
+        written_token=scored + cached,
         open_engine=0.0,
         ends={REPLY: chance_of_end(0, 0, settings.distill.max_new_tokens)},
     )

@@ -4,20 +4,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipelines.estimates.cycle_work import TOGETHER, cycle_work
+from pipelines.documents import Corpus
+from pipelines.estimates.cycle_work import cycle_work
+from pipelines.estimates.estimate import documents_size
 from pipelines.estimates.gpu_rates import assumptions, gpu_rates
-from pipelines.machine.calibration import with_vllm
+from pipelines.machine.calibration import Rates, with_vllm
 from pipelines.machine.memory_check import cheaper_settings, teacher
 from pipelines.machine.model_shape import FULL, ModelShape
 from pipelines.machine.training_memory import Device, TrainingMemory, kv_cache, training_memory
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS
+from pipelines.settings.resolve import as_text
 from pipelines.settings.schedule import scheduled
 from pipelines.settings.schema import Settings
+from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.training.process_checks import check_processes
 from recovery.errors import RecoverError
+from recovery.models.students import load_chat
 
+CHARACTERS_PER_TOKEN = 4
 COUNTS = (1, 2, 4, 8, 16, 32, 64)  # GPUs that are compared
-GIGABYTE = 1e9
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,7 @@ class Plan:
     base: str
     settings: Settings
     tokens: int  # of the documents
+    is_counted: bool  # with the base's tokenizer
     processes: int  # one on each GPU
     gpu_memory: float  # bytes
     tokens_per_second: float | None = None
@@ -35,6 +41,14 @@ class Plan:
         return ModelShape.of(self.base)
 
     @property
+    def trained_parameters(self) -> int:
+        return self.shape.adapter(self.settings.lora_rank) or self.shape.parameters
+
+    @property
+    def assumptions(self) -> list[str]:
+        return assumptions(self.tokens_per_second)
+
+    @property
     def engine(self) -> str:
         """What `auto` chooses where vLLM is installed."""
         if self.settings.engine != "auto":
@@ -42,11 +56,16 @@ class Plan:
         return "vllm" if self.processes == 1 and self.shape.parameters > SMALL_MODEL_PARAMETERS else "transformers"
 
     @property
+    def scheduled(self) -> Settings:
+        """With the rows of a step that suit the documents, where the settings leave them open."""
+        return self.settings.model_copy(update={"midtrain": scheduled(self.settings.midtrain, self.tokens)})
+
+    @property
     def memory(self) -> TrainingMemory:
-        settings = self.settings.model_copy(update={"midtrain": scheduled(self.settings.midtrain, self.tokens)})
-        device, base = Device(self.gpu_memory, self.processes), teacher(self.base, self.base, settings)
+        settings, device = self.scheduled, Device(self.gpu_memory, self.processes)
         replies = kv_cache(self.shape, settings, device) if self.engine == "transformers" else 0.0
-        return training_memory(self.shape, settings, [base], device, replies, uses_vllm=self.engine == "vllm")
+        teachers = [teacher(self.base, self.base, settings)]
+        return training_memory(self.shape, settings, teachers, device, replies, uses_vllm=self.engine == "vllm")
 
     @property
     def fits(self) -> bool:
@@ -60,18 +79,18 @@ class Plan:
     @property
     def stages(self) -> list[tuple[str, float]]:
         """(name, seconds)."""
-        together, alone = (
-            gpu_rates(
-                self.shape, self.settings, count, self.tokens_per_second, teacher_gathered=not self.settings.lora_rank
-            )
-            for count in (self.processes, 1)
-        )
-        if self.engine != "transformers":
-            together, alone = with_vllm(together), with_vllm(alone)
-        return [
-            (stage.name, stage.seconds(together if stage.key in TOGETHER else alone))
-            for stage in cycle_work(self.settings, self.tokens)
-        ]
+        settings = self.scheduled
+        return [(stage.name, stage.seconds(self._rates(stage.key))) for stage in cycle_work(settings, self.tokens)]
+
+    def _rates(self, stage: str) -> Rates:
+        """All processes train together; what else there is to do the first of them does alone."""
+        settings = self.scheduled
+        rows, length = settings.midtrain.step_rows, settings.midtrain.window
+        if stage == "distill":
+            rows, length = settings.distill.rows, MAX_PROMPT_TOKENS + settings.distill.max_new_tokens
+        processes = self.processes if stage in ("midtrain", "distill") else 1
+        rates = gpu_rates(self.shape, settings, processes, rows, length, self.tokens_per_second)
+        return rates if self.engine == "transformers" else with_vllm(rates)
 
     @property
     def hours(self) -> float:
@@ -86,11 +105,11 @@ class Plan:
         check_processes(self.processes, self.settings, "base")
         if self.fits:
             return
-        needed, gpus = gigabytes(self.memory.peak), f"{self.processes} GPU{'s' * (self.processes > 1)}"
+        needed = gigabytes(self.memory.peak)
         fitting = [f"{flags} ({gigabytes(plan.memory.peak)})" for flags, plan in self._changes() if plan.fits]
         advice = f"With {', or '.join(fitting)} it would." if fitting else "Choose a smaller model, or larger GPUs."
         raise RecoverError(
-            f"A cycle of {self.base} does not fit {gpus} of {gigabytes(self.gpu_memory)}: it takes {needed} of each, "
+            f"A cycle of {self.base} does not fit {gpus(self.processes)} of {gigabytes(self.gpu_memory)}: it takes {needed} of each, "
             f"{self.memory.peak_phase}. {advice}"
         )
 
@@ -108,17 +127,57 @@ class Plan:
         return ""
 
     def _changes(self) -> Iterator[tuple[str, "Plan"]]:
-        """(flags, the plan with them): more GPUs, other settings, and all of these settings together."""
-        more = [plan for plan in self.others() if plan.processes > self.processes]
-        if larger := next((plan for plan in more if plan.fits), None):
-            yield f"--processes {larger.processes}", larger
-        names, changed = [], self.settings
-        if self.engine == "vllm":
-            yield self._with(names := ["engine=transformers"], changed := _set(changed, engine="transformers"))
-        for change, settings in cheaper_settings(self.settings).items():
-            if settings != self.settings:
-                yield self._with([change.replace(" ", "")], settings)
-                names.append(change.replace(" ", ""))
-        together = cheaper_settings(changed)
+        """(flags, the plan with them): more GPUs, other settings, and where these are not enough all together."""
+        changes = cheaper_settings(self.settings) | ({"engine": "transformers"} if self.engine == "vllm" else {})
+        candidates = [self._smallest({}), *(self._smallest({name: changes[name]}, self.processes) for name in changes)]
+        if not any(plan.fits for _, plan in candidates):
+            candidates = [self._smallest(changes)]
+        yield from candidates
+
+    def _smallest(self, changes: dict[str, Any], most: int = COUNTS[-1]) -> tuple[str, "Plan"]:
+        """With these settings, on as few GPUs as it fits, but no fewer than are planned."""
+        changed = replace(self, settings=self.settings.model_copy(update=changes))
+        more = [plan for plan in changed.others() if self.processes < plan.processes <= most]
+        plan = next((plan for plan in (changed, *more) if plan.fits), changed)
+        flags = [f"--set {name}={as_text(value)}" for name, value in changes.items()]
+        flags += [f"--processes {plan.processes}"] * (plan.processes > self.processes)
+        return " ".join(flags), plan
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "base": self.base,
+            "parameters": self.shape.parameters,
+            "trained_parameters": self.trained_parameters,
+            "processes": self.processes,
+            "gpu_memory": round(self.gpu_memory),
+            "engine": self.engine,
+            "tokens": self.tokens,
+            "memory": self.memory.as_json(),
+            "host_memory": self.host_memory,
+            "stages": [{"stage": name, "seconds": round(seconds)} for name, seconds in self.stages],
+            **self._price(),
+            "others": [
+                {"processes": plan.processes, "peak": round(plan.memory.peak), "fits": plan.fits, **plan._price()}
+                for plan in self.others()
+            ],
+            "assumptions": self.assumptions,
+        }
+
+    def _price(self) -> dict[str, float | None]:
+        return {"hours": round(self.hours, 2), "cost": None if self.cost is None else round(self.cost, 2)}
 
 
+def corpus_tokens(corpus: Corpus, base: str) -> tuple[int, bool]:
+    """(tokens, whether the base's tokenizer counted them); without a tokenizer four characters are a token."""
+    try:
+        return documents_size(corpus.texts, load_chat(base)).tokens, True
+    except RecoverError:
+        return corpus.texts.characters // CHARACTERS_PER_TOKEN + len(corpus.texts), False
+
+
+def gigabytes(count: float) -> str:
+    return f"{count / 1e9:.0f} GB"
+
+
+def gpus(count: int) -> str:
+    return f"{count} GPU{'s' * (count > 1)}"

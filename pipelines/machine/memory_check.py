@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from pipelines.machine.model_shape import ModelShape
 from pipelines.machine.training_memory import Device, Teacher, kv_cache, training_memory
 from pipelines.settings.engine_choice import choose_engine
+from pipelines.settings.resolve import as_text
 from pipelines.settings.schema import Settings
 from recovery.distributed import processes
 from recovery.errors import RecoverError
@@ -30,10 +32,13 @@ def check_memory(student: str, settings: Settings, *teachers: Sequence[str], gen
     shape, required, available = ModelShape.of(student), required_with(settings), total_memory()
     if required <= available:
         return
-    estimates = {change: required_with(changed) for change, changed in cheaper_settings(settings).items()}
+    estimates = [
+        (f"{name} = {as_text(value)}", required_with(settings.model_copy(update={name: value})))
+        for name, value in cheaper_settings(settings).items()
+    ]
     advice = [
         f" With {change} it would take about {_gigabytes(estimate)}."
-        for change, estimate in estimates.items()
+        for change, estimate in estimates
         if estimate < 0.95 * required
     ]
     raise RecoverError(
@@ -43,13 +48,14 @@ def check_memory(student: str, settings: Settings, *teachers: Sequence[str], gen
     )
 
 
-def cheaper_settings(settings: Settings) -> dict[str, Settings]:
-    """Settings that take less memory, by what they change."""
-    return {
-        "lora_rank = 64": settings.model_copy(update={"lora_rank": settings.lora_rank or 64}),
-        "checkpointing = true": settings.model_copy(update={"checkpointing": True}),
-        "tokens_at_once = 2048": settings.model_copy(update={"tokens_at_once": min(2048, settings.tokens_at_once)}),
+def cheaper_settings(settings: Settings) -> dict[str, Any]:
+    """Settings that take less memory, by name, where they are not as they are already."""
+    values = {
+        "lora_rank": settings.lora_rank or 64,
+        "checkpointing": True,
+        "tokens_at_once": min(2048, settings.tokens_at_once),
     }
+    return {name: value for name, value in values.items() if value != getattr(settings, name)}
 
 
 def check_window(base: str, settings: Settings) -> None:
@@ -72,9 +78,7 @@ def this_machine() -> Device:
     return Device(total_memory(), processes(), torch.cuda.is_available())
 
 
-def required_bytes(
-    student: str, settings: Settings, teachers: Sequence[Sequence[str]], replies: float = 0.0
-) -> float:
+def required_bytes(student: str, settings: Settings, teachers: Sequence[Sequence[str]], replies: float = 0.0) -> float:
     """What training takes at its peak: of a GPU, or of the machine for all its processes. `replies` is the cache of
     the replies that are generated at once."""
     shape, device = ModelShape.of(student), this_machine()

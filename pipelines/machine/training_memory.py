@@ -75,6 +75,33 @@ class TrainingMemory:
     def peak(self) -> float:
         return max(self.while_loading, self.in_a_step, self.between_steps)
 
+    def rows(self) -> list[tuple[str, float, float, float]]:
+        """(part, bytes while loading, in a step, between steps), of parts that take any; and the sums."""
+        lasting = {"gradients": self.gradients, "optimiser": self.optimizer, "vLLM": self.vllm}
+        rows = [
+            ("weights", *[self.weights] * 3),
+            ("teacher", *[self.teacher] * 3),
+            *((name, 0.0, value, value) for name, value in lasting.items()),
+            ("not yet shared out", self.loading, 0.0, 0.0),
+            ("activations", 0.0, self.activations, 0.0),
+            ("output head", 0.0, self.output_head, 0.0),
+            ("layers of other GPUs", 0.0, self.gathered, 0.0),
+            ("all weights of the student", 0.0, 0.0, self.whole_student),
+            ("KV cache", 0.0, 0.0, self.kv_cache),
+        ]
+        sums = ("together", self.while_loading, self.in_a_step, self.between_steps)
+        return [row for row in (*rows, sums) if any(row[1:])]
+
+    @property
+    def peak_phase(self) -> str:
+        """When it is reached, as a phrase."""
+        phases = {
+            "while models are loaded": self.while_loading,
+            "in a step": self.in_a_step,
+            "between steps": self.between_steps,
+        }
+        return max(phases, key=phases.__getitem__)
+
     def as_json(self) -> dict[str, Any]:
         sums = {name: getattr(self, name) for name in ("while_loading", "in_a_step", "between_steps", "peak")}
         return {name: round(value) for name, value in (asdict(self) | sums).items()}

@@ -1,6 +1,6 @@
 """The bytes that a training really takes on a processor: of its tensors by part, and of the heap at its highest.
 
-    python -m tests.pipelines.machine.live_memory FOLDER    # measures FOLDER/cases.pt; also under torchrun
+python -m tests.pipelines.machine.live_memory FOLDER    # measures FOLDER/cases.pt; also under torchrun
 """
 
 import ctypes
