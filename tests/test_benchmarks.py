@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from benchmarks import __main__ as all_benchmarks
 from benchmarks import real
 from benchmarks.quality import (
     answer_share,
@@ -48,6 +50,22 @@ def test_three_implementations_give_the_same_divergence() -> None:
     for result in divergence.main([*TINY, *sizes]).values():
         assert result["loss difference"] < 1e-5
         assert result["gradient difference"] < 1e-4
+
+
+def test_all_benchmarks_go_on_after_one_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = "--states 48 --width 8"
+    monkeypatch.setattr(all_benchmarks, "ON_CPU", ["no_such_benchmark", f"drift_distances {sizes}"])
+    assert all_benchmarks.main(["--out", str(tmp_path / "tables.md")]) == 1
+    assert "Failed: python -m benchmarks.speed.no_such_benchmark" in capsys.readouterr().err
+    _, _, second = (tmp_path / "tables.md").read_text().split("## python -m ")
+    assert second.startswith(f"benchmarks.speed.drift_distances {sizes}")
+    assert len(second.splitlines()) > 1  # what it printed
+    monkeypatch.undo()
+    if not torch.cuda.is_available():
+        assert all_benchmarks.main(["--gpu"]) == 1
+        assert "No GPU" in capsys.readouterr().err
 
 
 def test_a_distillation_step_against_trl(tmp_path: Path) -> None:
