@@ -37,7 +37,7 @@ class MemoryReturn:
 
     Does nothing where the allocator is not glibc's."""
 
-    resident: int = 0  # after it was last given back
+    resident: int = 0  # after the first step, and after the first one since memory was given back
 
     def after_step(self, device: torch.device) -> None:
         trim = _malloc_trim()
@@ -46,7 +46,7 @@ class MemoryReturn:
         self.resident = self.resident or resident_bytes()
         if resident_bytes() > self.resident + GROWTH:
             trim(0)
-            self.resident = resident_bytes()
+            self.resident = 0  # the next step takes what it needs anew: growth counts from there
 
 
 def resident_bytes() -> int:
