@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recovery.engines.served_model import Probe, ServedModel, identify, prompt_logprobs, serve_command
+from recovery.engines.serve_command import serve_command
+from recovery.engines.served_model import Probe, ServedModel, identify, prompt_logprobs
 from recovery.engines.servers import PAUSES, TIMEOUT, Server, Servers
 from recovery.errors import RecoverError
 from recovery.losses.divergences import with_tail

@@ -8,7 +8,7 @@ import torch
 
 from recovery.engines import Sampling
 from recovery.engines.http import HttpEngine
-from recovery.engines.served_model import Probe, linear_layers
+from recovery.engines.served_model import Probe
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.lab import BASE
@@ -23,7 +23,7 @@ from recovery.states import Prompt, Rollouts
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
 from tests.models import save_tiny
-from tests.vllm_server import ADAPTERS, VllmServer, running
+from tests.vllm_server import VllmServer, running
 
 pytestmark = pytest.mark.vllm
 CLOSE = 1e-3
@@ -37,7 +37,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VllmServ
     On a CPU, vLLM packs a tied head once and goes on using it after a reload."""
     folder = tmp_path_factory.mktemp("servers")
     untied = save_tiny(folder / "untied", head_dim=32, tied=False, eos=[2, 60])
-    lab = VllmServer(str(BASE), folder / "lab.log", *ADAPTERS, *linear_layers(str(BASE)))
+    lab = VllmServer(str(BASE), folder / "lab.log", rank=8)
     small = VllmServer(str(untied), folder / "small.log")
     with running(lab, small):
         yield lab, small
@@ -78,7 +78,7 @@ def test_an_adapter_agrees_before_and_after_updates(lab: str) -> None:
 
 
 def test_full_weights_agree_before_and_after_updates(servers: tuple[VllmServer, VllmServer]) -> None:
-    student = load_student(servers[1].command[4])
+    student = load_student(servers[1].model)
     engine = HttpEngine(student, servers[1].address)
     assert_agrees(student, engine)
     for parameter in student.trainable():
