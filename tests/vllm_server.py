@@ -33,9 +33,10 @@ class VllmServer:
         self.model, self.log, self.process = model, log, None
         self.address = f"http://127.0.0.1:{self.port}"
         planned = serve_command(Server(self.address), model, rank, linear_layers(model), full=not rank)
-        program, *arguments = planned.words
-        self.command = [str(Path(sys.executable).with_name(program)), *arguments, "--dtype", "float32"]
-        self.command += ["--enforce-eager"]
+        # The program `vllm` of the package for CPUs does not start: it looks for the version of another package.
+        assert planned.words[:3] == ["vllm", "serve", model]
+        self.command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", *planned.words[2:]]
+        self.command += ["--dtype", "float32", "--enforce-eager"]
         self.environment = {**os.environ, **ENVIRONMENT, **planned.environment}
 
     process: subprocess.Popen[bytes] | None

@@ -5,10 +5,10 @@ from typing import Any
 
 from pipelines.settings.schema import Settings
 from recovery.engines.serve_command import ServeCommand, linear_layers, serve_command
-from recovery.engines.served_model import identify
+from recovery.engines.served_model import check_head_reloads, identify
 from recovery.engines.servers import Server, Unavailable, is_address, parse_addresses
 from recovery.errors import RecoverError
-from recovery.models.students import load_chat
+from recovery.models.students import config_of, load_chat
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8000"
 
@@ -45,10 +45,13 @@ def plan_servers(base: str, settings: Settings, teacher: str | None) -> list[Pla
 
 
 def check_servers(base: str, settings: Settings, teacher: str | None) -> None:
-    """Raise unless each answers and has the base's tokenizer; the sentence says how to start one."""
+    """Raise unless each answers, has the base's tokenizer and can take its weights; where none answers, the sentence
+    says how to start one."""
     for planned in plan_servers(base, settings, teacher):
         try:
             identify(planned.server, load_chat(base))
+            if not settings.lora_rank and "engine" in planned.roles:
+                check_head_reloads(planned.server, config_of(base))
         except Unavailable as error:
             address = planned.server.address
             raise RecoverError(

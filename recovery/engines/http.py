@@ -18,7 +18,7 @@ from typing import Any
 from recovery.engines import Generation, Sampling
 from recovery.engines.loops import COPIES, MAX_PERIOD, MIN_PERIOD
 from recovery.engines.serve_command import ServeCommand, serve_command
-from recovery.engines.served_model import Probe, ServedModel, identify, token_logprobs
+from recovery.engines.served_model import Probe, ServedModel, check_head_reloads, identify, token_logprobs
 from recovery.engines.servers import PAUSES, TIMEOUT, Refused, Server, Servers, Unavailable
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
@@ -161,6 +161,7 @@ class HttpEngine:
         server.adapter = ""
 
     def _reload(self, server: Server) -> None:
+        check_head_reloads(server, self._student.causal.config)
         if not self._weights.exists():
             self._student.causal.save_pretrained(self._weights, safe_serialization=True)
         path = {"weights_path": str(self._weights)}

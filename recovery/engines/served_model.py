@@ -67,6 +67,27 @@ def _ask(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
+def check_head_reloads(server: Server, config: Any) -> None:
+    """Raise unless the server computes with all weights that it is sent.
+
+    On a CPU vLLM packs the output head once, and packs it again only where the checkpoint holds it, which one whose
+    head is the embeddings does not. After small updates the probe would not show it."""
+    if not config.get_text_config().tie_word_embeddings:
+        return
+    try:
+        information = server.call("/server_info")
+    except Refused as error:
+        if error.status >= 500:
+            raise
+        return  # it was started without the development mode, and loads no weights either
+    if "device_config=cpu" in str(information):
+        raise RecoverError(
+            f"The server {server.address} runs on a CPU, where vLLM goes on using the old output head of a model whose "
+            "head is its embeddings. Train an adapter (--set lora_rank=128), or generate on this machine (--engine "
+            "transformers)."
+        )
+
+
 def prompt_logprobs(
     server: Server, model: str, tokens: list[int], top: int = 0, timeout: float = TIMEOUT
 ) -> list[dict[int, float]]:

@@ -25,6 +25,7 @@ class SmallServer:
         self.loses_adapters = False  # at such a break, as a restart does
         self.loads_adapters = True  # else it says so, and serves the base
         self.stall_seconds = 0.0
+        self.device = "cuda"
         self.changes: dict[str, Any] = {}  # of the choice that it answers with
         self.lock = threading.Lock()
 
@@ -34,6 +35,8 @@ class SmallServer:
             return {"data": [{"id": "base", "parent": None, "max_model_len": 256}]}
         if path == "/health":
             return "ok"
+        if path == "/server_info":
+            return {"vllm_config": f"enforce_eager=True, device_config={self.device}, seed=0"}
         if path == "/detokenize":
             return {"prompt": chat.tokenizer.decode(body["tokens"])}
         if path == "/tokenize":

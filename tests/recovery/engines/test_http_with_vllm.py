@@ -32,9 +32,7 @@ TEXTS = ["Name a colour.", "Which river is the longest?", "Say hello in three wo
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VllmServer, VllmServer]]:
-    """One for adapters on the built-in model, and one of a small model with an untied head, whose weights are sent.
-
-    On a CPU, vLLM packs a tied head once and goes on using it after a reload."""
+    """One for adapters on the built-in model, and one of a small model with an untied head, whose weights are sent."""
     folder = tmp_path_factory.mktemp("servers")
     untied = save_tiny(folder / "untied", head_dim=32, tied=False, eos=[2, 60])
     lab = VllmServer(str(BASE), folder / "lab.log", rank=8)
@@ -87,6 +85,11 @@ def test_full_weights_agree_before_and_after_updates(servers: tuple[VllmServer, 
     engine.sync(student)
     assert_agrees(student, engine)
     engine.close()
+
+
+def test_a_cpu_server_is_sent_no_weights_of_a_tied_head(lab: str) -> None:
+    with pytest.raises(RecoverError, match=r"runs on a CPU.*lora_rank"):
+        HttpEngine(load_student(str(BASE)), lab)
 
 
 def test_the_teacher_lists_what_the_same_model_here_has(lab: str) -> None:
