@@ -1,6 +1,7 @@
 """`recover serve-plan`, as a user calls it."""
 
 import json
+import secrets
 import shlex
 from pathlib import Path
 
@@ -10,7 +11,10 @@ from click.testing import CliRunner, Result
 from pipelines.cli import main
 from recovery.engines.servers import KEY
 from recovery.lab import BASE
+from recovery.models.students import load_student
 from tests.gguf_files import save_tiny_gguf
+from tests.pipelines.options import set_options
+from tests.recovery.engines.small_server import SmallServer, serving
 
 
 def serve_plan(*arguments: str) -> Result:
@@ -68,3 +72,25 @@ def test_a_model_that_is_deleted_again_is_not_served(tmp_path: Path) -> None:
     CliRunner().invoke(main, ["init", "--base", "tiny.gguf"])
     (folder,) = (tmp_path / ".recover/gguf").iterdir()
     assert f"vllm serve {folder} " in serve_plan().stdout
+
+
+@pytest.mark.slow
+def test_the_key_is_in_no_line_and_in_no_file_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = secrets.token_hex()
+    monkeypatch.setenv(KEY, key)
+    (tmp_path / "prompts.txt").write_text("Name a colour.\nCount to five.\n")
+    with serving(SmallServer(load_student(str(BASE), frozen=True), key=key)) as named:
+        small = set_options("lora_rank=2", "distill.rows=2", "distill.max_new_tokens=8", "distill.probe_every=0")
+        command = ["distill", "--student", "base", "--teacher", named, "--prompts", "prompts.txt"]
+        trained = CliRunner().invoke(main, [*command, *small, "--max-steps", "1", "--limit", "4"])
+        monkeypatch.setenv(KEY, f"wrong-{key}")
+        refused = CliRunner().invoke(main, [*command, *small, "--max-steps", "1"])
+    assert trained.exit_code in (0, 3), trained.output
+    assert "refuses the key" in refused.stderr
+    assert "step 1/1" in caplog.text
+    assert key not in trained.output + refused.output + caplog.text
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert any(file.name == "recover.db" for file in files)
+    assert not [file for file in files if key.encode() in file.read_bytes()]
