@@ -72,7 +72,7 @@ def check_head_reloads(server: Server, config: Any) -> None:
 
     On a CPU vLLM packs the output head once, and packs it again only where the checkpoint holds it, which one whose
     head is the embeddings does not. After small updates the probe would not show it."""
-    if not config.get_text_config().tie_word_embeddings:
+    if not any(getattr(part, "tie_word_embeddings", False) for part in (config, config.get_text_config())):
         return
     try:
         information = server.call("/server_info")
