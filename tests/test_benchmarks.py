@@ -17,6 +17,7 @@ from benchmarks.quality import (
     gate_agreement,
     in_context,
     kl_predicts_forgetting,
+    listed_tokens,
     many_cycles,
     midtrain_settings,
     moves,
@@ -148,6 +149,17 @@ def test_recipes_from_one_damaged_model_on_long_answers_alone(capsys: pytest.Cap
     assert list(instructions) == ["clean", "mid-trained", *shares, "offpolicy"]
     assert {metric.n for metric in instructions.values()} == {4}
     assert "4 items whose right answers have more than 150 tokens" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_list_of_tokens_against_the_exact_divergence() -> None:
+    short = ["--set", "midtrain.epochs=0.1", "--set", "distill.prompts=64", "--set", "distill.max_new_tokens=24"]
+    shares, instructions = listed_tokens.main(["--steps", "1", "--rows", "4", "--items", "3", *short])
+    assert shares.pop("exact") == 1
+    for kind in ("listed", "of the student's"):
+        few, some, many = (shares[f"{count} {kind}"] for count in listed_tokens.COUNTS)
+        assert 0 < few < some < many < 1
+    assert list(instructions) == ["mid-trained", "opd, exact", "opd, 20 listed"]
 
 
 @pytest.mark.slow
