@@ -92,7 +92,7 @@ def _is_short(judgement: Any) -> bool:
     return isinstance(judgement, dict) and judgement.get("passed") is False
 
 
-def _is_left_open(judgement: Mapping[str, Any]) -> bool:
+def _is_left_open(judgement: Any) -> bool:
     """Whether prompts were left unasked because another criterion had failed: then nothing was found short."""
     of, used = judgement.get("of"), judgement.get("n")
     return bool(judgement.get("unsure")) and isinstance(of, int) and isinstance(used, int) and of > used
