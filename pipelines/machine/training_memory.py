@@ -10,6 +10,7 @@ from pipelines.machine.model_shape import FULL, ModelShape
 from pipelines.settings.schedule import MAX_STEP_TOKENS
 from pipelines.settings.schema import AUTO, Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
+from recovery.engines.transformers import MAX_PASS_TOKENS
 from recovery.engines.vllm import gpu_memory_share
 from recovery.losses.chunked_loss import CHUNK_ELEMENTS, CHUNK_ELEMENTS_ON_GPU
 from recovery.recipes import recipe
@@ -178,9 +179,11 @@ def _in_a_step(
 
 
 def kv_cache(shape: ModelShape, settings: Settings, device: Device) -> float:
-    """Of one batch of replies that are as long as they may be, and the probabilities of their next tokens."""
+    """Of one batch of replies: while prompts are read, or when all are as long as they may be, whichever is more."""
     distill = settings.distill
     rows = min(ROWS_AT_ONCE, max(distill.rows, distill.probe_items if distill.probe_every else 0))
-    tokens = MAX_PROMPT_TOKENS + distill.max_new_tokens
-    batch = min(rows * tokens * shape.cache_bytes, device.memory / CACHE_SHARE)
-    return batch / device.processes + rows * shape.vocabulary * SAMPLING_BYTES / device.processes
+    prompts, replies = rows * MAX_PROMPT_TOKENS, rows * (MAX_PROMPT_TOKENS + distill.max_new_tokens)
+    layer = FULL * (4 * shape.hidden + (3 + bool(settings.lora_rank)) * shape.inner)
+    reading = min(prompts / device.processes, MAX_PASS_TOKENS) * (shape.cache_bytes + layer)
+    batch = min(replies * shape.cache_bytes, device.memory / CACHE_SHARE)
+    return max(reading, (batch + rows * shape.vocabulary * SAMPLING_BYTES) / device.processes)
