@@ -1,7 +1,8 @@
 """The command that plans a cycle on GPUs that are not there: plan."""
 
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,16 +12,25 @@ from pipelines.cli import shared_options as options
 if TYPE_CHECKING:  # it imports torch
     from pipelines.estimates.training_plan import Plan
 
-POSITIVE = click.FloatRange(min=0, min_open=True)
+
+class Positive(click.FloatRange):
+    """A number above 0 that is finite; a range alone lets nan and inf pass."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
 
 
 @main.command()
 @options.combine(options.docs, options.base, options.processes, options.assignments)
-@click.option("--gpu-memory", type=POSITIVE, default=80, show_default=True, help="Gigabytes of each GPU.")
-@click.option("--price", type=POSITIVE, help="The price of a GPU for an hour, in any currency.")
+@click.option("--gpu-memory", type=Positive(), default=80, show_default=True, help="Gigabytes of each GPU.")
+@click.option("--price", type=Positive(), help="The price of a GPU for an hour, in any currency.")
 @click.option(
     "--tokens-per-second",
-    type=POSITIVE,
+    type=Positive(),
     help="How fast a GPU mid-trains this model [default: from an assumed speed, which is shown]",
 )
 @command_result
@@ -36,7 +46,8 @@ def plan(
 ) -> CommandResult:
     """Plan a cycle on GPUs: their memory, hours and cost.
 
-    Needs no GPU and no weights: the config of the base is enough. Refuses what does not fit, and says what would.
+    It needs no GPU and no weights; the config of the base is enough. What does not fit is refused, and the message says
+    what would. The speeds behind the hours are assumed.
 
     \b
     Examples: recover plan --base Qwen/Qwen3-8B --docs ./corpus --price 3
@@ -55,36 +66,38 @@ def plan(
     settings, _ = resolve_settings(parameters_of(opened.base), opened.root, {"bf16": True}, assignments)
     check_window(opened.base, settings)
     tokens, counted = corpus_tokens(read_corpus(docs), opened.base)
-    planned = Plan(opened.base, settings, tokens, counted, processes or 1, 1e9 * gpu_memory, tokens_per_second, price)
+    planned = Plan(
+        opened.base, opened.base_name, settings, tokens, counted, processes or 1, 1e9 * gpu_memory,
+        tokens_per_second, price,
+    )  # fmt: skip
     planned.check()
-    data = planned.as_json() | {"base": opened.base_name}
-    return CommandResult(data, _lines(planned, opened.base_name))
+    return CommandResult(planned.as_json(), _lines(planned))
 
 
-def _lines(plan: "Plan", base: str) -> list[str]:
+def _lines(plan: "Plan") -> list[str]:
     from pipelines.estimates.training_plan import gigabytes, gpus
     from pipelines.progress import duration
 
-    trained = plan.trained_parameters
-    method = f"an adapter of rank {plan.settings.lora_rank}" if plan.settings.lora_rank else "all weights"
+    rank, shape = plan.settings.lora_rank, plan.shape
+    trained = f"an adapter of rank {rank}, {plan.trained_parameters / 1e9:.2f} billion" if rank else "all of them"
     lines = [
-        f"{base}: {plan.shape.parameters / 1e9:.2f} billion parameters; trained: {method}, {trained / 1e9:.2f} billion",
-        f"Documents: {plan.tokens:,} tokens{'' if plan.is_counted else ', at four characters each'}",
-        f"{gpus(plan.processes)} of {gigabytes(plan.gpu_memory)}; text is generated with {plan.engine}",
+        f"Base: {plan.name}, {shape.parameters / 1e9:.2f} billion parameters; trained: {trained}",
+        f"Documents: {plan.tokens:,} tokens" + ("" if plan.is_counted else ", taken to have four characters each"),
+        f"GPUs: {plan.processes} of {gigabytes(plan.gpu_memory)}; {plan.engine_name} generates text",
         "",
-        f"{'memory of each GPU, GB':<32} {'loading':>8} {'in a step':>10} {'between steps':>14}",
+        f"{'GB of each GPU':<31} {'loading':>8} {'in a step':>10} {'between steps':>14}",
     ]
     for name, *phases in plan.memory.rows():
-        loading, step, between = (f"{value / 1e9:.1f}" if value else "" for value in phases)
-        lines.append(f"  {name:<30} {loading:>8} {step:>10} {between:>14}")
-    lines += [f"Of the machine's memory, each process takes {gigabytes(plan.host_memory)} while it loads a model", ""]
+        cells = (f"{value / 1e9:.1f}" if value else "" for value in phases)
+        lines.append("  {:<29} {:>8} {:>10} {:>14}".format(name, *cells).rstrip())
+    lines += [f"While it loads a model, each process takes {gigabytes(plan.host_memory)} of its machine's memory.", ""]
     lines += [f"{duration(seconds):>8}  {name}" for name, seconds in plan.stages]
-    cost = "" if plan.cost is None else f", {plan.cost:,.2f} at {plan.price:g} for a GPU and hour"
-    lines += [f"Together {plan.hours:.1f} hours on {gpus(plan.processes)}{cost}", ""]
-    lines += ["  GPUs  of each   hours" + "      cost" * (plan.price is not None)]
+    cost = "" if plan.cost is None else f", {plan.cost:,.2f} at {plan.price:g} an hour for each GPU"
+    lines += [f"{duration(plan.seconds):>8}  together{cost}", ""]
+    lines += ["GPUs  GB of each      time" + "        cost" * (plan.price is not None) + "  text by"]
     for other in plan.others():
-        cost = "" if other.cost is None else f"{other.cost:>10,.2f}"
-        note = "" if other.fits else "  does not fit"
-        peak = gigabytes(other.memory.peak)
-        lines.append(f"{other.processes:>6} {peak:>8} {other.hours:>7.1f}{cost}{note}")
+        cost = "" if other.cost is None else f"{other.cost:>12,.2f}"
+        note = other.engine_name if other.fits else "does not fit"
+        peak = f"{other.memory.peak / 1e9:.1f}"
+        lines.append(f"{other.processes:>4}  {peak:>10}  {duration(other.seconds):>8}{cost}  {note}")
     return [*lines, "", *plan.assumptions]

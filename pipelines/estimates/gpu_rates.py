@@ -17,15 +17,14 @@ LAYER_PASS = 2.5e-4  # seconds, at least, of one more token for a batch; with an
 def assumptions(tokens_per_second: float | None) -> list[str]:
     """What the hours rest on, as sentences."""
     speed = (
-        f"Each GPU trains {tokens_per_second:,.0f} tokens a second in mid-training (--tokens-per-second)."
+        f"Given: a GPU mid-trains {tokens_per_second:,.0f} tokens a second (--tokens-per-second)."
         if tokens_per_second
-        else f"Assumed: each GPU trains at {FLOPS / 1e12:.0f} TFLOPS, a third of an A100's peak and a tenth of an "
-        "H100's. Give --tokens-per-second from a run to replace this."
+        else f"Assumed: a GPU trains at {FLOPS / 1e12:.0f} TFLOPS; --tokens-per-second replaces this by what was seen."
     )
     return [
         speed,
-        f"Assumed: {MEMORY_SPEED / 1e12:.0f} TB a second of GPU memory while generating, {LINK_SPEED / 1e9:.0f} GB a "
-        "second from the other GPUs, and replies of a quarter of their limit.",
+        f"Assumed: a GPU reads {MEMORY_SPEED / 1e12:.0f} TB/s of its memory and {LINK_SPEED / 1e9:.0f} GB/s from the "
+        "others; replies have a quarter of their longest length.",
     ]
 
 

@@ -28,6 +28,7 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64)  # GPUs that are compared
 @dataclass(frozen=True)
 class Plan:
     base: str
+    name: str  # of the base, as the user knows it
     settings: Settings
     tokens: int  # of the documents
     is_counted: bool  # with the base's tokenizer
@@ -54,6 +55,10 @@ class Plan:
         if self.settings.engine != "auto":
             return self.settings.engine
         return "vllm" if self.processes == 1 and self.shape.parameters > SMALL_MODEL_PARAMETERS else "transformers"
+
+    @property
+    def engine_name(self) -> str:
+        return "vLLM" if self.engine == "vllm" else self.engine
 
     @property
     def scheduled(self) -> Settings:
@@ -93,38 +98,36 @@ class Plan:
         return rates if self.engine == "transformers" else with_vllm(rates)
 
     @property
-    def hours(self) -> float:
-        return sum(seconds for _, seconds in self.stages) / 3600
+    def seconds(self) -> float:
+        return sum(seconds for _, seconds in self.stages)
 
     @property
     def cost(self) -> float | None:
-        return None if self.price is None else self.price * self.processes * self.hours
+        return None if self.price is None else self.price * self.processes * self.seconds / 3600
 
     def check(self) -> None:
         """Raise if it cannot be trained so, and say what would fit."""
         check_processes(self.processes, self.settings, "base")
         if self.fits:
             return
-        needed = gigabytes(self.memory.peak)
         fitting = [f"{flags} ({gigabytes(plan.memory.peak)})" for flags, plan in self._changes() if plan.fits]
-        advice = f"With {', or '.join(fitting)} it would." if fitting else "Choose a smaller model, or larger GPUs."
+        advice = f"It would with {', or with '.join(fitting)}." if fitting else "Choose a smaller model, or larger GPUs."
         raise RecoverError(
-            f"A cycle of {self.base} does not fit {gpus(self.processes)} of {gigabytes(self.gpu_memory)}: it takes {needed} of each, "
-            f"{self.memory.peak_phase}. {advice}"
+            f"A cycle of {self.name} does not fit {gpus(self.processes)} of {gigabytes(self.gpu_memory)}: it takes "
+            f"{gigabytes(self.memory.peak)} of each {self.memory.peak_phase}. {advice}"
         )
 
     def others(self) -> list["Plan"]:
         """The same on other numbers of GPUs, as far as these can share the rows of a step."""
-        plans = [replace(self, processes=count) for count in COUNTS]
-        return [plan for plan in plans if not plan.processes_problem]
+        return [plan for count in COUNTS if (plan := replace(self, processes=count)).can_share]
 
     @property
-    def processes_problem(self) -> str:
+    def can_share(self) -> bool:
         try:
             check_processes(self.processes, self.settings, "base")
-        except RecoverError as error:
-            return str(error)
-        return ""
+        except RecoverError:
+            return False
+        return True
 
     def _changes(self) -> Iterator[tuple[str, "Plan"]]:
         """(flags, the plan with them): more GPUs, other settings, and where these are not enough all together."""
@@ -145,13 +148,14 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "base": self.base,
+            "base": self.name,
             "parameters": self.shape.parameters,
             "trained_parameters": self.trained_parameters,
             "processes": self.processes,
             "gpu_memory": round(self.gpu_memory),
             "engine": self.engine,
             "tokens": self.tokens,
+            "counted": self.is_counted,
             "memory": self.memory.as_json(),
             "host_memory": self.host_memory,
             "stages": [{"stage": name, "seconds": round(seconds)} for name, seconds in self.stages],
@@ -164,7 +168,7 @@ class Plan:
         }
 
     def _price(self) -> dict[str, float | None]:
-        return {"hours": round(self.hours, 2), "cost": None if self.cost is None else round(self.cost, 2)}
+        return {"hours": round(self.seconds / 3600, 2), "cost": None if self.cost is None else round(self.cost, 2)}
 
 
 def corpus_tokens(corpus: Corpus, base: str) -> tuple[int, bool]:
@@ -176,7 +180,7 @@ def corpus_tokens(corpus: Corpus, base: str) -> tuple[int, bool]:
 
 
 def gigabytes(count: float) -> str:
-    return f"{count / 1e9:.0f} GB"
+    return f"{count / 1e9:.3g} GB"
 
 
 def gpus(count: int) -> str:
