@@ -3,11 +3,14 @@
 import ctypes
 import gc
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 T = TypeVar("T")
+LARGE = 2**15  # bytes of a result; asking for the heap takes longer than most smaller operations
 
 
 class _Mallinfo(ctypes.Structure):
@@ -17,14 +20,14 @@ class _Mallinfo(ctypes.Structure):
 def can_measure() -> bool:
     """Whether C's library is glibc 2.33 or newer."""
     try:
-        return bool(_mallinfo())
+        return bool(_mallinfo()())
     except (AttributeError, OSError):
         return False
 
 
 def heap_bytes() -> int:
     """What this process has allocated and not freed, in all its threads."""
-    state = _mallinfo()
+    state = _mallinfo()()
     return int(state.used + state.mapped)
 
 
@@ -45,11 +48,14 @@ class _HeapPeak(TorchDispatchMode):
         if any(kind.__name__ == "DTensor" for kind in types):
             return NotImplemented  # then the operations on its part come here
         result = operation(*args, **kwargs or {})
-        self.bytes = max(self.bytes, heap_bytes())
+        results = result if isinstance(result, tuple | list) else [result]
+        if any(isinstance(tensor, torch.Tensor) and tensor.nbytes >= LARGE for tensor in results):
+            self.bytes = max(self.bytes, heap_bytes())
         return result
 
 
+@cache
 def _mallinfo() -> Any:
     function = ctypes.CDLL(None).mallinfo2
     function.restype = _Mallinfo
-    return function()
+    return function

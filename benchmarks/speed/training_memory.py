@@ -41,7 +41,7 @@ from recovery.teachers import AdapterOffTeacher, FrozenTeacher
 from recovery.telemetry.step_record import StepMetrics
 from recovery.train import Plan, TrainState
 
-ROW, TOKENS, PASSES, REPLIES, REPLY = 128, 1024, 3, 16, 56
+ROW, TOKENS, PASSES, REPLIES = 128, 1024, 3, 16
 # (hidden, heads, heads of keys and values, width of a head, inner, tied) of the real models; the vocabulary is cut.
 SHAPES = {
     "small": (256, 8, 2, 64, 768, False),
@@ -60,12 +60,14 @@ class Case:
     shape: str = "small"
     layers: int = 6
     vocabulary: int = 2048
+    reply: int = 24  # tokens
 
     @property
     def name(self) -> str:
         parts = [f"adapter {self.rank}" if self.rank else "all weights", "bfloat16" if self.bf16 else "float32"]
         parts += ["checkpointing"] * self.checkpointing + [self.family] * (self.family != "qwen3")
-        return ", ".join(parts + [f"{self.vocabulary:,} tokens"] * (self.vocabulary != Case.vocabulary))
+        parts += [f"a vocabulary of {self.vocabulary:,}"] * (self.vocabulary != Case.vocabulary)
+        return ", ".join(parts + [f"replies of {self.reply}"] * (self.reply != Case.reply))
 
     @property
     def settings(self) -> Settings:
@@ -76,7 +78,7 @@ class Case:
             checkpointing=self.checkpointing,
             tokens_at_once=TOKENS,
             midtrain=Midtrain(window=ROW, rows=PASSES * TOKENS // ROW),
-            distill=Distill(max_new_tokens=REPLY, rows=REPLIES, probe_every=0),
+            distill=Distill(max_new_tokens=self.reply, rows=REPLIES, probe_every=0),
         )
 
     def save(self, folder: Path) -> None:
@@ -105,6 +107,7 @@ CASES = [
     Case(rank=16, bf16=True, checkpointing=True),
     Case(bf16=True, checkpointing=True, vocabulary=16_384),
     Case(bf16=True, family="llama"),
+    Case(layers=12, reply=280),
 ]
 
 
@@ -166,10 +169,10 @@ def measure(case: Case, folder: str) -> dict[str, int]:
             training.take_step(student, rows, signal, objective, plan, StepMetrics())
 
     def reply() -> None:
-        engine, sampling = TransformersEngine(student), Sampling(REPLY)
+        engine, sampling = TransformersEngine(student), Sampling(case.reply)
         if several:
             with together():
-                training.generate(prompts, sampling, engine.batches(prompts, REPLY))
+                training.generate(prompts, sampling, engine.batches(prompts, case.reply))
         else:
             engine.generate(prompts, sampling)
 

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from transformers import Qwen3Config
 
 from pipelines.machine.memory_check import check_memory, check_window
 from pipelines.settings.defaults import defaults_for
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
+from tests.real_shapes import save_config
 
 LARGE = defaults_for(8_000_000_000).model_copy(update={"bf16": True})
 CARD = 80 * 2**30
@@ -18,12 +18,7 @@ CARD = 80 * 2**30
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("pipelines.machine.memory_check.total_memory", lambda: CARD)
-    config = Qwen3Config(
-        vocab_size=151_936, hidden_size=4096, num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8,
-        head_dim=128, intermediate_size=12_288, tie_word_embeddings=False,
-    )  # fmt: skip
-    config.save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
+    return save_config(tmp_path / "model", "8b")
 
 
 def refused(model: str, settings: Settings, *teachers: list[str]) -> str:
@@ -39,10 +34,10 @@ def test_eight_billion_parameters_fit_a_card_of_80_gb_with_the_defaults(model: s
 def test_activations_are_counted_and_cheaper_settings_are_named(model: str) -> None:
     """As measured at that width: 223 kB for each token and layer, and a copy of the weights in bfloat16."""
     message = refused(model, LARGE.model_copy(update={"checkpointing": False}), [model])
-    assert "takes about 122 GB of memory and this machine has 86 GB." in message
-    assert "With checkpointing = true it would take about 46 GB." in message
-    assert "With tokens_at_once = 2048 it would take about 72 GB" in message
-    assert "With lora_rank = 64 it would take about 46 GB" in refused(model, LARGE.model_copy(update={"lora_rank": 0}))
+    assert "takes about 123 GB of memory and this machine has 86 GB." in message
+    assert "With checkpointing = true it would take about 48 GB." in message
+    assert "With tokens_at_once = 2048 it would take about 73 GB" in message
+    assert "With lora_rank = 64 it would take about 45 GB" in refused(model, LARGE.model_copy(update={"lora_rank": 0}))
 
 
 @pytest.mark.parametrize("window", [1, 40_000])

@@ -1,0 +1,85 @@
+"""The memory of training as computed, against what processes hold while they train."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.speed.heap import can_measure
+from benchmarks.speed.training_memory import Case, compare
+from pipelines.machine.model_shape import ModelShape
+from pipelines.machine.training_memory import Device, Teacher, training_memory
+from pipelines.settings.defaults import defaults_for
+from tests.real_shapes import save_config
+
+ALLOWED = 0.15
+PARTS = {"weights", "gradients", "optimizer", "while_loading", "in_a_step", "between_steps"}
+
+needs_heap = pytest.mark.skipif(not can_measure(), reason="C's library does not say what is allocated")
+
+
+def check(case: Case, processes: int) -> None:
+    (comparison,) = compare([case], processes)
+    assert set(comparison.seen) == PARTS
+    wrong = {part: f"{comparison.error(part):+.0%}" for part in PARTS if abs(comparison.error(part)) > ALLOWED}
+    assert not wrong, comparison
+
+
+@needs_heap
+def test_an_adapter_takes_what_is_computed() -> None:
+    check(Case(rank=16, bf16=True, layers=3), 1)
+
+
+@needs_heap
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(layers=4),
+        Case(bf16=True, layers=4),
+        Case(bf16=True, checkpointing=True, vocabulary=16_384, layers=3),
+        Case(rank=16, checkpointing=True, layers=4),
+        Case(bf16=True, family="llama", layers=4),
+        Case(rank=8, family="mistral", layers=4),
+        Case(layers=12, reply=280),  # replies take more than reading the prompts does
+    ],
+    ids=lambda case: case.name,
+)
+def test_one_process_takes_what_is_computed(case: Case) -> None:
+    check(case, 1)
+
+
+@needs_heap
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case",
+    [Case(bf16=True, layers=4), Case(checkpointing=True, layers=4), Case(rank=16, bf16=True, layers=4)],
+    ids=lambda case: case.name,
+)
+def test_each_of_two_processes_takes_what_is_computed(case: Case) -> None:
+    check(case, 2)
+
+
+def test_the_parts_of_each_phase_add_up(tmp_path: Path) -> None:
+    shape = ModelShape.of(save_config(tmp_path, "8b"))
+    settings = defaults_for(shape.parameters).model_copy(update={"bf16": True})
+    for processes, uses_vllm in ((1, True), (1, False), (8, False)):
+        memory = training_memory(
+            shape, settings, [Teacher(head=shape.head)], Device(80e9, processes), 5e9, uses_vllm=uses_vllm
+        )
+        *parts, (_, *sums) = memory.rows()
+        assert [sum(part[i] for part in parts) for i in (1, 2, 3)] == pytest.approx(sums)
+        assert memory.peak == max(sums)
+        assert ("vLLM" in dict.fromkeys(part[0] for part in parts)) == uses_vllm
+
+
+def test_more_processes_share_out_all_but_what_each_needs_whole(tmp_path: Path) -> None:
+    shape = ModelShape.of(save_config(tmp_path, "8b"))
+    settings = defaults_for(shape.parameters).model_copy(update={"bf16": True, "lora_rank": 0})
+    own = [Teacher(shape.parameters, shape.head)]
+    memory = [training_memory(shape, settings, own, Device(80e9, count)) for count in (1, 2, 64)]
+    assert [4 * shape.parameters // m.weights for m in memory] == [1, 2, 64]
+    assert memory[0].optimizer == 8 * shape.parameters
+    assert memory[0].in_a_step > memory[1].in_a_step > memory[2].in_a_step
+    # Before it is shared out, each process has loaded the student and the teacher.
+    assert memory[2].while_loading >= 8 * shape.parameters
+    assert memory[2].between_steps >= 4 * shape.parameters
