@@ -14,7 +14,7 @@ LARGE = 2**15  # bytes of a result; asking for the heap takes longer than most s
 
 
 class _Mallinfo(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in "arena a b c mapped d e used f g".split()]
+    _fields_ = [(name, ctypes.c_size_t) for name in ["arena", "a", "b", "c", "mapped", "d", "e", "used", "f", "g"]]
 
 
 def can_measure() -> bool:

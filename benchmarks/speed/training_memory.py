@@ -136,9 +136,7 @@ def compare(cases: Sequence[Case], count: int = 1) -> list[Comparison]:
         environment = os.environ | {"HF_DEACTIVATE_ASYNC_LOAD": "1"}
         subprocess.run(command, env=environment, stdout=sys.stderr, check=True)
         seen = json.loads((folder / "seen.json").read_text())
-        return [
-            Comparison(case, seen[i], computed(case, str(folder / str(i)), count)) for i, case in enumerate(cases)
-        ]
+        return [Comparison(case, seen[i], computed(case, str(folder / str(i)), count)) for i, case in enumerate(cases)]
 
 
 def computed(case: Case, folder: str, count: int) -> dict[str, int]:

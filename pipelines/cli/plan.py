@@ -75,7 +75,7 @@ def plan(
 
 
 def _lines(plan: "Plan") -> list[str]:
-    from pipelines.estimates.training_plan import gigabytes, gpus
+    from pipelines.estimates.training_plan import gigabytes
     from pipelines.progress import duration
 
     rank, shape = plan.settings.lora_rank, plan.shape

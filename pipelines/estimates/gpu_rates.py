@@ -1,6 +1,6 @@
 """How fast rented GPUs are taken to be, before anything was measured on them.
 
-The assumptions are for a GPU like an A100, and low for a newer one; docs/scale.md says what was measured beside them."""
+They are those of an A100, and low for a newer GPU; docs/scale.md says what was measured."""
 
 from pipelines.estimates.work import REPLY
 from pipelines.machine.calibration import Rates, chance_of_end

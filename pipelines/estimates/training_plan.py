@@ -1,4 +1,4 @@
-"""What a cycle needs on GPUs that are not there yet: memory of each, hours, cost. Known from the base's config alone."""
+"""What a cycle needs on GPUs that are not there yet: memory of each, hours and cost, from the base's config alone."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -111,7 +111,9 @@ class Plan:
         if self.fits:
             return
         fitting = [f"{flags} ({gigabytes(plan.memory.peak)})" for flags, plan in self._changes() if plan.fits]
-        advice = f"It would with {', or with '.join(fitting)}." if fitting else "Choose a smaller model, or larger GPUs."
+        advice = (
+            f"It would with {', or with '.join(fitting)}." if fitting else "Choose a smaller model, or larger GPUs."
+        )
         raise RecoverError(
             f"A cycle of {self.name} does not fit {gpus(self.processes)} of {gigabytes(self.gpu_memory)}: it takes "
             f"{gigabytes(self.memory.peak)} of each {self.memory.peak_phase}. {advice}"

@@ -1,6 +1,6 @@
 """The bytes that training takes on each process, by part, from the shape of the model and the settings.
 
-The formula is compared with the tensors of real trainings in tests/pipelines/machine/test_training_memory.py."""
+`benchmarks.speed.training_memory` compares them with what processes hold while they train."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -80,8 +80,8 @@ class TrainingMemory:
         """(part, bytes while loading, in a step, between steps), of parts that take any; and the sums."""
         lasting = {"gradients": self.gradients, "optimiser": self.optimizer, "vLLM": self.vllm}
         rows = [
-            ("weights", *[self.weights] * 3),
-            ("teacher", *[self.teacher] * 3),
+            ("weights", self.weights, self.weights, self.weights),
+            ("teacher", self.teacher, self.teacher, self.teacher),
             *((name, 0.0, value, value) for name, value in lasting.items()),
             ("not yet shared out", self.loading, 0.0, 0.0),
             ("activations", 0.0, self.activations, 0.0),
