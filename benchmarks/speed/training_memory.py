@@ -66,6 +66,7 @@ class Case:
     def name(self) -> str:
         parts = [f"adapter {self.rank}" if self.rank else "all weights", "bfloat16" if self.bf16 else "float32"]
         parts += ["checkpointing"] * self.checkpointing + [self.family] * (self.family != "qwen3")
+        parts += [f"{self.layers} layers"] * (self.layers != Case.layers)
         parts += [f"a vocabulary of {self.vocabulary:,}"] * (self.vocabulary != Case.vocabulary)
         return ", ".join(parts + [f"replies of {self.reply}"] * (self.reply != Case.reply))
 
@@ -98,7 +99,7 @@ class Case:
         AutoTokenizer.from_pretrained(BASE).save_pretrained(folder)
 
 
-CASES = [
+SMALL_CASES = [
     Case(),
     Case(bf16=True),
     Case(bf16=True, checkpointing=True),
@@ -109,6 +110,15 @@ CASES = [
     Case(bf16=True, family="llama"),
     Case(layers=12, reply=280),
 ]
+CASES = {
+    "small": SMALL_CASES,
+    "qwen3-0.6b": [
+        Case(shape="qwen3-0.6b", layers=2, bf16=True),
+        Case(shape="qwen3-0.6b", layers=2, bf16=True, rank=64),
+        Case(shape="qwen3-0.6b", layers=28, bf16=True, rank=64, checkpointing=True, vocabulary=151_936),  # all of it
+    ],
+    "qwen3-8b": [Case(shape="qwen3-8b", layers=1, bf16=True, rank=128)],  # a layer has 193 million parameters
+}
 
 
 @dataclass(frozen=True)
@@ -215,7 +225,7 @@ def _measure_all(folder: Path) -> None:
     if "WORLD_SIZE" in os.environ:
         join()
     # What is imported late, and buffers that the libraries keep, are in no measurement.
-    for i in {case.bf16: i for i, case in enumerate(cases)}.values():
+    for i in {case.bf16: i for i, case in reversed([*enumerate(cases)])}.values():
         measure(cases[i], str(folder / str(i)))
     seen = [measure(case, str(folder / str(i))) for i, case in enumerate(cases)]
     if rank() == 0:
@@ -226,18 +236,13 @@ def _measure_all(folder: Path) -> None:
 def main(arguments: list[str] | None = None) -> list[Comparison]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--shape", choices=SHAPES, default="small", help="the widths of a layer (default: small)")
+    parser.add_argument("--shape", choices=SHAPES, default="small", help="(default: small)")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     if args.measure:
         _measure_all(args.measure)
         return []
-    cases = CASES
-    if args.shape != "small":  # as much as fits a small machine: one layer of 8 billion has 200 million parameters
-        large = args.shape == "qwen3-8b"
-        lora = Case(rank=128 if large else 64, bf16=True, shape=args.shape, layers=1 if large else 2)
-        cases = [lora] if large else [lora, Case(bf16=True, shape=args.shape, layers=2)]
-    comparisons = compare(cases, args.processes)
+    comparisons = compare(CASES[args.shape], args.processes)
     head = ["MB of each process: computed / seen", "loading", "in a step", "between steps", "largest difference"]
     table(head, [_row(comparison) for comparison in comparisons])
     return comparisons
