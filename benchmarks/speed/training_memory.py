@@ -66,7 +66,7 @@ class Case:
     def name(self) -> str:
         parts = [f"adapter {self.rank}" if self.rank else "all weights", "bfloat16" if self.bf16 else "float32"]
         parts += ["checkpointing"] * self.checkpointing + [self.family] * (self.family != "qwen3")
-        parts += [f"{self.layers} layers"] * (self.layers != Case.layers)
+        parts += [f"layers: {self.layers}"] * (self.layers != Case.layers)
         parts += [f"a vocabulary of {self.vocabulary:,}"] * (self.vocabulary != Case.vocabulary)
         return ", ".join(parts + [f"replies of {self.reply}"] * (self.reply != Case.reply))
 
@@ -115,7 +115,6 @@ CASES = {
     "qwen3-0.6b": [
         Case(shape="qwen3-0.6b", layers=2, bf16=True),
         Case(shape="qwen3-0.6b", layers=2, bf16=True, rank=64),
-        Case(shape="qwen3-0.6b", layers=28, bf16=True, rank=64, checkpointing=True, vocabulary=151_936),  # all of it
     ],
     "qwen3-8b": [Case(shape="qwen3-8b", layers=1, bf16=True, rank=128)],  # a layer has 193 million parameters
 }

@@ -67,7 +67,7 @@ def plan(
     check_window(opened.base, settings)
     tokens, counted = corpus_tokens(read_corpus(docs), opened.base)
     planned = Plan(
-        opened.base, opened.base_name, settings, tokens, counted, processes or 1, 1e9 * gpu_memory,
+        opened.base, base or opened.base_name, settings, tokens, counted, processes or 1, 1e9 * gpu_memory,
         tokens_per_second, price,
     )  # fmt: skip
     planned.check()
