@@ -26,7 +26,7 @@ def check(case: Case, processes: int) -> None:
 
 @needs_heap
 def test_an_adapter_takes_what_is_computed() -> None:
-    check(Case(rank=16, bf16=True, layers=3), 1)
+    check(Case(rank=16, bf16=True), 1)
 
 
 @needs_heap
