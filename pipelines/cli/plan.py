@@ -78,10 +78,10 @@ def _lines(plan: "Plan") -> list[str]:
     from pipelines.estimates.training_plan import gigabytes
     from pipelines.progress import duration
 
-    rank, shape = plan.settings.lora_rank, plan.shape
-    trained = f"an adapter of rank {rank}, {plan.trained_parameters / 1e9:.2f} billion" if rank else "all of them"
+    rank = plan.settings.lora_rank
+    trained = f"an adapter of rank {rank}, {_count(plan.trained_parameters)}" if rank else "all of them"
     lines = [
-        f"Base: {plan.name}, {shape.parameters / 1e9:.2f} billion parameters; trained: {trained}",
+        f"Base: {plan.name}, {_count(plan.shape.parameters)} parameters; trained: {trained}",
         f"Documents: {plan.tokens:,} tokens" + ("" if plan.is_counted else ", taken to have four characters each"),
         f"GPUs: {plan.processes} of {gigabytes(plan.gpu_memory)}; {plan.engine_name} generates text",
         "",
@@ -101,3 +101,7 @@ def _lines(plan: "Plan") -> list[str]:
         peak = f"{other.memory.peak / 1e9:.1f}"
         lines.append(f"{other.processes:>4}  {peak:>10}  {duration(other.seconds):>8}{cost}  {note}")
     return [*lines, "", *plan.assumptions]
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e9:.2f} billion" if parameters >= 1e8 else f"{parameters / 1e6:.1f} million"
