@@ -99,9 +99,15 @@ def _is_left_open(judgement: Any) -> bool:
 
 
 def _more_items(judgement: Any) -> Change | None:
-    """Where a larger number of items could show that the criterion is met."""
+    """Where a larger number of items could show that the criterion is met, and there are so many."""
     needed, used = judgement.get("needed"), judgement.get("n")
-    if judgement.get("unsure") and isinstance(needed, int) and isinstance(used, int) and needed > used:
+    if (
+        judgement.get("can_ask_more")
+        and judgement.get("unsure")
+        and isinstance(needed, int)
+        and isinstance(used, int)
+        and needed > used
+    ):
         return Change("more items", "--limit ", needed)
     return None
 

@@ -22,7 +22,7 @@ from pipelines.evaluation.block_measurement import StopRule
 from pipelines.evaluation.evaluation_plan import SAMPLE_TEMPERATURE, EvalPlan
 from pipelines.evaluation.measure import earlier_results, knowledge_result, measure_checkpoint
 from pipelines.gate.promotion import current_user, require_reason
-from pipelines.gate.verdict import Known, Verdict, is_clear, judge, require_pass_fail
+from pipelines.gate.verdict import OtherResults, Verdict, is_clear, judge, require_pass_fail
 from pipelines.jobs.job import Job
 from pipelines.log import log
 from pipelines.outcome import Answer, Ask, Outcome
@@ -140,7 +140,7 @@ class Cycle:
         until_clear = self._stop_rule(
             clean,
             partial(is_clear, self._gate, clean),
-            lambda others: self._known(clean, before, others).fails(self._gate),
+            lambda others: self._others(clean, before, others).fails(self._gate),
         )
         # A repair's copy of the model as it was, which the gate has rejected, is not measured again. In a cycle a copy
         # may be promoted, and then its own scores are what later cycles must keep.
@@ -223,11 +223,11 @@ class Cycle:
         self,
         clean: list[Result],
         enough: Callable[[list[Item]], bool],
-        decided: Callable[[list[Result]], bool] = lambda others: False,
+        fails_anyway: Callable[[list[Result]], bool] = lambda others: False,
     ) -> StopRule | None:
         """Ask in blocks where there is more than one; the clean model has been asked all prompts."""
         main, block = main_result(clean, "behaviour"), self.settings.gate.block
-        return StopRule(block, len(main.items), enough, decided) if main and 0 < block < len(main.items) else None
+        return StopRule(block, len(main.items), enough, fails_anyway) if main and 0 < block < len(main.items) else None
 
     def _judge_with_samples(
         self,
@@ -264,14 +264,19 @@ class Cycle:
         assert reference is not None
         assert behaviour is not None
         damaged = None if before is after else main_result(before, "behaviour")
-        return judge(self._gate, reference, behaviour, self._known(clean, before, after), samples, damaged)
+        others = self._others(clean, before, after)
+        return judge(self._gate, reference, behaviour, others, samples, damaged, self._can_measure)
 
-    def _known(self, clean: list[Result], before: list[Result], after: list[Result]) -> Known:
-        unread, *in_cycle = (knowledge_result(results) for results in (clean, before, after))
+    def _can_measure(self, suite: str, items: int) -> bool:
+        return self.job.eval_plan.can_measure(suite, items, self._suites)
+
+    def _others(self, clean: list[Result], before: list[Result], after: list[Result]) -> OtherResults:
+        of_clean, *in_cycle = (knowledge_result(results) for results in (clean, before, after))
         best = max((k.headline.value for k in in_cycle if k is not None), default=None)
         current, past = earlier_results(after), {past.cycle: past for past in self._inputs.past_cycles()}
         earlier = {n: (current[n], past[n].knowledge) for n in current if n in past}
-        return Known(in_cycle[1], best, earlier, unread.headline.value if unread else None, (clean, after))
+        clean_knowledge = of_clean.headline.value if of_clean else None
+        return OtherResults(in_cycle[1], best, earlier, clean_knowledge, (clean, after))
 
     @property
     def _searches_answers(self) -> bool:

@@ -15,7 +15,7 @@ from pipelines.cycle import run_job
 from pipelines.evaluation.measure import knowledge_result, measure_checkpoint
 from pipelines.evaluation.printed_tables import scores_table
 from pipelines.gate.promotion import current_user
-from pipelines.gate.verdict import Known, Verdict, judge
+from pipelines.gate.verdict import OtherResults, Verdict, judge
 from pipelines.jobs.job import Command
 from pipelines.log import log
 from pipelines.outcome import Outcome
@@ -84,7 +84,7 @@ class Demo:
         assert followed[1] is not None
         assert knowledge is not None
         best, gate = knowledge.headline.value, job.settings.gate
-        verdict = judge(gate, followed[0], followed[1], Known(knowledge, best, retention=(clean, damaged)))
+        verdict = judge(gate, followed[0], followed[1], OtherResults(knowledge, best, retention=(clean, damaged)))
         reason = f"documents alone, for comparison: {verdict.reason}"
         project.tracker.promote(
             project.id, cycle.id, trained.checkpoint.id, "rejected", current_user(), reason, verdict.as_dict()

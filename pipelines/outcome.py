@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from db.next_attempt import NextAttempt
-from evals.results import Result, headlines
+from evals.results import Result, headlines, main_result
+from evals.stats.paired_comparison import paired_test
 from pipelines.evaluation.measure import earlier_results
 from pipelines.gate.verdict import Verdict
 from pipelines.training.training_run import RunResult
@@ -42,11 +43,18 @@ class Outcome:
     def awaits_decision(self) -> bool:
         return self.promoted is None
 
+    @property
+    def _gained(self) -> float:
+        """Instruction following on the prompts that both were asked: the model before may have been asked fewer."""
+        before, after = main_result(self.damaged, "behaviour"), main_result(self.recovered, "behaviour")
+        if before is None or after is None:
+            return 0.0
+        return paired_test(before.passed_by_key(), after.passed_by_key()).difference
+
     def as_json(self) -> dict[str, Any]:
         checkpoint, run = self.distilled.checkpoint, self.distilled
         clean, damaged, recovered = (headlines(results) for results in (self.clean, self.damaged, self.recovered))
-        gained = (recovered["behaviour"] or 0.0) - (damaged["behaviour"] or 0.0)
-        seconds = round(run.seconds, 1)
+        gained, seconds = self._gained, round(run.seconds, 1)
         return {
             "cycle": self.cycle or None,
             "clean": clean,

@@ -31,21 +31,26 @@ def keep_freed_memory() -> None:
         mallopt(M_MMAP_THRESHOLD, 2**25)  # the most that older versions accept
 
 
+def give_back_freed_memory(device: torch.device) -> None:
+    """Of a process that computes on a CPU, to the system; does nothing where the allocator is not glibc's."""
+    trim = _malloc_trim()
+    if device.type == "cpu" and trim is not None:
+        trim(0)
+
+
 @dataclass
 class MemoryReturn:
-    """Gives freed memory back to the system, after a step on a CPU in which the process has grown a lot.
+    """Gives freed memory back to the system, after a step on a CPU in which the process has grown a lot."""
 
-    Does nothing where the allocator is not glibc's."""
-
+    device: torch.device
     resident: int = 0  # after the first step, and after the first one since memory was given back
 
-    def after_step(self, device: torch.device) -> None:
-        trim = _malloc_trim()
-        if device.type != "cpu" or trim is None:
+    def after_step(self) -> None:
+        if self.device.type != "cpu" or _malloc_trim() is None:
             return
         self.resident = self.resident or resident_bytes()
         if resident_bytes() > self.resident + GROWTH:
-            trim(0)
+            give_back_freed_memory(self.device)
             self.resident = 0  # the next step takes what it needs anew: growth counts from there
 
 

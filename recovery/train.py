@@ -20,7 +20,7 @@ from torch import Tensor
 from recovery.distributed import all_reduce_sum, own_rows, whole
 from recovery.engines.traffic import TrafficMeter
 from recovery.errors import RecoverError
-from recovery.host_memory import MemoryReturn
+from recovery.host_memory import MemoryReturn, give_back_freed_memory
 from recovery.losses.chunked_loss import LossTerms, chunked_loss
 from recovery.losses.objectives import Objective
 from recovery.models.students import Student
@@ -119,7 +119,8 @@ def train(
     state = state or TrainState.start(student, plan)
     if plan.checkpointing:
         student.causal.gradient_checkpointing_enable()
-    memory = MemoryReturn()
+    memory = MemoryReturn(student.device)
+    give_back_freed_memory(student.device)  # what a measurement before has left
     while state.step < plan.steps:
         start_time, traffic = time.perf_counter(), TrafficMeter()
         samples = signal.prepare(states.draw(student, state.step // objective.epochs))
@@ -152,7 +153,7 @@ def train(
             state.step += 1
             state.between_draws = epoch + 1 == epochs
             rollout_seconds = 0.0
-            memory.after_step(student.device)
+            memory.after_step()
             yield record
 
 

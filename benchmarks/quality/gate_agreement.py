@@ -33,10 +33,12 @@ from evals.suites.lab import measure_arithmetic, measure_own_world
 from evals.suites.measure import measure
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import measure_checkpoint
-from pipelines.gate.verdict import Known, Verdict, judge
+from pipelines.gate.verdict import OtherResults, Verdict, judge
 from pipelines.model_loading import load_frozen
 from pipelines.outcome import Outcome
 from pipelines.project.project import Project
+from pipelines.project.weights_hash import weights_hash
+from pipelines.request import SECONDARY_LIMIT
 from pipelines.settings.schema import Gate
 from recovery.engines.transformers import TransformersEngine
 
@@ -102,7 +104,9 @@ def measured_project(args: Namespace) -> Path:
     """A project whose record has the clean model's scores on the prompts and on what it knew before."""
     root: Path = args.out.with_suffix(".project")
     project = Project.open(root, args.base)
-    plan = EvalPlan(limit=args.items).with_public_ifeval_checked(load_suites(project.base))
+    plan = EvalPlan(limit=args.items, secondary_limit=SECONDARY_LIMIT).with_public_ifeval_checked(
+        load_suites(project.base)
+    )
     measure_checkpoint(project, project.clean, plan, None)
     return root
 
@@ -113,12 +117,16 @@ def judge_large(outcome: Outcome, project: Project, clean: Passes, items: int) -
     midtrained = next(one for one in lineage if one.role == "midtrained")
     knowledge = [_knowledge(project, one, questions) for one in (midtrained, outcome.distilled.checkpoint)]
     now = _passes(project.locate(outcome.distilled.checkpoint).path, items)
-    gate = Gate(block=0, samples=0)
+    run = project.reader.run(outcome.distilled.checkpoint.run_id or 0)
+    assert run is not None
+    gate = Gate(**run.settings["gate"]).model_copy(update={"block": 0, "samples": 0})
     tasks = ("arithmetic", "own_world")
     retention = [[_result(task, "retention", side[task]) for task in tasks] for side in (clean, now)]
     behaviour = [_result("ifeval", "behaviour", side["ifeval"]) for side in (clean, now)]
     best = max(result.headline.value for result in knowledge)
-    return judge(gate, behaviour[0], behaviour[1], Known(knowledge[1], best, retention=(retention[0], retention[1])))
+    return judge(
+        gate, behaviour[0], behaviour[1], OtherResults(knowledge[1], best, retention=(retention[0], retention[1]))
+    )
 
 
 def _knowledge(project: Project, checkpoint: Checkpoint, questions: Path) -> Result:
@@ -131,7 +139,8 @@ def _knowledge(project: Project, checkpoint: Checkpoint, questions: Path) -> Res
 
 def _clean_passes(args: Namespace) -> Passes:
     """Of the clean model, measured once."""
-    file = args.out.with_suffix(f".clean-{args.large}.json")
+    weights = weights_hash(Path(args.base))[:8]
+    file = args.out.with_suffix(f".clean-{weights}-{args.large}.json")
     if not file.is_file():
         file.write_text(json.dumps(_passes(args.base, args.large)))
     passes: Passes = json.loads(file.read_text())

@@ -35,7 +35,7 @@ def needed_text(cycle: Cycle) -> str:
     texts = [
         f"about {needed:,} {items} would decide it ({used:,} were used)"
         for items, (needed, used) in counts.items()
-        if isinstance(needed, int) and isinstance(used, int)
+        if isinstance(needed, int) and isinstance(used, int) and needed > used
     ]
     return "; ".join(texts)
 

@@ -94,13 +94,14 @@ class PairedTest:
     lost: list[str]  # keys that passed before and fail after
     gained: list[str]
     difference: float  # share passed after − share passed before
-    low: float  # one-sided bounds of the difference, of 95 % unless another confidence was asked for
+    low: float  # one-sided bounds of the difference
     high: float
     p_value: float  # McNemar's exact test
+    confidence: float = 0.95  # of each bound
 
     def n_needed(self, margin: float) -> int | None:
         """Return how many items would show a loss under `margin` if the measured difference is the true one."""
-        return n_needed(margin, self.differ, self.difference)
+        return n_needed(margin, self.differ, self.difference, confidence=self.confidence)
 
     @property
     def differ(self) -> float:
@@ -117,7 +118,7 @@ def paired_test(before: Mapping[str, bool], after: Mapping[str, bool], confidenc
     gained = [key for key in keys if after[key] and not before[key]]
     n, b, c = len(keys), len(lost), len(gained)
     low, high = lower_bound(n, b, c, confidence), upper_bound(n, b, c, confidence)
-    return PairedTest(n, lost, gained, (c - b) / n, low, high, mcnemar(b, c))
+    return PairedTest(n, lost, gained, (c - b) / n, low, high, mcnemar(b, c), confidence)
 
 
 def _slope(lost: float, gained: float) -> np.ndarray:

@@ -26,6 +26,7 @@ import numpy as np
 
 from evals.stats.paired_comparison import PairedTest, paired_test
 from evals.stats.several_replies import Passes, RepliesTest, replies_test
+from recovery.errors import RecoverError
 
 ALPHA = 0.05  # one-sided error, over all looks: of passing a loss of the margin, and of failing a smaller one
 SAMPLES_ALPHA = 0.02  # the part of it for the looks at further samples, where there are any
@@ -86,7 +87,12 @@ def sequential_test(
     total = max(total or 0, len(keys)) if block else len(keys)
     sizes = look_sizes(total, block)
     complete = [(n, level) for n, level in zip(sizes, look_levels(tuple(sizes), alpha), strict=True) if n <= len(keys)]
-    for n, level in complete or [(len(keys), alpha)]:  # `paired_test` rejects measurements without a common item
+    if not complete:
+        raise RecoverError(
+            f"Both models answered {len(keys)} of the same prompts, but the verdict takes {sizes[0]} or more. "
+            "Measure both on the same prompts."
+        )
+    for n, level in complete:
         pair = paired_test(before, {key: after[key] for key in keys[:n]}, 1 - level)
         outcome = clear_outcome(pair.low, pair.high, margin)
         if outcome != "open":
@@ -111,6 +117,8 @@ def samples_test(
 
     `before` and `after` begin with the greedy replies. `samples`: how many may be drawn."""
     drawn = min(len(before), len(after)) - 1
+    if drawn < 1:
+        raise ValueError("no sampled reply besides the greedy ones")
     for number, level in enumerate(sample_levels(samples)[:drawn], 1):
         test = replies_test(before[: number + 1], after[: number + 1], 1 - level)
         outcome = clear_outcome(test.low, test.high, margin)

@@ -26,10 +26,11 @@ class RepliesTest:
     low: float  # one-sided bounds of the difference
     high: float
     spread: float  # mean square of the prompts' differences
+    confidence: float = 0.95  # of each bound
 
     def n_needed(self, margin: float) -> int | None:
         """Return how many prompts would show a loss under `margin`, with as many replies to each."""
-        return n_needed(margin, self.spread, self.difference)
+        return n_needed(margin, self.spread, self.difference, confidence=self.confidence)
 
 
 def prompt_differences(before: Sequence[Passes], after: Sequence[Passes]) -> list[float]:
@@ -48,7 +49,7 @@ def replies_test(before: Sequence[Passes], after: Sequence[Passes], confidence: 
     low = lower_bound(*_as_counts(differences), confidence)
     high = -lower_bound(*_as_counts([-d for d in differences]), confidence)
     spread = math.fsum(d * d for d in differences) / n
-    return RepliesTest(n, len(before) - 1, math.fsum(differences) / n, low, high, spread)
+    return RepliesTest(n, len(before) - 1, math.fsum(differences) / n, low, high, spread, confidence)
 
 
 def weighted_counts(n: int, lost: float, gained: float, squares: float) -> tuple[float, float, float]:

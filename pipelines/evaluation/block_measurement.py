@@ -23,7 +23,8 @@ class StopRule:
     block: int
     total: int  # prompts that there are
     enough: Callable[[list[Item]], bool]  # by the items of complete blocks
-    decided: Callable[[list[Result]], bool] = lambda others: False  # by the other suites: then one block is enough
+    # By the other suites: then one block is enough.
+    fails_anyway: Callable[[list[Result]], bool] = lambda others: False
 
 
 @dataclass(frozen=True)
@@ -43,22 +44,22 @@ class BlockMeasurement:
     def key_of(self, results: list[Result]) -> str:
         return self.key(len(_items(results)))
 
-    def stored(self, decided: bool) -> tuple[list[Result], bool]:
+    def stored(self, fails_anyway: bool) -> tuple[list[Result], bool]:
         """The suite's stored results with the most prompts, and whether these are enough."""
         keys = {self.key(n): n for n in look_sizes(self.rule.total, self.rule.block)}
         stored = stored_results(self.project, self.checkpoint, set(keys))
         results = max(stored.values(), key=lambda results: len(_items(results)), default=[])
         items = _items(results)
-        return results, len(items) == self.rule.total or (bool(items) and (decided or self.rule.enough(items)))
+        return results, len(items) == self.rule.total or (bool(items) and (fails_anyway or self.rule.enough(items)))
 
-    def to_ask(self, stored: list[Result], decided: bool) -> Blocks:
+    def to_ask(self, stored: list[Result], fails_anyway: bool) -> Blocks:
         """What remains to be asked; every block is saved as soon as it is answered."""
         saved = [Item(**row) for row in self._progress] if self._progress.repair() else []
         complete = [n for n in (0, *look_sizes(self.rule.total, self.rule.block)) if n <= len(saved)]
         earlier = max(saved[: complete[-1]], _items(stored), key=len)
         self._progress.write(map(asdict, earlier))
         save = lambda items: self._progress.append(map(asdict, items))  # noqa: E731
-        return Blocks(self.rule.block, (lambda items: True) if decided else self.rule.enough, earlier, save)
+        return Blocks(self.rule.block, (lambda items: True) if fails_anyway else self.rule.enough, earlier, save)
 
     def delete_progress(self) -> None:
         self._progress.path.unlink(missing_ok=True)

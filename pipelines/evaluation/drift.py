@@ -100,7 +100,7 @@ def checkpoint_drift(
     run_settings = settings | {"suite": "drift", "files": [str(file.resolve()) if file else None for file in files]}
     with recorded_run(project, "eval", None, run_settings, SEED) as run:
         results = _measure(project, checkpoint, task, ifeval_data, engine)
-        store_results(project, checkpoint, run, {key: results})
+        store_results(project, checkpoint, run, key, results)
     return results
 
 

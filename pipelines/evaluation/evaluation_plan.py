@@ -18,7 +18,7 @@ from evals.suites.custom_checks import read_tasks
 from evals.suites.general import FACTS
 from evals.suites.instruction_following import read_prompts
 from evals.suites.knowledge import measure_questions, read_questions
-from evals.suites.measure import SUITES, is_public_ifeval_available, measure, suite_tasks
+from evals.suites.measure import SUITES, count_prompts, is_public_ifeval_available, measure, suite_tasks
 from evals.suites.passage_recall import read_passages
 from pipelines.project.paths import relocate
 
@@ -111,6 +111,13 @@ class EvalPlan:
             "retention": suite_tasks("retention", named) and ("retention" in named or self.default_retention),
         }
         return [suite for suite in SUITES if available[suite]]
+
+    def can_measure(self, suite: str, items: int, named: Mapping[str, str]) -> bool:
+        """Whether a higher limit reaches so many items; where their number is not known, whether there is a limit."""
+        if suite == "behaviour":
+            prompts = count_prompts(named, self.ifeval_data, items, self.split, self.public_ifeval)
+            return self.limit is not None if prompts is None else prompts >= items
+        return self.limit is not None or "lab" in suite_tasks(suite, named)
 
     def split_problem(self, named: Mapping[str, str]) -> str:
         """Why the items cannot be split into a probe part and a final part; empty if they can."""

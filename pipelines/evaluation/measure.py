@@ -55,7 +55,7 @@ def measure_checkpoint(
     earlier: list[Result] = []
     if in_blocks:
         others_stored = all(key in by_key for suite, key in keys.items() if suite != SUITE)
-        earlier, are_enough = in_blocks.stored(others_stored and in_blocks.rule.decided(_of_others(keys, by_key)))
+        earlier, are_enough = in_blocks.stored(others_stored and in_blocks.rule.fails_anyway(_of_others(keys, by_key)))
         if are_enough:
             keys[SUITE] = in_blocks.key_of(earlier)
             by_key[keys[SUITE]] = earlier
@@ -64,21 +64,21 @@ def measure_checkpoint(
     log.info(f"Measuring {name}" if missing else f"Reusing the stored results of {name}")
     if missing:
         student = load_frozen(checkpoint.path)
-        with recorded_run(project, "eval", cycle, plan.to_json(), 0, inputs) as run:
-            with open_engine(student, engine) as opened:
-                subject = Subject(opened, student.chat)
-                measured: dict[str, list[Result]] = {}
-                for suite in missing:
-                    blocks = None
-                    if in_blocks and suite == SUITE:
-                        blocks = in_blocks.to_ask(earlier, in_blocks.rule.decided(_of_others(keys, by_key | measured)))
-                    results = plan.run_suite(subject, suite, named, blocks)
-                    keys[suite] = in_blocks.key_of(results) if in_blocks and suite == SUITE else keys[suite]
-                    measured[keys[suite]] = results
-            store_results(project, checkpoint, run, measured)
+        with (
+            recorded_run(project, "eval", cycle, plan.to_json(), 0, inputs) as run,
+            open_engine(student, engine) as opened,
+        ):
+            subject = Subject(opened, student.chat)
+            for suite in missing:
+                blocks = None
+                if in_blocks and suite == SUITE:
+                    blocks = in_blocks.to_ask(earlier, in_blocks.rule.fails_anyway(_of_others(keys, by_key)))
+                results = plan.run_suite(subject, suite, named, blocks)
+                keys[suite] = in_blocks.key_of(results) if in_blocks and suite == SUITE else keys[suite]
+                by_key[keys[suite]] = results
+                store_results(project, checkpoint, run, keys[suite], results)
         if in_blocks:
             in_blocks.delete_progress()
-        by_key |= measured
     results = [result for key in keys.values() for result in by_key[key]]
     if lines := summary_lines(results):
         log.info("  " + " · ".join(lines))

@@ -1,7 +1,7 @@
 """Store results in the record and load them by measurement key, so that nothing is measured twice."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from db.views import Checkpoint, Evaluation
@@ -11,14 +11,11 @@ from pipelines.project.project import Project
 KEY, COST = "measured", "cost"  # what the record keeps in an evaluation's settings besides the settings themselves
 
 
-def store_results(project: Project, checkpoint: Checkpoint, run: int, by_key: Mapping[str, list[Result]]) -> None:
-    """Store results by measurement key in one transaction, so that a stored key is always complete."""
-    rows: list[dict[str, Any]] = []
-    for key, results in by_key.items():
-        for result in results:
-            row = result.to_json(items=True)
-            rows.append(row | {"settings": row["settings"] | {KEY: key, COST: row["cost"]}})
-    project.tracker.evaluations(checkpoint.id, run, rows)
+def store_results(project: Project, checkpoint: Checkpoint, run: int, key: str, results: Iterable[Result]) -> None:
+    """Store the results of a measurement key in one transaction, so that a stored key is always complete."""
+    rows = [result.to_json(items=True) for result in results]
+    with_key = [row | {"settings": row["settings"] | {KEY: key, COST: row["cost"]}} for row in rows]
+    project.tracker.evaluations(checkpoint.id, run, with_key)
 
 
 def stored_results(project: Project, checkpoint: Checkpoint, keys: set[str]) -> dict[str, list[Result]]:

@@ -9,6 +9,7 @@ from evals.stats.paired_comparison import n_needed, smallest_margin
 from evals.stats.sequential import greedy_alpha, sample_levels
 from evals.suites.measure import count_prompts
 from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.gate.judgements import behaviour_limit
 from pipelines.settings.schema import Gate
 
 ASSUMED, MANY = 0.1, 0.25  # shares of prompts on which two models differ, where no earlier verdict says it
@@ -74,22 +75,23 @@ class Attainable:
 
 def attainable(gate: Gate, plan: EvalPlan, named: Mapping[str, str], cycles: list[Cycle]) -> Attainable | None:
     """None where the number of prompts is not known before: for a task of lm-eval."""
-    prompts = _count(plan, named, plan.limit)
+    prompts = count_prompts(named, plan.ifeval_data, plan.limit, plan.split, plan.public_ifeval)
     if prompts is None:
         return None
+    margin = _margin(gate, cycles)
     confidence = 1 - greedy_alpha(gate.samples)
     cases = [
         Case(
             share,
             source,
             smallest_margin(prompts, share, confidence=confidence),
-            n_needed(gate.behaviour_margin, share, confidence=confidence),
+            n_needed(margin, share, confidence=confidence),
             _with_samples(prompts, share, gate.samples) if gate.samples else None,
         )
         for share, source in _shares(cycles)
     ]
     most = max((case.needed or 0 for case in cases), default=0)
-    return Attainable(prompts, gate.behaviour_margin, cases, (_count(plan, named, most) or 0) >= most > 0, gate.samples)
+    return Attainable(prompts, margin, cases, most > 0 and plan.can_measure("behaviour", most, named), gate.samples)
 
 
 def _with_samples(prompts: int, differ: float, samples: int) -> float:
@@ -98,8 +100,11 @@ def _with_samples(prompts: int, differ: float, samples: int) -> float:
     return smallest_margin(prompts, spread, confidence=1 - sample_levels(samples)[-1])
 
 
-def _count(plan: EvalPlan, named: Mapping[str, str], limit: int | None) -> int | None:
-    return count_prompts(named, plan.ifeval_data, limit or None, plan.split, plan.public_ifeval)
+def _margin(gate: Gate, cycles: list[Cycle]) -> float:
+    """The loss that the gate allows. A share of what the clean model follows is known after its first measurement."""
+    scores = [cycle.clean.scores["behaviour"].value for cycle in cycles if "behaviour" in cycle.clean.scores]
+    known = [score for score in scores if score is not None]
+    return behaviour_limit(gate, known[-1])[0] if known else gate.behaviour_margin
 
 
 def _shares(cycles: list[Cycle]) -> list[tuple[float, Literal["assumed", "earlier verdicts"]]]:

@@ -21,6 +21,7 @@ class Judgement:
     limit: float
     n: int
     needed: int | None = None  # items that would be enough, had `value` been measured on them; None if no number would
+    can_ask_more: bool = False  # whether a higher --limit reaches as many as needed
     unsure: bool = False  # neither within nor beyond the limit with 95 % confidence
     setting: str = ""  # that the limit comes from
     of: int | None = None  # items that could have been asked: more than `n` where the verdict was clear before
@@ -52,7 +53,7 @@ def judge_behaviour(
 
     `samples`: further replies of both models, which count where the greedy ones do not decide. Then the verdict is
     about the mean over all replies to a prompt, the greedy one among them."""
-    margin, setting = behaviour_limit(gate, clean)
+    margin, setting = behaviour_limit(gate, clean.headline.value)
     block, of = (recovered.settings.get(name, 0) for name in ("block", "of"))
     before, after = clean.passed_by_key(), recovered.passed_by_key()
     test = sequential_test(before, after, margin, block, of, alpha=greedy_alpha(gate.samples))
@@ -64,11 +65,11 @@ def judge_behaviour(
     return replace(judgement, of=test.total, differ=test.pair.differ)
 
 
-def behaviour_limit(gate: Gate, clean: Result) -> tuple[float, str]:
+def behaviour_limit(gate: Gate, clean: float) -> tuple[float, str]:
     """The margin and its setting; the stricter of the two where there is `keep_behaviour`."""
     margins = {"gate.behaviour_margin": gate.behaviour_margin}
     if gate.keep_behaviour:
-        margins["gate.keep_behaviour"] = (1 - gate.keep_behaviour) * clean.headline.value
+        margins["gate.keep_behaviour"] = (1 - gate.keep_behaviour) * clean
     setting = min(margins, key=lambda name: margins[name])
     return margins[setting], setting
 
@@ -112,4 +113,5 @@ def _difference(
     outcome = outcome or clear_outcome(pair.low, pair.high, margin)
     passed = outcome == "passed"
     needed = None if passed else pair.n_needed(margin)
-    return Judgement(passed, pair.difference, pair.low, -margin, pair.n, needed, outcome == "open", setting)
+    is_open = outcome == "open"
+    return Judgement(passed, pair.difference, pair.low, -margin, pair.n, needed, unsure=is_open, setting=setting)

@@ -1,7 +1,7 @@
 """The gate: decide whether a recovered checkpoint may replace the current one, and say why."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from db.verdict_phrases import bound_and_margin, losses, relation, replies, with_limit
@@ -50,8 +50,8 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Known:
-    """What a recovered model knows, beside what it is compared with."""
+class OtherResults:
+    """The results of a recovered model besides instruction following, and what they are compared with."""
 
     knowledge: Result | None = None
     best_knowledge: float | None = None  # of the cycle's models
@@ -76,31 +76,37 @@ class Known:
     def fails(self, gate: Gate) -> bool:
         """Whether the verdict is a failure, whatever the instructions followed."""
         of_documents, of_earlier, retained = self.judgements(gate)
-        known = [j for j in (of_documents, *of_earlier.values(), retained) if j is not None]
-        return any(not j.passed and not j.unsure for j in known)
+        judged = [j for j in (of_documents, *of_earlier.values(), retained) if j is not None]
+        return any(not j.passed and not j.unsure for j in judged)
 
 
 def judge(
     gate: Gate,
     clean: Result,
     recovered: Result,
-    known: Known = Known(),
+    others: OtherResults = OtherResults(),
     samples: Sequence[tuple[Result, Result]] = (),
     damaged: Result | None = None,
+    can_measure: Callable[[str, int], bool] = lambda suite, items: False,
 ) -> Verdict:
     """Judge a recovered checkpoint.
 
     Its behaviour result is compared with the clean model's, item by item; its knowledge with the best of the cycle.
     `damaged` is the behaviour result before the distillation: the reason says what came back.
+    `can_measure`: whether a higher --limit reaches so many items of a suite.
     `samples` has further replies of both to the instruction prompts, sampled where the greedy ones do not decide.
     The reason says so where the best knowledge is no better than the clean model's."""
     require_pass_fail(clean)
     require_pass_fail(recovered)
     behaviour = judge_behaviour(gate, clean, recovered, samples)
-    of_documents, of_earlier, retained = known.judgements(gate)
+    of_documents, of_earlier, retained = others.judgements(gate)
+    if behaviour.needed:
+        behaviour = replace(behaviour, can_ask_more=can_measure("behaviour", behaviour.needed))
+    if retained and retained.needed:
+        retained = replace(retained, can_ask_more=can_measure("retention", retained.needed))
     learned = None
-    if of_documents and known.best_knowledge is not None and known.clean_knowledge is not None:
-        learned = known.best_knowledge > known.clean_knowledge
+    if of_documents and others.best_knowledge is not None and others.clean_knowledge is not None:
+        learned = others.best_knowledge > others.clean_knowledge
     judgements = [j for j in (behaviour, of_documents, *of_earlier.values(), retained) if j is not None]
     passed = all(j.passed for j in judgements)
     unsure = all(j.passed or j.unsure for j in judgements)
@@ -109,9 +115,9 @@ def judge(
     changes = behaviour_changes(clean, damaged, recovered)
     reasons = [
         _behaviour_reason(behaviour, f" by {behaviour.setting}" if gate.keep_behaviour else ""),
-        _knowledge_reason(_subject(known.knowledge), of_documents) + (note if learned is False else ""),
+        _knowledge_reason(_subject(others.knowledge), of_documents) + (note if learned is False else ""),
         *(_knowledge_reason(f"cycle {cycle}", j) for cycle, j in of_earlier.items()),
-        _retention_reason(retained, any(result.suite == "retention" for result in known.retention[1])),
+        _retention_reason(retained, any(result.suite == "retention" for result in others.retention[1])),
         *([changes] if changes else []),
     ]
     reason = "; ".join(reasons)
@@ -123,7 +129,7 @@ def is_clear(gate: Gate, clean: list[Result], items: list[Item]) -> bool:
     main = main_result(clean, "behaviour")
     assert main is not None
     recovered, total = {item.key: item.passed for item in items}, len(main.items)
-    margin, alpha = behaviour_limit(gate, main)[0], greedy_alpha(gate.samples)
+    margin, alpha = behaviour_limit(gate, main.headline.value)[0], greedy_alpha(gate.samples)
     test = sequential_test(main.passed_by_key(), recovered, margin, gate.block, total, alpha=alpha)
     return test.outcome != "open"
 
@@ -167,7 +173,8 @@ def _difference_reason(subject: str, j: Judgement, changes: str = "", by_setting
         return text
     if j.of and j.of > j.n:
         return f"{text}: not settled, but further prompts could not change the verdict"
-    enough = f" (about {j.needed:,} would be enough; see --limit)" if j.needed and j.needed > j.n else ""
+    flag = f": --limit {j.needed}" if j.can_ask_more else ""
+    enough = f" (about {j.needed:,} would be enough{flag})" if j.needed and j.needed > j.n else ""
     return f"{text}: too few items to tell{enough}"
 
 

@@ -31,7 +31,7 @@ def defaults_for(parameters: int) -> Settings:
                 max_new_tokens=320,
                 prompts=896,
                 documents=0.2,
-                probe_every=20,
+                probe_every=0,
             ),
         )
     return Settings(

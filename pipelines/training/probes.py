@@ -20,7 +20,7 @@ from evals.suites.measure import suite_tasks
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.measure import knowledge_result
 from pipelines.gate.judgements import Judgement, likelihood_floor
-from pipelines.gate.verdict import Known, judge
+from pipelines.gate.verdict import OtherResults, judge
 from pipelines.settings.schema import Gate
 from pipelines.training.probe_results import ProbeFunction, ProbeResult, ProbeScores, Score, best_knowledge
 from recovery.engines import Engine
@@ -52,7 +52,9 @@ class DistillProbe:
             score = knowledge.headline.value if knowledge else None
             floor = likelihood_floor(knowledge, untaught.headline.value if untaught else None)
             best = best_knowledge(score, best_so_far)
-            verdict = judge(self.gate, clean, behaviour, Known(knowledge, best, {}, floor, (self.clean, results)))
+            verdict = judge(
+                self.gate, clean, behaviour, OtherResults(knowledge, best, {}, floor, (self.clean, results))
+            )
             losses = [j for j in (verdict.behaviour, verdict.retention) if j is not None]
             knows = knowledge is None or verdict.knowledge is None or _within_error(knowledge, verdict.knowledge)
             holds = knows and all(-j.value <= -j.limit / 2 for j in losses)

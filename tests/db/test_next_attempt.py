@@ -14,7 +14,7 @@ DISTILL = {"steps": 40, "documents": 0.0, "warm_start": "off", "probe_every": 10
 ATTEMPT = Attempt({"lora_rank": 0, "keep_documents": True, "distill": DISTILL}, 40, 40)
 PASSED = {"passed": True, "n": 400}
 SHORT = {"passed": False, "n": 400, "needed": None, "unsure": False}
-UNSURE = {"passed": False, "n": 400, "needed": 900, "unsure": True}
+UNSURE = {"passed": False, "n": 400, "needed": 900, "can_ask_more": True, "unsure": True}
 
 
 def attempt_with(**distill: Any) -> Attempt:
@@ -43,6 +43,7 @@ def test_an_attempt_that_probes_ended_takes_all_its_steps_next() -> None:
 def test_too_few_items_ask_for_more_items() -> None:
     assert command(behaviour=UNSURE) == "--limit 900"
     assert command(behaviour=UNSURE | {"needed": None}) == "--set distill.steps=80"  # no number of items would do
+    assert command(behaviour=UNSURE | {"can_ask_more": False}) == "--set distill.steps=80"  # there are no more items
 
 
 @pytest.mark.parametrize("needed", [256, None])

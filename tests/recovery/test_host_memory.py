@@ -14,13 +14,13 @@ KEPT_BY_THE_ALLOCATOR = """
 import torch
 from recovery import host_memory
 host_memory.GROWTH = 2**24
-memory = host_memory.MemoryReturn()
-memory.after_step(torch.device("cpu"))
+memory = host_memory.MemoryReturn(torch.device("cpu"))
+memory.after_step()
 pieces = [torch.ones(2**14) for _ in range(4000)]
 last = torch.ones(2**14)
 del pieces
 before = host_memory.resident_bytes()
-memory.after_step(torch.device("cpu"))
+memory.after_step()
 print((before - host_memory.resident_bytes()) // 2**20)
 """
 
@@ -58,6 +58,6 @@ def test_freed_memory_is_given_back() -> None:
 
 
 def test_other_devices_are_left_alone() -> None:
-    memory = MemoryReturn()
-    memory.after_step(torch.device("meta"))
+    memory = MemoryReturn(torch.device("meta"))
+    memory.after_step()
     assert memory.resident == 0

@@ -16,6 +16,7 @@ from evals.stats.sequential import (
     samples_test,
     sequential_test,
 )
+from recovery.errors import RecoverError
 
 MARGIN = 0.03
 
@@ -170,3 +171,9 @@ def test_the_simulation_decides_as_the_test_of_samples_does() -> None:
         assert test.difference == pytest.approx(replies[: test.samples + 1].mean())
         outcomes.add(outcome)
     assert outcomes >= {"passed", "failed"}
+
+
+def test_fewer_common_items_than_the_first_look_takes_are_refused() -> None:
+    passes = {str(i): True for i in range(100)}
+    with pytest.raises(RecoverError, match=r"answered 100 of the same prompts, but the verdict takes 200 or more\."):
+        sequential_test(passes, passes, 0.03, block=200, total=2000)

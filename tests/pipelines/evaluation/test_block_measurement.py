@@ -69,15 +69,15 @@ def test_what_was_asked_is_reused_where_it_is_enough(project: Project, calls: li
     assert measure(project, rule(20)).items == whole.items  # all of them were asked
 
 
-def test_one_block_is_asked_where_the_other_suites_decide(project: Project, calls: list[int]) -> None:
+def test_one_block_is_asked_where_the_other_suites_fail_anyway(project: Project, calls: list[int]) -> None:
     """The other suites are measured before; their stored results decide the same."""
     plan, seen = replace(PLAN, suite="all", default_retention=True), list[set[str]]()
 
-    def decided(others: list[Result]) -> bool:
+    def fails_anyway(others: list[Result]) -> bool:
         seen.append({result.suite for result in others})
         return True
 
-    rule = StopRule(10, 40, lambda items: False, decided)
+    rule = StopRule(10, 40, lambda items: False, fails_anyway)
     for _ in range(2):
         main = main_result(measure_checkpoint(project, project.clean, plan, None, rule=rule), "behaviour")
         assert main is not None

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 from evals.splits import split_of
 from pipelines.cli import main
 from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.evaluation.measure import measure_checkpoint, missing_suites
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from recovery.lab import BASE
@@ -165,3 +166,30 @@ def test_whether_the_public_prompts_are_reachable_is_checked_once(monkeypatch: p
     assert EvalPlan.from_json(without.to_json()) == without
     own_prompts = EvalPlan(ifeval_data=Path("mine.jsonl"))
     assert own_prompts.with_public_ifeval_checked({}) == own_prompts
+
+
+def test_a_higher_limit_reaches_generated_items_and_those_that_a_limit_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evals.suites.measure.public_ifeval", lambda: [{"key": n} for n in range(541)])
+    for plan in (EvalPlan(), EvalPlan(limit=100)):
+        assert plan.can_measure("behaviour", 541, {})
+        assert not plan.can_measure("behaviour", 542, {})
+        assert plan.can_measure("behaviour", 90_000, {"behaviour": "lab"})
+        assert plan.can_measure("retention", 900, {"retention": "lab"})
+        assert plan.can_measure("behaviour", 900, {"behaviour": "gsm8k"}) is bool(plan.limit)
+        assert plan.can_measure("retention", 900, {}) is bool(plan.limit)
+
+
+def test_a_suite_is_stored_as_soon_as_it_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, plan, run_suite = Project.open(tmp_path, str(BASE)), EvalPlan(limit=4), EvalPlan.run_suite
+
+    def interrupted(self: EvalPlan, subject: Any, suite: str, *args: Any) -> Any:
+        if suite == "behaviour":  # it comes last
+            raise KeyboardInterrupt
+        return run_suite(self, subject, suite, *args)
+
+    monkeypatch.setattr(EvalPlan, "run_suite", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        measure_checkpoint(project, project.clean, plan, None)
+    assert missing_suites(project, project.clean, plan) == ["behaviour"]

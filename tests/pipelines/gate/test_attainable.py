@@ -1,13 +1,14 @@
 """What a verdict can show with the prompts that there are: from earlier verdicts or from assumptions."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from db.column_types import now
-from db.views import Cycle, Stage
+from db.views import Cycle, Headline, Stage
 from evals.stats.paired_comparison import n_needed, smallest_margin
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.attainable import Attainable, attainable
@@ -96,3 +97,15 @@ def test_no_number_of_prompts_shows_a_margin_of_zero() -> None:
     assert [case.needed for case in shown.cases] == [None, None]
     assert "which no number of prompts can show" in shown.lines()[1]
     assert shown.lines()[-1] == "  Accept a larger loss (gate.behaviour_margin)"
+
+
+def test_a_share_of_what_the_clean_model_follows_is_the_margin_once_it_was_measured() -> None:
+    gate, plan, named = Gate(keep_behaviour=0.95), EvalPlan(limit=200), {"behaviour": "lab"}
+    measured = Stage(scores={"behaviour": Headline(0.2, 200, 0.03, 0.1, 0.3, "ifeval", "prompt_level_strict_acc")})
+    before, after = (attainable(gate, plan, named, [replace(cycle(), clean=clean)]) for clean in (Stage(), measured))
+    assert before is not None
+    assert after is not None
+    assert (before.margin, after.margin) == (0.03, pytest.approx(0.01))
+    assert after.cases[0].needed is not None
+    assert before.cases[0].needed is not None
+    assert after.cases[0].needed > before.cases[0].needed

@@ -9,7 +9,7 @@ import pytest
 from db.verdict_phrases import losses
 from evals.results import Item, Metric, Result
 from pipelines.gate.judgements import TaskChange, judge_behaviour, judge_retention
-from pipelines.gate.verdict import Known, judge
+from pipelines.gate.verdict import OtherResults, judge
 from pipelines.settings.schema import Gate
 
 
@@ -32,7 +32,7 @@ FOLLOWED = result([True] * 400, "instructions", "behaviour")
 
 
 def verdict_with(recovered: list[Result], gate: Gate = Gate()):  # noqa: B008
-    return judge(gate, FOLLOWED, FOLLOWED, Known(retention=(CLEAN, recovered)))
+    return judge(gate, FOLLOWED, FOLLOWED, OtherResults(retention=(CLEAN, recovered)))
 
 
 def test_a_model_that_lost_a_third_of_a_task_is_rejected_and_the_reason_names_the_task() -> None:
@@ -58,7 +58,7 @@ def test_a_small_loss_passes() -> None:
 
 def test_too_few_items_are_inconclusive_unless_something_else_failed() -> None:
     few = [result([True] * 10, "arithmetic")]
-    verdict = judge(Gate(), FOLLOWED, FOLLOWED, Known(retention=(few, few)))
+    verdict = judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=(few, few)))
     assert (verdict.passed, verdict.outcome) == (False, "inconclusive")
     assert verdict.retention is not None
     assert verdict.retention.needed is not None
@@ -66,7 +66,7 @@ def test_too_few_items_are_inconclusive_unless_something_else_failed() -> None:
     assert f"too few items to tell (about {verdict.retention.needed} would be enough" in verdict.reason
     worse = replace(FOLLOWED, items=[replace(i, passed=int(i.key) < 300) for i in FOLLOWED.items])
     worse = replace(worse, metrics={"match": Metric.from_passes([i.passed for i in worse.items])})
-    assert judge(Gate(), FOLLOWED, worse, Known(retention=(few, few))).outcome == "failed"
+    assert judge(Gate(), FOLLOWED, worse, OtherResults(retention=(few, few))).outcome == "failed"
 
 
 def test_items_of_two_tasks_with_the_same_keys_are_different_items() -> None:
@@ -78,12 +78,12 @@ def test_items_of_two_tasks_with_the_same_keys_are_different_items() -> None:
 
 def test_graded_tasks_are_left_out_and_the_reason_says_so() -> None:
     before, after = [*CLEAN, graded("squad")], [*CLEAN, graded("squad")]
-    verdict = judge(Gate(), FOLLOWED, FOLLOWED, Known(retention=(before, after)))
+    verdict = judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=(before, after)))
     assert verdict.passed
     assert verdict.retention is not None
     assert (verdict.retention.n, verdict.retention.graded) == (600, ("squad",))
     assert "squad has grades instead of passes and was left out" in verdict.reason
-    only = judge(Gate(), FOLLOWED, FOLLOWED, Known(retention=([graded("squad")], [graded("squad")])))
+    only = judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=([graded("squad")], [graded("squad")])))
     assert only.passed
     assert only.retention is None
     assert "what it knew before was not judged: its items have grades instead of passes" in only.reason
@@ -118,7 +118,9 @@ def test_errors_are_rare(true_loss: float, outcome: str) -> None:
     for _ in range(100):
         before = [rng.random() < 0.9 for _ in range(600)]
         after = [passed and rng.random() >= true_loss / 0.9 for passed in before]
-        verdict = judge(Gate(), FOLLOWED, FOLLOWED, Known(retention=([result(before, "t")], [result(after, "t")])))
+        verdict = judge(
+            Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=([result(before, "t")], [result(after, "t")]))
+        )
         wrong += verdict.outcome == outcome
     assert wrong <= 5
 

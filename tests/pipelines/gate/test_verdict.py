@@ -12,7 +12,14 @@ from evals.results import Item, Metric, Result
 from pipelines.cli.train import _ask_person, _cycle_result
 from pipelines.cycle import Cycle
 from pipelines.gate.judgements import Judgement
-from pipelines.gate.verdict import Known, _behaviour_reason, _knowledge_reason, is_clear, judge, require_pass_fail
+from pipelines.gate.verdict import (
+    OtherResults,
+    _behaviour_reason,
+    _knowledge_reason,
+    is_clear,
+    judge,
+    require_pass_fail,
+)
 from pipelines.jobs.job import Job
 from pipelines.outcome import Answer, Outcome
 from pipelines.project.project import Project
@@ -52,8 +59,25 @@ def test_too_few_items_are_inconclusive_and_the_reason_says_how_many_are_enough(
     assert verdict.behaviour.needed is not None
     assert verdict.behaviour.needed > 20
     assert "instruction following is equal to the clean model's on 20 items" in verdict.reason
-    assert f"too few items to tell (about {verdict.behaviour.needed} would be enough" in verdict.reason
+    assert f"too few items to tell (about {verdict.behaviour.needed} would be enough)" in verdict.reason
     assert verdict.decision_text(promoted=False) == "inconclusive, so not promoted"
+
+
+def test_a_limit_is_named_only_where_it_reaches_as_many_items() -> None:
+    few = result([True] * 20)
+    asked: list[tuple[str, int]] = []
+
+    def can_measure(suite: str, items: int) -> bool:
+        asked.append((suite, items))
+        return suite == "behaviour"
+
+    before = [replace(few, suite="retention", task="general")]
+    verdict = judge(Gate(), few, few, OtherResults(retention=(before, before)), can_measure=can_measure)
+    assert verdict.retention is not None
+    assert asked == [("behaviour", verdict.behaviour.needed), ("retention", verdict.retention.needed)]
+    assert (verdict.behaviour.can_ask_more, verdict.retention.can_ask_more) == (True, False)
+    assert f"(about {verdict.behaviour.needed} would be enough: --limit {verdict.behaviour.needed})" in verdict.reason
+    assert f"(about {verdict.retention.needed} would be enough)" in verdict.reason
 
 
 def asked_in_blocks(passes: list[bool], of: int) -> Result:
@@ -86,11 +110,16 @@ def test_a_cycle_stops_where_the_gate_decides() -> None:
 
 def test_the_other_measures_may_decide_alone() -> None:
     """A verdict with one of them failed stays a failure, and says that more prompts would not change it."""
-    same, known = result([True] * 2000), Known(replace(result([True] * 90 + [False] * 10), suite="knowledge"), 1.0)
+    same, known = (
+        result([True] * 2000),
+        OtherResults(replace(result([True] * 90 + [False] * 10), suite="knowledge"), 1.0),
+    )
     assert known.fails(Gate())
-    assert not Known(known.knowledge, 0.9).fails(Gate())
+    assert not OtherResults(known.knowledge, 0.9).fails(Gate())
     few = result([True] * 20 + [False])  # what it knew before is not decided
-    assert not Known(retention=([replace(few, suite="retention")], [replace(few, suite="retention")])).fails(Gate())
+    assert not OtherResults(retention=([replace(few, suite="retention")], [replace(few, suite="retention")])).fails(
+        Gate()
+    )
     verdict = judge(Gate(), same, asked_in_blocks([True] * 193 + [False] * 7, 2000), known)
     assert (verdict.outcome, verdict.behaviour.unsure) == ("failed", True)
     assert "allows only 0.030: not settled, but further prompts could not change the verdict" in verdict.reason
@@ -123,10 +152,10 @@ def test_a_model_six_points_worse_is_promoted_in_at_most_one_case_in_twenty() ->
 def test_the_knowledge_of_each_earlier_cycle_has_its_own_limit() -> None:
     same = result([True] * 200)
     knowledge = {n: result([True] * n + [False] * (100 - n), f"cycle:{n}", "earlier") for n in (90, 70)}
-    retained = judge(Gate(), same, same, Known(earlier={1: (knowledge[90], 0.94)}))
+    retained = judge(Gate(), same, same, OtherResults(earlier={1: (knowledge[90], 0.94)}))
     assert retained.passed
     assert retained.earlier[1].limit == pytest.approx(0.893)
-    lost = judge(Gate(), same, same, Known(earlier={1: (knowledge[90], 0.94), 2: (knowledge[70], 0.9)}))
+    lost = judge(Gate(), same, same, OtherResults(earlier={1: (knowledge[90], 0.94), 2: (knowledge[70], 0.9)}))
     assert (lost.passed, lost.outcome) == (False, "failed")
     assert "knowledge of cycle 2 is 0.700, but the gate requires 0.855" in lost.reason
     assert lost.as_dict()["earlier"]["2"]["passed"] is False
@@ -135,8 +164,8 @@ def test_the_knowledge_of_each_earlier_cycle_has_its_own_limit() -> None:
 def test_knowledge_must_be_retained_and_the_reason_says_when_it_was_not_measured() -> None:
     same = result([True] * 200)
     knowledge = result([True] * 90 + [False] * 10, "closed_book", "knowledge")
-    assert judge(Gate(), same, same, Known(knowledge, 0.9)).passed
-    lost = judge(Gate(), same, same, Known(knowledge, 0.96))
+    assert judge(Gate(), same, same, OtherResults(knowledge, 0.9)).passed
+    lost = judge(Gate(), same, same, OtherResults(knowledge, 0.96))
     assert not lost.passed
     assert lost.knowledge is not None
     assert lost.knowledge.limit == pytest.approx(0.912)
@@ -152,7 +181,7 @@ def test_the_verdict_says_whether_the_documents_taught_anything_measurable(
 ) -> None:
     same = result([True] * 200)
     knowledge = result([i < 100 * best for i in range(100)], "closed_book", "knowledge")
-    verdict = judge(Gate(), same, same, Known(knowledge, best, clean_knowledge=clean))
+    verdict = judge(Gate(), same, same, OtherResults(knowledge, best, clean_knowledge=clean))
     assert verdict.passed
     assert verdict.as_dict()["learned"] is verdict.learned is learned
     assert f"knowledge of the documents is {best:.3f} (the gate requires {0.95 * best:.3f})" in verdict.reason
@@ -257,7 +286,7 @@ def test_a_graded_task_is_rejected_for_behaviour() -> None:
         judge(Gate(), result([True] * 300), graded([0.9] * 300))
     require_pass_fail(result([True, False]))
     same = result([True] * 200)
-    assert judge(Gate(), same, same, Known(graded([0.9] * 100, "f1"), 0.9)).passed  # knowledge may be graded
+    assert judge(Gate(), same, same, OtherResults(graded([0.9] * 100, "f1"), 0.9)).passed  # knowledge may be graded
 
 
 def test_a_graded_task_is_rejected_as_soon_as_the_clean_model_is_measured(
@@ -289,7 +318,7 @@ def test_further_replies_decide_where_greedy_ones_do_not() -> None:
     assert greedy.outcome == "inconclusive"
     assert greedy.may_change_with_samples
     unlearned = result([True] * 9 + [False], "x", "knowledge")
-    assert not judge(Gate(), clean, recovered, Known(unlearned, 1.0)).may_change_with_samples
+    assert not judge(Gate(), clean, recovered, OtherResults(unlearned, 1.0)).may_change_with_samples
     samples = list(zip(sampled(rng, 433, 0.95, 4), sampled(rng, 433, 0.95, 4), strict=True))
     verdict = judge(Gate(), clean, recovered, samples=samples)
     assert (verdict.outcome, verdict.passed, verdict.may_change_with_samples) == ("passed", True, False)
@@ -300,3 +329,14 @@ def test_further_replies_decide_where_greedy_ones_do_not() -> None:
     assert judge(Gate(), clean, recovered, samples=worse).outcome == "failed"
     clear = judge(Gate(), clean, clean, samples=worse)
     assert (clear.outcome, clear.behaviour.samples) == ("passed", 0)  # greedy replies come first
+
+
+def test_the_time_for_a_point_is_by_the_prompts_that_both_models_were_asked() -> None:
+    before, after = result([True] * 10 + [False] * 10), result([True] * 15 + [False] * 25)
+    run = RunResult(
+        Checkpoint(1, 1, 1, 1, None, "recovered", "full", "run-0001", None, None, 8, now()), 1, 8, seconds=50.0
+    )
+    verdict = judge(Gate(), after, after)
+    cost = Outcome(1, [after], [before], [after], verdict, False, run, "any text").as_json()["cost"]
+    assert cost == {"seconds": 50, "seconds_per_point": 2.0}  # 5 of 20 prompts came back
+    assert Outcome(1, [], [], [], verdict, False, run, "").as_json()["cost"]["seconds_per_point"] is None
