@@ -54,9 +54,8 @@ def cancel(project: Path | None, run: int | None) -> CommandResult:
 
     opened = Project.open_existing(project)
     target = opened.run(run) if run is not None else _current_run(opened)
-    stale = target is not None and any(other.id == target.id for other in opened.reader.stale_runs(opened.id))
-    if target is None or target.status != "running" or stale:
-        return _discard_job(opened, target, "stale" if stale else target.status if target else None)
+    if target is None or target.status != "running" or target.stale:
+        return _discard_job(opened, target)
     run = target.id
     if target.kind == "eval":
         raise RecoverError(f"Run {run} is an evaluation, which cannot be saved half-way. Stop its process with Ctrl-C.")
@@ -77,7 +76,7 @@ def _current_run(project: "Project") -> "Run | None":
     return next((run for run in runs if run.status == "running" and (run.host, run.pid) == process), None)
 
 
-def _discard_job(project: "Project", run: "Run | None", status: str | None) -> CommandResult:
+def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
     """Discard the latest unfinished job, or that of a run."""
     from pipelines.jobs.job import unfinished_jobs
     from pipelines.project.lock import command_line, project_lock
@@ -87,6 +86,7 @@ def _discard_job(project: "Project", run: "Run | None", status: str | None) -> C
     with project_lock(project.home, command_line()):
         jobs = [job for job in unfinished_jobs(project.home) if run is None or job.id == run.inputs.job]
         if not jobs:
+            status = "stale" if run and run.stale else run and run.status
             problem = f"Run {run.id} is not active: it is {status}." if run else "No command was interrupted here."
             raise RecoverError(f"{problem} There is nothing to cancel. List the runs with `recover runs`.")
         job = jobs[-1]

@@ -92,7 +92,6 @@ def runs(project: Path | None, limit: int) -> CommandResult:
     from pipelines.project.project import Project
 
     opened = Project.open_existing(project)
-    stale = {run.id for run in opened.reader.stale_runs(opened.id)}
     stages = opened.reader.stages(opened.id)
     scores = {stage.checkpoint.run_id: _scores(stage) for stage in stages if stage.checkpoint and stage.scores}
     rows = [
@@ -101,7 +100,7 @@ def runs(project: Path | None, limit: int) -> CommandResult:
             "kind": run.kind,
             "stage": run.inputs.stage,
             "cycle": run.cycle,
-            "status": "stale" if run.id in stale else run.status,
+            "status": "stale" if run.stale else run.status,
             "started": _timestamp(run.started_at),
             "seconds": round((run.finished_at - run.started_at).total_seconds(), 1) if run.finished_at else None,
             "host": run.host,
