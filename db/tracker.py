@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, delete, func, select
 from sqlalchemy import Table as CoreTable
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
@@ -136,6 +136,12 @@ class Tracker:
             row.status, row.error, row.finished_at, row.cancel_requested_at = "running", None, None, None
             row.host, row.pid, row.heartbeat_at = socket.gethostname(), os.getpid(), database_time()
         self._background.start_heartbeat(run)
+
+    def discard_steps(self, run: int, first: int) -> None:
+        """Delete what is stored of a run's steps from this one on: it repeats them, perhaps on another machine."""
+        with self._transaction(f"the repeated steps of run {run}") as session:
+            for table in (tables.Point, tables.Rollout):
+                session.execute(delete(table).where(table.run_id == run, table.step >= first))
 
     def plan(self, run: int, steps: int) -> None:
         """Store how many steps the run will take."""

@@ -145,6 +145,7 @@ class Lease:
     project_id: int
     project: str
     host: str
+    root: str  # the project's folder there
     pid: int
     command: str
     job: str | None

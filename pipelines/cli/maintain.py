@@ -65,10 +65,10 @@ def cancel(project: Path | None, run: int | None) -> CommandResult:
 
 def _current_run(project: "Project") -> "Run | None":
     """The run that the running command is in, if there is one."""
-    from pipelines.project.lock import lock_holder
+    from pipelines.project.command_lock import running_command
     from pipelines.project.runs import runs_of_job
 
-    holder = lock_holder(project.home)
+    holder = running_command(project)
     if holder is None or holder.job is None:
         return None
     process = (holder.host, holder.pid)  # a run of a killed process may still be recorded as running
@@ -79,11 +79,12 @@ def _current_run(project: "Project") -> "Run | None":
 def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
     """Discard the latest unfinished job, or that of a run."""
     from pipelines.jobs.job import unfinished_jobs
-    from pipelines.project.lock import command_line, project_lock
+    from pipelines.jobs.saved_jobs import end_job
+    from pipelines.project.command_lock import command_lock
     from pipelines.project.runs import runs_of_job
     from recovery.errors import RecoverError
 
-    with project_lock(project.home, command_line()):
+    with command_lock(project):
         jobs = [job for job in unfinished_jobs(project.home) if run is None or job.id == run.inputs.job]
         if not jobs:
             status = "stale" if run and run.stale else run and run.status
@@ -93,7 +94,7 @@ def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
         for job_run in runs_of_job(project, job.id):
             if job_run.resumable:
                 project.tracker.give_up(job_run.id)
-        job.delete(project.home)
+        end_job(project, job)
     data = {"run": run.id if run else None, "cancelling": False, "given_up": job.command}
     return CommandResult(data, [f"Discarded `recover {job.command}`; its results so far stay stored"])
 
@@ -111,12 +112,12 @@ def gc(project: Path | None, rejected: bool, dry_run: bool) -> CommandResult:
     Example: recover gc --rejected --dry-run
     """
     from pipelines.jobs.job import unfinished_jobs
+    from pipelines.project.command_lock import command_lock
     from pipelines.project.garbage_collection import collect_garbage
-    from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project
 
     opened = Project.open_existing(project)
-    with project_lock(opened.home, command_line()):
+    with command_lock(opened):
         jobs = {job.id: job.checkpoints for job in unfinished_jobs(opened.home)}
         freed = collect_garbage(opened, jobs, rejected=rejected, dry_run=dry_run)
     for path, size in freed:

@@ -28,7 +28,10 @@ def collect_garbage(
         for path, _ in garbage:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
             if path.parent.name == "checkpoints" and path.name in recorded:
-                project.tracker.weights_deleted(recorded[path.name].id)
+                checkpoint = recorded[path.name]
+                if project.store and checkpoint.hash:
+                    project.store.delete_checkpoint(path, checkpoint.hash)
+                project.tracker.weights_deleted(checkpoint.id)
     return garbage
 
 

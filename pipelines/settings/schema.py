@@ -137,6 +137,9 @@ class Settings(Group):
     base: Annotated[str | None, Field(exclude=True)] = None
     # Address of the database; a SQLite file of the project by default. It may hold a password, so no run stores it.
     db: Annotated[str | None, Field(exclude=True)] = None
+    name: Annotated[str | None, Field(exclude=True)] = None  # in the record, the same for several machines
+    # Where other machines find what they need to go on; its address may hold a key, so no run stores it.
+    store: Annotated[str | None, Field(exclude=True)] = None
     lora_rank: CountOrZero = 128  # 0: all weights are trained
     bf16: bool = True  # off where the processor only emulates it: there float32 is several times faster
     engine: Annotated[  # generates the student's rollouts

@@ -87,6 +87,7 @@ class TrainingRun:
                 log.info(f"Going on at step {state.step + 1} of {self.plan.steps}")
         self._delete_points_except(self.frontier.points)  # after an interruption later ones may be there
         if not stopped and state.step < self.plan.steps:
+            self.project.tracker.discard_steps(self.run, state.step)
             stopped = self._train(state, warm)
         return warm, stopped
 
@@ -149,6 +150,11 @@ class TrainingRun:
         earlier = [point for point in self.frontier.points if point.step < steps]  # after a collapse one is the end
         self._delete_points_except(earlier)
         points = {point.step: self._point_folder(point.step) for point in earlier}
+        probes = [{"path": str(path), **_weights(path, step)} for step, path in points.items() if path.is_dir()]
+        last = _weights(folder, steps)
+        for path, hash in [(folder, last["hash"]), *((Path(one["path"]), one["hash"]) for one in probes)]:
+            if store := self.project.store:  # before it is recorded: what the record has can be fetched
+                store.send_checkpoint(path, hash, self.project.tracker.check_lease)
         id = self.project.tracker.checkpoint(
             self.project.id,
             self.role,
@@ -157,8 +163,8 @@ class TrainingRun:
             parent=self.start.id,
             run=self.run,
             cycle=self.stage.cycle,
-            **_weights(folder, steps),
-            probes=[{"path": str(path), **_weights(path, step)} for step, path in points.items() if path.is_dir()],
+            **last,
+            probes=probes,
         )
         for kept in self.project.reader.probe_checkpoints(self.run):
             log.info(f"  kept: {kept.reference} of a probe, which can be promoted in place of the last")
@@ -169,6 +175,7 @@ class TrainingRun:
         return RunResult(checkpoint, self.run, steps, monitor.tokens, monitor.seconds, stopped, warm)
 
     def _write(self, folder: Path, steps: int, stopped: str, warm: dict[str, Any] | None) -> None:
+        self.project.tracker.check_lease(strict=False)
         monitor = self.monitor.state
         trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": stopped, "warm_start": warm}
         about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
@@ -205,6 +212,7 @@ class TrainingRun:
         return self._folder.with_name(self._folder.name + "-good")
 
     def _save(self, state: TrainState, folder: Path, warm: dict[str, Any] | None, stopped: str = "") -> bool:
+        self.project.tracker.check_lease(strict=False)
         self.project.tracker.flush()  # the state on disk must not be ahead of the record
         notes = {
             "monitor": self.monitor.as_dict(),

@@ -155,19 +155,16 @@ def test_the_duration_must_be_a_number_of_seconds(text: str, monkeypatch: pytest
 @pytest.mark.slow
 @pytest.mark.postgres
 def test_a_machine_that_is_cut_off_in_a_transaction_does_not_block_a_takeover(
-    postgres_cluster: Path, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.db.postgres import fresh_database
-
     monkeypatch.setenv("RECOVER_LEASE_SECONDS", "1")
-    with fresh_database(postgres_cluster) as url:
-        engine = open_database(url)
-        with Tracker(engine) as tracker:
-            project = tracker.project("handbook", HERE, "lab")
-        lease = take_lease(engine, project, HERE, "recover cycle")
-        with engine.connect() as cut_off:
-            lease.renew(cut_off)
-            assert take_lease(engine, project, THERE, "recover resume").token == 2  # it waits for the transaction
-            with pytest.raises(DBAPIError):
-                cut_off.commit()
-        engine.dispose()
+    engine = open_database(postgres_url)
+    with Tracker(engine) as tracker:
+        project = tracker.project("handbook", HERE, "lab")
+    lease = take_lease(engine, project, HERE, "recover cycle")
+    with engine.connect() as cut_off:
+        lease.renew(cut_off)
+        assert take_lease(engine, project, THERE, "recover resume").token == 2  # it waits for the transaction
+        with pytest.raises(DBAPIError):
+            cut_off.commit()
+    engine.dispose()
