@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ def no_check() -> None:
     pass
 
 
-@pytest.fixture(params=["path", "file", "memory"])
+@pytest.fixture(params=["path", "file", "memory", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> SharedFolder:
+    if request.param == "s3":
+        return SharedFolder(request.getfixturevalue("bucket"))
     return SharedFolder(
         {
             "path": str(tmp_path / "shared disk"),
@@ -23,6 +26,27 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> SharedFolder:
             "memory": f"memory://{uuid.uuid4().hex}",  # the process has one
         }[request.param]
     )
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """On a server of this process that answers as S3 does."""
+    s3fs = pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in (
+        ("ENDPOINT_URL", f"http://{host}:{port}"),
+        ("ACCESS_KEY_ID", "a"),
+        ("SECRET_ACCESS_KEY", "b"),
+        ("DEFAULT_REGION", "us-east-1"),
+    ):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    s3fs.S3FileSystem.clear_instance_cache()
+    s3fs.S3FileSystem().mkdir("team")
+    yield "s3://team/recover"
+    server.stop()
 
 
 @pytest.fixture
