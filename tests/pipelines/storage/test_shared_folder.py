@@ -44,8 +44,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     s3fs.S3FileSystem.clear_instance_cache()
-    s3fs.S3FileSystem().mkdir("team")
-    yield "s3://team/recover"
+    name = f"team-{uuid.uuid4().hex}"  # the servers of a process share their buckets
+    s3fs.S3FileSystem().mkdir(name)
+    yield f"s3://{name}/recover"
     server.stop()
 
 
