@@ -80,7 +80,7 @@ def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> N
 def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:
     earlier = verdict.get("earlier")
     behaviour, knowledge, retention = (verdict.get(name) for name in ("behaviour", "knowledge", "retention"))
-    if _is_short(behaviour):
+    if _is_short(behaviour) and not _is_left_open(behaviour):
         yield _more_items(behaviour) or _more_steps(attempt)
     if _is_short(retention):
         yield _more_items(retention) or _warm_start(attempt) or _more_steps(attempt)
@@ -90,6 +90,12 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:
 
 def _is_short(judgement: Any) -> bool:
     return isinstance(judgement, dict) and judgement.get("passed") is False
+
+
+def _is_left_open(judgement: Any) -> bool:
+    """Whether prompts were left unasked because another criterion had failed: then nothing was found short."""
+    of, used = judgement.get("of"), judgement.get("n")
+    return bool(judgement.get("unsure")) and isinstance(of, int) and isinstance(used, int) and of > used
 
 
 def _more_items(judgement: Any) -> Change | None:

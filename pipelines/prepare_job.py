@@ -59,7 +59,7 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Corpus 
     Creates no project: after a command is refused, another base may be named."""
     settings = announce_settings(project, request)
     check_recipes(settings)
-    check_mix(settings, request.mix)
+    check_mix(settings, request.mix, request.assignments)
     request = with_teacher(request, settings)
     check_processes(request.processes, settings, request.teacher)
     check_logger(settings.report_to)

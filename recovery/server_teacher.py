@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recovery.engines.served_model import Probe, ServedModel, identify, prompt_logprobs, serve_command
+from recovery.engines.serve_command import serve_command
+from recovery.engines.served_model import Probe, ServedModel, identify, prompt_logprobs
 from recovery.engines.servers import PAUSES, TIMEOUT, Server, Servers
 from recovery.errors import RecoverError
 from recovery.losses.divergences import with_tail
@@ -39,7 +40,7 @@ class ServerTeacher:
     ):
         self.reference, self._student, self._own = reference, student, list(own)
         self._servers, self._probe = Servers(addresses, timeout, pauses), Probe(student.chat)
-        self._listed = min(listed, len(student.head.weight) - 1)
+        self.listed = min(listed, len(student.head.weight) - 1)
         self._served: dict[str, ServedModel] = {}  # by the server's address
         self._servers.run(self._prepare, lambda server, row: None, 1, "servers")
 
@@ -51,13 +52,13 @@ class ServerTeacher:
         def score_row(server: Server, row: int) -> list[list[tuple[int, float]]]:
             sample = batch.samples[row]
             name = self._served[server.address].name
-            found = prompt_logprobs(server, name, sample.tokens, self._listed)
+            found = prompt_logprobs(server, name, sample.tokens, self.listed)
             pairs = zip(sample.tokens[1:], found, sample.targets[1:], strict=True)
             return [self._listed_first(token, at) for token, at, is_target in pairs if is_target]
 
         rows = self._servers.run(self._prepare, score_row, len(batch.samples), "texts scored")
         flat = [pair for row in rows for target in row for pair in target]
-        shape, device = (-1, self._listed), batch.tokens.device
+        shape, device = (-1, self.listed), batch.tokens.device
         return ListedLogprobs(
             torch.tensor([token for token, _ in flat], device=device).view(shape),
             torch.tensor([value for _, value in flat], device=device).view(shape),
@@ -66,8 +67,8 @@ class ServerTeacher:
     def _listed_first(self, token: int, logprobs: dict[int, float]) -> list[tuple[int, float]]:
         """The token that was sampled, then the likeliest others: always as many."""
         others = sorted(((t, p) for t, p in logprobs.items() if t != token), key=lambda pair: -pair[1])
-        listed = [(token, logprobs[token]), *others][: self._listed]
-        if len(listed) < self._listed or not all(0 <= t < len(self._student.head.weight) for t, _ in listed):
+        listed = [(token, logprobs[token]), *others][: self.listed]
+        if len(listed) < self.listed or not all(0 <= t < len(self._student.head.weight) for t, _ in listed):
             raise RecoverError(
                 f"A server lists other tokens than the teacher {self.reference} has. Serve that model with vLLM 0.32."
             )

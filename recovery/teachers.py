@@ -117,17 +117,21 @@ class FrozenTeacher:
     def causal(self) -> Any:
         return self._model.causal
 
+    @property
+    def head(self) -> Head:
+        if self._student is not None:
+            self._model.vocabulary = self._student.vocabulary
+        return self._model.head
+
     def flops(self, samples: list[Sample]) -> float:
         return forward_flops(self._model, samples)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
-        if self._student is not None:
-            self._model.vocabulary = self._student.vocabulary
         if self._has_fewer_tokens:  # rollouts have none of the others, but the padding may be one
             rows = self._model.causal.get_input_embeddings().num_embeddings
             batch = replace(batch, tokens=batch.tokens.clamp(max=rows - 1))
-        return Distribution.from_hidden(self._model.hidden(batch), self._model.head)
+        return Distribution.from_hidden(self._model.hidden(batch), self.head)
 
     def bind_student(self, student: Student) -> None:
         """Check that the tokenizers agree, and agree on the vocabulary if the heads are padded to different sizes, or
@@ -168,6 +172,10 @@ class AdapterOffTeacher:
             )
         self._student = student
 
+    @property
+    def head(self) -> Head:
+        return self._student.head
+
     def flops(self, samples: list[Sample]) -> float:
         return forward_flops(self._student, samples)
 
@@ -175,7 +183,7 @@ class AdapterOffTeacher:
     def distribution(self, batch: Batch) -> Distribution:
         model = self._student.model
         with preserve_adapter_state(model), model.disable_adapter():
-            return Distribution.from_hidden(hidden_states(self._student.causal, batch), self._student.head)
+            return Distribution.from_hidden(hidden_states(self._student.causal, batch), self.head)
 
 
 class AdapterTeacher:
@@ -197,6 +205,10 @@ class AdapterTeacher:
         check_head_unchanged(student.model, reference)
         disable_dropout(student.model)
 
+    @property
+    def head(self) -> Head:
+        return self._student.head
+
     def flops(self, samples: list[Sample]) -> float:
         return forward_flops(self._student, samples)
 
@@ -205,7 +217,7 @@ class AdapterTeacher:
         model = self._student.model
         with preserve_adapter_state(model):
             model.base_model.set_adapter([self._name])
-            return Distribution.from_hidden(hidden_states(self._student.causal, batch), self._student.head)
+            return Distribution.from_hidden(hidden_states(self._student.causal, batch), self.head)
 
 
 class InContext:

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from benchmarks import __main__ as all_benchmarks
 from benchmarks import real
 from benchmarks.quality import (
     answer_share,
@@ -15,6 +17,7 @@ from benchmarks.quality import (
     gate_agreement,
     in_context,
     kl_predicts_forgetting,
+    listed_tokens,
     many_cycles,
     midtrain_settings,
     moves,
@@ -48,6 +51,22 @@ def test_three_implementations_give_the_same_divergence() -> None:
     for result in divergence.main([*TINY, *sizes]).values():
         assert result["loss difference"] < 1e-5
         assert result["gradient difference"] < 1e-4
+
+
+def test_all_benchmarks_go_on_after_one_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = "--states 48 --width 8"
+    monkeypatch.setattr(all_benchmarks, "ON_CPU", ["no_such_benchmark", f"drift_distances {sizes}"])
+    assert all_benchmarks.main(["--out", str(tmp_path / "tables.md")]) == 1
+    assert "Failed: python -m benchmarks.speed.no_such_benchmark" in capsys.readouterr().err
+    _, _, second = (tmp_path / "tables.md").read_text().split("## python -m ")
+    assert second.startswith(f"benchmarks.speed.drift_distances {sizes}")
+    assert len(second.splitlines()) > 1  # what it printed
+    monkeypatch.undo()
+    if not torch.cuda.is_available():
+        assert all_benchmarks.main(["--gpu"]) == 1
+        assert "No GPU" in capsys.readouterr().err
 
 
 def test_a_distillation_step_against_trl(tmp_path: Path) -> None:
@@ -130,6 +149,17 @@ def test_recipes_from_one_damaged_model_on_long_answers_alone(capsys: pytest.Cap
     assert list(instructions) == ["clean", "mid-trained", *shares, "offpolicy"]
     assert {metric.n for metric in instructions.values()} == {4}
     assert "4 items whose right answers have more than 150 tokens" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_list_of_tokens_against_the_exact_divergence() -> None:
+    short = ["--set", "midtrain.epochs=0.1", "--set", "distill.prompts=64", "--set", "distill.max_new_tokens=24"]
+    shares, instructions = listed_tokens.main(["--steps", "1", "--rows", "4", "--items", "3", *short])
+    assert shares.pop("exact") == 1
+    for kind in ("listed", "of the student's"):
+        few, some, many = (shares[f"{count} {kind}"] for count in listed_tokens.COUNTS)
+        assert 0 < few < some < many < 1
+    assert list(instructions) == ["mid-trained", "opd, exact", "opd, 20 listed"]
 
 
 @pytest.mark.slow

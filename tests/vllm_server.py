@@ -14,31 +14,37 @@ from urllib.request import urlopen
 
 import pytest
 
-ADAPTERS = ["--enable-lora", "--max-lora-rank", "8", "--lora-target-modules"]
-ENVIRONMENT = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+from recovery.engines.serve_command import linear_layers, serve_command
+from recovery.engines.servers import Server
+
+ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 START_SECONDS = 900  # on a busy machine
 
 
 class VllmServer:
-    def __init__(self, model: str, log: Path, *flags: str):
+    """Started by the command that users are given, in float32; with a rank for adapters, else for full weights."""
+
+    def __init__(self, model: str, log: Path, rank: int = 0):
         if importlib.util.find_spec("vllm") is None and os.environ.get("RECOVER_REQUIRE_VLLM") != "1":
             pytest.skip("vllm is not installed; RECOVER_REQUIRE_VLLM=1 makes that a failure")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.address, self.log, self.process = f"http://127.0.0.1:{self.port}", log, None
-        self.command = [
-            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--dtype", "float32"),
-            *("--host", "127.0.0.1", "--port", str(self.port), "--enforce-eager", "--generation-config", "vllm"),
-            *flags,
-        ]
+        self.model, self.log, self.process = model, log, None
+        self.address = f"http://127.0.0.1:{self.port}"
+        planned = serve_command(Server(self.address), model, rank, linear_layers(model), full=not rank)
+        # The program `vllm` of the package for CPUs does not start: it looks for the version of another package.
+        assert planned.words[:3] == ["vllm", "serve", model]
+        self.command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", *planned.words[2:]]
+        self.command += ["--dtype", "float32", "--enforce-eager"]
+        self.environment = {**os.environ, **ENVIRONMENT, **planned.environment}
 
     process: subprocess.Popen[bytes] | None
 
     def start(self) -> "VllmServer":
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command, env=os.environ | ENVIRONMENT, stdout=log, stderr=log, start_new_session=True
+                self.command, env=self.environment, stdout=log, stderr=log, start_new_session=True
             )
         return self
 

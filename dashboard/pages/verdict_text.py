@@ -91,7 +91,9 @@ def _difference_sentence(bound: dict[str, Any], name: str, items: str, changes: 
         return None
     worst, margin = bound_and_margin(low, limit, bound_status(bound) is True)
     of = bound.get("of")
-    asked = f"{n:,} of {of:,} {items}, which decided" if isinstance(of, int) and of > n else f"{n:,} {items}"
+    is_partial, is_open = isinstance(of, int) and of > n, bound_status(bound) is None
+    why = "asked no further, as another limit had failed" if is_open else "which decided"
+    asked = f"{n:,} of {of:,} {items}, {why}" if is_partial else f"{n:,} {items}"
     samples = bound.get("samples")
     asked += replies(samples) if isinstance(samples, int) else ""
     by = " by gate.keep_behaviour" if bound.get("setting") == "gate.keep_behaviour" else ""
@@ -99,7 +101,7 @@ def _difference_sentence(bound: dict[str, Any], name: str, items: str, changes: 
         f"{name} is {relation(value)} the clean model's{changes}, {worst} with 95 % confidence ({asked}); "
         f"the gate allows {margin}{by}."
     )
-    if bound_status(bound) is None:
+    if is_open and not is_partial:
         text += f" More {items} are needed to decide."
     return BoundSentence(bound_status(bound), text)
 

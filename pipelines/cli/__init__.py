@@ -15,13 +15,14 @@ import click
 from pipelines.cli import shared_options as options
 from pipelines.cli.help_sections import SectionedGroup
 from pipelines.cli.processes import followers
-from pipelines.cli.thread_waiting import set_thread_waiting
+from pipelines.cli.torch_environment import set_thread_waiting, use_huge_pages
 from pipelines.log import print_progress
 from pipelines.progress import show_progress
 from pipelines.project.gguf_base import no_unused_model
 from recovery.progress import listen
 
 set_thread_waiting()
+use_huge_pages()
 
 SUCCESS, ERROR, REJECTED, INCONCLUSIVE, INTERRUPTED = 0, 1, 3, 4, 130  # exit codes; click exits with 2 for wrong usage
 
@@ -120,6 +121,7 @@ from pipelines.cli import (  # noqa: E402
     fine_tunes,
     maintain,
     promote_and_export,
+    servers,
     status_and_runs,
     study,
     train,
@@ -134,6 +136,7 @@ __all__ = [
     "main",
     "maintain",
     "promote_and_export",
+    "servers",
     "status_and_runs",
     "study",
     "train",

@@ -8,7 +8,7 @@ SECTIONS = {
     "Evaluate": ("eval", "compare", "documents", "questions", "study"),
     "Decide": ("promote", "rollback", "export"),
     "Inspect": ("status", "runs", "show", "lineage", "dashboard", "report"),
-    "Maintain": ("init", "doctor", "cancel", "gc", "db"),
+    "Maintain": ("init", "doctor", "serve-plan", "cancel", "gc", "db"),
 }
 RENAMED_OPTIONS = {  # not --mix for its entries: an entry that --mix does not list is 0
     "--replay": "--set midtrain.mix.answers=SHARE",

@@ -133,11 +133,12 @@ def _step_line(student: Student, settings: Settings, signal: Signal, objective: 
     few = min(window, 64)
     _, *repeated = _step_seconds(student, settings, signal, objective, [few], steps=3)  # the first one warms up
     short = min(repeated)
-    many = int(min(few * SECONDS / max(short, 1e-4), settings.tokens_at_once))
-    if many < 2 * few:
+    # However slow the model: few tokens alone would count the optimiser's own time as theirs.
+    many = int(min(max(few * SECONDS / max(short, 1e-4), 4 * few), settings.tokens_at_once))
+    if many <= few:
         return _Line(0.0, short / few)
     lengths = [window] * (many // window) or [many]
-    (long,) = _step_seconds(student, settings, signal, objective, lengths, steps=1)
+    long = min(_step_seconds(student, settings, signal, objective, lengths, steps=2))
     return line_through((few, short), (sum(lengths), long))
 
 

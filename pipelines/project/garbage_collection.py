@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from db.views import Checkpoint, last_decisions
+from pipelines.project.paths import TEACHER_OUTPUTS
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
 from recovery.errors import RecoverError
@@ -40,7 +41,14 @@ def _unreferenced(project: Project, unfinished_jobs: Mapping[str, set[int]], rej
     checkpoints = [p for p in _complete_folders(project, "checkpoints") if _run_name(p.name) not in unfinished_runs]
     progress = [p for p in _complete_folders(project, "progress") if _run_name(p.name) not in unfinished_runs]
     in_use = set().union(*unfinished_jobs.values())
-    return [*_incomplete(project, unfinished_runs), *progress, *_unneeded(project, checkpoints, in_use, rejected)]
+    unneeded = _unneeded(project, checkpoints, in_use, rejected)
+    return [*_incomplete(project, unfinished_runs), *progress, *unneeded, *_teacher_outputs(project, unfinished_jobs)]
+
+
+def _teacher_outputs(project: Project, unfinished_jobs: Mapping[str, set[int]]) -> list[Path]:
+    """They save time where rows come again; only an unfinished command is sure to need them."""
+    folder = project.home / TEACHER_OUTPUTS
+    return [folder] if folder.is_dir() and not unfinished_jobs else []
 
 
 def _incomplete(project: Project, unfinished_runs: set[str]) -> list[Path]:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 HOME = ".recover"
+TEACHER_OUTPUTS = "cache/teacher-outputs"  # a folder in it
 
 
 def find_root(folder: Path | None) -> Path:

@@ -25,11 +25,11 @@ def defaults_for(parameters: int) -> Settings:
             midtrain=Midtrain(learning_rate=3e-4),
             distill=Distill(
                 recipe="offpolicy-kl",
-                learning_rate=2e-4,
+                learning_rate=5e-4,
                 steps=60,
                 rows=14,
                 max_new_tokens=320,
-                prompts=512,
+                prompts=896,
                 documents=0.2,
                 probe_every=20,
             ),

@@ -21,9 +21,11 @@ from pipelines.training.recipe_inputs import chosen_recipe
 from pipelines.training.recipe_rows import open_writer, recipe_states, replies_beforehand, reward_by_checks
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers, TrainingSource
+from pipelines.training.teacher_cache import open_outputs
 from pipelines.training.training_run import RunResult, TrainingRun, has_started
 from pipelines.training.warm_start import WarmStart, WarmStartPlan, warm_start
 from recovery.engines import Engine
+from recovery.kept_outputs import KeptOutputs
 from recovery.models.adapters import base_of
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_chat
@@ -54,8 +56,10 @@ def distill(
     student = stage.load_student(start)
     # Where the teachers' answers are the labels, the teachers' weights are needed for writing them alone.
     teacher: Teacher | None = None
+    kept: KeptOutputs | None = None
     if chosen.scores_with_teacher and not teachers.own:
-        teacher = teachers.load(student, device())
+        kept = open_outputs(stage, chosen)
+        teacher = teachers.load(student, device(), kept)
     inputs = RunInputs(job=stage.job.id, stage="recovered", teacher=str(teachers), lift=lift)
     has_probe = make_probe is not None and settings.probe_every > 0
     with (
@@ -101,7 +105,10 @@ def distill(
             warm_start=warm,
             average=teacher if isinstance(teacher, EmaTeacher) else None,
         )
-        return training.run_to_end()
+        result = training.run_to_end()
+    if kept and kept.rows:
+        log.info(f"Kept teacher outputs: {kept}")
+    return result
 
 
 def _engine_name(stage: Stage, chosen: Recipe, has_probe: bool) -> EngineName:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
 from pipelines.settings.schema import AUTO, Distill, Settings
-from pipelines.settings.sources import parse_mix
+from pipelines.settings.sources import parse_mix, parse_set_options
 from pipelines.synthetic.chat_prompts import (
     ChatPrompt,
     other_contexts,
@@ -46,14 +46,16 @@ def chosen_recipe(settings: Distill) -> Recipe:
     return replace(chosen, clip=clip, clip_mode=settings.clip_mode, template=template)
 
 
-def check_mix(settings: Settings, mix: str | None) -> None:
-    """Raise if `--mix` names what the recipe of mid-training does not read."""
+def check_mix(settings: Settings, mix: str | None, assignments: Iterable[str] = ()) -> None:
+    """Raise if `--mix` or `--set` names what the recipe of mid-training does not read."""
     name, entries = settings.midtrain.recipe, parse_mix(mix) if mix is not None else {}
+    assigned = parse_set_options(assignments).get("midtrain", {}).get("mix", {})
+    entries |= parse_mix(assigned) if isinstance(assigned, str) else assigned
     unread = [entry for entry, share in entries.items() if share and entry != "earlier"]
     if recipe(name).context and unread:
         raise RecoverError(
-            f"With the recipe {name}, --mix may set earlier alone, not {' or '.join(unread)}. The share of ordinary "
-            "prompts is --set midtrain.ordinary_prompts=SHARE."
+            f"With the recipe {name}, only the entry earlier of the mix may be set, not {' or '.join(unread)}. The "
+            "share of ordinary prompts is --set midtrain.ordinary_prompts=SHARE."
         )
 
 

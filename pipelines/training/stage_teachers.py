@@ -13,7 +13,9 @@ from pipelines.model_loading import device
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts
 from pipelines.training.recipe_inputs import SelfTeacher
+from pipelines.training.teacher_cache import keeping
 from recovery.engines.served_model import Probe
+from recovery.kept_outputs import KeptOutputs
 from recovery.models.adapters import Adapter, base_of, preserve_adapter_state, same_model
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_student
@@ -53,13 +55,15 @@ class Teachers:
             Random(seed).shuffle(prompts)
         return prompts
 
-    def load(self, student: Student, device: str) -> Teacher:
+    def load(self, student: Student, device: str, kept: KeptOutputs | None = None) -> Teacher:
+        """With `kept`, rows that come again are computed once."""
         if self.servers:
-            return _served(student, self.main.path, self.servers)
-        main = _load(student, self.main.path, device)
+            return keeping(_served(student, self.main.path, self.servers), self.main.path, kept)
+        main = keeping(_load(student, self.main.path, device), self.main.path, kept)
         if self.earlier is None:
             return main
-        return RouterTeacher(main, {EARLIER_DOMAIN: _load(student, self.earlier.path, device)})
+        earlier = _load(student, self.earlier.path, device)
+        return RouterTeacher(main, {EARLIER_DOMAIN: keeping(earlier, self.earlier.path, kept)})
 
     def self_teacher(self, student: Student, ema_decay: float) -> EmaTeacher | LiveTeacher:
         """Made after a warm start: the average begins with the student's weights."""
@@ -96,7 +100,7 @@ def _of_leader(sample: Sample) -> float:
     raise AssertionError("The leader computes rewards.")
 
 
-def _served(student: Student, path: str, servers: str) -> Teacher:
+def _served(student: Student, path: str, servers: str) -> ServerTeacher:
     """What the servers must serve is read here once: below the student's adapter, else from its own weights."""
     probe = Probe(student.chat)
     if student.adapter_base and same_model(student.adapter_base, path):
@@ -107,7 +111,7 @@ def _served(student: Student, path: str, servers: str) -> Teacher:
     return ServerTeacher(student, servers, path, own)
 
 
-def _load(student: Student, path: str, device: str) -> Teacher:
+def _load(student: Student, path: str, device: str) -> FrozenTeacher | AdapterOffTeacher | AdapterTeacher:
     """Shares the student's weights where only the adapter differs; else a model of its own."""
     below, base = student.adapter_base, base_of(path)
     if below and same_model(below, path):

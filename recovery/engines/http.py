@@ -17,7 +17,8 @@ from typing import Any
 
 from recovery.engines import Generation, Sampling
 from recovery.engines.loops import COPIES, MAX_PERIOD, MIN_PERIOD
-from recovery.engines.served_model import Probe, ServedModel, identify, serve_command, token_logprobs
+from recovery.engines.serve_command import ServeCommand, serve_command
+from recovery.engines.served_model import Probe, ServedModel, check_head_reloads, identify, token_logprobs
 from recovery.engines.servers import PAUSES, TIMEOUT, Refused, Server, Servers, Unavailable
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
@@ -160,6 +161,7 @@ class HttpEngine:
         server.adapter = ""
 
     def _reload(self, server: Server) -> None:
+        check_head_reloads(server, self._student.causal.config)
         if not self._weights.exists():
             self._student.causal.save_pretrained(self._weights, safe_serialization=True)
         path = {"weights_path": str(self._weights)}
@@ -179,7 +181,7 @@ class HttpEngine:
                 f"(TMPDIR), and be started so: {self._command(server)}{advice}"
             ) from error
 
-    def _command(self, server: Server) -> str:
+    def _command(self, server: Server) -> ServeCommand:
         student = self._student
         if not student.has_adapter:
             return serve_command(server, student.path, full=True)

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from recovery.engines.servers import TIMEOUT, Refused, Server
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
-from recovery.models.students import Student, config_of
+from recovery.models.students import Student
 
 PROBE = (
     "The first railway of the valley was opened in 1871. It ran from the harbour to the mines, and carried 40 tons of "
@@ -21,7 +19,6 @@ PROBE_TIMEOUT = 60.0  # seconds: a server that stalls must not stall every call
 EXACT = 1e-3  # nats a token, on average: float32 on both sides
 LIMIT = 0.1  # nats a token, on average: weights in 16 bits on either side
 NOISE = 5  # times the difference at the first probe: other weights of the same model differ by more
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM serves
 
 
 @dataclass(frozen=True)
@@ -70,6 +67,27 @@ def _ask(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
+def check_head_reloads(server: Server, config: Any) -> None:
+    """Raise unless the server computes with all weights that it is sent.
+
+    On a CPU vLLM packs the output head once, and packs it again only where the checkpoint holds it, which one whose
+    head is the embeddings does not. After small updates the probe would not show it."""
+    if not any(getattr(part, "tie_word_embeddings", False) for part in (config, config.get_text_config())):
+        return
+    try:
+        information = server.call("/server_info")
+    except Refused as error:
+        if error.status >= 500:
+            raise
+        return  # it was started without the development mode, and loads no weights either
+    if "device_config=cpu" in str(information):
+        raise RecoverError(
+            f"The server {server.address} runs on a CPU, where vLLM goes on using the old output head of a model whose "
+            "head is its embeddings. Train an adapter (--set lora_rank=128), or generate on this machine (--engine "
+            "transformers)."
+        )
+
+
 def prompt_logprobs(
     server: Server, model: str, tokens: list[int], top: int = 0, timeout: float = TIMEOUT
 ) -> list[dict[int, float]]:
@@ -115,28 +133,3 @@ class Probe:
     def tighten(self, server: Server, difference: float) -> None:
         """The server passed a comparison with this difference."""
         self._limits.setdefault(server.address, min(LIMIT, max(EXACT, NOISE * difference)))
-
-
-def serve_command(server: Server, reference: str, rank: int = 0, layers: Sequence[str] = (), full: bool = False) -> str:
-    """The command that starts such a server; with a rank for adapters, `full` for full weights."""
-    words = ["vllm", "serve", reference, "--host", server.host, "--port", str(server.port)]
-    words += ["--generation-config", "vllm"]  # no sampling defaults of the model's own
-    if full:
-        return " ".join(["VLLM_SERVER_DEV_MODE=1", *words])
-    if not rank:
-        return " ".join(words)
-    max_rank = next((r for r in LORA_RANKS if r >= rank), rank)
-    # If the layers are not named, vLLM puts an (empty) adapter on the head too, which breaks prompt log-probs.
-    words += ["--enable-lora", "--max-lora-rank", str(max_rank), "--lora-target-modules", *layers]
-    return " ".join(["VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", *words])
-
-
-def linear_layers(reference: str) -> list[str]:
-    """The kinds of layers that a new adapter changes, read from the config alone."""
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config_of(reference))
-    head = model.get_output_embeddings()
-    linear = (name for name, m in model.named_modules() if isinstance(m, torch.nn.Linear) and m is not head)
-    return sorted({name.rpartition(".")[-1] for name in linear})

@@ -87,9 +87,8 @@ class Server:
     def call(self, path: str, body: dict[str, Any] | None = None, timeout: float = TIMEOUT) -> Any:
         """Return the answer to a GET, or to a POST of `body`: parsed JSON, or text where it is none."""
         sent = json.dumps(body).encode() if body is not None else b""
-        headers = {"Content-Type": "application/json"}
-        if key := os.environ.get(KEY):
-            headers["Authorization"] = f"Bearer {key}"
+        key = _key()
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         # A certificate is checked against the machine's authorities, or those in SSL_CERT_FILE.
         connection = self._connect(self.host, self.port, timeout=min(CONNECT_TIMEOUT, self.timeout))
         try:
@@ -111,7 +110,7 @@ class Server:
         if answer.status in (401, 403):
             raise RecoverError(f"The server {self.address} refuses the key. Set {KEY} to the key it was started with.")
         if answer.status != 200:
-            raise Refused(answer.status, _message(received))
+            raise Refused(answer.status, _message(received, key))
         self.answered_at = time.monotonic()
         return _parsed(received)
 
@@ -223,6 +222,13 @@ def _share(servers: Sequence[Server], work: Callable[[Server, int], T], rows: in
     return [results[row] for row in range(rows)]
 
 
+def _key() -> str:
+    key = os.environ.get(KEY, "").strip()
+    if not all("!" <= character <= "~" for character in key):  # an error about the header would show it
+        raise RecoverError(f"The key in {KEY} has a blank or a letter that no key has. Copy it again.")
+    return key
+
+
 def _parsed(received: bytes) -> Any:
     try:
         return json.loads(received)
@@ -230,9 +236,11 @@ def _parsed(received: bytes) -> Any:
         return received.decode("utf-8", "replace")
 
 
-def _message(received: bytes) -> str:
+def _message(received: bytes, key: str) -> str:
+    """What a server says about an error, without the key, should it repeat it."""
     answer = _parsed(received)
     if isinstance(answer, dict):
         error = answer.get("error", answer.get("detail", answer))
         answer = error.get("message", error) if isinstance(error, dict) else error
-    return first_line(ValueError(answer))[:300]
+    line = first_line(ValueError(answer))
+    return (line.replace(key, "…") if key else line)[:300]

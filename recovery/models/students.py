@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from recovery.errors import RecoverError, hub_problem
+from recovery.host_memory import keep_freed_memory
 from recovery.losses.chunked_loss import Head
 from recovery.models import adapters
 from recovery.models.adapters import Adapter
@@ -104,6 +105,7 @@ def load_student(
     A folder that holds an adapter is loaded on its base, and that adapter is trained further; with `stack` it is
     frozen and a new one is trained on top of it. `dtype="auto"` is the one the weights are stored in."""
     base = adapters.base_of(reference)
+    keep_freed_memory()
     if torch.device(device).type == "cuda":
         # cuDNN's attention plans again for every batch length, which takes several times as long as the batch.
         torch.backends.cuda.enable_cudnn_sdp(False)

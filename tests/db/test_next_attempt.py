@@ -45,6 +45,15 @@ def test_too_few_items_ask_for_more_items() -> None:
     assert command(behaviour=UNSURE | {"needed": None}) == "--set distill.steps=80"  # no number of items would do
 
 
+@pytest.mark.parametrize("needed", [256, None])
+def test_prompts_that_were_not_asked_do_not_count_as_short(needed: int | None) -> None:
+    """Knowledge had failed, so that the gate asked one block: the advice is about knowledge alone."""
+    left_open = {"passed": False, "unsure": True, "n": 200, "of": 2000, "needed": needed}
+    assert command(attempt_with(documents=0.4), behaviour=left_open, knowledge=SHORT) == "--set distill.steps=20"
+    in_full = left_open | {"n": 2000, "needed": None}
+    assert command(attempt_with(documents=0.4), behaviour=in_full, knowledge=SHORT) == "--set distill.steps=80"
+
+
 @pytest.mark.parametrize("short", [{"knowledge": SHORT}, {"earlier": {"1": PASSED, "2": SHORT}}])
 def test_missing_knowledge_asks_for_documents_then_for_fewer_steps(short: dict[str, Any]) -> None:
     assert command(**short) == "--set distill.documents=0.2"

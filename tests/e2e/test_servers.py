@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.project.project import Project
-from recovery.engines.served_model import linear_layers
 from recovery.lab import BASE, make_world
 from tests.e2e.command_line import RECOVER, recover
 from tests.pipelines.options import set_options
-from tests.vllm_server import ADAPTERS, VllmServer, running
+from tests.vllm_server import VllmServer, running
 
 pytestmark = pytest.mark.vllm
 STEPS = 5
@@ -26,7 +25,7 @@ SMALL = set_options(
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VllmServer, VllmServer]]:
     folder = tmp_path_factory.mktemp("servers")
-    engine = VllmServer(str(BASE), folder / "engine.log", *ADAPTERS, *linear_layers(str(BASE)))
+    engine = VllmServer(str(BASE), folder / "engine.log", rank=8)
     teacher = VllmServer(str(BASE), folder / "teacher.log")
     with running(engine, teacher):
         yield engine, teacher

@@ -25,6 +25,32 @@ print((before - host_memory.resident_bytes()) // 2**20)
 """
 
 
+# Freeing and allocating a large piece again clears its pages again, unless the allocator has kept it.
+NEW_PAGES = """
+import resource, sys
+import torch
+from recovery.host_memory import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+torch.ones(64 * 2**18)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for megabytes in range(63, 50, -1):  # each fits into the place of the one before
+    torch.ones(megabytes * 2**18)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(host_memory._malloc_trim() is None, reason="the allocator is not glibc's")
+def test_freed_memory_is_used_again() -> None:
+    def new_pages(mode: str) -> int:
+        command = [sys.executable, "-c", NEW_PAGES, mode]
+        return int(subprocess.run(command, capture_output=True, check=True).stdout)
+
+    freed_at_once = new_pages("default")
+    assert freed_at_once > 100
+    assert new_pages("keep") < freed_at_once / 10
+
+
 @pytest.mark.skipif(host_memory._malloc_trim() is None, reason="the allocator is not glibc's")
 def test_freed_memory_is_given_back() -> None:
     done = subprocess.run([sys.executable, "-c", KEPT_BY_THE_ALLOCATOR], capture_output=True, text=True, check=True)

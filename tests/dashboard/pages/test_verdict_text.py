@@ -147,3 +147,13 @@ def test_only_a_rejection_for_lack_of_items_is_inconclusive():
     assert finished("promoted", outcome="inconclusive").outcome == "promoted", "a person decided"
     assert finished("rejected", outcome="failed").outcome == finished("rejected").outcome == "rejected"
     assert replace(finished("open"), verdict={"outcome": "inconclusive"}).outcome == "open"
+
+
+def test_prompts_that_were_left_unasked_are_not_said_to_decide_or_to_be_needed():
+    bound = BOUND | {"n": 200, "of": 2000}
+    text = str(reasons(finished("rejected", outcome="failed", behaviour=bound)))
+    assert "200 of 2,000 prompts, asked no further, as another limit had failed" in text
+    assert "which decided" not in text
+    assert "needed to decide" not in text
+    passed = str(reasons(finished("promoted", outcome="passed", behaviour=bound | {"passed": True, "unsure": False})))
+    assert "200 of 2,000 prompts, which decided" in passed

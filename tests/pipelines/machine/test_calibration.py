@@ -1,13 +1,20 @@
 """The arithmetic of the calibration, and a calibration of a tiny model."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.machine import calibration
 from pipelines.machine.calibration import Pass, calibrate, chance_of_end, decoding_costs, line_through
 from pipelines.settings.defaults import defaults_for
+from pipelines.settings.schema import Settings
+from recovery.lab import BASE
+from recovery.losses.objectives import CrossEntropy
+from recovery.models.students import load_student
+from recovery.signals import Labels
 from tests.models import save_tiny
 
 costs = st.floats(1e-6, 1.0)
@@ -54,3 +61,14 @@ def test_a_model_is_calibrated_by_a_few_rows(tmp_path: Path) -> None:
     assert rates.scored_token > 0
     slow = calibrate(model, defaults_for(1000), "vllm", starts)
     assert slow.open_engine > rates.open_engine == 0
+
+
+def test_the_optimiser_s_own_time_is_not_counted_as_that_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that takes a second with no token at all: a large model on a small machine."""
+
+    def seconds(*arguments: Any, steps: int) -> list[float]:
+        return [1.0 + 0.002 * sum(arguments[-1])] * steps
+
+    monkeypatch.setattr(calibration, "_step_seconds", seconds)
+    line = calibration._step_line(load_student(str(BASE)), Settings(), Labels(), CrossEntropy())
+    assert (line.fixed, line.per_token) == pytest.approx((1.0, 0.002))

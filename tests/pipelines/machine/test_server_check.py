@@ -43,3 +43,13 @@ def test_servers_of_the_base_are_accepted_and_no_servers_need_no_check() -> None
         check_servers(str(BASE), Settings(engine=named), named)
         with pytest.raises(RecoverError, match=r"cannot serve both .* lora_rank"):
             check_servers(str(BASE), Settings(engine=named, lora_rank=0), named)
+
+
+def test_a_cpu_server_of_a_tied_head_is_for_adapters() -> None:
+    server = SmallServer(load_student(str(BASE), frozen=True))
+    server.device = "cpu"
+    with serving(server) as named:
+        check_servers(str(BASE), Settings(engine=named, lora_rank=8), None)
+        check_servers(str(BASE), Settings(lora_rank=0), named)
+        with pytest.raises(RecoverError, match="runs on a CPU"):
+            check_servers(str(BASE), Settings(engine=named, lora_rank=0), None)

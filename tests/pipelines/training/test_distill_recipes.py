@@ -78,6 +78,28 @@ def test_a_student_that_lost_nothing_still_learns_from_a_context(tmp_path: Path)
     assert "probe at step 1" in completed.stderr
 
 
+@pytest.mark.slow
+def test_a_teachers_outputs_on_rows_that_come_again_are_computed_once(tmp_path: Path) -> None:
+    prompts = ["--prompts", write(tmp_path / "p.jsonl", CHATS)]
+    kept = tmp_path / "project/.recover/cache/teacher-outputs"
+    without = distill(tmp_path, "offpolicy-kl", *prompts, *set_options("teacher_cache_gb=0"))
+    assert "Kept teacher outputs" not in without.stderr
+    assert not kept.exists()
+    first = distill(tmp_path, "offpolicy-kl", *prompts)
+    assert "Kept teacher outputs: 8 rows, 0 reused\n" in first.stderr
+    slower = distill(tmp_path, "offpolicy-kl", *prompts, *set_options("distill.learning_rate=1e-5"))
+    assert "Kept teacher outputs: 8 rows, 8 reused\n" in slower.stderr
+    again = distill(tmp_path, "offpolicy-kl", *prompts)
+    assert "Kept teacher outputs: 8 rows, 8 reused\n" in again.stderr
+    runs = [run_of(tmp_path, completed) for completed in (without, first, again)]
+    assert metric(tmp_path, runs[0], "loss") == metric(tmp_path, runs[1], "loss") == metric(tmp_path, runs[2], "loss")
+    rollouts = distill(tmp_path, "opd", *prompts)
+    assert "Kept teacher outputs" not in rollouts.stderr
+    folder = str(tmp_path / "project")
+    assert CliRunner().invoke(main, ["gc", "--project", folder]).exit_code == 0
+    assert not kept.exists()
+
+
 def test_a_teacher_reads_the_solutions(tmp_path: Path) -> None:
     completed = distill(tmp_path, "opsd", "--teacher-context", write(tmp_path / "f.jsonl", SOLVED))
     run = run_of(tmp_path, completed)

@@ -119,7 +119,13 @@ def test_a_base_that_writes_no_question_is_told_what_to_give(tmp_path: Path) -> 
         (("--recipe", "midtrain"), ROWS, "--teacher-context is for --recipe in-context alone"),
         (("--recipe", "opd"), None, "Use midtrain or in-context."),
         (("--mix", "auto"), None, "it has no share of answers to search"),
-        (("--mix", "answers=0.5,texts=0.2"), None, "--mix may set earlier alone, not answers or texts"),
+        (
+            ("--mix", "answers=0.5,texts=0.2"),
+            None,
+            "only the entry earlier of the mix may be set, not answers or texts",
+        ),
+        (("--set", "midtrain.mix.answers=0.5"), None, "only the entry earlier of the mix may be set, not answers"),
+        (("--set", "midtrain.mix=texts=0.2"), None, "only the entry earlier of the mix may be set, not texts"),
         (("--set", "distill.shuffle_contexts=true"), [ROWS[0], ROWS[0]], "There is one context alone"),
         (("--set", "midtrain.ordinary_prompts=0.8"), None, "leave nothing to the new documents"),
     ],
@@ -133,9 +139,11 @@ def test_what_does_not_fit_is_refused_before_anything_is_computed(
     assert not (tmp_path / "project").exists()
 
 
-@pytest.mark.parametrize("mix", ["documents", "earlier=0.2"])
-def test_a_mix_of_earlier_documents_alone_applies(tmp_path: Path, mix: str) -> None:
-    described = midtrain(tmp_path, "--dry-run", "--mix", mix, rows=ROWS)
+@pytest.mark.parametrize(
+    "mix", [("--mix", "documents"), ("--mix", "earlier=0.2"), ("--set", "midtrain.mix.earlier=0.2")]
+)
+def test_a_mix_of_earlier_documents_alone_applies(tmp_path: Path, mix: tuple[str, str]) -> None:
+    described = midtrain(tmp_path, "--dry-run", *mix, rows=ROWS)
     assert described.exit_code == 0, described.stderr
 
 

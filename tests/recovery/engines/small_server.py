@@ -1,6 +1,7 @@
 """A small HTTP server that answers as vLLM does, with a model of this process; it fails on request."""
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from recovery.engines.transformers import TransformersEngine
 from recovery.models.students import Student, load_causal, load_student
 from recovery.samples import Batch, Sample
 
+MISSING = "There is no such model."
+
 
 class SmallServer:
     def __init__(self, student: Student, key: str = ""):
@@ -25,6 +28,7 @@ class SmallServer:
         self.loses_adapters = False  # at such a break, as a restart does
         self.loads_adapters = True  # else it says so, and serves the base
         self.stall_seconds = 0.0
+        self.device = "cuda"
         self.changes: dict[str, Any] = {}  # of the choice that it answers with
         self.lock = threading.Lock()
 
@@ -34,6 +38,8 @@ class SmallServer:
             return {"data": [{"id": "base", "parent": None, "max_model_len": 256}]}
         if path == "/health":
             return "ok"
+        if path == "/server_info":
+            return {"vllm_config": f"enforce_eager=True, device_config={self.device}, seed=0"}
         if path == "/detokenize":
             return {"prompt": chat.tokenizer.decode(body["tokens"])}
         if path == "/tokenize":
@@ -75,6 +81,10 @@ def _listed(model: Student, tokens: list[int], top: int) -> Iterator[dict[str, d
         yield {str(t): {"logprob": float(row[t])} for t in chosen}
 
 
+class _Http(ThreadingHTTPServer):
+    request_queue_size = 128  # more connections at once would be reset
+
+
 class _Handler(BaseHTTPRequestHandler):
     served: SmallServer
 
@@ -94,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             with served.lock:
                 answer = served.answer(self.path, body)
-            self._send(200 if answer is not None else 404, answer or {"error": {"message": "There is no such model."}})
+            self._send(200 if answer is not None else 404, answer or {"error": {"message": MISSING}})
 
     def _fails(self) -> bool:
         served = self.served
@@ -120,15 +130,17 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(*servers: SmallServer) -> Iterator[str]:
+def serving(*servers: SmallServer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """Start them on free ports; yields their addresses with a comma between them."""
-    running = []
+    running, scheme = [], "https" if tls else "http"
     for server in servers:
         handler = type("Handler", (_Handler,), {"served": server})
-        running.append(ThreadingHTTPServer(("127.0.0.1", 0), handler))
+        running.append(_Http(("127.0.0.1", 0), handler))
+        if tls:
+            running[-1].socket = tls.wrap_socket(running[-1].socket, server_side=True)
         threading.Thread(target=running[-1].serve_forever, args=(0.05,), daemon=True).start()
     try:
-        yield ",".join(f"http://127.0.0.1:{http.server_address[1]}" for http in running)
+        yield ",".join(f"{scheme}://127.0.0.1:{http.server_address[1]}" for http in running)
     finally:
         for http in running:
             http.shutdown()

@@ -98,6 +98,21 @@ def test_full_weights_are_reloaded_after_every_update(base: str, server: SmallSe
         assert server.paths.count("/collective_rpc") == 2
 
 
+def test_a_cpu_server_is_sent_no_weights_of_a_tied_head(base: str, server: SmallServer, tmp_path: Path) -> None:
+    server.device = "cpu"
+    with serving(server) as named:
+        with pytest.raises(RecoverError, match=r"runs on a CPU.*lora_rank"):
+            connect(load_student(base), named)
+        assert "/collective_rpc" not in server.paths
+        assert_agrees(load_student(base, frozen=True), connect(load_student(base, frozen=True), named))
+    untied = str(save_tiny(tmp_path / "untied", eos=[2, 60], tied=False))
+    other = SmallServer(load_student(untied, frozen=True))
+    other.device = "cpu"
+    with serving(other) as named:
+        student = load_student(untied)
+        assert_agrees(student, connect(student, named))
+
+
 def test_a_frozen_model_that_is_served_already_is_not_sent(base: str, server: SmallServer) -> None:
     student = load_student(base, frozen=True)
     with serving(server) as named:

@@ -8,7 +8,7 @@ import torch
 
 from recovery.engines import Sampling
 from recovery.engines.http import HttpEngine
-from recovery.engines.served_model import Probe, linear_layers
+from recovery.engines.served_model import Probe
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.lab import BASE
@@ -23,7 +23,7 @@ from recovery.states import Prompt, Rollouts
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
 from tests.models import save_tiny
-from tests.vllm_server import ADAPTERS, VllmServer, running
+from tests.vllm_server import VllmServer, running
 
 pytestmark = pytest.mark.vllm
 CLOSE = 1e-3
@@ -32,12 +32,10 @@ TEXTS = ["Name a colour.", "Which river is the longest?", "Say hello in three wo
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VllmServer, VllmServer]]:
-    """One for adapters on the built-in model, and one of a small model with an untied head, whose weights are sent.
-
-    On a CPU, vLLM packs a tied head once and goes on using it after a reload."""
+    """One for adapters on the built-in model, and one of a small model with an untied head, whose weights are sent."""
     folder = tmp_path_factory.mktemp("servers")
     untied = save_tiny(folder / "untied", head_dim=32, tied=False, eos=[2, 60])
-    lab = VllmServer(str(BASE), folder / "lab.log", *ADAPTERS, *linear_layers(str(BASE)))
+    lab = VllmServer(str(BASE), folder / "lab.log", rank=8)
     small = VllmServer(str(untied), folder / "small.log")
     with running(lab, small):
         yield lab, small
@@ -78,7 +76,7 @@ def test_an_adapter_agrees_before_and_after_updates(lab: str) -> None:
 
 
 def test_full_weights_agree_before_and_after_updates(servers: tuple[VllmServer, VllmServer]) -> None:
-    student = load_student(servers[1].command[4])
+    student = load_student(servers[1].model)
     engine = HttpEngine(student, servers[1].address)
     assert_agrees(student, engine)
     for parameter in student.trainable():
@@ -87,6 +85,11 @@ def test_full_weights_agree_before_and_after_updates(servers: tuple[VllmServer, 
     engine.sync(student)
     assert_agrees(student, engine)
     engine.close()
+
+
+def test_a_cpu_server_is_sent_no_weights_of_a_tied_head(lab: str) -> None:
+    with pytest.raises(RecoverError, match=r"runs on a CPU.*lora_rank"):
+        HttpEngine(load_student(str(BASE)), lab)
 
 
 def test_the_teacher_lists_what_the_same_model_here_has(lab: str) -> None:

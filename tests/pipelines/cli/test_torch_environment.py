@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli.thread_waiting import LONG_WAIT, SHORT_WAIT, set_thread_waiting
+from pipelines.cli.torch_environment import LONG_WAIT, SHORT_WAIT, set_thread_waiting, use_huge_pages
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,10 @@ def test_the_user_s_own_setting_stays(user_setting: dict[str, str]) -> None:
     environment = dict(user_setting)
     set_thread_waiting(environment)
     assert environment == user_setting
+
+
+@pytest.mark.parametrize(("user_setting", "value"), [({}, "1"), ({"THP_MEM_ALLOC_ENABLE": "0"}, "0")])
+def test_huge_pages_are_asked_for_unless_the_user_decided(user_setting: dict[str, str], value: str) -> None:
+    environment = dict(user_setting)
+    use_huge_pages(environment)
+    assert environment == {"THP_MEM_ALLOC_ENABLE": value}

@@ -1,7 +1,8 @@
-"""How long torch's threads busy-wait for each other; this must be set before torch is first imported.
+"""Variables that torch reads once: they must be set before it is first imported. The user's own values stay.
 
-libgomp's default made a rollout 14 times slower beside other work, and no waiting at all makes it 1.8 times slower on
-an idle machine (docs/log.md). So threads wait long where fewer than half the cores are busy, and briefly elsewhere.
+Thread waiting: libgomp's default made a rollout 14 times slower beside other work, and no waiting at all makes it 1.8
+times slower on an idle machine (docs/log.md). So threads wait long where fewer than half the cores are busy, and
+briefly elsewhere.
 """
 
 import os
@@ -17,6 +18,11 @@ def set_thread_waiting(
     """Set GOMP_SPINCOUNT, unless the user has set it or OMP_WAIT_POLICY."""
     if "OMP_WAIT_POLICY" not in environment:
         environment.setdefault("GOMP_SPINCOUNT", LONG_WAIT if _is_idle(load_file) else SHORT_WAIT)
+
+
+def use_huge_pages(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Let torch ask Linux for pages of 2 MB: on virtual machines each page that is first used costs microseconds."""
+    environment.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 def _is_idle(load_file: Path) -> bool:
