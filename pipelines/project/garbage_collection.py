@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,16 +33,23 @@ def collect_garbage(
                 if project.store and checkpoint.hash:
                     project.store.delete_checkpoint(path, checkpoint.hash)
                 project.tracker.weights_deleted(checkpoint.id)
+        if project.store:
+            for run in project.store.runs_with_progress() - _unfinished_runs(project, unfinished_jobs):
+                project.store.delete_progress(run)
     return garbage
 
 
 def _unreferenced(project: Project, unfinished_jobs: Mapping[str, set[int]], rejected: bool) -> list[Path]:
-    unfinished_runs = {f"run-{run.id:04d}" for job in unfinished_jobs for run in runs_of_job(project, job)}
+    unfinished_runs = _unfinished_runs(project, unfinished_jobs)
     checkpoints = [p for p in _complete_folders(project, "checkpoints") if _run_name(p.name) not in unfinished_runs]
     progress = [p for p in _complete_folders(project, "progress") if _run_name(p.name) not in unfinished_runs]
     in_use = set().union(*unfinished_jobs.values())
     unneeded = _unneeded(project, checkpoints, in_use, rejected)
     return [*_incomplete(project, unfinished_runs), *progress, *unneeded, *_teacher_outputs(project, unfinished_jobs)]
+
+
+def _unfinished_runs(project: Project, jobs: Iterable[str]) -> set[str]:
+    return {f"run-{run.id:04d}" for job in jobs for run in runs_of_job(project, job)}
 
 
 def _teacher_outputs(project: Project, unfinished_jobs: Mapping[str, set[int]]) -> list[Path]:

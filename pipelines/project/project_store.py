@@ -1,7 +1,8 @@
-"""What other machines need of a project to go on with it, in its part of the store: jobs, inputs, checkpoints.
+"""What other machines need of a project to go on with it, in its part of the store: jobs, inputs, checkpoints, and
+the states of unfinished runs.
 
-The names are those in `.recover`, except that the folder of a checkpoint also names its weights. So nothing that was
-sent is ever replaced by other content, whichever machine sends it.
+The names are those in `.recover`, except that the folder of a checkpoint also names its weights, and that of a state
+the lease and the step. So nothing that was sent is ever replaced by other content, whichever machine sends it.
 """
 
 import json
@@ -70,10 +71,41 @@ class ProjectStore:
         log.info(f"Fetching {folder.name} from {self.folder.address}")
         return self.folder.fetch_folder(name, folder)
 
+    def send_progress(self, folder: Path, version: tuple[int, int], check: Callable[[], None]) -> None:
+        """Send the state of a run, in place of those sent before; `version` is the token of the lease and the step, so
+        that a machine that was cut off sends under another name than the one that has taken over."""
+        check()
+        earlier = set(self._progress(folder.name)) - {version}
+        self.send_folder(folder, _progress_name(folder.name, version), check)
+        for one in earlier:
+            self._delete_folder(_progress_name(folder.name, one))
+
+    def fetch_progress(self, folder: Path) -> None:
+        if versions := self._progress(folder.name):
+            self.fetch_folder(_progress_name(folder.name, max(versions)), folder)
+
+    def delete_progress(self, run: str) -> None:
+        self.folder.delete(f"progress/{run}")
+
+    def runs_with_progress(self) -> set[str]:
+        return {name.split("/")[0] for name in self.folder.names("progress")}
+
+    def _progress(self, run: str) -> list[tuple[int, int]]:
+        """The versions that are complete."""
+        names = [name.split("/") for name in self.folder.names(f"progress/{run}")]
+        versions = [version.split("-") for version, *rest in names if rest == [MANIFEST]]
+        return [(int(token), int(step)) for token, step in versions]
+
     def delete_checkpoint(self, folder: Path, hash: str) -> None:
-        name = _checkpoint_name(folder.name, hash)
+        self._delete_folder(_checkpoint_name(folder.name, hash))
+
+    def _delete_folder(self, name: str) -> None:
         self.folder.delete(f"{name}/{MANIFEST}")  # first: what is left of an interrupted deletion is incomplete
         self.folder.delete(name)
+
+
+def _progress_name(run: str, version: tuple[int, int]) -> str:
+    return f"progress/{run}/{version[0]}-{version[1]}"
 
 
 def _checkpoint_name(folder: str, hash: str) -> str:

@@ -74,10 +74,11 @@ class SharedFolder:
     def send_folder(self, folder: Path, name: str, check: Callable[[], None]) -> None:
         """Send the files of a folder, then their manifest; `check` may raise before each of them."""
         manifest = {}
-        for file in sorted(folder.iterdir()):
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
             check()
-            self._write(f"{name}/{file.name}", partial(self._files.put_file, str(file)))
-            manifest[file.name] = {"sha256": _hash(file), "bytes": file.stat().st_size}
+            inside = file.relative_to(folder).as_posix()
+            self._write(f"{name}/{inside}", partial(self._files.put_file, str(file)))
+            manifest[inside] = {"sha256": _hash(file), "bytes": file.stat().st_size}
         check()
         self.send_text(f"{name}/{MANIFEST}", json.dumps({"files": manifest}, indent=1))
 
@@ -133,7 +134,8 @@ class SharedFolder:
         except Exception as error:  # every file system has errors of its own
             raise RecoverError(
                 f"The store {self.address} could not be {what} ({first_line(error).rstrip(' .')}). Check that address "
-                "(store in recover.toml, or RECOVER_STORE) and your access to it, then go on with `recover resume`."
+                "(store in recover.toml, or RECOVER_STORE) and your access to it; `recover resume` continues what was "
+                "interrupted."
             ) from error
 
 

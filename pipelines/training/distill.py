@@ -22,7 +22,8 @@ from pipelines.training.recipe_rows import open_writer, recipe_states, replies_b
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers, TrainingSource
 from pipelines.training.teacher_cache import open_outputs
-from pipelines.training.training_run import RunResult, TrainingRun, has_started
+from pipelines.training.saved_progress import has_started
+from pipelines.training.training_run import RunResult, TrainingRun
 from pipelines.training.warm_start import WarmStart, WarmStartPlan, warm_start
 from recovery.engines import Engine
 from recovery.kept_outputs import KeptOutputs

@@ -22,6 +22,7 @@ from pipelines.training.frontier import Frontier, FrontierPoint
 from pipelines.training.metric_loggers import MetricLogger, metric_logger
 from pipelines.training.probe_results import ProbeResult
 from pipelines.training.rollout_samples import RecordedStates, record_rollouts
+from pipelines.training.saved_progress import ProgressSender, delete_progress, progress_folder
 from pipelines.training.stage_context import Role, Stage
 from pipelines.training.stage_teachers import TrainingSource
 from pipelines.training.stop_requests import stop_requests
@@ -30,7 +31,7 @@ from recovery.losses.objectives import Objective
 from recovery.models.students import Student, checkpoint_metadata, save_student
 from recovery.processes import training_state
 from recovery.progress import track
-from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
+from recovery.resume_state import discard_progress, load_progress, save_progress
 from recovery.self_teachers import EmaTeacher
 from recovery.signals import Signal
 from recovery.states import States
@@ -83,6 +84,8 @@ class TrainingRun:
             self.monitor.restore(saved["monitor"])
             warm, stopped = saved["warm_start"], saved["stopped"]
             self.frontier = Frontier.from_json(self.frontier.keep, saved.get("frontier", ()))
+            points = self.frontier.points  # those of another machine are not here
+            self.frontier.points = [point for point in points if self._point_folder(point.step).is_dir()]
             if state.step < self.plan.steps:
                 log.info(f"Going on at step {state.step + 1} of {self.plan.steps}")
         self._delete_points_except(self.frontier.points)  # after an interruption later ones may be there
@@ -101,6 +104,7 @@ class TrainingRun:
         report = partial(state.report, self.student, self.signal)
         report_every, timer = max(1, self.plan.steps // 10), StepTimer(self.plan.steps, state.step)
         meter, update = ResourceMeter(), track(STEPS, self.plan.steps)
+        sender = ProgressSender(self.project, self.run, self.stage.settings.store_minutes)
         if self.monitor.limits is not None and state.step == 0:
             self._save(state, self._last_good, warm)
         with stop_requests() as requests, self._metric_logger() as log_metrics:
@@ -129,6 +133,7 @@ class TrainingRun:
                 leaving = requests.stop or self._is_cancelled()
                 due = time.monotonic() - last_save > 60 * self.stage.settings.save_minutes
                 if (due or stopped or leaving) and self._save(state, self._folder, warm, stopped):
+                    sender.send(state.step, at_once=leaving)
                     last_save = time.monotonic()
                     if leaving:
                         raise KeyboardInterrupt
@@ -168,8 +173,8 @@ class TrainingRun:
         )
         for kept in self.project.reader.probe_checkpoints(self.run):
             log.info(f"  kept: {kept.reference} of a probe, which can be promoted in place of the last")
-        for saved in (self._folder, self._last_good):
-            discard_progress(saved)
+        discard_progress(self._last_good)
+        delete_progress(self.project, self.run)
         checkpoint = self.project.reader.checkpoint(id)
         assert checkpoint is not None
         return RunResult(checkpoint, self.run, steps, monitor.tokens, monitor.seconds, stopped, warm)
@@ -244,15 +249,6 @@ class TrainingRun:
         }
         self.project.tracker.step(self.run, step, values)
         log.info(f"  probe at step {step + 1}: {probe}")
-
-
-def progress_folder(project: Project, run: int) -> Path:
-    return project.home / "progress" / f"run-{run:04d}"
-
-
-def has_started(project: Project, run: int) -> bool:
-    """Whether the run has a saved state or a checkpoint to go on from."""
-    return has_progress(progress_folder(project, run)) or project.reader.run_checkpoint(run) is not None
 
 
 def _weights(folder: Path, step: int) -> dict[str, Any]:

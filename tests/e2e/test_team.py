@@ -27,11 +27,12 @@ from tests.pipelines.project.machines import machine
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
 SETTINGS = [
-    *("midtrain.max_steps=4", "distill.steps=16", "distill.rows=8", "distill.max_new_tokens=48", "distill.prompts=24"),
+    *("midtrain.max_steps=6", "midtrain.learning_rate=3e-3"),  # so that something is lost
+    *("distill.steps=9", "distill.rows=8", "distill.max_new_tokens=48", "distill.prompts=24"),
     *("distill.probe_every=6", "distill.probe_items=24", "gate.behaviour_margin=0.99", "gate.keep_knowledge=0.01"),
-    *("gate.keep_retention=0", "gate.samples=0", "save_minutes=0"),
+    *("gate.keep_retention=0", "gate.samples=0", "save_minutes=0", "store_minutes=0"),
 ]
-IN_DISTILLATION = "  step 4/16"
+IN_DISTILLATION = "  step 4/9"
 LEASE_SECONDS = 5
 NOT_REPRODUCIBLE = ("seconds", "per_second", "memory", "_bytes", "progress/")
 
@@ -56,12 +57,21 @@ class Team:
     def machine(self, name: str, project: str = "handbook", store: bool = True) -> Path:
         return machine(self.root / name, self.url, "../store" if store else None, project)
 
-    def start_cycle(self, folder: Path) -> subprocess.Popen[str]:
+    def start_cycle(self, folder: Path) -> subprocess.Popen[bytes]:
         world = self.root / "world"
         files = ["--docs", str(world / "docs"), "--questions", str(world / "questions.jsonl"), "--limit", "20"]
         settings = [f"--set={setting}" for setting in SETTINGS]
         command = [*RECOVER, "cycle", *files, "--mix=documents", "--warm-start=off", *settings]
-        return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        with self.messages(folder).open("w") as messages:
+            return subprocess.Popen(command, cwd=folder, stderr=messages, stdout=subprocess.DEVNULL)
+
+    def messages(self, folder: Path) -> Path:
+        return self.root / f"{folder.name}.log"
+
+    def wait_for(self, process: subprocess.Popen[bytes], folder: Path, line_start: str) -> None:
+        while f"\n{line_start}" not in (messages := self.messages(folder).read_text()):
+            assert process.poll() is None, messages
+            time.sleep(0.1)
 
 
 @pytest.fixture
@@ -69,21 +79,11 @@ def team(tmp_path: Path, postgres_url: str) -> Team:
     return Team(tmp_path, postgres_url)
 
 
-def wait_for(process: subprocess.Popen[str], line_start: str) -> None:
-    assert process.stderr is not None
-    lines = []
-    for line in process.stderr:
-        lines.append(line)
-        if line.startswith(line_start):
-            return
-    pytest.fail(f"It ended before the line {line_start!r}: {''.join(lines[-5:])}")
-
-
 def wait_until_lost(folder: Path, project: str = "handbook") -> None:
     deadline = time.monotonic() + 4 * LEASE_SECONDS
     while any(lease["alive"] for lease in leases(folder, project)):
         assert time.monotonic() < deadline
-        time.sleep(0.5)
+        time.sleep(1)
 
 
 def leases(folder: Path, project: str) -> list[dict[str, Any]]:
@@ -130,7 +130,7 @@ def test_two_cycles_at_once_and_a_machine_takes_over_the_cycle_of_one_that_was_l
     watcher = team.machine("watcher", store=False)
     killed, uninterrupted = team.start_cycle(lost), team.start_cycle(other)
     try:
-        wait_for(killed, IN_DISTILLATION)
+        team.wait_for(killed, lost, IN_DISTILLATION)
         seen = recover(watcher, "status").data
         assert {(one["project"], one["pid"], one["alive"]) for one in seen["leases"]} == {
             ("handbook", killed.pid, True), ("novels", uninterrupted.pid, True),
@@ -156,13 +156,13 @@ def test_two_cycles_at_once_and_a_machine_takes_over_the_cycle_of_one_that_was_l
         resumed = recover(there, "resume")
         assert succeeds(resumed)["promoted"]
         assert "Fetching run-0001 from" in resumed.stderr
-        assert "step 4/4" not in resumed.stderr, "the mid-training was done"
-        uninterrupted.communicate()
-        assert uninterrupted.returncode == 0
+        assert "step 6/6" not in resumed.stderr, "the mid-training was done"
+        assert "Going on at step" in resumed.stderr
+        assert uninterrupted.wait() == 0
     finally:
         for process in (killed, uninterrupted):
             process.kill()
-            process.communicate()
+            process.wait()
     assert results(reader, "handbook") == results(reader, "novels")
     assert recover(watcher, "status").data["leases"] == []
     elsewhere = team.machine("elsewhere")
@@ -174,17 +174,17 @@ def test_a_machine_that_was_cut_off_writes_nothing_after_the_takeover(team: Team
     here, there = team.machine("here"), team.machine("there")
     cut_off = team.start_cycle(here)
     try:
-        wait_for(cut_off, IN_DISTILLATION)
+        team.wait_for(cut_off, here, IN_DISTILLATION)
         cut_off.send_signal(signal.SIGSTOP)
         wait_until_lost(there)
         assert succeeds(recover(there, "resume"))["promoted"]
         before = record(reader), files(here / ".recover"), files(team.root / "store")
         cut_off.send_signal(signal.SIGCONT)
-        _, messages = cut_off.communicate()
+        assert cut_off.wait() == 1
     finally:
         cut_off.kill()
-        cut_off.communicate()
-    assert cut_off.returncode == 1
+        cut_off.wait()
+    messages = team.messages(here).read_text()
     assert messages.count("Error: ") == 1
     assert "Error: Another command has taken over this project: `recover resume" in messages
     assert (record(reader), files(here / ".recover"), files(team.root / "store")) == before
