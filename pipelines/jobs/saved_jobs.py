@@ -19,6 +19,7 @@ def save_job(project: Project, job: Job) -> Job:
             folder = relocate(project.home, Path(checkpoint.path))
             if checkpoint.run_id and checkpoint.hash and folder.is_dir():  # of before there was a store
                 store.send_checkpoint(folder, checkpoint.hash, check)
+        check()
         store.send_job(job.id, job.as_json(), _inputs(project.home, job))
     return job.save(project.home)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from db.views import Checkpoint, last_decisions
 from pipelines.project.paths import TEACHER_OUTPUTS
 from pipelines.project.project import Project
+from pipelines.project.project_store import checkpoint_name
 from pipelines.project.runs import runs_of_job
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of
@@ -29,13 +30,11 @@ def collect_garbage(
         for path, _ in garbage:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
             if path.parent.name == "checkpoints" and path.name in recorded:
-                checkpoint = recorded[path.name]
-                if project.store and checkpoint.hash:
-                    project.store.delete_checkpoint(path, checkpoint.hash)
-                project.tracker.weights_deleted(checkpoint.id)
+                project.tracker.weights_deleted(recorded[path.name].id)
         if project.store:
-            for run in project.store.runs_with_progress() - _unfinished_runs(project, unfinished_jobs):
-                project.store.delete_progress(run)
+            kept = [c for c in _recorded(project).values() if c.hash and not c.deleted_at]
+            project.store.delete_others("checkpoints", {checkpoint_name(Path(c.path), c.hash or "") for c in kept})
+            project.store.delete_others("progress", _unfinished_runs(project, unfinished_jobs))
     return garbage
 
 

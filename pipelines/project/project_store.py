@@ -52,23 +52,23 @@ class ProjectStore:
                     self.folder.fetch(f"{folder}/{name}", file)
 
     def send_checkpoint(self, folder: Path, hash: str, check: Callable[[], None]) -> None:
-        self.send_folder(folder, _checkpoint_name(folder.name, hash), check)
+        self.send_folder(folder, f"checkpoints/{checkpoint_name(folder, hash)}", check)
 
     def send_folder(self, folder: Path, name: str, check: Callable[[], None]) -> None:
         if not self.folder.has_folder(name):
-            log.info(f"Storing {folder.name} in {self.folder.address}")
+            log.info(f"Storing {folder.name} in {self.folder.label}")
             self.folder.send_folder(folder, name, check)
 
     def has_checkpoint(self, folder: Path, hash: str) -> bool:
-        return self.folder.has_folder(_checkpoint_name(folder.name, hash))
+        return self.folder.has_folder(f"checkpoints/{checkpoint_name(folder, hash)}")
 
     def fetch_checkpoint(self, folder: Path, hash: str) -> bool:
-        return self.fetch_folder(_checkpoint_name(folder.name, hash), folder)
+        return self.fetch_folder(f"checkpoints/{checkpoint_name(folder, hash)}", folder)
 
     def fetch_folder(self, name: str, folder: Path) -> bool:
         if not self.folder.has_folder(name):
             return False
-        log.info(f"Fetching {folder.name} from {self.folder.address}")
+        log.info(f"Fetching {folder.name} from {self.folder.label}")
         return self.folder.fetch_folder(name, folder)
 
     def send_progress(self, folder: Path, version: tuple[int, int], check: Callable[[], None]) -> None:
@@ -87,17 +87,16 @@ class ProjectStore:
     def delete_progress(self, run: str) -> None:
         self.folder.delete(f"progress/{run}")
 
-    def runs_with_progress(self) -> set[str]:
-        return {name.split("/")[0] for name in self.folder.names("progress")}
+    def delete_others(self, kind: str, kept: set[str]) -> None:
+        """Delete all folders of a kind but these, also what is left of an interrupted or refused upload."""
+        for name in {name.split("/")[0] for name in self.folder.names(kind)} - kept:
+            self._delete_folder(f"{kind}/{name}")
 
     def _progress(self, run: str) -> list[tuple[int, int]]:
         """The versions that are complete."""
         names = [name.split("/") for name in self.folder.names(f"progress/{run}")]
         versions = [version.split("-") for version, *rest in names if rest == [MANIFEST]]
         return [(int(token), int(step)) for token, step in versions]
-
-    def delete_checkpoint(self, folder: Path, hash: str) -> None:
-        self._delete_folder(_checkpoint_name(folder.name, hash))
 
     def _delete_folder(self, name: str) -> None:
         self.folder.delete(f"{name}/{MANIFEST}")  # first: what is left of an interrupted deletion is incomplete
@@ -108,5 +107,5 @@ def _progress_name(run: str, version: tuple[int, int]) -> str:
     return f"progress/{run}/{version[0]}-{version[1]}"
 
 
-def _checkpoint_name(folder: str, hash: str) -> str:
-    return f"checkpoints/{folder}@{hash[:12]}"
+def checkpoint_name(folder: Path, hash: str) -> str:
+    return f"{folder.name}@{hash[:12]}"

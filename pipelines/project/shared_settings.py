@@ -33,4 +33,6 @@ def _in_toml(root: Path, setting: str, kind: str) -> str | None:
 
 
 def _absolute(address: str | None, folder: Path) -> str | None:
-    return str(folder / Path(address).expanduser()) if address and "://" not in address else address or None
+    if not address or "://" in address:
+        return address or None
+    return os.path.normpath(folder / Path(address).expanduser())

@@ -6,6 +6,7 @@ hashes of the files: a folder without a manifest is incomplete, and what arrives
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,11 @@ class SharedFolder:
 
     def __truediv__(self, name: str) -> "SharedFolder":
         return replace(self, path=f"{self.path}/{name}".strip("/"))
+
+    @property
+    def label(self) -> str:
+        """The address for messages: without a user and password."""
+        return re.sub(r"(?<=://)[^/@]*@", "", self.address)
 
     def send(self, file: Path, name: str) -> None:
         """Send a file whose name says what it contains, unless it is there already."""
@@ -92,7 +98,7 @@ class SharedFolder:
             self.fetch(f"{name}/{file}", incomplete / file)
             if _hash(incomplete / file) != about["sha256"]:
                 raise RecoverError(
-                    f"The file {name}/{file} in the store {self.address} is damaged (another hash than in its "
+                    f"The file {name}/{file} in the store {self.label} is damaged (another hash than in its "
                     f"manifest). Delete {name} there, and send it again with a command on the machine that has it."
                 )
         incomplete.rename(folder)
@@ -130,10 +136,10 @@ class SharedFolder:
             yield
         except ImportError as error:
             advice = "Install what reads it: pip install 'recover[store]'."
-            raise RecoverError(f"The store {self.address} needs a library ({first_line(error)}). {advice}") from error
+            raise RecoverError(f"The store {self.label} needs a library ({first_line(error)}). {advice}") from error
         except Exception as error:  # every file system has errors of its own
             raise RecoverError(
-                f"The store {self.address} could not be {what} ({first_line(error).rstrip(' .')}). Check that address "
+                f"The store {self.label} could not be {what} ({first_line(error).rstrip(' .')}). Check that address "
                 "(store in recover.toml, or RECOVER_STORE) and your access to it; `recover resume` continues what was "
                 "interrupted."
             ) from error
