@@ -114,11 +114,11 @@ class BackgroundWriter:
 
     def _heartbeat_is_due(self) -> bool:
         if self.lease is None:
-            return bool(self._live_runs) and self._last_write_is(self._heartbeat)
-        return self.lease.lost is None and self._last_write_is(min(self._heartbeat, self.lease.seconds / 4))
+            return bool(self._live_runs) and self._is_silent_for(self._heartbeat)
+        return self.lease.lost is None and self._is_silent_for(min(self._heartbeat, self.lease.seconds / 4))
 
-    def _last_write_is(self, seconds: float) -> bool:
-        """Whether it was that long ago."""
+    def _is_silent_for(self, seconds: float) -> bool:
+        """Whether nothing was written for so long."""
         return time.monotonic() - self._last_heartbeat >= seconds
 
     def _write(self, batch: list[Entry]) -> None:

@@ -67,10 +67,11 @@ class Lease:
         return int(cast(Any, connection.execute(own.values(values))).rowcount)
 
 
-def take_lease(engine: Engine, project: int, root: Path, command: str) -> Lease:
+def take_lease(engine: Engine, project: int, root: Path, command: str, last_token: int | None = None) -> Lease:
     """Take the lease of a project; raises LeaseHeld where another process has one that has not expired.
 
-    The caller has locked its folder, so a holder in the same folder of this machine is not alive any more."""
+    `last_token` is that of the folder's last lease. Since the caller has locked the folder, its holder is not alive any
+    more. A name and a path do not tell that: another machine may have the same."""
     host, folder, seconds = socket.gethostname(), str(root), lease_seconds()
     lease = LEASES.c
     values = {
@@ -78,13 +79,14 @@ def take_lease(engine: Engine, project: int, root: Path, command: str) -> Lease:
         "taken_at": database_time(), "expires_at": database_time(seconds),
     }  # fmt: skip
     is_free = lease.expires_at.is_(None) | (lease.expires_at <= database_time())
+    is_own = (lease.host == host) & (lease.root == folder) & (lease.token == (last_token or 0))
     insert: Any = (postgresql if engine.dialect.name == "postgresql" else sqlite).insert(LEASES)
     taken = (
         insert.values(project_id=project, token=1, **values)
         .on_conflict_do_update(
             index_elements=["project_id"],
             set_={**values, "token": lease.token + 1},
-            where=is_free | ((lease.host == host) & (lease.root == folder)),
+            where=is_free | is_own,
         )
         .returning(lease.token)
     )

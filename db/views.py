@@ -144,13 +144,12 @@ class Lease:
 
     project_id: int
     project: str
+    token: int
     host: str
-    root: str  # the project's folder there
     pid: int
     command: str
     job: str | None
     progress: dict[str, Any] | None
-    taken_at: datetime
     expires_at: datetime
     alive: bool  # the lease has not expired
 

@@ -17,7 +17,8 @@ def save_job(project: Project, job: Job) -> Job:
             store.send_folder(base, f"{GGUF_FOLDER}/{base.name}", check)
         for checkpoint in project.reader.checkpoints(project.id):
             folder = relocate(project.home, Path(checkpoint.path))
-            if checkpoint.run_id and checkpoint.hash and folder.is_dir():  # of before there was a store
+            is_kept = checkpoint.run_id and not checkpoint.deleted_at and folder.is_dir()
+            if is_kept and checkpoint.hash:  # of before there was a store
                 store.send_checkpoint(folder, checkpoint.hash, check)
         check()
         store.send_job(job.id, job.as_json(), _inputs(project.home, job))

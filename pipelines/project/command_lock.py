@@ -3,7 +3,6 @@
 A record in an SQLite file is on one machine, where the lock is enough.
 """
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -51,10 +50,10 @@ def show_progress(project: Project, progress: dict[str, Any]) -> None:
 def leases(project: Project) -> list[Lease]:
     """The leases of all projects of the record. Of a process that was killed in this folder, it is known at once."""
     listed = project.reader.leases() if project.is_shared else []
-    here = (socket.gethostname(), str(project.root))
-    if not any((lease.host, lease.root) == here for lease in listed) or lock_holder(project.home):
+    if not listed or lock_holder(project.home):
         return listed
-    return [replace(lease, alive=lease.alive and (lease.host, lease.root) != here) for lease in listed]
+    own = (project.id, project.last_lease)
+    return [replace(lease, alive=lease.alive and (lease.project_id, lease.token) != own) for lease in listed]
 
 
 def running_command(project: Project) -> LockHolder | None:

@@ -1,6 +1,7 @@
 """A project: the folder that recover works in, its record, and its checkpoints."""
 
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -213,7 +214,20 @@ class Project:
     def take_lease(self, project: int) -> None:
         """Take the lease of this project for the command that has locked the folder; raises LeaseHeld."""
         if self.locked_by and self.is_shared and self.tracker.lease is None:
-            self.tracker.hold(take_lease(self._engine, project, self.root, self.locked_by))
+            lease = take_lease(self._engine, project, self.root, self.locked_by, self.last_lease)
+            self.tracker.hold(lease)
+            write_atomic(self._lease_file, [str(lease.token)])
+
+    @property
+    def last_lease(self) -> int | None:
+        """The token of the last lease that a command in this folder has taken."""
+        with suppress(OSError, ValueError):
+            return int(self._lease_file.read_text(encoding="utf-8"))
+        return None
+
+    @property
+    def _lease_file(self) -> Path:
+        return self.home / "lease"
 
     @property
     def clean(self) -> Checkpoint:
