@@ -207,7 +207,8 @@ def cycle(
 def resume(project: Path | None, run: int | None, processes: int | None) -> CommandResult:
     """Continue an interrupted command.
 
-    Continues the latest one, or the one that RUN belongs to, with as many processes as it had.
+    Continues the latest one, or the one that RUN belongs to, with as many processes as it had. With a store also one of
+    another machine, once its lease has expired.
 
     \b
     Example: recover resume
