@@ -8,10 +8,12 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from db.database_time import lease_seconds
 from db.errors import RecordError
 from db.migrations import migrate
 
 LOCK_TIMEOUT_SECONDS = 30  # how long an SQLite writer waits for another one
+MIN_IDLE_SECONDS = 10  # a busy machine may pause that long in the middle of a transaction
 
 
 def open_database(url: str | Path) -> Engine:
@@ -24,10 +26,20 @@ def open_database(url: str | Path) -> Engine:
         # Migrations use connections of their own, with foreign keys off: SQLite alters a table by copying and
         # dropping it, and the drop would delete every row that refers to it.
         migrate(make_engine(address, foreign_keys=False, poolclass=NullPool), name)
-        return make_engine(address, foreign_keys=True)
+        engine = make_engine(address, foreign_keys=True)
+        if not is_sqlite(address):
+            event.listen(engine, "connect", _limit_transactions)
+        return engine
     except (OSError, SQLAlchemyError) as error:
         advice = "Check that it can be reached and written to, or name another one with RECOVER_DB."
         raise RecordError(f"Cannot open the record at {name}: {reason(error)}. {advice}") from error
+
+
+def _limit_transactions(connection: Any, _: object) -> None:
+    """A machine that is cut off in the middle of a transaction must not keep what that has locked."""
+    seconds = max(lease_seconds(), MIN_IDLE_SECONDS)
+    connection.execute(f"SET idle_in_transaction_session_timeout = {round(1000 * seconds)}")
+    connection.commit()
 
 
 def write_engine(engine: Engine) -> Engine:

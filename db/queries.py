@@ -4,22 +4,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from datetime import datetime, timedelta
+from datetime import datetime
 from math import nan
 from typing import Any, Literal, TypeVar
 
-from sqlalchemy import ColumnElement, Engine, Select, String, cast, func, literal, select
+from sqlalchemy import ColumnElement, Engine, Select, String, and_, cast, func, literal, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, aliased
 
 from db import tables, views
-from db.column_types import now
+from db.database_time import database_time, lease_seconds
 from db.engine import reason
 from db.errors import RecordError
 from db.headline_scores import stage, suite_scores
 from db.run_inputs import RunInputs
 
-STALE_AFTER = timedelta(minutes=2)  # a live run writes a heartbeat every ten seconds; without one its process is gone
 STEP_SECONDS = ("rollout_seconds", "teacher_seconds", "update_seconds")  # metrics that add up to a step's duration
 
 View = TypeVar("View")
@@ -60,7 +59,7 @@ class Reader:
         evaluations = select(func.max(tables.Evaluation.id)).scalar_subquery()
         with self._session() as session:
             marks = session.execute(select(*latest, verdicts, evaluations)).one()
-            stale = select(tables.Run.id).where(*_is_stale(project, STALE_AFTER)).order_by(tables.Run.id)
+            stale = select(tables.Run.id).where(tables.Run.project_id == project, _is_stale()).order_by(tables.Run.id)
             return (*marks, tuple(session.scalars(stale)))
 
     # Checkpoints, by the parts of a reference (base, current, cycle:3, run:7)
@@ -203,7 +202,7 @@ class Reader:
         """All runs of a project, the newest first."""
         chosen = _runs().where(tables.Run.project_id == project).order_by(tables.Run.id.desc())
         with self._session() as session:
-            return [_run(run, cycle) for run, cycle in session.execute(chosen)]
+            return [_run(*row) for row in session.execute(chosen)]
 
     def run(self, id: int) -> views.Run | None:
         with self._session() as session:
@@ -215,11 +214,13 @@ class Reader:
         with self._session() as session:
             return session.scalar(select(tables.Run.cancel_requested_at).filter_by(id=run)) is not None
 
-    def stale_runs(self, project: int, after: timedelta = STALE_AFTER) -> list[views.Run]:
-        """Runs marked as running without a heartbeat for that long: their process is gone."""
+    def leases(self) -> list[views.Lease]:
+        """Of all projects of the record, the oldest project first; without those whose process ended by itself."""
+        is_alive = tables.Lease.expires_at > database_time()
+        chosen = select(tables.Lease, tables.Project.name, is_alive).join(tables.Project)
         with self._session() as session:
-            rows = session.execute(_runs().where(*_is_stale(project, after)).order_by(tables.Run.id))
-            return [_run(run, cycle) for run, cycle in rows]
+            rows = session.execute(chosen.where(tables.Lease.expires_at.is_not(None)).order_by(tables.Project.id))
+            return [_view(views.Lease, row, project=name, alive=bool(alive)) for row, name, alive in rows]
 
     def busy_seconds(self, runs: Iterable[int]) -> dict[int, float]:
         """By run, the seconds that its steps and evaluations took together.
@@ -280,7 +281,7 @@ class Reader:
         has_rollouts = select(tables.Rollout.run_id).where(tables.Rollout.run_id == tables.Run.id).exists()
         chosen = _runs().where(tables.Run.project_id == project, has_rollouts).order_by(tables.Run.id.desc())
         with self._session() as session:
-            return [_run(run, cycle) for run, cycle in session.execute(chosen)]
+            return [_run(*row) for row in session.execute(chosen)]
 
     def last_rollout(self, run: int) -> int | None:
         """The last step of a run that has rollouts."""
@@ -399,14 +400,16 @@ def _project_checkpoints(session: Session, project: int) -> list[views.Checkpoin
     return [_checkpoint(row) for row in session.execute(chosen)]
 
 
-def _is_stale(project: int, after: timedelta) -> list[ColumnElement[bool]]:
-    run = tables.Run
-    return [run.project_id == project, run.status == "running", run.heartbeat_at < now() - after]
+def _is_stale() -> ColumnElement[bool]:
+    """Whether a run that is marked as running has sent no heartbeat for as long as a lease lasts: its process is gone.
+
+    A live one sends one every ten seconds."""
+    return and_(tables.Run.status == "running", tables.Run.heartbeat_at < database_time(-lease_seconds()))
 
 
-def _run(row: tables.Run, cycle: int | None) -> views.Run:
-    return _view(views.Run, row, cycle=cycle, inputs=RunInputs.from_json(row.inputs))
+def _run(row: tables.Run, cycle: int | None, stale: bool) -> views.Run:
+    return _view(views.Run, row, cycle=cycle, stale=bool(stale), inputs=RunInputs.from_json(row.inputs))
 
 
-def _runs() -> Select[tables.Run, int]:
-    return select(tables.Run, tables.Cycle.number).outerjoin(tables.Cycle)
+def _runs() -> Select[tables.Run, int, bool]:
+    return select(tables.Run, tables.Cycle.number, _is_stale()).outerjoin(tables.Cycle)

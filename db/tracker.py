@@ -8,11 +8,11 @@ resources, events) goes through a `BackgroundWriter` and never interrupts traini
 import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, delete, func, select
 from sqlalchemy import Table as CoreTable
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
@@ -22,8 +22,10 @@ from db import tables, views
 from db.background_writer import BackgroundWriter, Entry
 from db.code_version import code_version
 from db.column_types import now
+from db.database_time import database_time
 from db.engine import reason, write_engine
 from db.errors import RecordError
+from db.leases import Lease, LeaseLost
 from db.queries import Reader
 from db.run_inputs import RunInputs
 
@@ -47,6 +49,37 @@ class Tracker:
         self._engine = write_engine(engine)
         self._reader = Reader(engine)
         self._background = BackgroundWriter(engine, pause, heartbeat)
+
+    # The lease
+
+    @property
+    def lease(self) -> Lease | None:
+        """Without one, nothing is checked before a write."""
+        return self._background.lease
+
+    def hold(self, lease: Lease) -> None:
+        """Renew this lease from now on, and write nothing once another process has taken it over."""
+        self._background.lease = lease
+
+    def check_lease(self, *, strict: bool = True) -> None:
+        """Raise LeaseLost if the lease was taken over; unless `strict`, an unavailable record is no error."""
+        if self.lease is None:
+            return
+        try:
+            with self._transaction("the lease"):
+                pass
+        except RecordError as error:
+            if strict or isinstance(error, LeaseLost):
+                raise
+
+    def release(self) -> None:
+        """Give the lease up at the end of a command. If that cannot be stored, it expires."""
+        lease = self.lease
+        if lease is None or lease.lost or not self.flush():
+            return
+        with suppress(RecordError), self._transaction("the end of the lease") as session:
+            lease.release(session)
+        self._background.lease = None
 
     # Structure
 
@@ -90,7 +123,7 @@ class Tracker:
             row = tables.Run(
                 project_id=project, cycle_id=cycle, kind=kind, settings=dict(settings or {}), seed=seed,
                 inputs=inputs.as_json(), steps=steps, host=socket.gethostname(), pid=os.getpid(),
-                code_version=code_version(),
+                code_version=code_version(), heartbeat_at=database_time(),
             )  # fmt: skip
             run = _add(session, row).id
         self._background.start_heartbeat(run)
@@ -101,8 +134,14 @@ class Tracker:
         with self._transaction(f"the resumption of run {run}") as session:
             row = _get(session, tables.Run, run)
             row.status, row.error, row.finished_at, row.cancel_requested_at = "running", None, None, None
-            row.host, row.pid, row.heartbeat_at = socket.gethostname(), os.getpid(), now()
+            row.host, row.pid, row.heartbeat_at = socket.gethostname(), os.getpid(), database_time()
         self._background.start_heartbeat(run)
+
+    def discard_steps(self, run: int, first: int) -> None:
+        """Delete what is stored of a run's steps from this one on: it repeats them, perhaps on another machine."""
+        with self._transaction(f"the repeated steps of run {run}") as session:
+            for table in (tables.Point, tables.Rollout):
+                session.execute(delete(table).where(table.run_id == run, table.step >= first))
 
     def plan(self, run: int, steps: int) -> None:
         """Store how many steps the run will take."""
@@ -286,6 +325,8 @@ class Tracker:
     def _transaction(self, what: str) -> Iterator[Session]:
         try:
             with Session(self._engine) as session, session.begin():
+                if self.lease:
+                    self.lease.renew(session)
                 yield session
         except SQLAlchemyError as error:
             raise RecordError(

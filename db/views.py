@@ -130,11 +130,31 @@ class Run:
     error: str | None
     steps: int | None  # how many are planned, if known
     cancel_requested_at: datetime | None
+    stale: bool  # marked as running, but without a heartbeat: its process is gone
 
     @property
     def resumable(self) -> bool:
         """Whether `recover resume` can continue it, if it is not running."""
         return self.status != "done" and not (self.error or "").startswith(GIVEN_UP)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The process that works on a project."""
+
+    project_id: int
+    project: str
+    token: int
+    host: str
+    pid: int
+    command: str
+    job: str | None
+    progress: dict[str, Any] | None
+    expires_at: datetime
+    alive: bool  # the lease has not expired
+
+    def __str__(self) -> str:
+        return f"`{self.command}` (process {self.pid} on {self.host})"
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from pipelines.evaluation.measure import earlier_results, knowledge_result, meas
 from pipelines.gate.promotion import current_user, require_reason
 from pipelines.gate.verdict import OtherResults, Verdict, is_clear, judge, require_pass_fail
 from pipelines.jobs.job import Job
+from pipelines.jobs.saved_jobs import end_job
 from pipelines.log import log
 from pipelines.outcome import Answer, Ask, Outcome
-from pipelines.project.lock import store_job
+from pipelines.project.command_lock import show_job
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
 from pipelines.settings.schema import AUTO, Gate, Settings
@@ -56,7 +57,7 @@ def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | O
 @contextmanager
 def saved_job(project: Project, job: Job) -> Iterator[None]:
     """The job is deleted once it is done; an interruption says how to go on."""
-    store_job(project.home, job.id)
+    show_job(project, job.id)
     try:
         yield
     except KeyboardInterrupt:
@@ -64,7 +65,7 @@ def saved_job(project: Project, job: Job) -> Iterator[None]:
         raise KeyboardInterrupt(f"Go on from the last saved state with `recover resume{option}`.") from None
     if job.corpus and not job.settings.keep_documents:
         delete_snapshot(project.home, job.corpus.hash)
-    job.delete(project.home)
+    end_job(project, job)
 
 
 @dataclass

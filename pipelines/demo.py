@@ -20,7 +20,7 @@ from pipelines.jobs.job import Command
 from pipelines.log import log
 from pipelines.outcome import Outcome
 from pipelines.prepare_job import prepare_job
-from pipelines.project.lock import command_line, project_lock
+from pipelines.project.command_lock import command_lock
 from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.training.training_run import RunResult
@@ -116,7 +116,7 @@ def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple
     project = Project.open(folder, base or str(BASE))
     demo = Demo(project, seed)
     models, outcome, damaged = Models(), None, "mid-trained"
-    with project_lock(project.home, command_line()):
+    with command_lock(project):
         demo.write_documents()
         if demo.is_builtin:
             models, verdict = demo.documents_alone()

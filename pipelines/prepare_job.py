@@ -18,6 +18,7 @@ from pipelines.estimates.estimate import JobEstimate, try_estimate
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.attainable import Attainable, attainable
 from pipelines.jobs.job import Job
+from pipelines.jobs.saved_jobs import save_job
 from pipelines.jobs.stored_inputs import store_context, store_corpus, store_prompts, store_questions
 from pipelines.log import log
 from pipelines.machine.memory_check import check_memory, check_window
@@ -147,7 +148,7 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None) -
         log.info("The clean base paraphrases a few passages, to check that it can")
         base = BaseOutputs(project, settings, request.seed)
         base.paraphrases(corpus).try_first_passages(base.open_base)
-    return Job(
+    job = Job(
         request.command,
         settings,
         plan,
@@ -164,7 +165,8 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None) -
         ask=request.ask,
         processes=request.processes,
         **({"id": job_id} if job_id else {}),
-    ).save(project.home)
+    )
+    return save_job(project, job)
 
 
 def _attainable(project: Project, request: Request, settings: Settings) -> Attainable | None:

@@ -9,4 +9,4 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 settings.register_profile("any-speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-speed")
 
-pytest_plugins = ["tests.browser", "tests.real_model"]
+pytest_plugins = ["tests.browser", "tests.postgres", "tests.real_model"]

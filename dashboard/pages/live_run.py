@@ -13,7 +13,7 @@ from dashboard.ui.chart_embed import chart_card
 from dashboard.ui.charts.training_curves import curves
 from dashboard.ui.components import tiles
 from dashboard.ui.jinja import bdi, join, link, load
-from dashboard.ui.number_formats import STAGE_NAMES, clock, duration, size, stale
+from dashboard.ui.number_formats import STAGE_NAMES, clock, duration, size
 from dashboard.ui.polling import (
     BROWSER_STATE_JS,
     Dashboard,
@@ -51,7 +51,7 @@ def render(request: PageRequest) -> list[Any]:
     resources = request.reader.resources(run.id, after=now() - timedelta(minutes=10))
     items = {point.name: point.value for point in request.reader.points(run.id, names=(DONE, TOTAL))}
     figure = curves(curves_of([run], request.metrics), request.look)
-    stoppable = run.kind in TARGETS and run.cancel_requested_at is None and not stale(run)
+    stoppable = run.kind in TARGETS and run.cancel_requested_at is None and not run.stale
     return [
         progress(run, request.reader.last_step(run.id), items) + _resource_tiles(resources),
         chart_card("curves", figure) if figure else None,
@@ -72,7 +72,7 @@ def progress(run: Run, last_step: int | None, items: Mapping[str, float]) -> Mar
         facts.insert(0, f"about {duration(remaining)} left")
     if run.cancel_requested_at is not None:
         facts.insert(0, "stop requested: it stops after the current step")
-    if stale(run):
+    if run.stale:
         facts = [join([f"last heartbeat at {clock(run.heartbeat_at)}: its process on ", host, " seems to have ended"])]
     count = f"step {steps}" + (f" of {run.steps}" if run.steps else "")
     if run.kind not in TARGETS:

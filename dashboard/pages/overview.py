@@ -17,7 +17,7 @@ from dashboard.ui.charts.knowledge_vs_behaviour import plane
 from dashboard.ui.charts.over_time import over_time
 from dashboard.ui.components import card, links, tiles
 from dashboard.ui.jinja import bdi, join, link, load
-from dashboard.ui.number_formats import STAGE_NAMES, clock, duration, stale
+from dashboard.ui.number_formats import STAGE_NAMES, clock, duration
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
 from dashboard.ui.run_metrics import RunMetrics
 from db.headline_scores import MEASURES
@@ -104,13 +104,13 @@ def verdict(
     running = [run for run in runs if run.status == "running"]
     details = [_scale(cycle), reasons(cycle), against_gate(decisions, cycle.recovered.checkpoint)]
     details += [_html.run_status(STAGE_NAMES[run.kind], *_since(run)) for run in running]
-    if cycle.status != "promoted" and all(stale(run) for run in running):
+    if cycle.status != "promoted" and all(run.stale for run in running):
         details.append(_next_step(cycle, trail, runs, is_last))
     return _html.verdict(cycle, opening, scores, outcome_text(cycle), details)
 
 
 def _since(run: Run) -> tuple[str, bool]:
-    return clock(run.heartbeat_at if stale(run) else run.started_at), stale(run)
+    return clock(run.heartbeat_at if run.stale else run.started_at), run.stale
 
 
 def _next_step(cycle: Cycle, trail: Trail, runs: Sequence[Run], is_last: bool) -> Markup:

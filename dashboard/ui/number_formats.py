@@ -3,8 +3,6 @@
 from datetime import datetime, timedelta
 
 from db.column_types import now
-from db.queries import STALE_AFTER
-from db.views import Run
 
 STAGE_NAMES = {"midtrain": "Mid-training", "distill": "Distillation", "eval": "Evaluation"}  # by kind of run
 
@@ -15,11 +13,6 @@ def clock(at: datetime) -> str:
 
 def ago(at: datetime) -> str:
     return f"{duration(max(now() - at, timedelta()))} ago"
-
-
-def stale(run: Run) -> bool:
-    """Whether the last heartbeat of a running run is too old."""
-    return now() - run.heartbeat_at > STALE_AFTER
 
 
 def duration(time: timedelta) -> str:

@@ -44,14 +44,14 @@ def check(
     """
     from pipelines.check import check_model
     from pipelines.prepare_repair import prepare_repair
-    from pipelines.project.lock import command_line, project_lock
+    from pipelines.project.command_lock import command_lock
     from pipelines.project.project import Project
     from pipelines.request import Request
 
     opened = Project.open(project, base)
     request = Request("repair", base, docs, student=ref, questions=questions, ifeval_data=ifeval_data, limit=limit,
                       engine=engine, assignments=assignments)  # fmt: skip
-    with project_lock(opened.home, command_line()):
+    with command_lock(opened):
         result = check_model(opened, prepare_repair(opened, request), ref)
     data = result.as_json()
     if to is not None:
@@ -85,8 +85,9 @@ def repair(
     \b
     Example: recover repair ./my-finetune --base Qwen/Qwen3-8B --docs ./training.jsonl
     """
+    from pipelines.jobs.saved_jobs import save_job
     from pipelines.prepare_repair import prepare_repair
-    from pipelines.project.lock import command_line, project_lock
+    from pipelines.project.command_lock import command_lock
     from pipelines.project.project import Project
     from pipelines.repair import run_repair
     from pipelines.request import Request
@@ -96,9 +97,9 @@ def repair(
     request = Request("repair", base, docs, student=ref, prompts=prompts, questions=questions, ifeval_data=ifeval_data,
                       limit=limit, seed=seed, engine=engine, processes=processes or 1,
                       assignments=assignments)  # fmt: skip
-    with project_lock(opened.home, command_line()):
+    with command_lock(opened):
         prepared = prepare_repair(opened, request)
-        job = prepared.job.save(opened.home)
+        job = save_job(opened, prepared.job)
         return repair_result(run_repair(opened, job, ref, prepared.about.notes(opened.base_name)))
 
 

@@ -54,9 +54,8 @@ def cancel(project: Path | None, run: int | None) -> CommandResult:
 
     opened = Project.open_existing(project)
     target = opened.run(run) if run is not None else _current_run(opened)
-    stale = target is not None and any(other.id == target.id for other in opened.reader.stale_runs(opened.id))
-    if target is None or target.status != "running" or stale:
-        return _discard_job(opened, target, "stale" if stale else target.status if target else None)
+    if target is None or target.status != "running" or target.stale:
+        return _discard_job(opened, target)
     run = target.id
     if target.kind == "eval":
         raise RecoverError(f"Run {run} is an evaluation, which cannot be saved half-way. Stop its process with Ctrl-C.")
@@ -66,10 +65,10 @@ def cancel(project: Path | None, run: int | None) -> CommandResult:
 
 def _current_run(project: "Project") -> "Run | None":
     """The run that the running command is in, if there is one."""
-    from pipelines.project.lock import lock_holder
+    from pipelines.project.command_lock import running_command
     from pipelines.project.runs import runs_of_job
 
-    holder = lock_holder(project.home)
+    holder = running_command(project)
     if holder is None or holder.job is None:
         return None
     process = (holder.host, holder.pid)  # a run of a killed process may still be recorded as running
@@ -77,23 +76,25 @@ def _current_run(project: "Project") -> "Run | None":
     return next((run for run in runs if run.status == "running" and (run.host, run.pid) == process), None)
 
 
-def _discard_job(project: "Project", run: "Run | None", status: str | None) -> CommandResult:
+def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
     """Discard the latest unfinished job, or that of a run."""
     from pipelines.jobs.job import unfinished_jobs
-    from pipelines.project.lock import command_line, project_lock
+    from pipelines.jobs.saved_jobs import end_job
+    from pipelines.project.command_lock import command_lock
     from pipelines.project.runs import runs_of_job
     from recovery.errors import RecoverError
 
-    with project_lock(project.home, command_line()):
+    with command_lock(project):
         jobs = [job for job in unfinished_jobs(project.home) if run is None or job.id == run.inputs.job]
         if not jobs:
+            status = "stale" if run and run.stale else run and run.status
             problem = f"Run {run.id} is not active: it is {status}." if run else "No command was interrupted here."
             raise RecoverError(f"{problem} There is nothing to cancel. List the runs with `recover runs`.")
         job = jobs[-1]
         for job_run in runs_of_job(project, job.id):
             if job_run.resumable:
                 project.tracker.give_up(job_run.id)
-        job.delete(project.home)
+        end_job(project, job)
     data = {"run": run.id if run else None, "cancelling": False, "given_up": job.command}
     return CommandResult(data, [f"Discarded `recover {job.command}`; its results so far stay stored"])
 
@@ -112,12 +113,12 @@ def gc(project: Path | None, rejected: bool, dry_run: bool) -> CommandResult:
     Example: recover gc --rejected --dry-run
     """
     from pipelines.jobs.job import unfinished_jobs
+    from pipelines.project.command_lock import command_lock
     from pipelines.project.garbage_collection import collect_garbage
-    from pipelines.project.lock import command_line, project_lock
     from pipelines.project.project import Project
 
     opened = Project.open_existing(project)
-    with project_lock(opened.home, command_line()):
+    with command_lock(opened):
         jobs = {job.id: job.checkpoints for job in unfinished_jobs(opened.home)}
         freed = collect_garbage(opened, jobs, rejected=rejected, dry_run=dry_run)
     for path, size in freed:

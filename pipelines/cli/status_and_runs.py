@@ -10,7 +10,7 @@ import click
 from pipelines.cli import CommandResult, command_result, main
 
 if TYPE_CHECKING:
-    from db.views import Cycle, Promotion, Stage
+    from db.views import Cycle, Lease, Promotion, Stage
 
 
 @main.command()
@@ -25,8 +25,8 @@ def status(project: Path | None) -> CommandResult:
     from db.views import promotion_against_gate
     from pipelines.jobs.job_store import interrupted_commands
     from pipelines.project.base_lookup import resolve_base
+    from pipelines.project.command_lock import leases, running_command
     from pipelines.project.gguf_base import describe_base
-    from pipelines.project.lock import lock_holder
     from pipelines.project.project import Project
 
     if not Project.exists(project):
@@ -34,20 +34,24 @@ def status(project: Path | None) -> CommandResult:
         command = "recover demo, or recover midtrain --docs DIR"
         data: dict[str, Any] = {
             "project": None,
+            "name": None,
             "base": None,
             "current": None,
             "against_gate": None,
             "cycles": [],
             "running": None,
+            "leases": [],
             "progress": None,
             "interrupted": [],
             "next": command,
         }
         return CommandResult(data, [f"There is no project here yet; next: {command}"])
     opened = Project.open(project)
-    cycles, current = opened.reader.cycles(opened.id), opened.current
+    if opened.store:
+        opened.store.fetch_jobs()
+    cycles, current = opened.reader.cycles(opened.id), opened.reader.current(opened.id) or opened.clean
     overruled = promotion_against_gate(opened.reader.promotions(opened.id), current.id)
-    holder = lock_holder(opened.home)
+    holder, held = running_command(opened), leases(opened)
     interrupted = interrupted_commands(opened.home, holder.job if holder else None)
     last, advice = opened.last_cycle, None
     command = "recover resume" if interrupted else _next_command(last)
@@ -57,16 +61,19 @@ def status(project: Path | None) -> CommandResult:
         command = advice.command
     data = {
         "project": str(opened.root),
+        "name": opened.name,
         "base": opened.base,
         "current": current.reference,
         "against_gate": _against_gate(overruled) if overruled else None,
         "cycles": [_cycle_data(cycle) for cycle in cycles],
         "running": holder.command if holder else None,
+        "leases": [_lease_data(lease) for lease in held],
         "progress": holder.progress if holder else None,
         "interrupted": interrupted,
         "next": command,
     }
-    lines = [f"base     {describe_base(opened.base)}", f"current  {data['current']}"]
+    lines = [f"project  {opened.name}, in {opened.database_label}"] if opened.is_shared else []
+    lines += [f"base     {describe_base(opened.base)}", f"current  {data['current']}"]
     lines += (
         [f"         {overruled.against_gate} by {overruled.who} on {overruled.at:%Y-%m-%d}: {overruled.why}"]
         if overruled
@@ -76,6 +83,7 @@ def status(project: Path | None) -> CommandResult:
     lines += _latest_scores(cycles)
     lines += [f"running: {holder}"] if holder else []
     lines += [f"  {_progress_text(holder.progress)}"] if holder and holder.progress else []
+    lines += [_lease_line(lease, opened.id) for lease in held if not (lease.alive and lease.project_id == opened.id)]
     lines += [f"interrupted: recover {job}" for job in interrupted]
     return CommandResult(data, [*lines, str(advice) if advice else f"next: {command}"])
 
@@ -92,7 +100,6 @@ def runs(project: Path | None, limit: int) -> CommandResult:
     from pipelines.project.project import Project
 
     opened = Project.open_existing(project)
-    stale = {run.id for run in opened.reader.stale_runs(opened.id)}
     stages = opened.reader.stages(opened.id)
     scores = {stage.checkpoint.run_id: _scores(stage) for stage in stages if stage.checkpoint and stage.scores}
     rows = [
@@ -101,7 +108,7 @@ def runs(project: Path | None, limit: int) -> CommandResult:
             "kind": run.kind,
             "stage": run.inputs.stage,
             "cycle": run.cycle,
-            "status": "stale" if run.id in stale else run.status,
+            "status": "stale" if run.stale else run.status,
             "started": _timestamp(run.started_at),
             "seconds": round((run.finished_at - run.started_at).total_seconds(), 1) if run.finished_at else None,
             "host": run.host,
@@ -198,6 +205,18 @@ def _cycle_data(cycle: "Cycle") -> dict[str, Any]:
         "documents": cycle.documents,
         **{name: _scores(stage) for name, stage in stages.items()},
     }
+
+
+def _lease_data(lease: "Lease") -> dict[str, Any]:
+    values = {name: getattr(lease, name) for name in ("project", "command", "host", "pid", "alive", "progress")}
+    return values | {"expires": _timestamp(lease.expires_at)}
+
+
+def _lease_line(lease: "Lease", project: int) -> str:
+    name = "" if lease.project_id == project else f" in {lease.project}"
+    if lease.alive:
+        return f"running{name}: {lease}"
+    return f"lost{name}: {lease}, whose lease ended at {lease.expires_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _against_gate(promotion: "Promotion") -> dict[str, Any]:

@@ -207,20 +207,21 @@ def cycle(
 def resume(project: Path | None, run: int | None, processes: int | None) -> CommandResult:
     """Continue an interrupted command.
 
-    Continues the latest one, or the one that RUN belongs to, with as many processes as it had.
+    Continues the latest one, or the one that RUN belongs to, with as many processes as it had. With a store also one of
+    another machine, once its lease has expired.
 
     \b
     Example: recover resume
     """
     from pipelines.cycle import run_job
-    from pipelines.project.lock import command_line, project_lock
+    from pipelines.project.command_lock import command_lock
     from pipelines.project.project import Project
     from pipelines.repair import run_repair
     from pipelines.training.process_checks import check_processes
 
     opened = Project.open_existing(project)
     start_processes(processes or _interrupted_job(opened, run).processes)
-    with project_lock(opened.home, command_line()):
+    with command_lock(opened):
         job = _interrupted_job(opened, run)
         check_processes(1, job.settings, job.teacher_servers or job.self_teacher)
         log.info(f"Resuming `recover {job.command}`")
@@ -231,14 +232,22 @@ def resume(project: Path | None, run: int | None, processes: int | None) -> Comm
 
 def _interrupted_job(project: "Project", run: int | None) -> "Job":
     from pipelines.jobs.job import unfinished_jobs
+    from pipelines.project.command_lock import leases
     from recovery.errors import RecoverError
 
+    if project.store:
+        project.store.fetch_jobs()
     jobs = unfinished_jobs(project.home)
     if run is not None:
         job_id = (project.run(run).inputs.job or "").partition("-")[0]  # a repair has several, all with its id
         jobs = [job for job in jobs if job.id == job_id]
     if not jobs:
         problem = "No command was interrupted here." if run is None else f"Run {run} has nothing left to do."
+        if elsewhere := next((one for one in leases(project) if one.project_id == project.id and one.job), None):
+            raise RecoverError(
+                f"The job of {elsewhere} is not here. Resume it on that machine, or give both machines a store "
+                "before a command begins."
+            )
         raise RecoverError(f"{problem} List the runs with `recover runs`.")
     return jobs[-1]
 
@@ -269,7 +278,7 @@ def _run(folder: Path | None, request: "Request", dry_run: bool) -> CommandResul
     start_processes(1 if dry_run else request.processes)
     from pipelines.cycle import run_job
     from pipelines.prepare_job import describe_job, prepare_job
-    from pipelines.project.lock import command_line, project_lock
+    from pipelines.project.command_lock import command_lock
     from pipelines.project.project import Project
     from pipelines.settings.resolve import as_text, flatten
 
@@ -288,7 +297,7 @@ def _run(folder: Path | None, request: "Request", dry_run: bool) -> CommandResul
             settings = flatten(data["settings"]).items()
             lines += ["settings:", *(f"  {name} = {as_text(value)}" for name, value in settings if value is not None)]
             return CommandResult(data, lines)
-    with project_lock(project.home, command_line()):
+    with command_lock(project):
         job = prepare_job(project, request)
         return _result(run_job(project, job, _ask_person if job.ask else None))
 

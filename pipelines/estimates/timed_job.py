@@ -12,7 +12,7 @@ from pipelines.estimates.estimate import try_estimate
 from pipelines.jobs.job import Job
 from pipelines.log import log
 from pipelines.progress import duration
-from pipelines.project.lock import store_progress
+from pipelines.project.command_lock import show_progress
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
 from pipelines.silence import no_silence
@@ -65,6 +65,6 @@ def _compared(stage: dict[str, Any]) -> str:
 def _publish(project: Project, progress: Progress, run: int | None) -> None:
     ends_at = now() + timedelta(seconds=progress.seconds_left)
     values = {"stage": progress.stage, "units": progress.units, "done": progress.done, "total": progress.total}
-    store_progress(project.home, values | {"ends_at": ends_at.isoformat(timespec="seconds")})
+    show_progress(project, values | {"ends_at": ends_at.isoformat(timespec="seconds")})
     if run is not None and progress.total:
         project.tracker.step(run, 0, {DONE: progress.done, TOTAL: progress.total})

@@ -2,13 +2,14 @@
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from db.views import Checkpoint, last_decisions
 from pipelines.project.paths import TEACHER_OUTPUTS
 from pipelines.project.project import Project
+from pipelines.project.project_store import checkpoint_name
 from pipelines.project.runs import runs_of_job
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of
@@ -30,16 +31,24 @@ def collect_garbage(
             shutil.rmtree(path) if path.is_dir() else path.unlink()
             if path.parent.name == "checkpoints" and path.name in recorded:
                 project.tracker.weights_deleted(recorded[path.name].id)
+        if project.store:
+            kept = [c for c in _recorded(project).values() if c.hash and not c.deleted_at]
+            project.store.delete_others("checkpoints", {checkpoint_name(Path(c.path), c.hash or "") for c in kept})
+            project.store.delete_others("progress", _unfinished_runs(project, unfinished_jobs))
     return garbage
 
 
 def _unreferenced(project: Project, unfinished_jobs: Mapping[str, set[int]], rejected: bool) -> list[Path]:
-    unfinished_runs = {f"run-{run.id:04d}" for job in unfinished_jobs for run in runs_of_job(project, job)}
+    unfinished_runs = _unfinished_runs(project, unfinished_jobs)
     checkpoints = [p for p in _complete_folders(project, "checkpoints") if _run_name(p.name) not in unfinished_runs]
     progress = [p for p in _complete_folders(project, "progress") if _run_name(p.name) not in unfinished_runs]
     in_use = set().union(*unfinished_jobs.values())
     unneeded = _unneeded(project, checkpoints, in_use, rejected)
     return [*_incomplete(project, unfinished_runs), *progress, *unneeded, *_teacher_outputs(project, unfinished_jobs)]
+
+
+def _unfinished_runs(project: Project, jobs: Iterable[str]) -> set[str]:
+    return {f"run-{run.id:04d}" for job in jobs for run in runs_of_job(project, job)}
 
 
 def _teacher_outputs(project: Project, unfinished_jobs: Mapping[str, set[int]]) -> list[Path]:

@@ -1,28 +1,33 @@
 """A project: the folder that recover works in, its record, and its checkpoints."""
 
-import os
 import secrets
-import shlex
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import quote
 
 from sqlalchemy import Engine, make_url
 
 from db.engine import is_sqlite, open_database, parse_url
+from db.leases import take_lease
 from db.queries import Reader
 from db.tracker import Tracker
 from db.views import Checkpoint, Cycle, Run
 from db.views import Project as ProjectRow
 from pipelines.project.base_lookup import locate_base, resolve_base
+from pipelines.project.checkpoint_files import CheckpointFiles
 from pipelines.project.checkpoint_references import Reference, model_path, parse_reference
+from pipelines.project.gguf_base import FOLDER as GGUF_FOLDER
 from pipelines.project.gguf_base import base_name, dequantised_base, describe_base
-from pipelines.project.paths import HOME, find_root, relocate
+from pipelines.project.paths import HOME, find_root
+from pipelines.project.project_store import ProjectStore
+from pipelines.project.shared_settings import declared_database, declared_name, declared_store
 from pipelines.project.upgrade import upgrade_files
 from pipelines.project.weights_hash import chat_template_hash, weights_hash, weights_id
-from pipelines.settings.sources import read_toml
 from pipelines.stage_clock import StageClock
 from pipelines.storage.atomic_files import write_atomic
+from pipelines.storage.shared_folder import SharedFolder
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
 from recovery.models.gguf_dequantisation import names_gguf
@@ -40,6 +45,7 @@ class Project:
     base_is_default: bool
     temporary_home: Path | None = None  # replaces `.recover` for a dry run, so that `root` stays untouched
     clock: StageClock = field(default_factory=StageClock)  # of the job that is running
+    locked_by: str | None = None  # the command of this process, while it holds the project
 
     @classmethod
     def open(cls, folder: Path | None, base: str | None = None, temporary_home: Path | None = None) -> "Project":
@@ -51,7 +57,7 @@ class Project:
         project = cls(root.resolve(), configured.model, configured.is_default, temporary_home)
         row = project.row  # opens the record if there is one, and upgrades it
         upgrade_files(project.home)
-        recorded = locate_base(row.base, project.root) if row else None
+        recorded = project._recorded_base(row) if row else None
         if names_gguf(project.base) and (base or row is None):
             project.base = dequantised_base(Path(project.base), project.home, recorded)
         if recorded is not None:
@@ -78,18 +84,29 @@ class Project:
             raise RecoverError(NO_PROJECT)
         return cls.open(folder)
 
-    @staticmethod
-    def exists(folder: Path | None) -> bool:
-        """Whether a project was created in the folder; creates nothing."""
-        home = find_root(folder) / HOME
-        return (home / NAME_FILE).is_file() or _is_recorded_by_folder(home)
+    @classmethod
+    def exists(cls, folder: Path | None) -> bool:
+        """Whether a project was created in the folder, or its recover.toml names one; creates nothing."""
+        root = find_root(folder)
+        home = root / HOME
+        is_here = (home / NAME_FILE).is_file() or _is_recorded_by_folder(home)
+        return is_here or bool(declared_name(root) and cls(root.resolve(), "", False).row)
 
     @cached_property
     def name(self) -> str:
         """The project's name in the record. It is stored in the folder, which may be moved or renamed; one database
-        may hold several projects."""
+        may hold several projects. Several folders whose recover.toml has the same name are one project."""
+        declared = declared_name(self.root)
         if self.name_file.is_file():
-            return self.name_file.read_text(encoding="utf-8").strip()
+            stored = self.name_file.read_text(encoding="utf-8").strip()
+            if declared not in (None, stored):
+                raise RecoverError(
+                    f"The folder {self.root} has the project {stored!r}, but its recover.toml names {declared!r}. "
+                    "Correct the name there, or use another folder."
+                )
+            return stored
+        if declared:
+            return declared
         # Early releases used the folder as the name.
         if self._has_record and self.reader.project(str(self.root)) is not None:
             return str(self.root)
@@ -124,18 +141,30 @@ class Project:
         default = str(self.home / "recover.db")
         if self.temporary_home:
             return default
-        in_toml = read_toml(self.root).get("db")
-        if in_toml is not None and not isinstance(in_toml, str):
-            file = self.root / "recover.toml"
-            raise RecoverError(f"The setting db in {file} is {in_toml!r}. It must be a database URL in quotes.")
-        if in_toml and "://" not in in_toml:
-            in_toml = str(self.root / Path(in_toml).expanduser())  # a path in the file is relative to the file
-        return os.environ.get("RECOVER_DB") or in_toml or default
+        return declared_database(self.root) or default
 
     @property
     def database_label(self) -> str:
         """The database for messages: without its password."""
         return make_url(self.database).render_as_string() if "://" in self.database else self.database
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines can reach the record."""
+        return not is_sqlite(parse_url(self.database))
+
+    @cached_property
+    def store(self) -> ProjectStore | None:
+        """Where other machines find the project's jobs, inputs and checkpoints."""
+        address = declared_store(self.root)
+        if address is None or self.temporary_home:
+            return None
+        if not self.is_shared:
+            raise RecoverError(
+                "A store is for a record that several machines reach. Name a PostgreSQL database with db in "
+                "recover.toml or with RECOVER_DB, or remove the setting store."
+            )
+        return ProjectStore(SharedFolder(address) / quote(self.name, safe=""), self.home)
 
     @cached_property
     def _engine(self) -> Engine:
@@ -156,8 +185,16 @@ class Project:
 
     @property
     def _has_record(self) -> bool:
-        address = parse_url(self.database)
-        return not is_sqlite(address) or Path(str(address.database)).is_file()
+        return self.is_shared or Path(str(parse_url(self.database).database)).is_file()
+
+    def _recorded_base(self, row: ProjectRow) -> str:
+        """The base in the record where it is now; one made from a GGUF file is fetched from the store."""
+        base = locate_base(row.base, self.root)
+        folder = self.home / GGUF_FOLDER / Path(base).name
+        if base_name(base) != base and not Path(base).is_dir() and self.store:
+            self.store.fetch_folder(f"{GGUF_FOLDER}/{folder.name}", folder)
+            return locate_base(row.base, self.root)
+        return base
 
     @cached_property
     def id(self) -> int:
@@ -171,7 +208,26 @@ class Project:
         if self.reader.base(project_id) is None:
             weights = weights_hash(Path(self.base)) if Path(self.base).is_dir() else None
             self.tracker.checkpoint(project_id, "base", self.base, hash=weights)
+        self.take_lease(project_id)
         return project_id
+
+    def take_lease(self, project: int) -> None:
+        """Take the lease of this project for the command that has locked the folder; raises LeaseHeld."""
+        if self.locked_by and self.is_shared and self.tracker.lease is None:
+            lease = take_lease(self._engine, project, self.root, self.locked_by, self.last_lease)
+            self.tracker.hold(lease)
+            write_atomic(self._lease_file, [str(lease.token)])
+
+    @property
+    def last_lease(self) -> int | None:
+        """The token of the last lease that a command in this folder has taken."""
+        with suppress(OSError, ValueError):
+            return int(self._lease_file.read_text(encoding="utf-8"))
+        return None
+
+    @property
+    def _lease_file(self) -> Path:
+        return self.home / "lease"
 
     @property
     def clean(self) -> Checkpoint:
@@ -277,20 +333,11 @@ class Project:
             return replace(checkpoint, path=self.base)
         if checkpoint.hash is None:
             return checkpoint
-        folder = relocate(self.home, Path(checkpoint.path))
-        if not folder.is_dir():
-            raise RecoverError(self._weights_gone(checkpoint, folder))
-        return replace(checkpoint, path=str(folder))
+        return self._files.locate(checkpoint)
 
-    def _weights_gone(self, checkpoint: Checkpoint, folder: Path) -> str:
-        cycle = next((c for c in self.reader.cycles(self.id) if c.number == checkpoint.cycle), None)
-        documents = cycle.documents if cycle and checkpoint.role == "midtrained" else None
-        todo = (
-            f"Mid-train again with `recover cycle --docs {shlex.quote(documents)}`." if documents else "Train it again."
-        )
-        if checkpoint.deleted_at:
-            return f"The weights of {checkpoint.reference} were deleted (`recover gc --rejected`). {todo}"
-        return f"The weights of {checkpoint.reference} are gone from {folder}. {todo}"
+    @property
+    def _files(self) -> CheckpointFiles:
+        return CheckpointFiles(self.home, self.store, self.reader)
 
     def verify(self, checkpoint: Checkpoint) -> Checkpoint:
         """Like `locate`; also raises RecoverError if the weights differ from the recorded hash."""
@@ -299,7 +346,7 @@ class Project:
             return checkpoint
         folder = Path(checkpoint.path)
         current = self.base_weights_id if checkpoint.role == "base" else weights_hash(folder)
-        if current != checkpoint.hash:
+        if current != checkpoint.hash and not self._files.fetch_again(checkpoint):
             raise RecoverError(
                 f"The weights in {folder} are not those recorded for {checkpoint.reference} (another hash). The file "
                 "was changed or damaged. Restore it, or continue from another checkpoint."

@@ -12,6 +12,7 @@ from pipelines.model_loading import device
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.settings.schema import Settings
+from pipelines.training.saved_progress import fetch_progress
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student
 from recovery.train import Plan
@@ -61,6 +62,7 @@ class Stage:
     def recorded_run(self, kind: Literal["midtrain", "distill"], steps: int, inputs: RunInputs) -> Iterator[int]:
         settings, seed = self.settings.model_dump(), self.job.seed
         with recorded_run(self.project, kind, self.cycle, settings, seed, inputs, steps) as run:
+            fetch_progress(self.project, run)
             yield run
 
 

@@ -22,6 +22,7 @@ from pipelines.training.frontier import Frontier, FrontierPoint
 from pipelines.training.metric_loggers import MetricLogger, metric_logger
 from pipelines.training.probe_results import ProbeResult
 from pipelines.training.rollout_samples import RecordedStates, record_rollouts
+from pipelines.training.saved_progress import ProgressSender, delete_progress, progress_folder
 from pipelines.training.stage_context import Role, Stage
 from pipelines.training.stage_teachers import TrainingSource
 from pipelines.training.stop_requests import stop_requests
@@ -30,7 +31,7 @@ from recovery.losses.objectives import Objective
 from recovery.models.students import Student, checkpoint_metadata, save_student
 from recovery.processes import training_state
 from recovery.progress import track
-from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
+from recovery.resume_state import discard_progress, load_progress, save_progress
 from recovery.self_teachers import EmaTeacher
 from recovery.signals import Signal
 from recovery.states import States
@@ -83,10 +84,13 @@ class TrainingRun:
             self.monitor.restore(saved["monitor"])
             warm, stopped = saved["warm_start"], saved["stopped"]
             self.frontier = Frontier.from_json(self.frontier.keep, saved.get("frontier", ()))
+            points = self.frontier.points  # those of another machine are not here
+            self.frontier.points = [point for point in points if self._point_folder(point.step).is_dir()]
             if state.step < self.plan.steps:
                 log.info(f"Going on at step {state.step + 1} of {self.plan.steps}")
         self._delete_points_except(self.frontier.points)  # after an interruption later ones may be there
         if not stopped and state.step < self.plan.steps:
+            self.project.tracker.discard_steps(self.run, state.step)
             stopped = self._train(state, warm)
         return warm, stopped
 
@@ -100,6 +104,7 @@ class TrainingRun:
         report = partial(state.report, self.student, self.signal)
         report_every, timer = max(1, self.plan.steps // 10), StepTimer(self.plan.steps, state.step)
         meter, update = ResourceMeter(), track(STEPS, self.plan.steps)
+        sender = ProgressSender(self.project, self.run, self.stage.settings.store_minutes)
         if self.monitor.limits is not None and state.step == 0:
             self._save(state, self._last_good, warm)
         with stop_requests() as requests, self._metric_logger() as log_metrics:
@@ -128,6 +133,7 @@ class TrainingRun:
                 leaving = requests.stop or self._is_cancelled()
                 due = time.monotonic() - last_save > 60 * self.stage.settings.save_minutes
                 if (due or stopped or leaving) and self._save(state, self._folder, warm, stopped):
+                    sender.send(state.step, at_once=leaving)
                     last_save = time.monotonic()
                     if leaving:
                         raise KeyboardInterrupt
@@ -149,6 +155,11 @@ class TrainingRun:
         earlier = [point for point in self.frontier.points if point.step < steps]  # after a collapse one is the end
         self._delete_points_except(earlier)
         points = {point.step: self._point_folder(point.step) for point in earlier}
+        probes = [{"path": str(path), **_weights(path, step)} for step, path in points.items() if path.is_dir()]
+        last = _weights(folder, steps)
+        for path, hash in [(folder, last["hash"]), *((Path(one["path"]), one["hash"]) for one in probes)]:
+            if store := self.project.store:  # before it is recorded: what the record has can be fetched
+                store.send_checkpoint(path, hash, self.project.tracker.check_lease)
         id = self.project.tracker.checkpoint(
             self.project.id,
             self.role,
@@ -157,18 +168,19 @@ class TrainingRun:
             parent=self.start.id,
             run=self.run,
             cycle=self.stage.cycle,
-            **_weights(folder, steps),
-            probes=[{"path": str(path), **_weights(path, step)} for step, path in points.items() if path.is_dir()],
+            **last,
+            probes=probes,
         )
         for kept in self.project.reader.probe_checkpoints(self.run):
             log.info(f"  kept: {kept.reference} of a probe, which can be promoted in place of the last")
-        for saved in (self._folder, self._last_good):
-            discard_progress(saved)
+        discard_progress(self._last_good)
+        delete_progress(self.project, self.run)
         checkpoint = self.project.reader.checkpoint(id)
         assert checkpoint is not None
         return RunResult(checkpoint, self.run, steps, monitor.tokens, monitor.seconds, stopped, warm)
 
     def _write(self, folder: Path, steps: int, stopped: str, warm: dict[str, Any] | None) -> None:
+        self.project.tracker.check_lease(strict=False)
         monitor = self.monitor.state
         trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": stopped, "warm_start": warm}
         about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
@@ -205,6 +217,7 @@ class TrainingRun:
         return self._folder.with_name(self._folder.name + "-good")
 
     def _save(self, state: TrainState, folder: Path, warm: dict[str, Any] | None, stopped: str = "") -> bool:
+        self.project.tracker.check_lease(strict=False)
         self.project.tracker.flush()  # the state on disk must not be ahead of the record
         notes = {
             "monitor": self.monitor.as_dict(),
@@ -236,15 +249,6 @@ class TrainingRun:
         }
         self.project.tracker.step(self.run, step, values)
         log.info(f"  probe at step {step + 1}: {probe}")
-
-
-def progress_folder(project: Project, run: int) -> Path:
-    return project.home / "progress" / f"run-{run:04d}"
-
-
-def has_started(project: Project, run: int) -> bool:
-    """Whether the run has a saved state or a checkpoint to go on from."""
-    return has_progress(progress_folder(project, run)) or project.reader.run_checkpoint(run) is not None
 
 
 def _weights(folder: Path, step: int) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from dashboard.ui.charts.over_time import over_time
 from dashboard.ui.jinja import bdi
 from dashboard.ui.layout import masthead
 from dashboard.ui.run_metrics import RunMetrics
-from db.column_types import now
 from tests.dashboard.page_requests import page_html, refreshed
 from tests.db.seeded import measure, result, seed
 
@@ -210,7 +209,7 @@ def test_a_stopped_cycle_names_the_command_that_resumes_it(writable_record, monk
     if end:
         tracker.finish_run(stopped, end)
     else:
-        monkeypatch.setattr(formats, "now", lambda: now() + timedelta(minutes=5))
+        monkeypatch.setenv("RECOVER_LEASE_SECONDS", "0.001")  # its last heartbeat is older than that
     assert all("Next command: <code>recover resume</code>" in page_html(page, reader) for page in pages)
     tracker.give_up(stopped)
     assert all("Next command: <code>recover distill --teacher base</code>" in page_html(page, reader) for page in pages)

@@ -12,9 +12,10 @@ from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.settings.schema import Distill, Settings
 from pipelines.training.early_stopping import EarlyStopping
+from pipelines.training.saved_progress import has_started
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import TrainingSource
-from pipelines.training.training_run import RunResult, TrainingRun, has_started, log_event_once
+from pipelines.training.training_run import RunResult, TrainingRun, log_event_once
 from recovery.lab import BASE
 from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import load_student
