@@ -57,7 +57,7 @@ class BackgroundWriter:
     def put(self, entry: Entry) -> None:
         """Raises LeaseLost once the lease is known to be lost."""
         if self.lease:
-            self.lease.require()
+            self.lease.raise_if_lost()
         self._queue.put(entry)
 
     def start_heartbeat(self, run: int) -> None:

@@ -46,20 +46,21 @@ class Lease:
     lost: LeaseLost | None = None
 
     def renew(self, connection: Connection | Session) -> None:
-        """Renew the lease in a transaction that writes, before anything else; nobody can take it until that ends."""
-        self.require()
+        """Renew the lease in a transaction that writes, before anything else; nobody can take it until the transaction
+        ends."""
+        self.raise_if_lost()
         values = {"expires_at": database_time(self.seconds), "job": self.job, "progress": self.progress}
         if not self._update(connection, values):
-            self.lost = LeaseLost(_taken_over(connection.execute(_holder(self.project)).first()))
+            self.lost = LeaseLost(_lost_message(connection.execute(_holder_query(self.project)).first()))
             raise self.lost
 
-    def require(self) -> None:
+    def raise_if_lost(self) -> None:
         """Raise LeaseLost if the lease is known to be lost."""
         if self.lost is not None:
             raise self.lost
 
     def release(self, connection: Connection | Session) -> None:
-        """Others need not wait until it expires."""
+        """Give the lease up, so that others need not wait until it expires."""
         self._update(connection, {"expires_at": None})
 
     def _update(self, connection: Connection | Session, values: dict[str, Any]) -> int:
@@ -70,23 +71,23 @@ class Lease:
 def take_lease(engine: Engine, project: int, root: Path, command: str, last_token: int | None = None) -> Lease:
     """Take the lease of a project; raises LeaseHeld where another process has one that has not expired.
 
-    `last_token` is that of the folder's last lease. Since the caller has locked the folder, its holder is not alive any
-    more. A name and a path do not tell that: another machine may have the same."""
+    `last_token` is that of the folder's last lease. The caller holds the folder's lock, so a lease with this token was
+    left by a command that is dead. Host and path are not enough to know that: another machine may have the same."""
     host, folder, seconds = socket.gethostname(), str(root), lease_seconds()
     lease = LEASES.c
     values = {
         "host": host, "root": folder, "pid": os.getpid(), "command": command, "job": None, "progress": None,
         "taken_at": database_time(), "expires_at": database_time(seconds),
     }  # fmt: skip
-    is_free = lease.expires_at.is_(None) | (lease.expires_at <= database_time())
-    is_own = (lease.host == host) & (lease.root == folder) & (lease.token == (last_token or 0))
+    is_expired = lease.expires_at.is_(None) | (lease.expires_at <= database_time())
+    left_by_this_folder = (lease.host == host) & (lease.root == folder) & (lease.token == (last_token or 0))
     insert: Any = (postgresql if engine.dialect.name == "postgresql" else sqlite).insert(LEASES)
     taken = (
         insert.values(project_id=project, token=1, **values)
         .on_conflict_do_update(
             index_elements=["project_id"],
             set_={**values, "token": lease.token + 1},
-            where=is_free | is_own,
+            where=is_expired | left_by_this_folder,
         )
         .returning(lease.token)
     )
@@ -94,7 +95,7 @@ def take_lease(engine: Engine, project: int, root: Path, command: str, last_toke
         with write_engine(engine).begin() as connection:
             token = connection.execute(taken).scalar()
             if token is None:
-                raise LeaseHeld(_held(connection.execute(_holder(project)).one()))
+                raise LeaseHeld(_held_message(connection.execute(_holder_query(project)).one()))
     except SQLAlchemyError as error:
         raise RecordError(
             f"The record could not store the lease of the project: {reason(error)}. Run `recover doctor` to check it."
@@ -102,29 +103,29 @@ def take_lease(engine: Engine, project: int, root: Path, command: str, last_toke
     return Lease(project, token, seconds)
 
 
-def _holder(project: int) -> Any:
+def _holder_query(project: int) -> Any:
     return select(LEASES, database_time().label("now")).where(LEASES.c.project_id == project)
 
 
-def _held(row: Any) -> str:
+def _held_message(row: Any) -> str:
     left = max(round((row.expires_at - row.now).total_seconds()), 1)
     return (
-        f"Another command works on this project: {_name(row)}. Its lease lasts until {_clock(row.expires_at)}, in "
-        f"{left} s, and is renewed while it runs. Wait until it ends, or stop it with `recover cancel`; if its machine "
-        "is lost, try again after that time."
+        f"Another command works on this project: {_holder_label(row)}. Its lease lasts until "
+        f"{_clock(row.expires_at)}, in {left} s, and is renewed while it runs. Wait until it ends, or stop it with "
+        "`recover cancel`; if its machine is lost, try again after that time."
     )
 
 
-def _taken_over(row: Any) -> str:
+def _lost_message(row: Any) -> str:
     if row is None:
         return "The record no longer has the lease of this command, which ends here and writes nothing more."
     return (
-        f"Another command has taken over this project: {_name(row)}, at {_clock(row.taken_at)}; this one, whose lease "
-        "had expired, ends here and writes nothing more."
+        f"Another command has taken over this project: {_holder_label(row)}, at {_clock(row.taken_at)}; this "
+        "one, whose lease had expired, ends here and writes nothing more."
     )
 
 
-def _name(row: Any) -> str:
+def _holder_label(row: Any) -> str:
     return f"`{row.command}` (process {row.pid} on {row.host})"
 
 

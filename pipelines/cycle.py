@@ -22,7 +22,7 @@ from pipelines.evaluation.block_measurement import StopRule
 from pipelines.evaluation.evaluation_plan import SAMPLE_TEMPERATURE, EvalPlan
 from pipelines.evaluation.measure import earlier_results, knowledge_result, measure_checkpoint
 from pipelines.gate.promotion import current_user, require_reason
-from pipelines.gate.verdict import OtherResults, Verdict, is_clear, judge, require_pass_fail
+from pipelines.gate.verdict import OtherResults, Verdict, judge, require_pass_fail, settles_behaviour
 from pipelines.jobs.job import Job
 from pipelines.jobs.saved_jobs import end_job
 from pipelines.log import log
@@ -109,7 +109,7 @@ class Cycle:
         student = self._inputs.checkpoint(self.job.student)
         final = self._final_plan(student)
         clean = self._measure_clean(final)
-        until_clear = self._stop_rule(clean, partial(is_clear, self._gate, clean))
+        until_clear = self._stop_rule(clean, partial(settles_behaviour, self._gate, clean))
         results = self._measure(student, "the fine-tune", final, "damaged", until_clear)
         if with_samples:
             return clean, results, self._judge_with_samples(clean, results, results, student, final, "the fine-tune")
@@ -140,7 +140,7 @@ class Cycle:
             self.project.tracker.reopen_cycle(self.id)
         until_clear = self._stop_rule(
             clean,
-            partial(is_clear, self._gate, clean),
+            partial(settles_behaviour, self._gate, clean),
             lambda others: self._others(clean, before, others).fails(self._gate),
         )
         # A repair's copy of the model as it was, which the gate has rejected, is not measured again. In a cycle a copy

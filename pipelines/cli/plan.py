@@ -10,7 +10,7 @@ from pipelines.cli import CommandResult, command_result, main
 from pipelines.cli import shared_options as options
 
 if TYPE_CHECKING:  # it imports torch
-    from pipelines.estimates.training_plan import Plan
+    from pipelines.estimates.gpu_plan import GpuPlan
 
 
 class Positive(click.FloatRange):
@@ -44,7 +44,7 @@ def plan(
     price: float | None,
     tokens_per_second: float | None,
 ) -> CommandResult:
-    """Plan a cycle on GPUs: their memory, hours and cost.
+    """GpuPlan a cycle on GPUs: their memory, hours and cost.
 
     It needs no GPU and no weights; the config of the base is enough. What does not fit is refused, and the message says
     what would. The speeds behind the hours are assumed.
@@ -54,7 +54,7 @@ def plan(
               recover plan --base Qwen/Qwen3-8B --docs ./corpus --set lora_rank=0 --processes 8
     """
     from pipelines.documents import read_corpus
-    from pipelines.estimates.training_plan import Plan, corpus_tokens
+    from pipelines.estimates.gpu_plan import GpuPlan, corpus_tokens
     from pipelines.machine.memory_check import check_window
     from pipelines.project.project import Project
     from pipelines.settings.resolve import resolve_settings
@@ -66,7 +66,7 @@ def plan(
     settings, _ = resolve_settings(parameters_of(opened.base), opened.root, {"bf16": True}, assignments)
     check_window(opened.base, settings)
     tokens, counted = corpus_tokens(read_corpus(docs), opened.base)
-    planned = Plan(
+    planned = GpuPlan(
         opened.base, base or opened.base_name, settings, tokens, counted, processes or 1, 1e9 * gpu_memory,
         tokens_per_second, price,
     )  # fmt: skip
@@ -74,8 +74,8 @@ def plan(
     return CommandResult(planned.as_json(), _lines(planned))
 
 
-def _lines(plan: "Plan") -> list[str]:
-    from pipelines.estimates.training_plan import gigabytes
+def _lines(plan: "GpuPlan") -> list[str]:
+    from pipelines.estimates.gpu_plan import gigabytes
     from pipelines.progress import duration
 
     rank = plan.settings.lora_rank
@@ -95,7 +95,7 @@ def _lines(plan: "Plan") -> list[str]:
     cost = "" if plan.cost is None else f", {plan.cost:,.2f} at {plan.price:g} an hour for each GPU"
     lines += [f"{duration(plan.seconds):>8}  together{cost}", ""]
     lines += ["GPUs  GB of each      time" + "        cost" * (plan.price is not None) + "  text by"]
-    for other in plan.others():
+    for other in plan.by_gpu_count():
         cost = "" if other.cost is None else f"{other.cost:>12,.2f}"
         note = other.engine_name if other.fits else "does not fit"
         peak = f"{other.memory.peak / 1e9:.1f}"

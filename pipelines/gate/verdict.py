@@ -74,7 +74,7 @@ class OtherResults:
         return of_documents, of_earlier, judge_retention(gate, *self.retention)
 
     def fails(self, gate: Gate) -> bool:
-        """Whether the verdict is a failure, whatever the instructions followed."""
+        """Whether the verdict is a failure even if instruction following passes."""
         of_documents, of_earlier, retained = self.judgements(gate)
         judged = [j for j in (of_documents, *of_earlier.values(), retained) if j is not None]
         return any(not j.passed and not j.unsure for j in judged)
@@ -95,7 +95,7 @@ def judge(
     `damaged` is the behaviour result before the distillation: the reason says what came back.
     `can_measure`: whether a higher --limit reaches so many items of a suite.
     `samples` has further replies of both to the instruction prompts, sampled where the greedy ones do not decide.
-    The reason says so where the best knowledge is no better than the clean model's."""
+    The reason notes where the documents taught nothing measurable: the clean model knows as much."""
     require_pass_fail(clean)
     require_pass_fail(recovered)
     behaviour = judge_behaviour(gate, clean, recovered, samples)
@@ -109,8 +109,8 @@ def judge(
         learned = others.best_knowledge > others.clean_knowledge
     judgements = [j for j in (behaviour, of_documents, *of_earlier.values(), retained) if j is not None]
     passed = all(j.passed for j in judgements)
-    unsure = all(j.passed or j.unsure for j in judgements)
-    outcome = "passed" if passed else "inconclusive" if unsure else "failed"
+    none_failed = all(j.passed or j.unsure for j in judgements)
+    outcome = "passed" if passed else "inconclusive" if none_failed else "failed"
     note = ", and the documents taught nothing measurable: the clean model knows at least as much of them"
     changes = behaviour_changes(clean, damaged, recovered)
     reasons = [
@@ -124,7 +124,7 @@ def judge(
     return Verdict(passed, outcome, behaviour, of_documents, reason, of_earlier, learned, retained, changes)
 
 
-def is_clear(gate: Gate, clean: list[Result], items: list[Item]) -> bool:
+def settles_behaviour(gate: Gate, clean: list[Result], items: list[Item]) -> bool:
     """Whether these items of a recovered checkpoint, asked in blocks, show a loss within or beyond the margin."""
     main = main_result(clean, "behaviour")
     assert main is not None

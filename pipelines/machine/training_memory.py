@@ -117,24 +117,24 @@ def training_memory(
     *,
     uses_vllm: bool = False,
 ) -> TrainingMemory:
-    """`teachers` are loaded together, beside the student. `replies`: what those that transformers generates at once
-    take; vLLM has a share of the GPU for its weights and its cache."""
-    parts, adapter = device.processes, shape.adapter(settings.lora_rank)
+    """`teachers` are loaded together, beside the student. `replies`: bytes of what transformers generates at once;
+    vLLM has a share of the GPU for its weights and its cache."""
+    processes, adapter = device.processes, shape.adapter(settings.lora_rank)
     whole = FULL * (shape.parameters + adapter)
     trained = adapter or shape.parameters
     teacher = FULL * sum(each.own for each in teachers)
     activations, output_head = _in_a_step(shape, settings, teachers, device)
     return TrainingMemory(
-        weights=whole / parts,
-        gradients=FULL * trained / parts,
-        optimizer=2 * FULL * trained / parts,
-        teacher=teacher / parts,
+        weights=whole / processes,
+        gradients=FULL * trained / processes,
+        optimizer=2 * FULL * trained / processes,
+        teacher=teacher / processes,
         vllm=gpu_memory_share(shape.parameters, int(device.memory)) * device.memory if uses_vllm else 0.0,
-        loading=whole + teacher * (1 - 1 / parts) + 2 * FULL * shape.head if parts > 1 else 0.0,
+        loading=whole + teacher * (1 - 1 / processes) + 2 * FULL * shape.head if processes > 1 else 0.0,
         activations=activations,
         output_head=output_head,
-        gathered=FULL * (shape.outside + 2 * shape.layer) if parts > 1 else 0.0,
-        whole_student=whole + FULL * shape.head if parts > 1 else 0.0,
+        gathered=FULL * (shape.outside + 2 * shape.layer) if processes > 1 else 0.0,
+        whole_student=whole + FULL * shape.head if processes > 1 else 0.0,
         kv_cache=0.0 if uses_vllm else replies,
     )
 
@@ -157,24 +157,27 @@ def _in_a_step(
 
     Besides a layer's own, autocast keeps bfloat16 copies of weights: of trained ones until the loss is computed, of
     frozen ones as long as the layer is needed."""
-    tokens, half = tokens_at_once(settings, device.processes), FULL // 2 * settings.bf16
+    tokens, bf16_copy = tokens_at_once(settings, device.processes), FULL // 2 * settings.bf16
     states = tokens * shape.hidden * FULL
-    adapter = half * shape.adapter(settings.lora_rank)
-    layer = tokens * shape.activation_bytes(settings.lora_rank, bf16=settings.bf16)
+    adapter = bf16_copy * shape.adapter(settings.lora_rank)
+    layer_activations = tokens * shape.activation_bytes(settings.lora_rank, bf16=settings.bf16)
     kept = 3 * states  # the embedded tokens, and the last norm
     if settings.checkpointing:  # each layer's input; all else is computed again, one layer at a time
         kept += shape.layers * states
-        at_loss, backward = kept + (adapter or half * shape.matrices), kept + layer + half * shape.layer
+        at_loss, backward = (
+            kept + (adapter or bf16_copy * shape.matrices),
+            kept + layer_activations + bf16_copy * shape.layer,
+        )
     else:
-        kept += shape.layers * layer + half * shape.matrices + adapter
+        kept += shape.layers * layer_activations + bf16_copy * shape.matrices + adapter
         at_loss, backward = kept, kept
     heads = shape.head + sum(each.head for each in teachers)
     gradient = 0 if settings.lora_rank else FULL * shape.head
-    remaining = gradient + states * (2 + bool(teachers)) + half * (heads - shape.head)
+    remaining = gradient + states * (2 + bool(teachers)) + bf16_copy * (heads - shape.head)
     chunk = min(tokens * shape.vocabulary, CHUNK_ELEMENTS_ON_GPU if device.is_gpu else CHUNK_ELEMENTS)
     gathered = FULL * heads if device.processes > 1 else 0
     tensors = MIXED_CHUNK_TENSORS if 0 < recipe(settings.distill.recipe).beta < 1 else CHUNK_TENSORS
-    computing = remaining + FULL * tensors * chunk + half * shape.head + gathered
+    computing = remaining + FULL * tensors * chunk + bf16_copy * shape.head + gathered
     return max((float(at_loss), float(computing)), (float(backward), float(remaining)), key=sum)
 
 
@@ -183,7 +186,7 @@ def kv_cache(shape: ModelShape, settings: Settings, device: Device) -> float:
     distill = settings.distill
     rows = min(ROWS_AT_ONCE, max(distill.rows, distill.probe_items if distill.probe_every else 0))
     prompts, replies = rows * MAX_PROMPT_TOKENS, rows * (MAX_PROMPT_TOKENS + distill.max_new_tokens)
-    layer = FULL * (4 * shape.hidden + (3 + bool(settings.lora_rank)) * shape.inner)
-    reading = min(prompts / device.processes, MAX_PASS_TOKENS) * (shape.cache_bytes + layer)
+    layer_token = FULL * (4 * shape.hidden + (3 + bool(settings.lora_rank)) * shape.inner)
+    reading = min(prompts / device.processes, MAX_PASS_TOKENS) * (shape.cache_bytes + layer_token)
     batch = min(replies * shape.cache_bytes, device.memory / CACHE_SHARE)
     return max(reading, (batch + rows * shape.vocabulary * SAMPLING_BYTES) / device.processes)

@@ -1,4 +1,4 @@
-"""One command at a time changes a project: a lock in its folder sees to that, and a lease in the record.
+"""Only one command at a time may change a project: a file lock ensures it in the folder, a lease in a shared record.
 
 A record in an SQLite file is on one machine, where the lock is enough.
 """
@@ -20,7 +20,7 @@ def command_lock(project: Project) -> Iterator[None]:
     with project_lock(project.home, command):
         project.locked_by = command
         try:
-            if project.row is not None:  # else `Project.id` takes the lease, once it has created the project
+            if project.row is not None:  # where there is none, `Project.id` creates it and takes the lease
                 project.take_lease(project.id)
             if project.store:
                 project.store.fetch_jobs()
@@ -43,17 +43,18 @@ def show_progress(project: Project, progress: dict[str, Any]) -> None:
     """Show others how far the command is; raises LeaseLost if another machine has taken over."""
     store_progress(project.home, progress)
     if lease := project.tracker.lease:
-        lease.require()
+        lease.raise_if_lost()
         lease.progress = progress
 
 
 def leases(project: Project) -> list[Lease]:
-    """The leases of all projects of the record. Of a process that was killed in this folder, it is known at once."""
+    """The leases of all projects of the record. Where nobody holds this folder's lock, its last lease is of a dead
+    command, even before it expires."""
     listed = project.reader.leases() if project.is_shared else []
     if not listed or lock_holder(project.home):
         return listed
-    own = (project.id, project.last_lease)
-    return [replace(lease, alive=lease.alive and (lease.project_id, lease.token) != own) for lease in listed]
+    last = (project.id, project.last_lease)
+    return [replace(lease, alive=lease.alive and (lease.project_id, lease.token) != last) for lease in listed]
 
 
 def running_command(project: Project) -> LockHolder | None:

@@ -33,8 +33,8 @@ def collect_garbage(
                 project.tracker.weights_deleted(recorded[path.name].id)
         if project.store:
             kept = [c for c in _recorded(project).values() if c.hash and not c.deleted_at]
-            project.store.delete_others("checkpoints", {checkpoint_name(Path(c.path), c.hash or "") for c in kept})
-            project.store.delete_others("progress", _unfinished_runs(project, unfinished_jobs))
+            project.store.delete_all_except("checkpoints", {checkpoint_name(Path(c.path), c.hash or "") for c in kept})
+            project.store.delete_all_except("progress", _unfinished_runs(project, unfinished_jobs))
     return garbage
 
 

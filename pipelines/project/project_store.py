@@ -51,13 +51,13 @@ class ProjectStore:
                 if not (file := self.home / folder / name).is_file():
                     self.folder.fetch(f"{folder}/{name}", file)
 
-    def send_checkpoint(self, folder: Path, hash: str, check: Callable[[], None]) -> None:
-        self.send_folder(folder, f"checkpoints/{checkpoint_name(folder, hash)}", check)
+    def send_checkpoint(self, folder: Path, hash: str, require_lease: Callable[[], None]) -> None:
+        self.send_folder(folder, f"checkpoints/{checkpoint_name(folder, hash)}", require_lease)
 
-    def send_folder(self, folder: Path, name: str, check: Callable[[], None]) -> None:
+    def send_folder(self, folder: Path, name: str, require_lease: Callable[[], None]) -> None:
         if not self.folder.has_folder(name):
             log.info(f"Storing {folder.name} in {self.folder.label}")
-            self.folder.send_folder(folder, name, check)
+            self.folder.send_folder(folder, name, require_lease)
 
     def has_checkpoint(self, folder: Path, hash: str) -> bool:
         return self.folder.has_folder(f"checkpoints/{checkpoint_name(folder, hash)}")
@@ -71,12 +71,12 @@ class ProjectStore:
         log.info(f"Fetching {folder.name} from {self.folder.label}")
         return self.folder.fetch_folder(name, folder)
 
-    def send_progress(self, folder: Path, version: tuple[int, int], check: Callable[[], None]) -> None:
+    def send_progress(self, folder: Path, version: tuple[int, int], require_lease: Callable[[], None]) -> None:
         """Send the state of a run, in place of those sent before; `version` is the token of the lease and the step, so
         that a machine that was cut off sends under another name than the one that has taken over."""
-        check()
+        require_lease()
         earlier = set(self._progress(folder.name)) - {version}
-        self.send_folder(folder, _progress_name(folder.name, version), check)
+        self.send_folder(folder, _progress_name(folder.name, version), require_lease)
         for one in earlier:
             self._delete_folder(_progress_name(folder.name, one))
 
@@ -87,7 +87,7 @@ class ProjectStore:
     def delete_progress(self, run: str) -> None:
         self.folder.delete(f"progress/{run}")
 
-    def delete_others(self, kind: str, kept: set[str]) -> None:
+    def delete_all_except(self, kind: str, kept: set[str]) -> None:
         """Delete all folders of a kind but these, also what is left of an interrupted or refused upload."""
         for name in {name.split("/")[0] for name in self.folder.names(kind)} - kept:
             self._delete_folder(f"{kind}/{name}")
@@ -99,7 +99,7 @@ class ProjectStore:
         return [(int(token), int(step)) for token, step in versions]
 
     def _delete_folder(self, name: str) -> None:
-        self.folder.delete(f"{name}/{MANIFEST}")  # first: what is left of an interrupted deletion is incomplete
+        self.folder.delete(f"{name}/{MANIFEST}")  # first, so that a folder that is half deleted counts as incomplete
         self.folder.delete(name)
 
 

@@ -16,9 +16,9 @@ from pipelines.gate.verdict import (
     OtherResults,
     _behaviour_reason,
     _knowledge_reason,
-    is_clear,
     judge,
     require_pass_fail,
+    settles_behaviour,
 )
 from pipelines.jobs.job import Job
 from pipelines.outcome import Answer, Outcome
@@ -101,7 +101,7 @@ def test_a_clear_verdict_says_after_how_many_prompts_it_stopped() -> None:
 def test_a_cycle_stops_where_the_gate_decides() -> None:
     clean = [result([True] * 2000)]
     worse = result([i % 20 > 0 for i in range(2000)]).items
-    looks = {n: is_clear(Gate(), clean, worse[:n]) for n in range(200, 2001, 200)}
+    looks = {n: settles_behaviour(Gate(), clean, worse[:n]) for n in range(200, 2001, 200)}
     stopped = min((n for n, clear in looks.items() if clear), default=2000)
     whole = judge(Gate(), clean[0], asked_in_blocks([item.passed for item in worse], 2000))
     assert (whole.behaviour.n, whole.outcome) == (stopped, "failed")

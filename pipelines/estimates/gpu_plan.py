@@ -26,7 +26,7 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64)  # GPUs that are compared
 
 
 @dataclass(frozen=True)
-class Plan:
+class GpuPlan:
     base: str
     name: str  # of the base, as the user knows it
     settings: Settings
@@ -88,7 +88,7 @@ class Plan:
         return [(stage.name, stage.seconds(self._rates(stage.key))) for stage in cycle_work(settings, self.tokens)]
 
     def _rates(self, stage: str) -> Rates:
-        """All processes train together; what else there is to do the first of them does alone."""
+        """Only mid-training and distillation use all processes."""
         settings = self.scheduled
         rows, length = settings.midtrain.step_rows, settings.midtrain.window
         if stage == "distill":
@@ -119,8 +119,8 @@ class Plan:
             f"{gigabytes(self.memory.peak)} of each {self.memory.peak_phase}. {advice}"
         )
 
-    def others(self) -> list["Plan"]:
-        """The same on other numbers of GPUs, as far as these can share the rows of a step."""
+    def by_gpu_count(self) -> list["GpuPlan"]:
+        """The same on each number of GPUs that can share the rows of a step."""
         return [plan for count in COUNTS if (plan := replace(self, processes=count)).can_share]
 
     @property
@@ -131,18 +131,21 @@ class Plan:
             return False
         return True
 
-    def _changes(self) -> Iterator[tuple[str, "Plan"]]:
-        """(flags, the plan with them): more GPUs, other settings, and where these are not enough all together."""
+    def _changes(self) -> Iterator[tuple[str, "GpuPlan"]]:
+        """(flags, the plan with them): more GPUs, one other setting; if none of these fits, all of them at once."""
         changes = cheaper_settings(self.settings) | ({"engine": "transformers"} if self.engine == "vllm" else {})
-        candidates = [self._smallest({}), *(self._smallest({name: changes[name]}, self.processes) for name in changes)]
+        candidates = [
+            self._on_fewest({}),
+            *(self._on_fewest({name: changes[name]}, self.processes) for name in changes),
+        ]
         if not any(plan.fits for _, plan in candidates):
-            candidates = [self._smallest(changes)]
+            candidates = [self._on_fewest(changes)]
         yield from candidates
 
-    def _smallest(self, changes: dict[str, Any], most: int = COUNTS[-1]) -> tuple[str, "Plan"]:
-        """With these settings, on as few GPUs as it fits, but no fewer than are planned."""
+    def _on_fewest(self, changes: dict[str, Any], max_processes: int = COUNTS[-1]) -> tuple[str, "GpuPlan"]:
+        """With these settings, on as few GPUs as it fits, but no fewer than are planned; it may fit none."""
         changed = replace(self, settings=self.settings.model_copy(update=changes))
-        more = [plan for plan in changed.others() if self.processes < plan.processes <= most]
+        more = [plan for plan in changed.by_gpu_count() if self.processes < plan.processes <= max_processes]
         plan = next((plan for plan in (changed, *more) if plan.fits), changed)
         flags = [f"--set {name}={as_text(value)}" for name, value in changes.items()]
         flags += [f"--processes {plan.processes}"] * (plan.processes > self.processes)
@@ -164,7 +167,7 @@ class Plan:
             **self._price(),
             "others": [
                 {"processes": plan.processes, "peak": round(plan.memory.peak), "fits": plan.fits, **plan._price()}
-                for plan in self.others()
+                for plan in self.by_gpu_count()
             ],
             "assumptions": self.assumptions,
         }

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.estimates.training_plan import Plan
+from pipelines.estimates.gpu_plan import GpuPlan
 from pipelines.settings.defaults import defaults_for
 from recovery.errors import RecoverError
 from tests.real_shapes import save_config
@@ -19,12 +19,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save_config(tmp_path_factory.mktemp("models") / "8b", "8b")
 
 
-def plan(base: str, processes: int = 1, memory: float = 80e9, **changes: Any) -> Plan:
+def plan(base: str, processes: int = 1, memory: float = 80e9, **changes: Any) -> GpuPlan:
     settings = LARGE.model_copy(update=changes)
-    return Plan(base, "Qwen3-8B", settings, TOKENS, is_counted=True, processes=processes, gpu_memory=memory)
+    return GpuPlan(base, "Qwen3-8B", settings, TOKENS, is_counted=True, processes=processes, gpu_memory=memory)
 
 
-def refused(planned: Plan) -> str:
+def refused(planned: GpuPlan) -> str:
     with pytest.raises(RecoverError) as error:
         planned.check()
     return str(error.value)
@@ -77,7 +77,7 @@ def test_the_cost_is_that_of_all_gpus_for_all_hours(base: str) -> None:
 
 
 def test_more_gpus_mid_train_faster_and_a_speed_that_was_seen_counts(base: str) -> None:
-    def midtraining(planned: Plan) -> float:
+    def midtraining(planned: GpuPlan) -> float:
         return next(seconds for name, seconds in planned.stages if name.startswith("mid-training"))
 
     one, four = midtraining(plan(base)), midtraining(plan(base, 4))
