@@ -10,6 +10,8 @@ import queue
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 from sqlalchemy import Engine, Insert, Table, update
@@ -71,6 +73,13 @@ class BackgroundWriter:
         """Write all queued entries; False when the database is unavailable (the entries stay in memory)."""
         with self._drain_lock:
             return self._drain()
+
+    @contextmanager
+    def last_transaction(self) -> Iterator[None]:
+        """Without the lease from here on: no heartbeat renews it after this block has given it up."""
+        with self._drain_lock:
+            yield
+            self.lease = None
 
     def close(self) -> None:
         if self._stop.is_set():

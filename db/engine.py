@@ -13,6 +13,14 @@ from db.errors import RecordError
 from db.migrations import migrate
 
 LOCK_TIMEOUT_SECONDS = 30  # how long an SQLite writer waits for another one
+# A connection that was cut silently is noticed within half a minute; by default Linux waits a quarter of an hour.
+POSTGRES_OPTIONS = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,  # milliseconds
+}
 MIN_IDLE_SECONDS = 10  # a busy machine may pause that long in the middle of a transaction
 
 
@@ -94,7 +102,7 @@ def make_engine(address: URL, foreign_keys: bool, **options: Any) -> Engine:
         # The driver also logs every pipeline that an error ends; the error itself is reported once, by our messages.
         logging.getLogger("psycopg").setLevel(logging.ERROR)
         try:
-            return create_engine(address, pool_pre_ping=True, connect_args={"connect_timeout": 10}, **options)
+            return create_engine(address, pool_pre_ping=True, connect_args=POSTGRES_OPTIONS, **options)
         except ModuleNotFoundError as error:
             raise RecordError(
                 "PostgreSQL needs its driver. Install it with `pip install 'recover[postgres]'`."

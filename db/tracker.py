@@ -77,17 +77,18 @@ class Tracker:
         lease = self.lease
         if lease is None or lease.lost or not self.flush():
             return
-        with suppress(RecordError), self._transaction("the end of the lease") as session:
+        ending = "the end of the lease"
+        with self._background.last_transaction(), suppress(RecordError), self._transaction(ending) as session:
             lease.release(session)
-        self._background.lease = None
 
     # Structure
 
-    def project(self, name: str, root: str | Path, base: str) -> int:
-        """The id of the project of this name, created on first use. Its base never changes; its folder may move."""
+    def project(self, name: str, root: str | Path, base: str, *, moves: bool = True) -> int:
+        """The project of this name, created on first use. Its base never changes, its folder may (`moves`)."""
         with self._transaction(f"project {name!r}") as session:
             project = self._get_or_create(session, tables.Project, {"name": name}, {"root": str(root), "base": base})
-            project.root = str(root)
+            if moves:
+                project.root = str(root)
             return project.id
 
     def corpus(self, path: str | Path, hash: str, files: int, tokens: int) -> int:

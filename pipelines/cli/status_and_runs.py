@@ -11,6 +11,7 @@ from pipelines.cli import CommandResult, command_result, main
 
 if TYPE_CHECKING:
     from db.views import Cycle, Lease, Promotion, Stage
+    from pipelines.project.project import Project
 
 
 @main.command()
@@ -47,11 +48,11 @@ def status(project: Path | None) -> CommandResult:
         }
         return CommandResult(data, [f"There is no project here yet; next: {command}"])
     opened = Project.open(project)
-    if opened.store:
-        opened.store.fetch_jobs()
     cycles, current = opened.reader.cycles(opened.id), opened.reader.current(opened.id) or opened.clean
     overruled = promotion_against_gate(opened.reader.promotions(opened.id), current.id)
     holder, held = running_command(opened), leases(opened)
+    if not holder:
+        _fetch_jobs(opened)
     interrupted = interrupted_commands(opened.home, holder.job if holder else None)
     last, advice = opened.last_cycle, None
     command = "recover resume" if interrupted else _next_command(last)
@@ -271,6 +272,18 @@ def _timestamp(at: datetime) -> str:
 
 def _score(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
+
+
+def _fetch_jobs(project: "Project") -> None:
+    """The unfinished jobs of other machines, where the store can be reached."""
+    from pipelines.log import log
+    from recovery.errors import RecoverError
+
+    try:
+        if project.store:
+            project.store.fetch_jobs()
+    except RecoverError as error:
+        log.warning(f"Interrupted commands of other machines are not shown: {error}")
 
 
 def _next_command(cycle: "Cycle | None") -> str:

@@ -20,7 +20,9 @@ def command_lock(project: Project) -> Iterator[None]:
     with project_lock(project.home, command):
         project.locked_by = command
         try:
-            if project.row is not None:  # where there is none, `Project.id` creates it and takes the lease
+            if (
+                project.is_shared and project.row is not None
+            ):  # where there is none, `Project.id` creates it and takes the lease
                 project.take_lease(project.id)
             if project.store:
                 project.store.fetch_jobs()

@@ -156,14 +156,9 @@ class Project:
     @cached_property
     def store(self) -> ProjectStore | None:
         """Where other machines find the project's jobs, inputs and checkpoints."""
-        address = declared_store(self.root)
-        if address is None or self.temporary_home:
+        address = None if self.temporary_home else declared_store(self.root, is_shared=self.is_shared)
+        if address is None:
             return None
-        if not self.is_shared:
-            raise RecoverError(
-                "A store is for a record that several machines reach. Name a PostgreSQL database with db in "
-                "recover.toml or with RECOVER_DB, or remove the setting store."
-            )
         return ProjectStore(SharedFolder(address) / quote(self.name, safe=""), self.home)
 
     @cached_property
@@ -202,7 +197,9 @@ class Project:
         self.home.mkdir(parents=True, exist_ok=True)
         if self.name_file.is_file():  # another command may have created the project in the meantime
             self.name = self.name_file.read_text(encoding="utf-8").strip()
-        project_id = self.tracker.project(self.name, self.root, self.base)
+        # Where several machines work on a project, its folder is that of the last command that held it.
+        moves = bool(self.locked_by) or not self.is_shared
+        project_id = self.tracker.project(self.name, self.root, self.base, moves=moves)
         if not self.name_file.is_file():
             write_atomic(self.name_file, [self.name, "\n"])
         if self.reader.base(project_id) is None:

@@ -18,10 +18,18 @@ def declared_database(root: Path) -> str | None:
     return os.environ.get("RECOVER_DB") or _absolute(in_toml, root)
 
 
-def declared_store(root: Path) -> str | None:
-    """RECOVER_STORE, else `store` in recover.toml: a URL, or a path that is relative to the file."""
-    in_toml = _in_toml(root, "store", "a folder or a URL in quotes")
-    return _absolute(os.environ.get("RECOVER_STORE"), Path.cwd()) or _absolute(in_toml, root)
+def declared_store(root: Path, *, is_shared: bool) -> str | None:
+    """RECOVER_STORE, else `store` in recover.toml: a URL, or a path that is relative to the file. The variable is for
+    projects of a shared record; others on the same machine have none."""
+    in_toml = _absolute(_in_toml(root, "store", "a folder or a URL in quotes"), root)
+    if is_shared:
+        return _absolute(os.environ.get("RECOVER_STORE"), Path.cwd()) or in_toml
+    if in_toml:
+        raise RecoverError(
+            "A store is for a record that several machines reach. Name a PostgreSQL database with db in "
+            "recover.toml or with RECOVER_DB, or remove the setting store."
+        )
+    return None
 
 
 def _in_toml(root: Path, setting: str, kind: str) -> str | None:
@@ -29,7 +37,7 @@ def _in_toml(root: Path, setting: str, kind: str) -> str | None:
     if value is not None and not (isinstance(value, str) and value.strip()):
         file = root / "recover.toml"
         raise RecoverError(f"The setting {setting} in {file} is {value!r}. It must be {kind}.")
-    return value
+    return value.strip() if value else None
 
 
 def _absolute(address: str | None, folder: Path) -> str | None:

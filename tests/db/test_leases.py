@@ -170,3 +170,25 @@ def test_a_machine_that_is_cut_off_in_a_transaction_does_not_block_a_takeover(
         with pytest.raises(DBAPIError):
             cut_off.commit()
     engine.dispose()
+
+
+def test_no_heartbeat_renews_a_lease_that_is_being_given_up(
+    engine: Engine, reader: Reader, project: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOVER_LEASE_SECONDS", "0.04")  # a heartbeat every 10 ms
+    with Tracker(engine, pause=0.001) as tracker:
+        for number in range(20):
+            tracker.hold(take_lease(engine, project, HERE, f"recover eval {number}"))
+            time.sleep(0.01)
+            tracker.release()
+            time.sleep(0.01)
+            assert reader.leases() == []
+
+
+def test_only_the_command_that_holds_a_project_moves_its_folder(reader: Reader, tracker: Tracker, project: int) -> None:
+    name = next(one.name for one in reader.projects() if one.id == project)
+    before = next(one.root for one in reader.projects() if one.id == project)
+    tracker.project(name, THERE, "lab", moves=False)
+    assert next(one.root for one in reader.projects() if one.id == project) == before
+    tracker.project(name, THERE, "lab")
+    assert next(one.root for one in reader.projects() if one.id == project) == str(THERE)
