@@ -44,7 +44,7 @@ def plan(
     price: float | None,
     tokens_per_second: float | None,
 ) -> CommandResult:
-    """GpuPlan a cycle on GPUs: their memory, hours and cost.
+    """Plan a cycle on GPUs: their memory, hours and cost.
 
     It needs no GPU and no weights; the config of the base is enough. What does not fit is refused, and the message says
     what would. The speeds behind the hours are assumed.

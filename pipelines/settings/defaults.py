@@ -25,12 +25,12 @@ def defaults_for(parameters: int) -> Settings:
             midtrain=Midtrain(learning_rate=3e-4),
             distill=Distill(
                 recipe="offpolicy-kl",
-                learning_rate=5e-4,
-                steps=60,
-                rows=14,
+                learning_rate=1e-3,
+                steps=80,
+                rows=7,
                 max_new_tokens=320,
-                prompts=896,
-                documents=0.2,
+                prompts=600,
+                documents=0.4,
                 probe_every=0,
             ),
         )
