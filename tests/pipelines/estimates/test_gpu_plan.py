@@ -64,9 +64,9 @@ def test_a_gpu_that_is_too_small_for_any_of_it_is_not_advised_around(base: str) 
 
 def test_too_many_processes_for_the_rows_are_refused_and_not_compared(base: str) -> None:
     assert "too few for 128 processes" in refused(plan(base, 128))
-    assert [other.processes for other in plan(base).others()] == [1, 2, 4, 8, 16, 32, 64]
+    assert [other.processes for other in plan(base).by_gpu_count()] == [1, 2, 4, 8, 16, 32, 64]
     few = LARGE.distill.model_copy(update={"rows": 5})
-    assert [other.processes for other in plan(base, distill=few).others()] == [1, 2, 4]
+    assert [other.processes for other in plan(base, distill=few).by_gpu_count()] == [1, 2, 4]
 
 
 def test_the_cost_is_that_of_all_gpus_for_all_hours(base: str) -> None:
