@@ -33,7 +33,7 @@ def test_what_takes_longest_comes_first(monkeypatch: pytest.MonkeyPatch) -> None
     assert text == (
         "What would shorten it: vLLM, which is not installed (generating takes 2.5 h); "
         "fewer items with --limit 500 (measuring takes 2.0 h); "
-        "fewer prompts with --set distill.prompts=448 (writing takes 60 min)"
+        f"fewer prompts with --set distill.prompts={job.settings.distill.prompts // 2} (writing takes 60 min)"
     )
 
 
