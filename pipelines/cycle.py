@@ -16,7 +16,7 @@ from db.views import Checkpoint, Promotion
 from evals.results import Item, Result, main_result
 from evals.suites.config import load_suites
 from evals.suites.measure import main_prompt_task
-from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot
+from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, snapshot_file
 from pipelines.estimates.timed_job import compare_with_estimate, timed_job
 from pipelines.evaluation.block_measurement import StopRule
 from pipelines.evaluation.evaluation_plan import SAMPLE_TEMPERATURE, EvalPlan
@@ -65,6 +65,8 @@ def saved_job(project: Project, job: Job) -> Iterator[None]:
         raise KeyboardInterrupt(f"Go on from the last saved state with `recover resume{option}`.") from None
     if job.corpus and not job.settings.keep_documents:
         delete_snapshot(project.home, job.corpus.hash)
+        if project.store:
+            project.store.delete_documents(snapshot_file(project.home, job.corpus.hash).name)
     end_job(project, job)
 
 

@@ -6,6 +6,7 @@ from pipelines.jobs.job import Job
 from pipelines.project.gguf_base import FOLDER as GGUF_FOLDER
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
+from pipelines.project.weights_hash import weights_hash
 
 
 def save_job(project: Project, job: Job) -> Job:
@@ -18,7 +19,9 @@ def save_job(project: Project, job: Job) -> Job:
         for checkpoint in project.reader.checkpoints(project.id):
             folder = relocate(project.home, Path(checkpoint.path))
             is_kept = checkpoint.run_id and not checkpoint.deleted_at and folder.is_dir()
-            if is_kept and checkpoint.hash:  # of before there was a store
+            if not is_kept or not checkpoint.hash or store.has_checkpoint(folder, checkpoint.hash):
+                continue
+            if weights_hash(folder) == checkpoint.hash:  # of before there was a store; damaged weights stay here
                 store.send_checkpoint(folder, checkpoint.hash, check)
         check()
         store.send_job(job.id, job.as_json(), _inputs(project.home, job))

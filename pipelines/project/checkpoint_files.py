@@ -40,9 +40,10 @@ class CheckpointFiles:
     def _fetch(self, checkpoint: Checkpoint) -> None:
         """From the store, if it is not here; of an adapter, also the checkpoint that it was trained on."""
         folder = self._own_folder(checkpoint)
-        if self.store is None or checkpoint.hash is None or checkpoint.deleted_at or folder.is_dir():
+        if self.store is None or checkpoint.hash is None or checkpoint.deleted_at:
             return
-        if self.store.fetch_checkpoint(folder, checkpoint.hash) and checkpoint.kind == "adapter":
+        is_here = folder.is_dir() or self.store.fetch_checkpoint(folder, checkpoint.hash)
+        if is_here and checkpoint.kind == "adapter" and (folder / "recover.json").is_file():
             base = Path(json.loads((folder / "recover.json").read_text(encoding="utf-8"))["base"])
             for ancestor in self.reader.lineage(checkpoint.id):
                 if Path(ancestor.path).name == base.name:

@@ -32,10 +32,16 @@ def collect_garbage(
             if path.parent.name == "checkpoints" and path.name in recorded:
                 project.tracker.weights_deleted(recorded[path.name].id)
         if project.store:
-            kept = [c for c in _recorded(project).values() if c.hash and not c.deleted_at]
-            project.store.delete_all_except("checkpoints", {checkpoint_name(Path(c.path), c.hash or "") for c in kept})
-            project.store.delete_all_except("progress", _unfinished_runs(project, unfinished_jobs))
+            require_lease = project.tracker.check_lease
+            project.store.delete_all_except("checkpoints", lambda: _stored_checkpoints(project), require_lease)
+            unfinished = lambda: _unfinished_runs(project, unfinished_jobs)  # noqa: E731
+            project.store.delete_all_except("progress", unfinished, require_lease)
     return garbage
+
+
+def _stored_checkpoints(project: Project) -> set[str]:
+    kept = [c for c in _recorded(project).values() if c.hash and not c.deleted_at]
+    return {checkpoint_name(Path(c.path), c.hash or "") for c in kept}
 
 
 def _unreferenced(project: Project, unfinished_jobs: Mapping[str, set[int]], rejected: bool) -> list[Path]:
@@ -96,10 +102,22 @@ def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected:
         return checkpoint.id in needed or checkpoint.cycle in open_cycles or undecided
 
     recorded = [folder for folder in folders if folder.name in checkpoints]
-    remaining = [folder for folder in recorded if is_needed(checkpoints[folder.name])]
+    kept = _with_lineage([c for c in checkpoints.values() if is_needed(c)], checkpoints.values())
+    remaining = [folder for folder in recorded if checkpoints[folder.name].id in kept]
     for folder in remaining:  # grows while it is iterated: the checkpoint below an adapter may be an adapter itself
         remaining += [other for other in recorded if other == _below(folder) and other not in remaining]
     return unrecorded + [folder for folder in recorded if folder not in remaining]
+
+
+def _with_lineage(needed: list[Checkpoint], all_checkpoints: Iterable[Checkpoint]) -> set[int]:
+    """Their ids, and by the record those that adapters among them were trained on: their folders may be elsewhere."""
+    by_id, kept = {c.id: c for c in all_checkpoints}, {c.id for c in needed}
+    for checkpoint in (waiting := list(needed)):
+        parent = by_id.get(checkpoint.parent_id or 0) if checkpoint.kind == "adapter" else None
+        if parent and parent.id not in kept:
+            kept.add(parent.id)
+            waiting.append(parent)
+    return kept
 
 
 def _recorded(project: Project) -> dict[str, Checkpoint]:

@@ -342,8 +342,13 @@ class Project:
         if checkpoint.hash is None:
             return checkpoint
         folder = Path(checkpoint.path)
-        current = self.base_weights_id if checkpoint.role == "base" else weights_hash(folder)
-        if current != checkpoint.hash and not self._files.fetch_again(checkpoint):
+        if checkpoint.role == "base":
+            is_right = self.base_weights_id == checkpoint.hash
+        else:
+            is_right = weights_hash(folder) == checkpoint.hash or (
+                self._files.fetch_again(checkpoint) and weights_hash(folder) == checkpoint.hash
+            )
+        if not is_right:
             raise RecoverError(
                 f"The weights in {folder} are not those recorded for {checkpoint.reference} (another hash). The file "
                 "was changed or damaged. Restore it, or continue from another checkpoint."

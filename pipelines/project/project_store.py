@@ -40,7 +40,9 @@ class ProjectStore:
         for name in jobs:
             if name.endswith(DONE):
                 (self.home / "jobs" / name).with_suffix(".json").unlink(missing_ok=True)
-        new = [name for name in jobs if name.endswith(".json") and not (self.home / "jobs" / name).is_file()]
+        ended = {name.removesuffix(DONE) for name in jobs if name.endswith(DONE)}
+        ids = {name.removesuffix(".json") for name in jobs if name.endswith(".json")} - ended
+        new = [f"{id}.json" for id in ids if not (self.home / "jobs" / f"{id}.json").is_file()]
         for name in sorted(new, key=lambda name: self.folder.modified(f"jobs/{name}")):
             self.folder.fetch(f"jobs/{name}", self.home / "jobs" / name)
 
@@ -87,10 +89,21 @@ class ProjectStore:
     def delete_progress(self, run: str) -> None:
         self.folder.delete(f"progress/{run}")
 
-    def delete_all_except(self, kind: str, kept: set[str]) -> None:
-        """Delete all folders of a kind but these, also what is left of an interrupted or refused upload."""
-        for name in {name.split("/")[0] for name in self.folder.names(kind)} - kept:
+    def delete_all_except(self, kind: str, kept: Callable[[], set[str]], require_lease: Callable[[], None]) -> None:
+        """Delete all folders of a kind but these, also what is left of an interrupted or refused upload.
+
+        The store is listed before `kept` is asked, so that what is recorded meanwhile is no candidate."""
+        listed = {name.split("/")[0] for name in self.folder.names(kind)}
+        for name in sorted(listed - kept()):
+            require_lease()
             self._delete_folder(f"{kind}/{name}")
+
+    def delete_documents(self, name: str) -> None:
+        self.folder.delete(f"documents/{name}")
+
+    def progress_version(self, run: str) -> tuple[int, int] | None:
+        """The lease's token and the step of the last state that was sent."""
+        return max(self._progress(run), default=None)
 
     def _progress(self, run: str) -> list[tuple[int, int]]:
         """The versions that are complete."""

@@ -7,6 +7,7 @@ hashes of the files: a folder without a manifest is incomplete, and what arrives
 import hashlib
 import json
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,8 +32,8 @@ class SharedFolder:
 
     @property
     def label(self) -> str:
-        """The address for messages: without a user and password."""
-        return re.sub(r"(?<=://)[^/@]*@", "", self.address)
+        """The address for messages: without a user, a password and a query."""
+        return re.sub(r"(?<=://).*@", "", self.address.partition("?")[0])
 
     def send(self, file: Path, name: str) -> None:
         """Send a file whose name says what it contains, unless it is there already."""
@@ -58,7 +59,7 @@ class SharedFolder:
         with self._errors("read"):
             prefix = self._full(folder)
             found = sorted(map(str, self._files.find(prefix)))
-            return [path[len(prefix) + 1 :] for path in found if not path.endswith(".partial")]
+            return [self._checked(path[len(prefix) + 1 :]) for path in found if not path.endswith(".partial")]
 
     def modified(self, name: str) -> datetime:
         with self._errors("read"):
@@ -92,17 +93,30 @@ class SharedFolder:
         """Fetch a complete folder; False if there is none."""
         if not self.has_folder(name):
             return False
-        incomplete = folder.with_name(folder.name + ".partial")
-        shutil.rmtree(incomplete, ignore_errors=True)
-        for file, about in json.loads(self.read_text(f"{name}/{MANIFEST}"))["files"].items():
-            self.fetch(f"{name}/{file}", incomplete / file)
+        with self._errors("read"):
+            files = json.loads(self.read_text(f"{name}/{MANIFEST}"))["files"].items()
+        # Of its own, since another process may fetch the same folder.
+        incomplete = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.partial")
+        for file, about in files:
+            self.fetch(f"{name}/{file}", incomplete / self._checked(file))
             if _hash(incomplete / file) != about["sha256"]:
                 raise RecoverError(
                     f"The file {name}/{file} in the store {self.label} is damaged (another hash than in its "
                     f"manifest). Delete {name} there, and send it again with a command on the machine that has it."
                 )
-        incomplete.rename(folder)
+        try:
+            incomplete.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+            shutil.rmtree(incomplete)  # another process was faster
         return True
+
+    def _checked(self, name: str) -> str:
+        """A name in the store, which must not lead out of the folder that it is fetched into."""
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise RecoverError(f"The store {self.label} has a file with the name {name!r}. Delete it there.")
+        return name
 
     @cached_property
     def _target(self) -> tuple[Any, str]:
@@ -137,9 +151,12 @@ class SharedFolder:
         except ImportError as error:
             advice = "Install what reads it: pip install 'recover[store]'."
             raise RecoverError(f"The store {self.label} needs a library ({first_line(error)}). {advice}") from error
+        except RecoverError:
+            raise
         except Exception as error:  # every file system has errors of its own
+            cause = first_line(error).rstrip(" .").replace(self.address, self.label)
             raise RecoverError(
-                f"The store {self.label} could not be {what} ({first_line(error).rstrip(' .')}). Check that address "
+                f"The store {self.label} could not be {what} ({cause}). Check that address "
                 "(store in recover.toml, or RECOVER_STORE) and your access to it; `recover resume` continues what was "
                 "interrupted."
             ) from error

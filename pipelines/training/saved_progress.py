@@ -2,6 +2,7 @@
 machine can go on."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from db.errors import RecordError
 from db.leases import LeaseLost
 from pipelines.log import log
 from pipelines.project.project import Project
+from pipelines.storage.atomic_files import write_atomic
 from recovery.errors import RecoverError, first_line
 from recovery.resume_state import discard_progress, has_progress
 
@@ -23,14 +25,31 @@ def has_started(project: Project, run: int) -> bool:
 
 
 def fetch_progress(project: Project, run: int) -> None:
-    """Of a run that has not started here, fetch the last state that another machine has sent."""
-    if project.store and not has_started(project, run):
-        project.store.fetch_progress(progress_folder(project, run))
+    """Fetch the last state that another machine has sent, unless the one here is of the same lease or a later one."""
+    if project.store is None or project.reader.run_checkpoint(run) is not None:
+        return
+    folder, sent = progress_folder(project, run), project.store.progress_version(f"run-{run:04d}")
+    if sent is None or (has_progress(folder) and sent[0] <= _token(project, run)):
+        return
+    discard_progress(folder)
+    project.store.fetch_progress(folder)
+
+
+def _token_file(project: Project, run: int) -> Path:
+    return project.home / "progress-leases" / f"run-{run:04d}"
+
+
+def _token(project: Project, run: int) -> int:
+    """Of the lease under which the state in this folder was saved."""
+    with suppress(OSError, ValueError):
+        return int(_token_file(project, run).read_text(encoding="utf-8"))
+    return 0
 
 
 def delete_progress(project: Project, run: int) -> None:
     folder = progress_folder(project, run)
     discard_progress(folder)
+    _token_file(project, run).unlink(missing_ok=True)
     if project.store:
         project.store.delete_progress(folder.name)
 
@@ -43,6 +62,12 @@ class ProgressSender:
     run: int
     minutes: float
     _last: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        if lease := self.project.tracker.lease:
+            file = _token_file(self.project, self.run)
+            file.parent.mkdir(exist_ok=True)
+            write_atomic(file, [str(lease.token)])
 
     def send(self, step: int, *, at_once: bool) -> None:
         """Send it if it is due. A store or a record out of reach does not end the training."""

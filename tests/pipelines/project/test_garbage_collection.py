@@ -130,3 +130,14 @@ def test_the_start_of_an_open_cycle_is_not_deleted(project: Project) -> None:
     folder.mkdir()
     project.tracker.checkpoint(project.id, "midtrained", folder, parent=start, run=run, cycle=second)
     assert _collect(project, rejected=True, dry_run=True) == []
+
+
+def test_what_an_adapter_elsewhere_was_trained_on_is_kept(project: Project) -> None:
+    """Another machine has distilled the mid-trained model with an adapter, which was promoted."""
+    cycle, _ = project.tracker.open_cycle(project.id)
+    below = record_checkpoint(project, cycle, 1, "midtrained")
+    run = project.tracker.start_run(project.id, "distill", cycle)
+    folder = project.checkpoint_folder(run)  # which is on the other machine
+    project.tracker.checkpoint(project.id, "recovered", folder, run=run, cycle=cycle, parent=below, kind="adapter")
+    decide(project, project.reader.checkpoints(project.id)[-1], "promoted", "because")
+    assert _collect(project, rejected=True, dry_run=True) == []

@@ -69,7 +69,9 @@ def test_the_state_of_the_last_holder_counts_and_an_incomplete_one_does_not(
 def test_others_than_those_named_are_deleted(store: ProjectStore, state: Path, tmp_path: Path) -> None:
     for hash in ("a" * 64, "b" * 64):
         store.send_checkpoint(state, hash, holds)
-    store.delete_all_except("checkpoints", {f"run-0001@{'b' * 12}"})
-    store.delete_all_except("progress", set())
+    with pytest.raises(LeaseLost):
+        store.delete_all_except("checkpoints", set, lost)
+    store.delete_all_except("checkpoints", lambda: {f"run-0001@{'b' * 12}"}, holds)
+    store.delete_all_except("progress", set, holds)
     assert not store.has_checkpoint(state, "a" * 64)
     assert store.has_checkpoint(state, "b" * 64)

@@ -117,3 +117,44 @@ def test_what_goes_wrong_is_one_sentence_with_the_address(tmp_path: Path) -> Non
         SharedFolder("nowhere://x").names("jobs")
     with pytest.raises(RecoverError, match="could not be read"):
         SharedFolder(str(tmp_path)).fetch("missing", tmp_path / "there")
+
+
+def test_names_that_lead_out_of_the_folder_are_refused(tmp_path: Path) -> None:
+    store, there = SharedFolder(str(tmp_path / "store")), tmp_path / "there"
+    (tmp_path / "store" / "run").mkdir(parents=True)
+    (tmp_path / "store" / "evil").write_text("x")
+    manifest = {"files": {"../evil": {"sha256": "0" * 64, "bytes": 1}}}
+    (tmp_path / "store" / "run" / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(RecoverError, match=r"has a file with the name '\.\./evil'\. Delete it there\."):
+        store.fetch_folder("run", there / "run")
+    assert not (there / "evil").exists()
+
+
+def test_a_damaged_manifest_is_one_sentence(tmp_path: Path) -> None:
+    store = SharedFolder(str(tmp_path / "store"))
+    (tmp_path / "store" / "run").mkdir(parents=True)
+    (tmp_path / "store" / "run" / "manifest.json").write_text("half {")
+    with pytest.raises(RecoverError, match="could not be read"):
+        store.fetch_folder("run", tmp_path / "there" / "run")
+
+
+def test_two_processes_may_fetch_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, there, fetch = SharedFolder(str(tmp_path / "store")), tmp_path / "there" / "run", SharedFolder.fetch
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "weights").write_text("w")
+    store.send_folder(tmp_path / "run", "run", lambda: None)
+
+    def slow(self: SharedFolder, name: str, file: Path) -> None:
+        monkeypatch.setattr(SharedFolder, "fetch", fetch)
+        assert store.fetch_folder("run", there)  # the other process, meanwhile
+        fetch(self, name, file)
+
+    monkeypatch.setattr(SharedFolder, "fetch", slow)
+    assert store.fetch_folder("run", there)
+    assert [path.name for path in there.parent.iterdir()] == ["run"]
+    assert (there / "weights").read_text() == "w"
+
+
+@pytest.mark.parametrize("address", ["ftp://u:p/ss@host/x", "ftp://u:p@ss@host/x", "ftp://host/x?key=secret"])
+def test_the_label_has_no_secret(address: str) -> None:
+    assert SharedFolder(address).label == "ftp://host/x"

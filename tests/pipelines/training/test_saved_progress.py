@@ -65,3 +65,26 @@ def test_without_a_store_the_state_stays_in_its_folder(tmp_path: Path) -> None:
     assert has_started(project, run)
     delete_progress(project, run)
     assert not has_started(project, run)
+
+
+@pytest.mark.postgres
+def test_a_state_that_another_machine_has_left_behind_is_replaced(tmp_path: Path, postgres_url: str) -> None:
+    here, there = (open_on(tmp_path / name, postgres_url, str(tmp_path / "store")) for name in ("here", "there"))
+    run = here.tracker.start_run(here.id, "midtrain")
+    own, other = (progress_folder(project, run) / STATE for project in (here, there))
+    with command_lock(here):
+        save(here, run)
+        ProgressSender(here, run, minutes=30).send(1, at_once=True)
+    with command_lock(there):
+        fetch_progress(there, run)
+        other.write_text("later")
+        ProgressSender(there, run, minutes=30).send(9, at_once=True)
+    with command_lock(here):
+        fetch_progress(here, run)
+        assert own.read_text() == "later"
+        ProgressSender(here, run, minutes=30)
+        own.write_text("latest")  # and not sent yet
+    fetch_progress(here, run)
+    assert own.read_text() == "latest"
+    for project in (here, there):
+        project.tracker.close()
