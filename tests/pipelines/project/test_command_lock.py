@@ -48,7 +48,7 @@ def test_a_project_is_held_on_one_machine_at_a_time(here: Project, there: Projec
         assert here.tracker.lease is None, "the project is not created yet"
         _ = here.id
         assert here.tracker.lease is not None
-        with pytest.raises(LeaseHeld, match=r"`recover .*\(process"), command_lock(there):
+        with pytest.raises(LeaseHeld, match=r"`recover.*\(process"), command_lock(there):
             pass
         assert there.tracker.lease is None
     with command_lock(there):
