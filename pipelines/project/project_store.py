@@ -80,9 +80,10 @@ class ProjectStore:
         for one in earlier:
             self._delete_folder(_progress_name(folder.name, one))
 
-    def fetch_progress(self, folder: Path) -> None:
-        if versions := self._progress(folder.name):
-            self.fetch_folder(_progress_name(folder.name, max(versions)), folder)
+    def fetch_progress(self, run: str, lease: int, folder: Path) -> bool:
+        """Fetch the last state of a run into a folder, if it is of a later lease than the given one."""
+        last = max(self._progress(run), default=(lease, 0))
+        return last[0] > lease and self.fetch_folder(_progress_name(run, last), folder)
 
     def delete_progress(self, run: str) -> None:
         self.folder.delete(f"progress/{run}")

@@ -1,6 +1,7 @@
 """The saved state of an unfinished run: in the project's folder, and from time to time in its store, from which another
 machine can go on."""
 
+import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,13 @@ from db.leases import LeaseLost
 from pipelines.log import log
 from pipelines.project.project import Project
 from recovery.errors import RecoverError, first_line
-from recovery.resume_state import discard_progress, has_progress
+from recovery.resume_state import (
+    complete_progress,
+    discard_progress,
+    has_progress,
+    incomplete_folder,
+    progress_notes,
+)
 
 
 def progress_folder(project: Project, run: int) -> Path:
@@ -23,9 +30,21 @@ def has_started(project: Project, run: int) -> bool:
 
 
 def fetch_progress(project: Project, run: int) -> None:
-    """Of a run that has not started here, fetch the last state that another machine has sent."""
-    if project.store and not has_started(project, run):
-        project.store.fetch_progress(progress_folder(project, run))
+    """Fetch the last state that another machine has sent, if none is here, or only one from before its lease.
+
+    Of the states of one lease the one here is the last: each is saved before it is sent."""
+    if project.store is None or project.reader.run_checkpoint(run) is not None:
+        return
+    folder = progress_folder(project, run)
+    lease = progress_notes(folder).get("lease", 0) if has_progress(folder) else -1
+    shutil.rmtree(incomplete_folder(folder), ignore_errors=True)
+    if project.store.fetch_progress(folder.name, lease, incomplete_folder(folder)):
+        complete_progress(folder)
+
+
+def lease_token(project: Project) -> int:
+    """Of this command's lease; states of later leases replace those of earlier ones."""
+    return project.tracker.lease.token if project.tracker.lease else 0
 
 
 def delete_progress(project: Project, run: int) -> None:
@@ -49,7 +68,7 @@ class ProgressSender:
         store, tracker = self.project.store, self.project.tracker
         if store is None or not (at_once or time.monotonic() - self._last >= 60 * self.minutes):
             return
-        version = (tracker.lease.token if tracker.lease else 0, step)
+        version = (lease_token(self.project), step)
         try:
             store.send_progress(progress_folder(self.project, self.run), version, tracker.check_lease)
         except LeaseLost:

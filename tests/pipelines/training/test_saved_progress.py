@@ -1,5 +1,6 @@
 """The state of a run goes to the store now and then, and another machine begins with it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,23 @@ from pipelines.training.saved_progress import (
     delete_progress,
     fetch_progress,
     has_started,
+    lease_token,
     progress_folder,
 )
 from recovery.lab import BASE
-from recovery.resume_state import STATE
+from recovery.resume_state import NOTES, STATE
 from tests.pipelines.project.machines import expire_leases, open_on
 
 
-def save(project: Project, run: int) -> None:
+def save(project: Project, run: int, state: str = "saved") -> None:
     folder = progress_folder(project, run)
-    folder.mkdir(parents=True)
-    (folder / STATE).write_text("saved")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / STATE).write_text(state)
+    (folder / NOTES).write_text(json.dumps({"lease": lease_token(project)}))
+
+
+def saved(project: Project, run: int) -> str:
+    return (progress_folder(project, run) / STATE).read_text()
 
 
 @pytest.mark.postgres
@@ -52,6 +59,28 @@ def test_another_machine_begins_with_the_last_state_that_was_sent(
                 sender.send(3, at_once=True)
             delete_progress(there, run)
     assert not list((tmp_path / "store").glob("handbook/progress/*"))
+    for project in (here, there):
+        project.tracker.close()
+
+
+@pytest.mark.postgres
+def test_the_state_of_the_last_lease_counts_here_or_in_the_store(tmp_path: Path, postgres_url: str) -> None:
+    here, there = (open_on(tmp_path / name, postgres_url, str(tmp_path / "store")) for name in ("here", "there"))
+    run = here.tracker.start_run(here.id, "midtrain")
+    with command_lock(here):
+        save(here, run, "step 100")
+        ProgressSender(here, run, minutes=30).send(100, at_once=True)
+        save(here, run, "back at step 90")
+    fetch_progress(here, run)
+    assert saved(here, run) == "back at step 90"
+    with command_lock(there):
+        fetch_progress(there, run)
+        assert saved(there, run) == "step 100"
+        save(there, run, "step 5000")
+        ProgressSender(there, run, minutes=30).send(5000, at_once=True)
+    fetch_progress(here, run)
+    assert saved(here, run) == "step 5000"
+    assert [path.name for path in progress_folder(here, run).parent.iterdir()] == ["run-0001"]
     for project in (here, there):
         project.tracker.close()
 
