@@ -82,9 +82,10 @@ class ProjectStore:
         for one in earlier:
             self._delete_folder(_progress_name(folder.name, one))
 
-    def fetch_progress(self, folder: Path) -> None:
-        if versions := self._progress(folder.name):
-            self.fetch_folder(_progress_name(folder.name, max(versions)), folder)
+    def fetch_progress(self, run: str, lease: int, folder: Path) -> bool:
+        """Fetch the last state of a run into a folder, if it is of a later lease than the given one."""
+        last = max(self._progress(run), default=(lease, 0))
+        return last[0] > lease and self.fetch_folder(_progress_name(run, last), folder)
 
     def delete_progress(self, run: str) -> None:
         self.folder.delete(f"progress/{run}")
@@ -100,10 +101,6 @@ class ProjectStore:
 
     def delete_documents(self, name: str) -> None:
         self.folder.delete(f"documents/{name}")
-
-    def progress_version(self, run: str) -> tuple[int, int] | None:
-        """The lease's token and the step of the last state that was sent."""
-        return max(self._progress(run), default=None)
 
     def _progress(self, run: str) -> list[tuple[int, int]]:
         """The versions that are complete."""

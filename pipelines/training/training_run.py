@@ -22,7 +22,7 @@ from pipelines.training.frontier import Frontier, FrontierPoint
 from pipelines.training.metric_loggers import MetricLogger, metric_logger
 from pipelines.training.probe_results import ProbeResult
 from pipelines.training.rollout_samples import RecordedStates, record_rollouts
-from pipelines.training.saved_progress import ProgressSender, delete_progress, progress_folder
+from pipelines.training.saved_progress import ProgressSender, delete_progress, lease_token, progress_folder
 from pipelines.training.stage_context import Role, Stage
 from pipelines.training.stage_teachers import TrainingSource
 from pipelines.training.stop_requests import stop_requests
@@ -224,6 +224,7 @@ class TrainingRun:
             "warm_start": warm,
             "stopped": stopped,
             "frontier": self.frontier.as_json(),
+            "lease": lease_token(self.project),
         }
         return save_progress(folder, self.student, state, notes, self.average)
 

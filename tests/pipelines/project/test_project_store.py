@@ -37,7 +37,7 @@ def sent(tmp_path: Path) -> list[str]:
 
 def fetched(store: ProjectStore, tmp_path: Path) -> str:
     folder = tmp_path / "there" / "run-0001"
-    store.fetch_progress(folder)
+    assert store.fetch_progress(folder.name, -1, folder)
     assert (folder / "optimizer" / "part").is_file()
     return (folder / "state.pt").read_text()
 
@@ -50,7 +50,7 @@ def test_a_later_state_of_a_run_replaces_the_earlier_one(store: ProjectStore, st
     assert sent(tmp_path) == ["1-10"]
     assert fetched(store, tmp_path) == "step 10"
     store.delete_progress("run-0001")
-    store.fetch_progress(tmp_path / "elsewhere" / "run-0001")
+    assert not store.fetch_progress("run-0001", -1, tmp_path / "elsewhere" / "run-0001")
     assert not (tmp_path / "elsewhere").exists()
 
 

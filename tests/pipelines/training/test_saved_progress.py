@@ -1,5 +1,6 @@
 """The state of a run goes to the store now and then, and another machine begins with it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,23 @@ from pipelines.training.saved_progress import (
     delete_progress,
     fetch_progress,
     has_started,
+    lease_token,
     progress_folder,
 )
 from recovery.lab import BASE
-from recovery.resume_state import STATE
+from recovery.resume_state import NOTES, STATE
 from tests.pipelines.project.machines import expire_leases, open_on
 
 
-def save(project: Project, run: int) -> None:
+def save(project: Project, run: int, state: str = "saved") -> None:
     folder = progress_folder(project, run)
-    folder.mkdir(parents=True)
-    (folder / STATE).write_text("saved")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / STATE).write_text(state)
+    (folder / NOTES).write_text(json.dumps({"lease": lease_token(project)}))
+
+
+def saved(project: Project, run: int) -> str:
+    return (progress_folder(project, run) / STATE).read_text()
 
 
 @pytest.mark.postgres
@@ -56,6 +63,28 @@ def test_another_machine_begins_with_the_last_state_that_was_sent(
         project.tracker.close()
 
 
+@pytest.mark.postgres
+def test_the_state_of_the_last_lease_counts_here_or_in_the_store(tmp_path: Path, postgres_url: str) -> None:
+    here, there = (open_on(tmp_path / name, postgres_url, str(tmp_path / "store")) for name in ("here", "there"))
+    run = here.tracker.start_run(here.id, "midtrain")
+    with command_lock(here):
+        save(here, run, "step 100")
+        ProgressSender(here, run, minutes=30).send(100, at_once=True)
+        save(here, run, "back at step 90")
+    fetch_progress(here, run)
+    assert saved(here, run) == "back at step 90"
+    with command_lock(there):
+        fetch_progress(there, run)
+        assert saved(there, run) == "step 100"
+        save(there, run, "step 5000")
+        ProgressSender(there, run, minutes=30).send(5000, at_once=True)
+    fetch_progress(here, run)
+    assert saved(here, run) == "step 5000"
+    assert [path.name for path in progress_folder(here, run).parent.iterdir()] == ["run-0001"]
+    for project in (here, there):
+        project.tracker.close()
+
+
 def test_without_a_store_the_state_stays_in_its_folder(tmp_path: Path) -> None:
     project = Project.open(tmp_path, str(BASE))
     run = project.tracker.start_run(project.id, "midtrain")
@@ -65,26 +94,3 @@ def test_without_a_store_the_state_stays_in_its_folder(tmp_path: Path) -> None:
     assert has_started(project, run)
     delete_progress(project, run)
     assert not has_started(project, run)
-
-
-@pytest.mark.postgres
-def test_a_state_that_another_machine_has_left_behind_is_replaced(tmp_path: Path, postgres_url: str) -> None:
-    here, there = (open_on(tmp_path / name, postgres_url, str(tmp_path / "store")) for name in ("here", "there"))
-    run = here.tracker.start_run(here.id, "midtrain")
-    own, other = (progress_folder(project, run) / STATE for project in (here, there))
-    with command_lock(here):
-        save(here, run)
-        ProgressSender(here, run, minutes=30).send(1, at_once=True)
-    with command_lock(there):
-        fetch_progress(there, run)
-        other.write_text("later")
-        ProgressSender(there, run, minutes=30).send(9, at_once=True)
-    with command_lock(here):
-        fetch_progress(here, run)
-        assert own.read_text() == "later"
-        ProgressSender(here, run, minutes=30)
-        own.write_text("latest")  # and not sent yet
-    fetch_progress(here, run)
-    assert own.read_text() == "latest"
-    for project in (here, there):
-        project.tracker.close()
