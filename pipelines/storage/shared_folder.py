@@ -20,6 +20,7 @@ from typing import Any, cast
 from recovery.errors import RecoverError, first_line
 
 MANIFEST = "manifest.json"
+OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,7 @@ class SharedFolder:
         """The file system, and the path of the address in it."""
         import fsspec.core
 
-        options = {"auto_mkdir": True} if "://" not in self.address or self.address.startswith("file:") else {}
-        files, path = fsspec.core.url_to_fs(self.address, use_listings_cache=False, **options)
+        files, path = fsspec.core.url_to_fs(self.address, use_listings_cache=False)
         return files, str(path).rstrip("/")
 
     @property
@@ -135,12 +135,13 @@ class SharedFolder:
         return "/".join(part for part in (self._target[1], self.path, name) if part)
 
     def _write(self, name: str, write: Callable[[str], object]) -> None:
-        """An object appears when all of it was sent; a file on a disk is written under another name first."""
+        """An object of an object store appears when all of it was sent; elsewhere a file is renamed then."""
         with self._errors("written to"):
-            target = self._full(name)
-            if "file" not in self._files.protocol:
+            target, protocol = self._full(name), self._files.protocol
+            if OBJECT_STORES.intersection([protocol] if isinstance(protocol, str) else protocol):
                 write(target)
                 return
+            self._files.makedirs(target.rpartition("/")[0], exist_ok=True)
             write(target + ".partial")
             self._files.mv(target + ".partial", target)
 

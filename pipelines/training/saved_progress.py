@@ -24,6 +24,12 @@ def progress_folder(project: Project, run: int) -> Path:
     return project.home / "progress" / f"run-{run:04d}"
 
 
+def last_good_folder(project: Project, run: int) -> Path:
+    """The state at the start, or at the last probe that did not end the run; without probes at the last report."""
+    folder = progress_folder(project, run)
+    return folder.with_name(folder.name + "-good")
+
+
 def has_started(project: Project, run: int) -> bool:
     """Whether the run has a saved state or a checkpoint to go on from."""
     return has_progress(progress_folder(project, run)) or project.reader.run_checkpoint(run) is not None
@@ -40,6 +46,7 @@ def fetch_progress(project: Project, run: int) -> None:
     shutil.rmtree(incomplete_folder(folder), ignore_errors=True)
     if project.store.fetch_progress(folder.name, lease, incomplete_folder(folder)):
         complete_progress(folder)
+        discard_progress(last_good_folder(project, run))  # of before the other machine went on
 
 
 def lease_token(project: Project) -> int:

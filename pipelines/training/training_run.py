@@ -22,7 +22,13 @@ from pipelines.training.frontier import Frontier, FrontierPoint
 from pipelines.training.metric_loggers import MetricLogger, metric_logger
 from pipelines.training.probe_results import ProbeResult
 from pipelines.training.rollout_samples import RecordedStates, record_rollouts
-from pipelines.training.saved_progress import ProgressSender, delete_progress, lease_token, progress_folder
+from pipelines.training.saved_progress import (
+    ProgressSender,
+    delete_progress,
+    last_good_folder,
+    lease_token,
+    progress_folder,
+)
 from pipelines.training.stage_context import Role, Stage
 from pipelines.training.stage_teachers import TrainingSource
 from pipelines.training.stop_requests import stop_requests
@@ -31,7 +37,7 @@ from recovery.losses.objectives import Objective
 from recovery.models.students import Student, checkpoint_metadata, save_student
 from recovery.processes import training_state
 from recovery.progress import track
-from recovery.resume_state import discard_progress, load_progress, save_progress
+from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
 from recovery.self_teachers import EmaTeacher
 from recovery.signals import Signal
 from recovery.states import States
@@ -105,7 +111,7 @@ class TrainingRun:
         report_every, timer = max(1, self.plan.steps // 10), StepTimer(self.plan.steps, state.step)
         meter, update = ResourceMeter(), track(STEPS, self.plan.steps)
         sender = ProgressSender(self.project, self.run, self.stage.settings.store_minutes)
-        if self.monitor.limits is not None and state.step == 0:
+        if self.monitor.limits is not None and (state.step == 0 or not has_progress(self._last_good)):
             self._save(state, self._last_good, warm)
         with stop_requests() as requests, self._metric_logger() as log_metrics:
             for record in train(self.student, states, self.signal, self.objective, self.plan, state):
@@ -213,8 +219,7 @@ class TrainingRun:
 
     @property
     def _last_good(self) -> Path:
-        """The state at the start, or at the last probe that did not end the run; without probes at the last report."""
-        return self._folder.with_name(self._folder.name + "-good")
+        return last_good_folder(self.project, self.run)
 
     def _save(self, state: TrainState, folder: Path, warm: dict[str, Any] | None, stopped: str = "") -> bool:
         self.project.tracker.check_lease(strict=False)

@@ -13,6 +13,7 @@ from pipelines.training.saved_progress import (
     delete_progress,
     fetch_progress,
     has_started,
+    last_good_folder,
     lease_token,
     progress_folder,
 )
@@ -77,6 +78,7 @@ def test_the_state_of_the_last_lease_counts_here_or_in_the_store(tmp_path: Path,
         fetch_progress(there, run)
         assert saved(there, run) == "step 100"
         save(there, run, "step 5000")
+        last_good_folder(here, run).mkdir()
         ProgressSender(there, run, minutes=30).send(5000, at_once=True)
     fetch_progress(here, run)
     assert saved(here, run) == "step 5000"
