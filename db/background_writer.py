@@ -15,11 +15,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 from sqlalchemy import Engine, Insert, Table, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DataError, IntegrityError
 
 from db.database_time import database_time
-from db.engine import reason, write_engine
+from db.engine import insert_into, reason, write_engine
 from db.leases import Lease, LeaseLost
 from db.tables import Run
 
@@ -155,8 +154,7 @@ class BackgroundWriter:
 
 def upsert(engine: Engine, table: Table) -> Insert:
     """Insert, or overwrite the row with the same key: a resumed run repeats steps that it wrote before."""
-    insert = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
-    statement: Any = insert(table)
+    statement = insert_into(engine, table)
     key = [column.name for column in table.primary_key]
     others = {column.name: statement.excluded[column.name] for column in table.columns if column.name not in key}
     if key != ["id"]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -57,6 +58,11 @@ def write_engine(engine: Engine) -> Engine:
     when another process wrote in between, whatever its timeout.
     """
     return engine.execution_options(writes=True)
+
+
+def insert_into(engine: Engine, table: Any) -> Any:
+    """An insert that can have `on_conflict_…`, which SQLAlchemy has for each database apart."""
+    return (postgresql if engine.dialect.name == "postgresql" else sqlite).insert(table)
 
 
 def reason(error: BaseException) -> str:

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from sqlalchemy import Connection, Engine, Table, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from db import tables
 from db.database_time import database_time, lease_seconds
-from db.engine import reason, write_engine
+from db.engine import insert_into, reason, write_engine
 from db.errors import RecordError
 
 LEASES = cast(Table, tables.Lease.__table__)
@@ -81,9 +80,9 @@ def take_lease(engine: Engine, project: int, root: Path, command: str, last_toke
     }  # fmt: skip
     is_expired = lease.expires_at.is_(None) | (lease.expires_at <= database_time())
     left_by_this_folder = (lease.host == host) & (lease.root == folder) & (lease.token == (last_token or 0))
-    insert: Any = (postgresql if engine.dialect.name == "postgresql" else sqlite).insert(LEASES)
     taken = (
-        insert.values(project_id=project, token=1, **values)
+        insert_into(engine, LEASES)
+        .values(project_id=project, token=1, **values)
         .on_conflict_do_update(
             index_elements=["project_id"],
             set_={**values, "token": lease.token + 1},

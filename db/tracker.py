@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
 from sqlalchemy import Engine, delete, func, select
 from sqlalchemy import Table as CoreTable
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -23,7 +22,7 @@ from db.background_writer import BackgroundWriter, Entry
 from db.code_version import code_version
 from db.column_types import now
 from db.database_time import database_time
-from db.engine import reason, write_engine
+from db.engine import insert_into, reason, write_engine
 from db.errors import RecordError
 from db.leases import Lease, LeaseLost
 from db.queries import Reader
@@ -106,7 +105,7 @@ class Tracker:
         ]  # fmt: skip
         with self._transaction(f"the documents of corpus {corpus}") as session:
             if rows:
-                session.execute(self._insert(tables.Document).on_conflict_do_nothing(), rows)
+                session.execute(insert_into(self._engine, tables.Document).on_conflict_do_nothing(), rows)
 
     def open_cycle(self, project: int, corpus: int | None = None) -> CycleKey:
         with self._transaction("a new cycle") as session:
@@ -336,12 +335,9 @@ class Tracker:
 
     def _get_or_create(self, session: Session, table: type[Row], key: dict[str, Any], others: dict[str, Any]) -> Row:
         """Get or insert a row in one statement, as two processes may do so at the same time."""
-        insert = self._insert(table).values(**key, **others)
+        insert = insert_into(self._engine, table).values(**key, **others)
         session.execute(insert.on_conflict_do_nothing(index_elements=list(key)))
         return session.scalars(select(table).filter_by(**key)).one()
-
-    def _insert(self, table: type[Row]) -> Any:
-        return (postgresql if self._engine.dialect.name == "postgresql" else sqlite).insert(table)
 
 
 def _lock_project(session: Session, project: int) -> None:
