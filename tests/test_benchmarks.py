@@ -94,6 +94,7 @@ def test_distances_between_states() -> None:
     assert drift_distances.main(["--states", "48", "--width", "8"])["seconds"] > 0
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_kl_against_forgetting() -> None:
     measurements = kl_predicts_forgetting.main(["--steps", "4", "--items", "4", "--prompts", "64"])
@@ -132,6 +133,7 @@ def test_the_pages_of_a_long_history(browser: object, tmp_path: Path) -> None:
     assert len(result["resident MB"]) == 3
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_cycles_with_and_without_answers() -> None:
     short = ["midtrain.max_steps=2", "distill.max_steps=1", "distill.prompts=20", "distill.max_new_tokens=60"]
@@ -141,6 +143,7 @@ def test_cycles_with_and_without_answers() -> None:
     assert rows[0]["clean"] == rows[1]["clean"]
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_recipes_from_one_damaged_model_on_long_answers_alone(capsys: pytest.CaptureFixture[str]) -> None:
     short = ["--set", "midtrain.epochs=0.1", "--set", "distill.prompts=64", "--set", "distill.max_new_tokens=48"]
@@ -151,6 +154,7 @@ def test_recipes_from_one_damaged_model_on_long_answers_alone(capsys: pytest.Cap
     assert "4 items whose right answers have more than 150 tokens" in capsys.readouterr().out
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_a_list_of_tokens_against_the_exact_divergence() -> None:
     short = ["--set", "midtrain.epochs=0.1", "--set", "distill.prompts=64", "--set", "distill.max_new_tokens=24"]
@@ -162,6 +166,7 @@ def test_a_list_of_tokens_against_the_exact_divergence() -> None:
     assert list(instructions) == ["mid-trained", "opd, exact", "opd, 20 listed"]
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_settings_of_mid_training_side_by_side() -> None:
     short = "midtrain.max_steps=2 midtrain.mix.answers=0 midtrain.mix.texts=0"
@@ -171,6 +176,7 @@ def test_settings_of_mid_training_side_by_side() -> None:
     assert [row[-2] for row in rows] == ["", "2", "2"]
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_arms_in_context_go_on_after_the_last_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -207,6 +213,7 @@ def test_arms_in_context_go_on_after_the_last_one(
     assert not unfinished_jobs(tmp_path / "seed-1" / "G" / ".recover")
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_each_of_many_cycles_starts_from_the_last(capsys: pytest.CaptureFixture[str]) -> None:
     short = ["midtrain.max_steps=2", "distill.max_steps=1", "distill.prompts=20", "distill.max_new_tokens=60"]
@@ -244,6 +251,7 @@ def test_the_gate_against_a_larger_measurement(tmp_path: Path, monkeypatch: pyte
     )
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_a_cycle_is_judged_by_both_measurements(tmp_path: Path) -> None:
     settings = [
@@ -257,6 +265,7 @@ def test_a_cycle_is_judged_by_both_measurements(tmp_path: Path) -> None:
     assert row["agree"] == ((row["gate"] == "passed") == (row["large"] == "passed"))
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_early_stopping_saves_the_rest_of_the_budget() -> None:
     short = [
@@ -310,6 +319,7 @@ def test_ended_loops_against_full_replies(tmp_path: Path) -> None:
 MOVES = ("clean", "documents alone", "0.5 towards the base", "GKD beside the documents", "30 % of the base's answers")
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_moves_from_one_damaged_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data"
