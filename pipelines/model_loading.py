@@ -1,5 +1,6 @@
 """Open a model for generation or scoring: on this machine's device, with transformers, vLLM or vLLM servers."""
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from recovery.engines import Engine
 from recovery.engines.http import HttpEngine
 from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
+from recovery.host_memory import give_back_freed_memory
 from recovery.models.precision import has_bfloat16
 from recovery.models.students import Student, load_student, parameters_of
 from recovery.processes import SharedEngine
@@ -36,7 +38,9 @@ def frozen_dtype(path: str) -> torch.dtype:
 
 
 def load_frozen(path: str) -> Student:
-    """A model that is not trained."""
+    """A model that is not trained. What a training before it has left is returned to the system first."""
+    gc.collect()
+    give_back_freed_memory(torch.device("cpu"))
     return load_student(path, frozen=True, dtype=frozen_dtype(path), device=device())
 
 

@@ -28,12 +28,14 @@ from recovery.states import FixedRows
 from recovery.teachers import Distribution
 from recovery.train import Plan, train
 
-SECONDS = 1.0  # about so long one measurement of training may take
+SECONDS = 1.0  # about so long the first measurement of training may take
+LONG_SECONDS = 4.0  # and the second, of more tokens: large steps cost less a token
 REPLY_SECONDS = 2.5  # about so long one measurement of generation may take
 SHORT_REPLY, LONG_REPLY = 8, 64  # tokens: the longer they are, the better is known when replies end
 SMALL_BATCH, LARGE_BATCH = 8, 32  # rows
 PRIOR_ENDS, PRIOR_SHARE = 2, 0.25  # before any reply is seen: so many ended, at this share of their limit
-VLLM_SPEEDUP = 4.0  # over transformers, until a stage with vLLM was timed: starting it would take longer than all else
+# Over transformers, until a stage with vLLM was timed: starting it would take longer than all else.
+VLLM_SPEEDUP, VLLM_SPEEDUP_ON_CPU = 4.0, 2.0
 VLLM_START = 20.0  # seconds, each time it is opened
 
 ReplyStarts = dict[str, tuple[list[list[int]], int]]  # by kind of reply: token ids to continue, and the usual limit
@@ -104,12 +106,15 @@ def calibrate(model: str, settings: Settings, engine: str, starts: ReplyStarts) 
         open_engine=0.0,
         ends=ends,
     )
-    return rates if engine == "transformers" else with_vllm(rates, VLLM_START if engine == "vllm" else 0.0)
+    if engine == "transformers":
+        return rates
+    speedup = VLLM_SPEEDUP if device() == "cuda" else VLLM_SPEEDUP_ON_CPU
+    return with_vllm(rates, VLLM_START if engine == "vllm" else 0.0, speedup)
 
 
-def with_vllm(rates: Rates, start: float = VLLM_START) -> Rates:
+def with_vllm(rates: Rates, start: float = VLLM_START, speedup: float = VLLM_SPEEDUP) -> Rates:
     """As fast as vLLM is taken to be; `start` is how long it takes to start."""
-    faster = {name: getattr(rates, name) / VLLM_SPEEDUP for name in ("scored_token", "decode_pass", "written_token")}
+    faster = {name: getattr(rates, name) / speedup for name in ("scored_token", "decode_pass", "written_token")}
     return replace(rates, open_engine=start, **faster)
 
 
@@ -138,9 +143,15 @@ def _step_line(student: Student, settings: Settings, signal: Signal, objective: 
     many = int(min(max(few * SECONDS / max(short, 1e-4), 4 * few), settings.tokens_at_once))
     if many <= few:
         return _Line(0.0, short / few)
-    lengths = [window] * (many // window) or [many]
-    long = min(_step_seconds(student, settings, signal, objective, lengths, steps=2))
-    return line_through((few, short), (sum(lengths), long))
+
+    def line_to(tokens: int) -> _Line:
+        lengths = [window] * (tokens // window) or [tokens]
+        seconds = min(_step_seconds(student, settings, signal, objective, lengths, steps=2))
+        return line_through((few, short), (sum(lengths), seconds))
+
+    line = line_to(many)
+    more = int(min(LONG_SECONDS / line.per_token, settings.tokens_at_once)) if line.per_token else many
+    return line_to(more) if more >= 2 * many else line
 
 
 def line_through(small: tuple[int, float], large: tuple[int, float]) -> _Line:
