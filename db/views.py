@@ -1,11 +1,15 @@
 """The values that `Reader` returns: frozen dataclasses, independent of the database connection."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from db.run_inputs import RunInputs
+
+GGUF_FOLDER = "gguf"  # in `.recover`; the model made from a file is in a folder with its name and the content's hash
 
 
 @dataclass(frozen=True)
@@ -15,6 +19,19 @@ class Project:
     root: str
     base: str
     created_at: datetime
+
+    @property
+    def base_name(self) -> str:
+        """The base as people know it: the GGUF file that it was made from, the last names of a folder, or a hub id."""
+        name = name_of_base(self.base)
+        return "/".join(Path(name).parts[-2:]) if Path(name).is_absolute() else name
+
+
+def name_of_base(base: str) -> str:
+    """The name of the GGUF file that the base was made from, else the folder or hub id."""
+    path = Path(base)
+    made_from = re.fullmatch(r"(.+)-[0-9a-f]{12}", path.name) if path.parent.name == GGUF_FOLDER else None
+    return f"{made_from[1]}.gguf" if made_from else base
 
 
 @dataclass(frozen=True)

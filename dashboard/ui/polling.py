@@ -7,7 +7,6 @@ an unchanged part is not sent again.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -149,7 +148,7 @@ def parse_request(dashboard: Dashboard, project: Project, browser_state: str) ->
 
 def _render(dashboard: Dashboard, path: str, request: PageRequest | None, render: Render, count: int) -> list[Any]:
     project = request and request.project
-    title = f"{project.name} · base {_short_name(project.base)}" if project else dashboard.project_name or ""
+    title = f"{project.name} · base {project.base_name}" if project else dashboard.project_name or ""
     try:
         if request is None:
             raise NotFound
@@ -171,9 +170,3 @@ def _update(value: Any) -> Any:
     if isinstance(value, str):
         return gr.update(value=str(escape_text(value)), visible=True)
     return dict(value) if isinstance(value, dict) else value  # a copy: Gradio empties it, and others share the cache
-
-
-def _short_name(base: str) -> str:
-    """The last two names of a folder; a hub id unchanged."""
-    parts = Path(base).parts
-    return "/".join(parts[-2:]) if Path(base).is_absolute() else base

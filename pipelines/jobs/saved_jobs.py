@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from db.views import GGUF_FOLDER
 from pipelines.jobs.job import Job
-from pipelines.project.gguf_base import FOLDER as GGUF_FOLDER
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.project.weights_hash import weights_hash

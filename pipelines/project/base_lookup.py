@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.project.gguf_base import FOLDER, base_name
+from db.views import GGUF_FOLDER, name_of_base
 from pipelines.project.paths import HOME, absolute_if_exists, find_root
 from pipelines.settings.sources import PROJECT_SETTINGS, read_toml
 from recovery.errors import RecoverError
@@ -42,8 +42,8 @@ def resolve_base(folder: Path | None, flag: str | None = None) -> Base:
 def locate_base(recorded: str, root: Path) -> str:
     """The recorded base where it is now: the built-in model may be installed elsewhere, and a base inside the project
     folder moves with it. A copied project uses its own copy of a dequantised base."""
-    copy = root / HOME / FOLDER / Path(recorded).name
-    if base_name(recorded) != recorded and copy.is_dir():
+    copy = root / HOME / GGUF_FOLDER / Path(recorded).name
+    if name_of_base(recorded) != recorded and copy.is_dir():
         return str(copy)
     if os.path.isdir(recorded) or not os.path.isabs(recorded):
         return recorded

@@ -3,18 +3,16 @@ so the file may be moved or deleted."""
 
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from db.views import GGUF_FOLDER, name_of_base
 from pipelines.log import log
 from pipelines.project.paths import HOME, find_root, missing_folders, remove_empty
 from recovery.errors import RecoverError
 from recovery.models.gguf_dequantisation import dequantise, tensor_types
-
-FOLDER = "gguf"  # in `.recover`; each model's folder is named by its file and the content's hash
 
 
 def dequantised_base(file: Path, home: Path, recorded: str | None) -> str:
@@ -41,20 +39,13 @@ def _model_folder(file: Path, home: Path) -> Path:
         raise RecoverError(f"There is no file {file}. Name an existing GGUF file, a folder or a hub id.") from None
     except OSError as error:
         raise RecoverError(f"The file {file} cannot be read ({error.strerror}). Name another model.") from error
-    models = home.resolve() / FOLDER
+    models = home.resolve() / GGUF_FOLDER
     return next(models.glob(f"*-{digest}"), models / f"{file.stem}-{digest}")
-
-
-def base_name(base: str) -> str:
-    """A base as people know it: the name of the GGUF file that it was made from, else the folder or hub id."""
-    path = Path(base)
-    made_from = re.fullmatch(r"(.+)-[0-9a-f]{12}", path.name) if path.parent.name == FOLDER else None
-    return f"{made_from[1]}.gguf" if made_from else base
 
 
 def describe_base(base: str) -> str:
     """The base for messages: for a GGUF file, its name and the folder of its model."""
-    name = base_name(base)
+    name = name_of_base(base)
     return base if name == base else f"{name}, dequantised in {base}"
 
 
@@ -66,6 +57,6 @@ def no_unused_model(folder: Path | None) -> Iterator[None]:
     try:
         yield
     finally:
-        if new_folders and home.is_dir() and set(os.listdir(home)) <= {FOLDER, "lock"}:
+        if new_folders and home.is_dir() and set(os.listdir(home)) <= {GGUF_FOLDER, "lock"}:
             shutil.rmtree(home)
             remove_empty(new_folders)

@@ -13,13 +13,12 @@ from db.engine import is_sqlite, open_database, parse_url
 from db.leases import take_lease
 from db.queries import Reader
 from db.tracker import Tracker
-from db.views import Checkpoint, Cycle, Run
+from db.views import GGUF_FOLDER, Checkpoint, Cycle, Run, name_of_base
 from db.views import Project as ProjectRow
 from pipelines.project.base_lookup import locate_base, resolve_base
 from pipelines.project.checkpoint_files import CheckpointFiles
 from pipelines.project.checkpoint_references import Reference, model_path, parse_reference
-from pipelines.project.gguf_base import FOLDER as GGUF_FOLDER
-from pipelines.project.gguf_base import base_name, dequantised_base, describe_base
+from pipelines.project.gguf_base import dequantised_base, describe_base
 from pipelines.project.paths import HOME, find_root
 from pipelines.project.project_store import ProjectStore
 from pipelines.project.shared_settings import declared_database, declared_name, declared_store
@@ -115,7 +114,7 @@ class Project:
     @property
     def base_name(self) -> str:
         """The base for people: a folder, a hub id, or the name of the GGUF file that it was made from."""
-        return base_name(self.base)
+        return name_of_base(self.base)
 
     @property
     def home(self) -> Path:
@@ -186,7 +185,7 @@ class Project:
         """The base in the record where it is now; one made from a GGUF file is fetched from the store."""
         base = locate_base(row.base, self.root)
         folder = self.home / GGUF_FOLDER / Path(base).name
-        if base_name(base) != base and not Path(base).is_dir() and self.store:
+        if name_of_base(base) != base and not Path(base).is_dir() and self.store:
             self.store.fetch_folder(f"{GGUF_FOLDER}/{folder.name}", folder)
             return locate_base(row.base, self.root)
         return base

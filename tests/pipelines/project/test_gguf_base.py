@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from db.views import name_of_base
 from pipelines.cli import main
 from pipelines.project.export import model_card
-from pipelines.project.gguf_base import base_name, describe_base
+from pipelines.project.gguf_base import describe_base
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.models.students import load_student
@@ -137,7 +138,7 @@ def test_the_base_is_shown_by_the_name_of_its_file(gguf: Path) -> None:
     assert "clean model (tiny.gguf)" in card
     assert str(project.root) not in card
     for other in ("org/name", "/models/gguf/llama", "/models/llama-0123456789ab"):
-        assert base_name(other) == describe_base(other) == other
+        assert name_of_base(other) == describe_base(other) == other
 
 
 @pytest.mark.slow
