@@ -4,7 +4,8 @@
 
 Without a record it shows a seeded one with a live run. The README's picture, docs/images/overview.png, is
 overview-desktop-light.png after five cycles: `python -m benchmarks.quality.many_cycles --items 2000 --folder five`,
-then `python -m tests.screenshots five/.recover/recover.db FOLDER`.
+then `python -m tests.screenshots five/.recover/recover.db FOLDER`. docs/images/real.png is the same page after
+`make real`, without its table.
 """
 
 import sys
