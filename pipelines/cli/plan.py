@@ -58,12 +58,14 @@ def plan(
     from pipelines.machine.memory_check import check_window
     from pipelines.project.project import Project
     from pipelines.settings.resolve import resolve_settings
+    from pipelines.settings.sources import read_toml
     from recovery.models.students import parameters_of, refuse_quantised
 
     opened = Project.open(project, base)
     refuse_quantised(opened.base)
     # Whether this machine computes in bfloat16 says nothing about a rented one.
-    settings, _ = resolve_settings(parameters_of(opened.base), opened.root, {"bf16": True}, assignments)
+    default = {} if "bf16" in read_toml(opened.root) else {"bf16": True}
+    settings, _ = resolve_settings(parameters_of(opened.base), opened.root, default, assignments)
     check_window(opened.base, settings)
     tokens, counted = corpus_tokens(read_corpus(docs), opened.base)
     planned = GpuPlan(

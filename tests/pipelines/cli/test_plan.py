@@ -101,3 +101,9 @@ def test_a_base_that_cannot_be_trained_is_refused(folder: Path) -> None:
         refused = plan(base=base)
         assert refused.exit_code == 1
         assert len(refused.stderr.splitlines()) == 1, refused.stderr
+
+
+def test_precision_is_the_projects_and_not_this_machines(folder: Path) -> None:
+    in_bfloat16 = json.loads(plan("--json").stdout)["memory"]
+    (folder / "recover.toml").write_text("bf16 = false\n")
+    assert json.loads(plan("--json").stdout)["memory"] != in_bfloat16
