@@ -8,14 +8,14 @@ from typing import Any
 
 from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result, item_key
-from evals.splits import secondary_task_limit, split_of
+from evals.splits import parse_split, secondary_task_limit, split_of
 from evals.subject import Subject
 from evals.suites import lab
 from evals.suites.answer_likelihood import conversation_key, has_conversations, read_conversations
 from evals.suites.blocks import Blocks
 from evals.suites.config import content_id, suite_files
 from evals.suites.custom_checks import read_tasks
-from evals.suites.general import FACTS
+from evals.suites.general import FACTS, count_general_questions
 from evals.suites.instruction_following import read_prompts
 from evals.suites.knowledge import measure_questions, read_questions
 from evals.suites.measure import SUITES, count_prompts, is_public_ifeval_available, measure, suite_tasks
@@ -117,7 +117,10 @@ class EvalPlan:
         if suite == "behaviour":
             prompts = count_prompts(named, self.ifeval_data, items, self.split, self.public_ifeval)
             return self.limit is not None if prompts is None else prompts >= items
-        return self.limit is not None or "lab" in suite_tasks(suite, named)
+        tasks = suite_tasks(suite, named)
+        if tasks == ["general"]:
+            return count_general_questions(parse_split(self.split)) >= items
+        return self.limit is not None or "lab" in tasks
 
     def split_problem(self, named: Mapping[str, str]) -> str:
         """Why the items cannot be split into a probe part and a final part; empty if they can."""

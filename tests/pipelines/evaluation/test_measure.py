@@ -178,7 +178,8 @@ def test_a_higher_limit_reaches_generated_items_and_those_that_a_limit_left_out(
         assert plan.can_measure("behaviour", 90_000, {"behaviour": "lab"})
         assert plan.can_measure("retention", 900, {"retention": "lab"})
         assert plan.can_measure("behaviour", 900, {"behaviour": "gsm8k"}) is bool(plan.limit)
-        assert plan.can_measure("retention", 900, {}) is bool(plan.limit)
+        assert plan.can_measure("retention", 600, {})
+        assert not plan.can_measure("retention", 900, {})
 
 
 def test_a_suite_is_stored_as_soon_as_it_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
