@@ -8,9 +8,11 @@ own in `benchmarks.speed` with the settings below, and prints its own table firs
 """
 
 import argparse
+import multiprocessing
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 
 import torch
 
@@ -38,11 +40,21 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for all sides (default: all cores)")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
     args = parser.parse_args(argv)
-    torch.set_num_threads(args.threads)
-    rows = {name: PARTS[name](args) for name in args.only.split(",")}
+    rows = {name: _in_own_process(name, args) for name in args.only.split(",")}
     cells = [[name, peer, f"{ratio:.2f} ×", f"{TARGETS[name]:g} ×"] for name, (peer, ratio) in rows.items()]
     table(["", "against", "ours", "target"], cells)
     return {name: ratio for name, (_, ratio) in rows.items()}
+
+
+def _in_own_process(name: str, args: argparse.Namespace) -> Row:
+    """What one part leaves in memory would slow the next one, or end it."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_part, name, args).result()
+
+
+def _part(name: str, args: argparse.Namespace) -> Row:
+    torch.set_num_threads(args.threads)
+    return PARTS[name](args)
 
 
 def rollouts(args: argparse.Namespace) -> Row:
