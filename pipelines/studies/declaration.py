@@ -16,12 +16,17 @@ from evals.stats.claims import Direction
 from pipelines.settings.resolve import apply_overrides, as_text, flatten
 from pipelines.settings.schema import Settings
 from pipelines.settings.sources import PROJECT_SETTINGS, parse_mix
+from pipelines.training.recipe_inputs import SELF_TEACHERS
 from recovery.errors import RecoverError
 from recovery.lab.worlds.world import WorldSize
 
 CLEAN, START = "clean", "damaged"  # arms that every study has: the clean model, and the start that the others share
-DRIFT_METRICS = ("pass@8", "distinct", "answer_entropy", "token_entropy", "kl_to_clean")  # `recover compare --drift`
+DRIFT_METRICS = (  # of `recover compare --drift`
+    *("pass@8", "distinct", "answer_entropy", "token_entropy", "kl_to_clean"),
+    "mmd/lexical",
+)
 METRICS = (*MEASURES, "slope", "pflops", *DRIFT_METRICS)
+INSTRUCTIONS = "instructions"  # the lab's prompts with checks and right answers, as a file of an arm
 ROUTER = "router"  # a teacher, as `--teacher router`
 OWN_CYCLE = "own-cycle"  # of an arm with several cycles: what each cycle reached on its own documents
 EVERY_ARM = {"gate": {"block": 0}, "distill": {"probe_every": 0}}  # all prompts are asked, and all steps are taken
@@ -60,6 +65,8 @@ class Arm(WithSettings):
     student: str = START  # of `distill`: an earlier arm
     teacher: str = CLEAN
     steps_times: Annotated[float, Field(gt=0)] | None = None  # of the study's `distill.steps`: equal FLOPs
+    prompts: str | None = None  # `instructions`, or a JSONL file as `--prompts` takes it
+    teacher_context: str | None = None  # the same, as `--teacher-context` takes it
     cycles: Count = 1  # of `cycle`: each on another world, from the model before it
 
 
@@ -122,11 +129,13 @@ class Declaration(Part):
                 raise ValueError(f"An arm cannot be called {name!r}. Use letters, digits and hyphens.")
             if arm.command == "distill":
                 _require(arm.student, seen, f"The arm {name}")
-            _require(arm.teacher, [*seen, ROUTER], f"The arm {name}")
+            _require(arm.teacher, [*seen, ROUTER, *SELF_TEACHERS], f"The arm {name}")
             if arm.cycles > 1 and (arm.command != "cycle" or self.data):
                 raise ValueError(
                     f'The arm {name} has several cycles. That takes command = "cycle" and the lab\'s worlds.'
                 )
+            if arm.command == "midtrain" and (arm.prompts or arm.teacher_context):
+                raise ValueError(f"The arm {name} only mid-trains, so it takes no prompts and no teacher_context.")
             seen.append(name)
         groups = length_groups(self.answer_tokens)
         for claim in self.claims:

@@ -6,14 +6,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pipelines.storage.atomic_files import write_atomic
-from pipelines.studies.declaration import Study, length_groups
+from pipelines.studies.declaration import INSTRUCTIONS, Study, length_groups
 from recovery.errors import RecoverError
-from recovery.lab import instruction_tasks, make_world
+from recovery.lab import Task, instruction_tasks, make_world
 from recovery.models.chat_template import Chat
 
 FIRST_WORLD = 10_000  # no other command uses worlds from here on
 PROMPTS_SEED = 7  # of the prompts by length: other items than those of the suite
 MAX_TASKS = 200_000  # that are looked through for long answers
+TRAINING_PROMPTS = 2560
 
 
 def documents(study: Study, seed: int, cycle: int, folder: Path) -> tuple[Path, Path | None]:
@@ -26,6 +27,27 @@ def documents(study: Study, seed: int, cycle: int, folder: Path) -> tuple[Path, 
     if not (world / "questions.jsonl").is_file():  # written last
         make_world(FIRST_WORLD + 100 * seed + cycle, study.size.world).write(world)
     return world / "docs", world / "questions.jsonl"
+
+
+def arm_file(study: Study, name: str | None, seed: int, folder: Path) -> Path | None:
+    """A file of an arm: one of the user's, or the lab's instructions for training, other ones for each seed."""
+    if name != INSTRUCTIONS:
+        return _locate(study, name)
+    file = folder / "instructions.jsonl"
+    if not file.is_file():
+        write_atomic(file, (json.dumps(_training_row(task)) + "\n" for task in _training_tasks(seed)))
+    return file
+
+
+def _training_tasks(seed: int) -> list[Task]:
+    return instruction_tasks(FIRST_WORLD + seed, TRAINING_PROMPTS, "train")
+
+
+def _training_row(task: Task) -> dict[str, object]:
+    """With what every recipe looks for: a reply, its checks, and the same reply for a teacher to read."""
+    checks = [{"instruction": id, "kwargs": kw} for id, kw in zip(task.instruction_id_list, task.kwargs, strict=True)]
+    shown = {"demonstration": task.answer, "solution": task.answer}
+    return {"prompt": task.prompt, "answer": task.answer, "checks": checks, **shown}
 
 
 def prompts_by_length(study: Study, chat: Chat, folder: Path) -> Path | None:

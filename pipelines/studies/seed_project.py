@@ -28,7 +28,8 @@ from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.request import Request
 from pipelines.storage.atomic_files import write_atomic
 from pipelines.studies.declaration import CLEAN, DRIFT_METRICS, ROUTER, START, Arm, Study, WithSettings, as_assignments
-from pipelines.studies.materials import documents, prompts_by_length
+from pipelines.studies.materials import arm_file, documents, prompts_by_length
+from pipelines.training.recipe_inputs import SELF_TEACHERS
 from recovery.models.students import load_chat
 
 FLAGS = ("recipe", "mix", "warm_start")
@@ -103,6 +104,8 @@ class SeedProject:
             questions=questions,
             student=self._reference(arm.student) if isinstance(arm, Arm) and command == "distill" else None,
             teacher=self._reference(arm.teacher) if isinstance(arm, Arm) and command != "midtrain" else None,
+            prompts=self._arm_file(arm, "prompts"),
+            teacher_context=self._arm_file(arm, "teacher_context"),
             ifeval_data=prompts_by_length(self.study, load_chat(self.base), self.root),
             limit=self.study.size.items,
             secondary_limit=max(1, self.study.size.items // 2),
@@ -155,9 +158,12 @@ class SeedProject:
         metrics = {name: metric.value for result in results for name, metric in result.metrics.items()}
         return {name: metrics[name] for name in DRIFT_METRICS if name in metrics}
 
+    def _arm_file(self, arm: WithSettings | None, key: str) -> Path | None:
+        return arm_file(self.study, getattr(arm, key, None), self.seed, self.root)
+
     def _reference(self, role: str) -> str:
-        if role in (CLEAN, ROUTER):
-            return "base" if role == CLEAN else ROUTER
+        if role in (CLEAN, ROUTER, *SELF_TEACHERS):
+            return "base" if role == CLEAN else role
         entry = self.entry(role)
         assert entry is not None, "arms run in their order"
         return f"run:{entry['run']}"

@@ -66,6 +66,11 @@ WRONG = [  # a part of the declaration, what replaces it, and a part of the sent
         'recipe = "opd"\nstudent = "answers"',
         "The arm opd names the arm 'answers', which does not exist.",
     ),
+    (
+        'mix = "answers=0.3"',
+        'mix = "answers=0.3"\nprompts = "instructions"',
+        "The arm answers only mid-trains, so it takes no prompts and no teacher_context.",
+    ),
     ('recipe = "opd"', 'recipe = "opd"\ncycles = 3', "The arm opd has several cycles."),
     (
         "[sizes.quick]",

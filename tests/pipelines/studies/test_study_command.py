@@ -123,6 +123,43 @@ def begun_folder(project: Project, seed: int) -> Path:
     return study / f"seed-{seed}"
 
 
+OF_INSTRUCTIONS = """
+[arms.sft]
+recipe = "sft"
+prompts = "instructions"
+
+[arms.grpo]
+student = "sft"
+recipe = "grpo"
+prompts = "instructions"
+distill.rows = 8
+
+[arms.sdft]
+teacher = "ema"
+recipe = "sdft"
+teacher_context = "instructions"
+distill.require_lift = false
+
+[[claims]]
+text = "It restores"
+"""
+
+
+@pytest.mark.slow
+def test_arms_learn_from_right_answers_a_reward_and_a_context(folder: Path) -> None:
+    text = TINY.replace("SEEDS", "1").replace('[[claims]]\ntext = "It restores"', OF_INSTRUCTIONS.strip(), 1)
+    (folder / "tiny.toml").write_text(text)
+    finished = recover_study("tiny.toml")
+    assert finished.exit_code == 0, finished.stderr
+    arms = json.loads(finished.stdout)["arms"]
+    assert [entry["steps"] for name in ("sft", "grpo", "sdft") for entry in arms[name]] == [1, 1, 1]
+    project = Project.open(begun_folder(Project.open_existing(None), 1))
+    by_recipe = {
+        run.settings["distill"]["recipe"]: run for run in project.reader.runs(project.id) if run.kind == "distill"
+    }
+    assert {"sft", "grpo", "sdft"} <= by_recipe.keys()
+
+
 @pytest.mark.slow
 def test_a_dry_run_says_what_would_run_and_creates_nothing(folder: Path) -> None:
     shown = recover_study(declare(folder, "1"), "--dry-run")
