@@ -10,6 +10,8 @@ from evals.stats.several_replies import RepliesTest
 from evals.suites.answer_likelihood import TASK as ANSWERS
 from pipelines.settings.schema import Gate
 
+MAX_NEEDED = 20_000  # items that anyone would ask: where more would be needed, another attempt is the better advice
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -20,7 +22,7 @@ class Judgement:
     bound: float
     limit: float
     n: int
-    needed: int | None = None  # items that would be enough, had `value` been measured on them; None if no number would
+    needed: int | None = None  # items that would be enough, had `value` been measured on them; None if none would
     can_ask_more: bool = False  # whether a higher --limit reaches as many as needed
     unsure: bool = False  # neither within nor beyond the limit with 95 % confidence
     setting: str = ""  # that the limit comes from
@@ -113,5 +115,7 @@ def _difference(
     outcome = outcome or clear_outcome(pair.low, pair.high, margin)
     passed = outcome == "passed"
     needed = None if passed else pair.n_needed(margin)
+    if needed is not None and needed > max(MAX_NEEDED, pair.n):
+        needed = None
     is_open = outcome == "open"
     return Judgement(passed, pair.difference, pair.low, -margin, pair.n, needed, unsure=is_open, setting=setting)

@@ -173,8 +173,10 @@ def _difference_reason(subject: str, j: Judgement, changes: str = "", by_setting
         return text
     if j.of and j.of > j.n:
         return f"{text}: not settled, but further prompts could not change the verdict"
+    if j.needed is None:
+        return f"{text}: too close to the limit to tell"
     flag = f": --limit {j.needed}" if j.can_ask_more else ""
-    enough = f" (about {j.needed:,} would be enough{flag})" if j.needed and j.needed > j.n else ""
+    enough = f" (about {j.needed:,} would be enough{flag})" if j.needed > j.n else ""
     return f"{text}: too few items to tell{enough}"
 
 

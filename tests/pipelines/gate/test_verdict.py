@@ -63,6 +63,13 @@ def test_too_few_items_are_inconclusive_and_the_reason_says_how_many_are_enough(
     assert verdict.decision_text(promoted=False) == "inconclusive, so not promoted"
 
 
+def test_a_loss_at_the_margin_is_not_to_be_decided_with_more_items() -> None:
+    before = result([True] * 500 + [False] * 500)
+    verdict = judge(Gate(), before, result([True] * 471 + [False] * 529))  # 0.029 below, where 0.030 is allowed
+    assert (verdict.outcome, verdict.behaviour.needed) == ("inconclusive", None)
+    assert "but the gate allows only 0.030: too close to the limit to tell;" in verdict.reason
+
+
 def test_a_limit_is_named_only_where_it_reaches_as_many_items() -> None:
     few = result([True] * 20)
     asked: list[tuple[str, int]] = []
