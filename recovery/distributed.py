@@ -24,6 +24,7 @@ T = TypeVar("T")
 # Followers wait while the leader measures, for hours: a lost process shows as a closed connection, not as a wait.
 MAX_WAIT = timedelta(days=7)
 SECONDS_TO_BE_ENDED = 5.0  # what started the processes ends those that are left, and says why
+SECONDS_TO_RELEASE = 0.2  # for gloo's threads, which may still hold the last message when it has arrived
 
 
 _together = False
@@ -74,9 +75,11 @@ def join() -> None:
 def leave(in_order: bool = True) -> None:
     """Close the connections: a process that exits with open ones may be aborted.
 
+    So may one whose interpreter is gone when a thread of gloo releases a tensor: those threads outlive the group.
     Between GPUs this waits for the others, which after an error may never come."""
     if processes() > 1 and (in_order or not torch.cuda.is_available()):
         dist.destroy_process_group()
+        time.sleep(SECONDS_TO_RELEASE)
 
 
 def send(message: Any) -> None:

@@ -238,6 +238,22 @@ class Accepted:
         return replace(sample, reward=0.0, targets=[False] * len(sample.tokens))
 
 
+class CommonTokens:
+    """Another draw, of which only tokens of the common vocabulary are targets: the head in use has no others."""
+
+    def __init__(self, states: States, vocabulary: int | None):
+        self.states, self.vocabulary = states, vocabulary
+
+    def draw(self, student: Student, step: int) -> list[Sample]:
+        samples, size = self.states.draw(student, step), self.vocabulary
+        if size is None:
+            return samples
+        return [
+            replace(s, targets=[target and token < size for token, target in zip(s.tokens, s.targets, strict=True)])
+            for s in samples
+        ]
+
+
 class Mixture:
     """Concatenates a draw from each part; the parts' row counts set the proportions."""
 

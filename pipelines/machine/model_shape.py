@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from recovery.models.students import config_of
+from recovery.models.students import config_of, model_without_weights
 
 FULL = 4  # bytes of a number in float32; bfloat16 has half of them
 
@@ -29,13 +29,10 @@ class ModelShape:
     @cache
     def of(cls, reference: str) -> "ModelShape":
         """The shape of a folder or hub id; of an adapter, that of its base. No weights are read."""
-        from transformers import AutoModelForCausalLM
         from transformers.pytorch_utils import Conv1D
 
-        config = config_of(reference)
-        text = config.get_text_config()
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
+        model = model_without_weights(reference)
+        text = config_of(reference).get_text_config()
         head, in_layers = model.get_output_embeddings(), _in_layers(model)
         inner = {id(p) for p in in_layers}
         outside = [p for p in model.parameters() if id(p) not in inner and p is not head.weight]

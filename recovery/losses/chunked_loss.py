@@ -14,10 +14,10 @@ from torch import Tensor
 
 from recovery.distributed import whole
 
-# Positions × vocabulary of one chunk: 72 MiB in float32. Below 32 MiB glibc does not return freed memory but fragments
+# Positions × vocabulary of one chunk: 48 MiB in float32. Below 32 MiB glibc does not return freed memory but fragments
 # it, and peak memory is three times as high. A GPU, where launching a chunk costs more than computing it, takes larger
 # chunks.
-CHUNK_ELEMENTS = 18 * 2**20
+CHUNK_ELEMENTS = 12 * 2**20
 CHUNK_ELEMENTS_ON_GPU = 40 * 2**20
 
 

@@ -166,11 +166,15 @@ def check_plain_lora(model: Any, name: str) -> None:
         )
 
 
-def check_head_unchanged(model: Any, folder: str) -> None:
-    """Raise if an adapter changes the output head: logits are computed from the head's own weight only."""
+def changes_head(model: Any) -> bool:
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    if isinstance(model.get_base_model().get_output_embeddings(), BaseTunerLayer):
+    return isinstance(model.get_base_model().get_output_embeddings(), BaseTunerLayer)
+
+
+def check_head_unchanged(model: Any, folder: str) -> None:
+    """Raise if an adapter changes the output head: logits are computed from the head's own weight only."""
+    if changes_head(model):
         raise RecoverError(
             f"The adapter in {folder} changes the output head, and this tool would ignore that change. "
             "Merge it into its base with peft's merge_and_unload, and use the merged model instead."

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from recovery.errors import RecoverError
+from jinja2 import TemplateError
+
+from recovery.errors import RecoverError, first_line
 
 Message = dict[str, Any]  # its role and content; turns with tool calls have further fields
 
@@ -80,8 +82,8 @@ class Chat:
                 "This model has no chat template. "
                 "Use a chat (instruction-tuned) model, or add a chat_template to its tokenizer."
             )
-        return list(
-            self.tokenizer.apply_chat_template(
+        try:
+            tokens = self.tokenizer.apply_chat_template(
                 messages,
                 tools=tools,
                 tokenize=True,
@@ -89,7 +91,13 @@ class Chat:
                 return_dict=False,
                 enable_thinking=self.thinking,  # ignored by templates without a thinking mode
             )
-        )
+        except (TemplateError, ValueError, TypeError, KeyError) as error:  # such as roles that do not alternate
+            roles = ", ".join(str(message.get("role")) for message in messages) or "none"
+            raise RecoverError(
+                f"The chat template cannot render a conversation with the turns {roles} ({first_line(error)}). "
+                "Leave it out, or change its turns."
+            ) from error
+        return list(tokens)
 
     def _to_last_eos(self, reply: list[int]) -> list[int]:
         """Cut what the template prints after the reply's EOS, such as a newline: the model never has to generate it."""

@@ -31,7 +31,7 @@ def _zero_dropout_attributes(holder: Any) -> None:
 
 def check_head(causal: Any, reference: str) -> None:
     """Raise unless `Head` reproduces the model's logits, since losses are computed from hidden states by `Head`."""
-    if not _head_matches(causal):
+    if not head_matches(causal):
         raise RecoverError(
             f"The output layer of {reference} computes its logits in a way this tool does not support. "
             "Choose a model of another family."
@@ -39,7 +39,7 @@ def check_head(causal: Any, reference: str) -> None:
 
 
 @torch.no_grad()
-def _head_matches(causal: Any) -> bool:
+def head_matches(causal: Any) -> bool:
     tokens = torch.arange(HEAD_CHECK_TOKENS, device=next(causal.parameters()).device)[None]
     states: list[Tensor] = []
     try:

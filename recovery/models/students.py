@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from recovery.errors import RecoverError, hub_problem
+from recovery.errors import RecoverError, first_line, hub_problem
 from recovery.host_memory import keep_freed_memory
 from recovery.losses.chunked_loss import Head
 from recovery.models import adapters
@@ -196,11 +196,24 @@ def refuse_quantised(reference: str) -> None:
 
 def parameters_of(reference: str) -> int:
     """Return the number of parameters of a model, from its config alone."""
+    return sum(p.numel() for p in model_without_weights(reference).parameters())
+
+
+def model_without_weights(reference: str) -> Any:
+    """The model that its config describes, on torch's meta device."""
     from transformers import AutoModelForCausalLM
 
     config = config_of(reference)
-    with torch.device("meta"):
-        return sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters())
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config)
+    except ValueError as error:
+        if not first_line(error).startswith("Unrecognized configuration class"):
+            raise
+        raise RecoverError(
+            f"The model {reference} is no language model that continues text (its type is {config.model_type}). Name "
+            "a decoder-only model, such as HuggingFaceTB/SmolLM2-135M-Instruct."
+        ) from error
 
 
 def config_of(reference: str) -> Any:
@@ -209,6 +222,8 @@ def config_of(reference: str) -> Any:
 
     weights = adapters.base_of(reference) or reference
     name, revision = _name_and_revision(weights)
+    if name.startswith((".", "/", "~")) and not Path(name).exists():
+        raise RecoverError(f"There is no folder {name}. Name a folder that exists, or a hub id.")
     try:
         return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:

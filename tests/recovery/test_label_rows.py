@@ -9,7 +9,7 @@ from recovery.errors import RecoverError
 from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.samples import Sample, micro_batches
 from recovery.signals import Labels, TeacherSignal
-from recovery.states import Documents, FixedRows, Mixture
+from recovery.states import CommonTokens, Documents, FixedRows, Mixture
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
 from tests.models import tiny_student
@@ -41,6 +41,20 @@ def test_both_kinds_of_rows_are_learned_in_one_step(tmp_path: Path) -> None:
     records = list(train(student, states, TeacherSignal(teacher), Divergence(beta=0.0), Plan(30, 3e-3)))
     assert records[0].kl == pytest.approx(0, abs=1e-5)  # the teacher is the student: only the document is new
     assert records[-1].loss < 0.7 * records[0].loss
+
+
+def test_tokens_that_the_teacher_lacks_are_no_targets(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    student.vocabulary = 44  # as if the teacher had no further ones
+    documents = Documents([DOCUMENT], 0, window=16, rows=2, use_labels=True)
+    for states, has_others in ((CommonTokens(documents, None), True), (CommonTokens(documents, 44), False)):
+        targets = [
+            t for s in states.draw(student, 0) for t, is_target in zip(s.tokens, s.targets, strict=True) if is_target
+        ]
+        assert (max(targets) >= 44) == has_others
+        assert targets
+    [record] = train(student, CommonTokens(documents, 44), Labels(), CrossEntropy(), Plan(1, 1e-3))
+    assert record.loss > 0
 
 
 def test_the_teacher_reads_no_label_rows(tmp_path: Path) -> None:

@@ -96,10 +96,18 @@ def test_a_base_that_cannot_be_trained_is_refused(folder: Path) -> None:
     config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
     (folder / "model/config.json").write_text(json.dumps(config))
     assert "are quantised (gptq)" in plan().stderr
-    (folder / "empty").mkdir()
-    for base in ("empty", "./nowhere"):
+    for name in ("empty", "translator"):
+        (folder / name).mkdir()
+    (folder / "translator/config.json").write_text(json.dumps({"model_type": "t5"}))
+    messages = {
+        "empty": "No model could be loaded",
+        "./nowhere": "There is no folder ./nowhere.",
+        "translator": "is no language model that continues text (its type is t5)",
+    }
+    for base, message in messages.items():
         refused = plan(base=base)
         assert refused.exit_code == 1
+        assert message in refused.stderr
         assert len(refused.stderr.splitlines()) == 1, refused.stderr
 
 

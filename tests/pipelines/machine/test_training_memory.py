@@ -25,11 +25,13 @@ def check(case: Case, processes: int) -> None:
 
 
 @needs_heap
+@pytest.mark.slow
 def test_an_adapter_takes_what_is_computed() -> None:
     check(Case(rank=16, bf16=True), 1)
 
 
 @needs_heap
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
@@ -49,6 +51,7 @@ def test_one_process_takes_what_is_computed(case: Case) -> None:
 
 
 @needs_heap
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",

@@ -58,6 +58,12 @@ def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
         chat(last_two_turns).conversation(CONVERSATION)
 
 
+def test_turns_that_a_template_does_not_allow_are_an_error() -> None:
+    strict = "{% if messages[0].role != 'user' %}{{ raise_exception('Begin with the user.') }}{% endif %}hello"
+    with pytest.raises(RecoverError, match=r"turns system \(Begin with the user\.\)"):
+        chat(strict).prompt([SYSTEM])
+
+
 def test_a_missing_template_or_answer_is_an_error() -> None:
     with pytest.raises(RecoverError, match="chat template"):
         chat(template=None).prompt("hi")
