@@ -1,13 +1,16 @@
 """Does `ForgettingCallback` warn of trainings that damage a model, in time, and leave the others alone?
 
-    python -m benchmarks.quality.forgetting_warnings --out warnings.jsonl [--steps 400] [--budget 0.05] [--items 1000]
+    python -m benchmarks.quality.forgetting_warnings --out FILE.jsonl [--steps 400] [--budget 0.05] [--seed 7]
 
-Twenty trainings of the built-in model by transformers' Trainer, each with the callback: documents
-of an invented world, short answers to questions, or the base's own replies; full weights or an adapter; several
-learning rates. Nothing says beforehand which of them do damage. The model is kept at the readings (`--looks` of them,
-evenly spread) and afterwards asked `--items` instruction prompts at each, which the readings do not have. So for each
-training there are the step of the warning, and the loss at each look: beyond the margin, within it, or not decided
-(with 95 % certainty). Every training is one line of the file; an interrupted command goes on with the next one.
+Twenty-three trainings of the built-in model by transformers' Trainer, each with the callback: documents of an invented
+world, short answers to questions, or the base's own replies; full weights or an adapter; several learning rates.
+Nothing says beforehand which of them do damage. The model is kept at the readings (`--looks` of them, evenly spread,
+and one at the warning) and afterwards asked `--items` instruction prompts at each, which the readings do not have. So
+for each training there are the step of the warning, and the loss at each look: beyond the margin, within it, or not
+decided (with 95 % certainty). Another `--seed` is another world, other prompts and other orders of the rows.
+
+Short trainings cannot pay for readings; `--every` takes them all the same, where only the warnings are of interest.
+Every training is one line of the file; an interrupted command goes on with the next one.
 """
 
 import argparse
@@ -39,11 +42,14 @@ from pipelines.settings.schema import Gate
 from pipelines.synthetic.answers import sample_answers
 from pipelines.synthetic.prompts import write_prompts
 from pipelines.watch import ForgettingCallback
+from pipelines.watch.budget import Budget
+from pipelines.watch.clean_rows import REPLIES
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, make_world
 from recovery.models.students import Student, load_student
 
 ROWS, MAX_ROW, RANK = 16, 256, 16  # of a step; tokens; of an adapter
+AMPLE = 10.0  # a budget that pays for everything
 DATA = ("documents", "answers", "own replies")
 TRAININGS = (  # (data, learning rate, whether it trains an adapter)
     *itertools.product(("documents",), (2e-5, 1e-4, 3e-4, 1e-3, 2e-3), (False,)),
@@ -52,6 +58,7 @@ TRAININGS = (  # (data, learning rate, whether it trains an adapter)
     *itertools.product(("answers",), (1e-4, 1e-3, 5e-3), (True,)),
     *itertools.product(("own replies",), (1e-5, 1e-4, 3e-4), (False,)),
     *itertools.product(("own replies",), (1e-4, 1e-3, 3e-3), (True,)),
+    *(("documents", 2e-3, True), ("answers", 1e-3, False), ("answers", 2e-3, True)),
 )
 Row = dict[str, list[int]]
 
@@ -59,18 +66,21 @@ Row = dict[str, list[int]]
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the JSON Lines file of the trainings")
-    parser.add_argument("--trainings", type=int, default=len(TRAININGS))
+    numbers = range(len(TRAININGS))
+    parser.add_argument("--only", type=int, action="append", choices=numbers, metavar="N", help="the N-th training")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--budget", type=float, default=0.05, help="the share of the time that readings may take")
     parser.add_argument("--items", type=int, default=1000, help="instruction prompts that measure the loss at a look")
     parser.add_argument("--looks", type=int, default=6, help="readings at which the model is kept and measured")
+    parser.add_argument("--every", type=int, help="read each so many steps, whatever it takes, and check no replies")
+    parser.add_argument("--seed", type=int, default=7)
     args = parser.parse_args(arguments)
     disable_progress_bar()
     rows = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.is_file() else []
-    if len(rows) < args.trainings:
+    if missing := [number for number in args.only or numbers if number not in {row["training"] for row in rows}]:
         base = load_student(str(BASE))
-        clean, data = passes(base, args.items), training_rows(base, args.steps * ROWS)
-        for number in range(len(rows), args.trainings):
+        clean, data = passes(base, args.items), training_rows(base, args.steps * ROWS, args.seed)
+        for number in missing:
             rows.append(watch(number, data, clean, args))
             with args.out.open("a") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
@@ -84,7 +94,8 @@ def watch(
 ) -> dict[str, Any]:
     """One training with its readings, and the loss at some of them."""
     name, learning_rate, has_adapter = TRAININGS[number]
-    torch.manual_seed(number)
+    seed = 100 * args.seed + number
+    torch.manual_seed(seed)
     tokenizer, model = AutoTokenizer.from_pretrained(BASE), AutoModelForCausalLM.from_pretrained(BASE)
     if has_adapter:
         model = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules="all-linear"))
@@ -101,19 +112,22 @@ def watch(
                 report_to="none",
                 disable_tqdm=True,
                 logging_strategy="no",
-                seed=number,
+                seed=seed,
             ),
             train_dataset=list(data[name]),
             data_collator=DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=-100),
         )
         callback = ForgettingCallback(trainer, budget=args.budget)
+        if args.every:
+            callback = ForgettingCallback(trainer, budget=AMPLE, probes=REPLIES)
+            callback.budgets = {"rows": Budget(AMPLE, args.every), "looks": Budget(0.0), "checks": Budget(0.0)}
         kept = _KeptStates(callback)
         trainer.add_callback(callback)
         trainer.add_callback(kept)
         trainer.train()
     student = Student(model.eval(), load_student(str(BASE)).chat, str(BASE))
     looks = []
-    for step in spread(list(kept.states), args.looks):
+    for step in sorted({*spread(list(kept.states), args.looks), kept.warned_at or args.steps}):
         model.load_state_dict(kept.states[step], strict=False)
         pair = paired_test(clean, passes(student, args.items))
         outcome = clear_outcome(pair.low, pair.high, Gate().behaviour_margin)
@@ -126,7 +140,7 @@ def watch(
         "warned": kept.warned_at,
         "looks": looks,
         "readings": callback.readings,
-        "share_of_time": callback.budget.taken_share,
+        "share_of_time": callback.share_of_time,
     }
 
 
@@ -156,9 +170,9 @@ def passes(student: Student, items: int) -> dict[str, bool]:
     return measure_instructions(Subject(TransformersEngine(student), student.chat), items).passed_by_key()
 
 
-def training_rows(base: Student, count: int) -> dict[str, list[Row]]:
+def training_rows(base: Student, count: int, seed: int) -> dict[str, list[Row]]:
     """Token rows by kind of data."""
-    chat, world = base.chat, make_world(seed=7)
+    chat, world = base.chat, make_world(seed=seed)
     end = chat.tokenizer.eos_token
     texts = [chat.tokenizer(d.text + end, truncation=True, max_length=MAX_ROW)["input_ids"] for d in world.documents()]
     ending = min(chat.eos_ids)
@@ -167,7 +181,7 @@ def training_rows(base: Student, count: int) -> dict[str, list[Row]]:
         for q in world.questions()
     ]
     engine = TransformersEngine(base)
-    prompts = write_prompts(engine, chat, min(count, 512), seed=7)
+    prompts = write_prompts(engine, chat, min(count, 512), seed=seed)
     with tempfile.TemporaryDirectory() as folder:
         replies = sample_answers(engine, chat, prompts, Path(folder), "", max_new_tokens=MAX_ROW)
     own = [
@@ -193,7 +207,9 @@ def describe(row: Mapping[str, Any]) -> str:
 
 
 def print_summary(rows: Sequence[Mapping[str, Any]]) -> None:
-    """How many of the damaging and of the harmless trainings were warned of, by the loss at their end."""
+    """How many of the damaging and of the harmless trainings were warned of, by the loss at their end.
+
+    In time is a warning at whose step the loss was not certainly beyond the margin."""
     names = {"failed": "beyond the margin", "passed": "within the margin", "open": "not decided"}
     lines = []
     for outcome, name in names.items():
@@ -201,16 +217,21 @@ def print_summary(rows: Sequence[Mapping[str, Any]]) -> None:
             warned = [r for r in chosen if r["warned"]]
             low, high = wilson(len(warned), len(chosen))
             share = f"{len(warned)} of {len(chosen)} ({low:.2f} to {high:.2f})"
-            lines.append([name, share, *_when(warned)])
-    table(["loss at the end", "warned", "step of the warning", "loss by then"], lines)
+            in_time = sum(_at_warning(r)["outcome"] != "failed" for r in warned)
+            lines.append([name, share, str(in_time), *_when(warned)])
+    table(["loss at the end", "warned", "in time", "step of the warning", "loss by then"], lines)
 
 
 def _when(warned: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     if not warned:
         return "", ""
-    losses = [min(r["looks"], key=lambda look: abs(look["step"] - r["warned"]))["loss"] for r in warned]
+    losses = [_at_warning(r)["loss"] for r in warned]
     steps = [r["warned"] for r in warned]
     return f"{min(steps)} to {max(steps)}", f"{min(losses):.3f} to {max(losses):.3f}"
+
+
+def _at_warning(row: Mapping[str, Any]) -> Any:
+    return next(look for look in row["looks"] if look["step"] == row["warned"])
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from evals.jsonl import read_rows
 from evals.results import Item, Metric, Result, item_key
 from evals.subject import Subject
 from recovery.errors import RecoverError
-from recovery.models.chat_template import Message
+from recovery.models.chat_template import Chat, Message
 
 TASK = "answers"
 WINDOW = 2048  # tokens of a conversation; the rest is left out
@@ -36,7 +36,7 @@ def conversation_key(messages: Sequence[Message]) -> str:
 def measure_answers(subject: Subject, conversations: Sequence[list[Message]], *, data: str) -> Result:
     """Measure `likelihood`: the mean over the conversations."""
     subject, cost = with_cost_meter(subject)
-    rows = {conversation_key(messages): (messages, *_encode(subject, messages)) for messages in conversations}
+    rows = {conversation_key(messages): (messages, *encode(subject.chat, messages)) for messages in conversations}
     rows = {key: row for key, row in rows.items() if any(row[2])}
     if not rows:
         raise RecoverError(
@@ -54,10 +54,10 @@ def measure_answers(subject: Subject, conversations: Sequence[list[Message]], *,
     return Result(TASK, "knowledge", data, metrics, items, {"window": WINDOW}, *cost())
 
 
-def _encode(subject: Subject, messages: list[Message]) -> tuple[list[int], list[bool]]:
+def encode(chat: Chat, messages: list[Message]) -> tuple[list[int], list[bool]]:
     """The tokens, and which of them are answers; none where the template cannot render the conversation as it is."""
     try:
-        tokens, targets = subject.chat.conversation(messages)
+        tokens, targets = chat.conversation(messages)
     except RecoverError:
         return [], []
     return tokens[:WINDOW], targets[:WINDOW]

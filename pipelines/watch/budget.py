@@ -20,25 +20,44 @@ class Budget:
         self.training_seconds += seconds
         self.steps += 1
 
-    def spent(self, seconds: float, *, is_reading: bool = True) -> None:
+    def spent(self, seconds: float, *, is_reading: bool = True, parts: int = 1) -> None:
+        """A reading of several parts is several readings at one step."""
         self.spent_seconds += seconds
         if is_reading:
-            self.costs.append(seconds)
+            self.costs.append(seconds / parts)
             self.last_reading = self.steps
 
     def is_due(self, max_steps: int) -> bool:
         """Whether a reading fits now. The readings that the rest of the training pays for are spread evenly."""
         if self.every and self.steps - self.last_reading < self.every:
             return False
-        cost = self.costs[-1] if self.costs else self.expected
-        whole = self.training_seconds * max_steps / max(1, self.steps)
-        left = self.share * whole - self.spent_seconds
-        if left < cost:
+        if not self.affords(max_steps):
             return False
         if self.every or not self.costs:
             return self.steps > 1  # the first step is slower than the others
-        spacing = (max_steps - self.last_reading) * cost / left
+        spacing = (max_steps - self.last_reading) * self._cost / self._left(max_steps)
         return self.steps - self.last_reading >= spacing
+
+    def affords(self, max_steps: int) -> bool:
+        """Whether one more reading stays within the share."""
+        return self._left(max_steps) > self._cost
+
+    def fit_in_a_step(self, max_steps: int) -> int:
+        """How many readings the rest of the training pays for at each of its steps; at least one."""
+        return max(1, int(self._left(max_steps) / max(self._cost * (max_steps - self.steps), 1e-9)))
+
+    def give(self, other: "Budget", part: float, training_seconds: float) -> None:
+        """Give another budget so much of what is left of the share."""
+        given = part * max(0.0, self.share - self.spent_seconds / training_seconds)
+        self.share, other.share = self.share - given, other.share + given
+
+    @property
+    def _cost(self) -> float:
+        return self.costs[-1] if self.costs else self.expected
+
+    def _left(self, max_steps: int) -> float:
+        whole = self.training_seconds * max_steps / max(1, self.steps)
+        return self.share * whole - self.spent_seconds
 
     @property
     def taken_share(self) -> float:

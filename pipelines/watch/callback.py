@@ -1,56 +1,49 @@
 """`ForgettingCallback`: readings of what a model forgets while transformers' Trainer, or any of TRL's, trains it."""
 
 import time
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback
 
-from evals.results import Item
-from evals.stats.paired_comparison import paired_test
-from evals.suites.instruction_following import Prompt
 from pipelines.log import log
 from pipelines.watch import probe_rows
 from pipelines.watch.budget import Budget
+from pipelines.watch.clean_rows import REPLIES, ROWS, CleanRows
+from pipelines.watch.early_warning import MOST_LOOKS, EarlyWarning
+from pipelines.watch.instruction_checks import InstructionChecks
+from pipelines.watch.other_trainers import obstacle, on_any_process
 from pipelines.watch.probe_rows import Rows, WatchedModel
 from pipelines.watch.record import WatchRecord
+from recovery.errors import first_line
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
-from recovery.samples import Sample
 
-ALPHA = 0.05  # of warning without a loss, over all readings together
-MIN_LOSS = 0.01  # that a warning is worth
-ROWS, FACTS, NEW_TOKENS, TRIAL_TOKENS = 8, 32, 160, 4
-
-
-@dataclass
-class _Clean:
-    """What the clean model does on the probes: computed once, so that it need not stay in memory."""
-
-    of_training: Rows
-    of_replies: Rows
-    prompts: list[Prompt]
-    passed: dict[str, bool]
-    facts: list[Sample]
-    fact_logprobs: list[float]
+MIN_LOSS = 0.01  # that is worth a sentence once it is certain
+FOR_ROWS = 0.7  # of the budget; the rest is for checked instructions
+FOR_LOOKS = 0.6  # at single replies, of what is left of the budget for rows when the clean model has been read
+MOST_FOR_REPLIES = 0.8  # of the budget for rows; the rest is left for reading them
+T = TypeVar("T")
 
 
 class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
-    """Takes cheap readings and warns once loss of instruction following is certain.
+    """Takes cheap readings, and warns when a loss of instruction following is likely and when it is certain.
 
     Add it once the trainer exists: `trainer.add_callback(ForgettingCallback(trainer))`. The readings go to the
     trainer's own logs: `forgetting/kl_training` and `forgetting/kl_replies` (KL of the clean model to this one on rows
-    of the training data, and on replies that the clean model wrote), `forgetting/instructions` (the difference of the
-    share of `probes` instructions that are followed) and `forgetting/known` (the difference of the log-likelihood of
-    answers that the clean model knew).
+    of the training data, and on its replies to instructions) and `forgetting/known` (the difference of the
+    log-likelihood of answers that the clean model knew). `forgetting/instructions` (the difference of the share of
+    `probes` instructions that are followed) takes replies, and so is read more rarely.
 
-    `budget` is the share of the training's time that readings may take, `every` a minimum of steps between two. With
-    an adapter the clean model is the one below it; otherwise it is read before the first step. `stop` ends the training
-    at the warning. `record` is the folder of a project in which the readings are stored as a run. The training may run
-    in one process, or in several with a whole copy of the model each."""
+    Between two readings it looks at single replies, and takes a reading at once where the KL has risen. `budget` is
+    the share of the training's time that all this may take, `every` a minimum of steps between two readings as long as
+    nothing has risen. With an adapter the clean model is the one below it; otherwise it is read before the first step.
+    `stop` ends the training at the first warning. `record` is the folder of a project in which the readings are stored
+    as a run. Of several processes with a whole copy of the model each, the first one reads. Where nothing can be read,
+    a sentence says why, and the training goes on."""
 
     def __init__(
         self,
@@ -62,58 +55,101 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
         stop: bool = False,
         record: str | Path | None = None,
     ):
-        self.trainer, self.stop, self.probes = trainer, stop, probes
-        self.budget = Budget(budget, every)
-        self.warning: str | None = None
+        self.trainer, self.stop, self.share = trainer, stop, budget
+        self.budgets = {
+            "rows": Budget(FOR_ROWS * budget, every),
+            "looks": Budget(0.0),
+            "checks": Budget((1 - FOR_ROWS) * budget, every),
+        }
+        self.warning: str | None = None  # the first one
         self.readings: list[dict[str, float]] = []
         self._record = WatchRecord(Path(record)) if record is not None else None
-        self._clean: _Clean | None = None
+        self._rows: CleanRows | None = None
+        self._early: EarlyWarning | None = None
+        self._checks = InstructionChecks(probe_rows.instruction_probes(probes))
+        self._reads = False  # whether this process takes readings
+        self._is_prepared = False
+        self._given: set[str] = set()  # the kinds of warnings that were given
         self._dataloader: Any = None
+        self._first_step = 0  # of this training, which may go on from a checkpoint
         self._step_started_at = 0.0
 
+    @property
+    def share_of_time(self) -> float:
+        """What readings and checks have taken of the training's time so far."""
+        return sum(budget.taken_share for budget in self.budgets.values())
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._reads, self._first_step = state.is_world_process_zero, state.global_step
         self._dataloader = kwargs.get("train_dataloader")
-        if self._record:
-            self._record.start(self._base, state.max_steps)
-        if not self._has_adapter:
-            self._timed(lambda: self._read_clean_if_it_fits(args, state.max_steps), is_reading=False)
+        with self._training_goes_on():
+            if problem := obstacle(self.trainer, state.global_step) if self._reads else None:
+                self._reads = False
+                log.warning(f"Forgetting is not measured: {problem}. Check the result with `recover check`.")
+            if not self._reads:
+                return
+            if self._record:
+                self._record.start(self._base, state.max_steps)
+            if not self._model().has_adapter:
+                in_step = args.per_device_train_batch_size * args.gradient_accumulation_steps
+                rows = in_step * state.max_steps
+                self._read_clean_model(self._timed("rows", lambda: self._expected_training_seconds(rows)))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._step_started_at = time.monotonic()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.budget.stepped(time.monotonic() - self._step_started_at)
-        if self._has_adapter and self._clean is None and not self.budget.expected:
-            self._timed(self._try_reading, is_reading=False)
-        clean_is_unavailable = not self._has_adapter and self._clean is None  # the weights have moved on
-        if clean_is_unavailable or not self.budget.is_due(state.max_steps):
-            return
-        if self._clean is None:
-            self._timed(self._read_clean, is_reading=False)
-        values = self._timed(lambda: self._read(state.global_step, args.output_dir), is_reading=True)
-        self.trainer.log(values)
-        if self._record:
-            self._record.step(state.global_step, values)
-        if self.warning and self.stop:
+        seconds = time.monotonic() - self._step_started_at
+        with self._training_goes_on():
+            if self._reads:
+                self._read(seconds, args, state, control)
+        if self.stop and on_any_process(self.warning is not None, args.device):
             control.should_training_stop = True
 
+    def _read(self, step_seconds: float, args: Any, state: Any, control: Any) -> None:
+        for budget in self.budgets.values():
+            budget.stepped(step_seconds)
+        rows, steps = self.budgets["rows"], state.max_steps - self._first_step
+        if not self._is_prepared and rows.steps > 1:  # the first step is slower than the others
+            self._read_clean_model(rows.training_seconds * steps / rows.steps)
+        if values := self._due_readings(state.global_step, steps, args.output_dir):
+            values["forgetting/share_of_time"] = self.share_of_time
+            self.readings.append({"step": state.global_step, **values})
+            self._log(values, control)
+            if self._record:
+                self._record.step(state.global_step, values)
+
+    def _log(self, values: dict[str, float], control: Any) -> None:
+        """To the trainer's own log, without taking the place of the line that the trainer may be about to write."""
+        should_log = control.should_log
+        Trainer.log(self.trainer, dict(values))  # TRL's trainers empty their own metrics in theirs
+        control.should_log = should_log
+
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not self.readings:
+        if self._reads and not self.readings:
             log.warning(
-                f"No reading of forgetting was taken: it did not fit into {100 * self.budget.share:g} % of the "
+                f"No reading of forgetting was taken: it did not fit into {100 * self.share:g} % of the "
                 "training's time. Check the result with `recover check`."
             )
-        if self._record:
+        if self._reads and self._record:
             self._record.finish()
 
-    @property
-    def _has_adapter(self) -> bool:
-        return hasattr(self.trainer.model, "peft_config")
+    @contextmanager
+    def _training_goes_on(self) -> Iterator[None]:
+        """A failure here must not end a training of hours: it is said once, and nothing is read any more."""
+        try:
+            yield
+        except Exception as error:
+            self._reads = False
+            log.warning(
+                f"Forgetting is no longer measured ({type(error).__name__}: {first_line(error)}); the training goes "
+                "on. Check the result with `recover check`."
+            )
 
     @property
     def _base(self) -> str:
         model = self.trainer.model
-        if self._has_adapter:
+        if hasattr(model, "peft_config"):
             return str(next(iter(model.peft_config.values())).base_model_name_or_path)
         return str(model.config._name_or_path)
 
@@ -128,81 +164,77 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
             return Chat.from_tokenizer(tokenizer, getattr(self.trainer.model, "generation_config", None))
         return load_chat(self._base)
 
-    def _read_clean(self) -> None:
+    def _expected_training_seconds(self, rows_in_all: int) -> float:
+        """A step takes about three times the forward pass of its rows, or of prompts where those cannot be had."""
         model = self._model()
-        without_adapter: AbstractContextManager[Any] = (
-            self.trainer.model.disable_adapter() if self._has_adapter else nullcontext()
-        )
-        with probe_rows.evaluating(model.model), without_adapter:
-            prompts, facts = (
-                probe_rows.instruction_probes(self.probes),
-                probe_rows.known_facts(model, self._base, FACTS),
-            )
-            items = probe_rows.answer(model, prompts, NEW_TOKENS)
-            self._clean = _Clean(
-                Rows.of_clean(model, probe_rows.training_rows(self._dataloader, ROWS)),
-                Rows.of_clean(model, probe_rows.own_reply_rows(model, ROWS, NEW_TOKENS)),
-                prompts,
-                _passed(items),
-                facts,
-                probe_rows.answer_logprobs(model, facts),
-            )
-
-    def _read_clean_if_it_fits(self, args: Any, max_steps: int) -> None:
-        """Full weights can be read before the first step only, when no step has been timed yet: a step takes about
-        three times the forward pass of its rows."""
-        rows = probe_rows.training_rows(self._dataloader, ROWS)
-        if rows:
-            self._try_reading()
-            with probe_rows.evaluating(self.trainer.model):
-                started_at = time.monotonic()
-                Rows.of_clean(self._model(), rows)
-                forward = (time.monotonic() - started_at) / len(rows)
-            in_step = args.per_device_train_batch_size * args.gradient_accumulation_steps
-            if self.budget.expected > self.budget.share * 3 * forward * in_step * max_steps:
-                return
-        started_at = time.monotonic()
-        self._read_clean()
-        self.budget.expected = time.monotonic() - started_at
-
-    def _try_reading(self) -> None:
-        """Reply with a few tokens, to know beforehand what the clean model's reading and the first one will cost."""
         with probe_rows.evaluating(self.trainer.model):
-            probes = probe_rows.instruction_probes(self.probes)
-            probe_rows.answer(self._model(), probes[:1], 1)  # the first call also loads the checks
+            rows = probe_rows.training_rows(self._dataloader, ROWS) or probe_rows.prompt_rows(model, ROWS)
+            Rows.of_clean(model, rows[:1])  # the first call is slower
             started_at = time.monotonic()
-            probe_rows.answer(self._model(), probes, TRIAL_TOKENS)
-        self.budget.expected = 2 * NEW_TOKENS / TRIAL_TOKENS * (time.monotonic() - started_at)
+            Rows.of_clean(model, rows)
+        return 3 * (time.monotonic() - started_at) / len(rows) * rows_in_all
 
-    def _read(self, step: int, output: str) -> dict[str, float]:
-        clean, model = self._clean, self._model()
-        assert clean is not None
-        with probe_rows.evaluating(model.model):
-            passed = _passed(probe_rows.answer(model, clean.prompts, NEW_TOKENS))
-            known = probe_rows.answer_logprobs(model, clean.facts)
-            rows = {"forgetting/kl_training": clean.of_training, "forgetting/kl_replies": clean.of_replies}
-            values = {name: of.kl(model) for name, of in rows.items() if of.samples}
-        values["forgetting/known"] = (sum(known) - sum(clean.fact_logprobs)) / len(known)
-        number = len(self.readings) + 1
-        # 1/2 + 1/6 + 1/12 + … is 1: all readings together warn without a loss with the probability ALPHA.
-        test = paired_test(clean.passed, passed, 1 - ALPHA / (number * (number + 1)))
-        values["forgetting/instructions"] = test.difference
-        values["forgetting/share_of_time"] = self.budget.taken_share
-        self.readings.append({"step": step, **values})
-        if test.high <= -MIN_LOSS and self.warning is None:
-            self.warning = (
-                f"Instruction following is down by at least {-100 * test.high:.0f} points after {step:,} steps. "
-                f"`recover repair {output} --base {self._base}` brings it back; or lower the rate, or mix in replay."
-            )
-            log.warning(self.warning)
-        return values
+    def _read_clean_model(self, training_seconds: float) -> None:
+        """Read it once, as far as the training is expected to be long enough to pay for it."""
+        self._is_prepared = True
+        model, checks = self._model(), self._checks
+        affordable = {name: budget.share * training_seconds for name, budget in self.budgets.items()}
+        expected = self._timed("rows", lambda: checks.expected_seconds(model, REPLIES))
+        if expected > MOST_FOR_REPLIES * affordable["rows"]:
+            return
+        self._rows = self._timed("rows", lambda: CleanRows.read(model, self._base, self._dataloader, checks.prompts))
+        self.budgets["rows"].expected = self._rows.seconds
+        self.budgets["looks"].expected = self._rows.seconds / max(1, len(self._rows.of_replies))
+        self.budgets["rows"].give(self.budgets["looks"], FOR_LOOKS, training_seconds)
+        self._early = EarlyWarning(self._rows.of_replies)
+        expected = self._timed("checks", lambda: checks.expected_seconds(model, len(checks.prompts)))
+        if 2 * expected <= affordable["checks"]:
+            self._timed("checks", lambda: checks.read_clean(model))
+            self.budgets["checks"].expected = expected
 
-    def _timed(self, work: Any, *, is_reading: bool) -> Any:
+    def _due_readings(self, step: int, max_steps: int, output: str) -> dict[str, float]:
+        values: dict[str, float] = {}
+        model, rows, early = self._model(), self._rows, self._early
+        if rows and early and (self.budgets["rows"].is_due(max_steps) or self._is_called_for(early, model, max_steps)):
+            read, kls = self._timed("rows", lambda: rows.values(model), is_reading=True)
+            values |= read
+            if kls and (finding := early.read(step, read["kl_replies"], kls)):
+                self._warn(
+                    "likely",
+                    f"Instruction following is likely to suffer: after {step:,} steps the KL to the clean model on its "
+                    f"replies is {finding}. Lower the learning rate, or mix in the clean model's "
+                    f"answers; `recover check {output} --base {self._base}` measures the loss.",
+                )
+        if self._checks.is_ready and self.budgets["checks"].is_due(max_steps):
+            test = self._timed("checks", lambda: self._checks.test(model), is_reading=True)
+            values["instructions"] = test.difference
+            if test.high <= -MIN_LOSS:
+                self._warn(
+                    "certain",
+                    f"Instruction following is down by at least {-100 * test.high:.0f} points after {step:,} steps. "
+                    f"`recover repair {output} --base {self._base}` brings it back; or lower the rate, or mix in "
+                    "replay.",
+                )
+        return {f"forgetting/{name}": value for name, value in values.items()}
+
+    def _is_called_for(self, early: EarlyWarning, model: WatchedModel, max_steps: int) -> bool:
+        """Whether a look at a few replies calls for a reading at once."""
+        budget = self.budgets["looks"]
+        if not early.replies or "likely" in self._given or not budget.is_due(max_steps):
+            return False
+        looks = min(MOST_LOOKS, budget.fit_in_a_step(max_steps))
+        has_risen = self._timed("looks", lambda: early.has_risen(model, looks), is_reading=True, parts=looks)
+        return has_risen and self.budgets["rows"].affords(max_steps)
+
+    def _warn(self, kind: str, sentence: str) -> None:
+        """Each kind once."""
+        if kind not in self._given:
+            self._given.add(kind)
+            self.warning = self.warning or sentence
+            log.warning(sentence)
+
+    def _timed(self, budget: str, work: Callable[[], T], *, is_reading: bool = False, parts: int = 1) -> T:
         started_at = time.monotonic()
         result = work()
-        self.budget.spent(time.monotonic() - started_at, is_reading=is_reading)
+        self.budgets[budget].spent(time.monotonic() - started_at, is_reading=is_reading, parts=parts)
         return result
-
-
-def _passed(items: list[Item]) -> dict[str, bool]:
-    return {item.key: item.passed for item in items}

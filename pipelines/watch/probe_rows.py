@@ -4,12 +4,14 @@ Of the clean model only the likeliest tokens of each position are kept, so no se
 """
 
 import math
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -20,16 +22,15 @@ from evals.suites.config import load_suites
 from evals.suites.general import general_questions
 from evals.suites.instruction_following import Prompt, judge
 from evals.token_boundaries import encode_pair
-from pipelines.synthetic.prompts import user_turn
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
-from recovery.errors import RecoverError
 from recovery.lab import own_world
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample
 
 TOP = 32  # tokens of the clean model's distribution that are kept at each position; the rest is one outcome
 MAX_ROW = 512  # tokens
+CHUNK = 128  # targets whose distributions are in memory together
 
 
 class WatchedModel(Student):
@@ -44,13 +45,17 @@ class Rows:
     """Token rows, and what the clean model expected at each target."""
 
     samples: list[Sample]
-    tokens: list[Tensor] = field(default_factory=list)  # by row: the likeliest tokens [targets, TOP]
+    tokens: list[Tensor] = field(default_factory=list)  # by chunk of targets: the likeliest tokens [targets, TOP]
     logprobs: list[Tensor] = field(default_factory=list)
+
+    @property
+    def targets(self) -> int:
+        return sum(sample.target_count for sample in self.samples)
 
     @classmethod
     def of_clean(cls, model: Student, samples: Sequence[Sample]) -> "Rows":
         rows = cls([s for s in samples if s.target_count])
-        for _, logprobs in _distributions(model, rows.samples):
+        for logprobs in _distributions(model, rows.samples):
             values, tokens = logprobs.topk(min(TOP, logprobs.shape[-1]), dim=-1)
             rows.logprobs.append(values.cpu())
             rows.tokens.append(tokens.cpu())
@@ -58,14 +63,16 @@ class Rows:
 
     def kl(self, model: Student) -> float:
         """KL(clean ‖ now) per target, with all but the likeliest tokens as one outcome: never more than the whole."""
-        total, count = 0.0, 0
-        for i, logprobs in _distributions(model, self.samples):
-            clean, now = self.logprobs[i].float(), logprobs.cpu().gather(-1, self.tokens[i])
+        total = 0.0
+        for logprobs, tokens, clean in zip(
+            _distributions(model, self.samples), self.tokens, self.logprobs, strict=True
+        ):
+            now = logprobs.gather(-1, tokens.to(logprobs.device)).cpu()
             p, q = clean.exp(), now.exp()
             rest_p, rest_q = (1 - p.sum(-1)).clamp(min=1e-6), (1 - q.sum(-1)).clamp(min=1e-6)
             kl = (p * (clean - now)).sum(-1) + rest_p * (rest_p.log() - rest_q.log())
-            total, count = total + float(kl.sum()), count + len(kl)
-        return total / max(1, count)
+            total += float(kl.sum())
+        return total / max(1, self.targets)
 
 
 def training_rows(dataloader: Any, count: int) -> list[Sample]:
@@ -74,12 +81,9 @@ def training_rows(dataloader: Any, count: int) -> list[Sample]:
         data = dataloader.dataset
         chosen = Random(0).sample(range(len(data)), min(count, len(data)))
         batch = dataloader.collate_fn([data[i] for i in chosen])
-    except (
-        AttributeError,
-        TypeError,
-        KeyError,
-        ValueError,
-    ):  # a stream, or rows that only the trainer itself can collate
+    except (AttributeError, TypeError, KeyError, ValueError):
+        return []  # a stream, or rows that only the trainer itself can collate
+    if not isinstance(batch, Mapping):  # GRPO's rows are prompts
         return []
     names = [name for name in batch if name.endswith("input_ids")]
     samples = []
@@ -91,17 +95,16 @@ def training_rows(dataloader: Any, count: int) -> list[Sample]:
     return [s for s in samples if s.tokens]
 
 
-def own_reply_rows(model: Student, count: int, max_new_tokens: int) -> list[Sample]:
-    """Prompts that the clean model writes, with the replies it samples."""
-    engine = TransformersEngine(model)
-    try:
-        start = user_turn(model.chat)
-    except RecoverError:
-        return []
-    prompts = engine.generate([start] * count, Sampling(64, seed=1, with_logprobs=False))
-    texts = [model.chat.text(prompt.tokens).strip() for prompt in prompts]
-    rows = [model.chat.prompt(text) for text in texts if text]
-    replies = engine.generate(rows, Sampling(max_new_tokens, seed=2, with_logprobs=False))
+def prompt_rows(model: Student, count: int) -> list[Sample]:
+    rows = [model.chat.prompt(prompt.text) for prompt in instruction_probes(count)]
+    return [Sample(row, [False] + [True] * (len(row) - 1)) for row in rows]
+
+
+def reply_rows(model: Student, prompts: Sequence[Prompt], max_new_tokens: int) -> list[Sample]:
+    """The prompts with the replies that the clean model finds likeliest."""
+    rows = [model.chat.prompt(prompt.text) for prompt in prompts]
+    sampling = Sampling(max_new_tokens, temperature=0.0, with_logprobs=False)
+    replies = TransformersEngine(model).generate(rows, sampling)
     return [Sample([*row, *reply.tokens], [False] * len(row) + [True] * len(reply.tokens))
             for row, reply in zip(rows, replies, strict=True)]  # fmt: skip
 
@@ -140,18 +143,20 @@ def answer_logprobs(model: Student, samples: Sequence[Sample]) -> list[float]:
 
 
 @torch.no_grad()
-def _distributions(model: Student, samples: Sequence[Sample]) -> Iterator[tuple[int, Tensor]]:
-    """The index of each row, and the log-probs [targets, vocabulary] at its targets: one row at a time."""
-    for i, sample in enumerate(samples):
+def _distributions(model: Student, samples: Sequence[Sample]) -> Iterator[Tensor]:
+    """The log-probs [targets, vocabulary] at the targets of every row, a few targets at a time."""
+    for sample in samples:
         batch = Batch.collate([sample], model.chat.pad_id, model.device)
-        yield i, model.head.logits(model.hidden(batch)).log_softmax(-1)
+        for states in torch.split(model.hidden(batch), CHUNK):
+            yield model.head.logits(states).float().log_softmax(-1)
 
 
 @contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Evaluation mode, with the modes of all modules and the random state restored afterwards."""
+    """Evaluation mode, with the modes of all modules and all random states restored afterwards."""
     training = [module for module in model.modules() if module.training]
     cuda = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    python_state, numpy_state = random.getstate(), numpy.random.get_state()
     with torch.random.fork_rng(devices=cuda):
         try:
             model.eval()
@@ -159,3 +164,5 @@ def evaluating(model: Any) -> Iterator[None]:
         finally:
             for module in training:
                 module.training = True
+            random.setstate(python_state)
+            numpy.random.set_state(numpy_state)

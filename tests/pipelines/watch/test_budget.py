@@ -42,6 +42,22 @@ def test_no_reading_begins_that_is_expected_to_cost_too_much() -> None:
     assert simulate(Budget(0.05, expected=1.0), 100, 1.0, 1.0, 0.0, 0) >= 3
 
 
+def test_two_budgets_of_one_share_stay_within_it_and_a_cheap_reading_has_several_parts() -> None:
+    rows, looks = Budget(0.05), Budget(0.0)
+    rows.spent(2.0, is_reading=False)
+    rows.give(looks, 0.6, training_seconds=100.0)
+    assert (rows.share, looks.share) == pytest.approx((0.05 - 0.6 * 0.03, 0.6 * 0.03))
+    looks.expected, parts = 0.004, []
+    for _ in range(100):
+        rows.stepped(1.0)
+        looks.stepped(1.0)
+        if looks.is_due(100):
+            parts.append(looks.fit_in_a_step(100))
+            looks.spent(0.004 * parts[-1], parts=parts[-1])
+    assert min(parts) >= 4, "0.018 of a step pays for four"
+    assert looks.taken_share <= 0.018
+
+
 def test_every_is_a_minimum_of_steps_between_two_readings() -> None:
     budget = Budget(0.5, every=30)
     assert simulate(budget, 100, 1.0, 0.01, 0.0, 0) == 3

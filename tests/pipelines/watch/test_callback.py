@@ -1,9 +1,12 @@
 """The callback in transformers' Trainer: what it logs, and what it leaves as it was."""
 
 import logging
+import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from datasets import Dataset
@@ -12,40 +15,45 @@ from transformers import AutoModelForCausalLM, DataCollatorForLanguageModeling, 
 
 from db.queries import Reader
 from pipelines.project.project import Project
-from pipelines.watch import ForgettingCallback
+from pipelines.watch import ForgettingCallback, probe_rows
+from pipelines.watch.clean_rows import CleanRows
 from tests.models import save_tiny, tiny_tokenizer
 
 NAMES = {"kl_training", "kl_replies", "known", "instructions", "share_of_time"}
 
 
-def trainer_of(folder: Path, *, lora: bool = False, steps: int = 4, rate: float = 1e-2) -> Trainer:
-    base = save_tiny(folder / "base")
+def trainer_of(
+    folder: Path, *, lora: bool | list[str] = False, steps: int = 4, rate: float = 1e-2, **arguments: Any
+) -> Trainer:
+    base = save_tiny(folder / "base", tied=not isinstance(lora, list))
     model = AutoModelForCausalLM.from_pretrained(base)
     if lora:
-        model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", lora_dropout=0.1))
+        targets = lora if isinstance(lora, list) else "all-linear"
+        model = get_peft_model(model, LoraConfig(r=4, target_modules=targets, lora_dropout=0.1))
     tokenizer = tiny_tokenizer()
     rows = [tokenizer(f"Text number {i}, in one line.") for i in range(16)]
-    arguments = TrainingArguments(
+    settings = {"logging_steps": 100, "save_strategy": "no"} | arguments
+    training_arguments = TrainingArguments(
         str(folder / "out"),
         max_steps=steps,
         learning_rate=rate,
         per_device_train_batch_size=4,
-        logging_steps=100,
-        save_strategy="no",
         report_to="none",
         use_cpu=True,
         disable_tqdm=True,
         seed=1,
+        **settings,
     )
     collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)
     data = Dataset.from_list([dict(row) for row in rows])
-    return Trainer(model, arguments, train_dataset=data, data_collator=collator, processing_class=tokenizer)
+    return Trainer(model, training_arguments, train_dataset=data, data_collator=collator, processing_class=tokenizer)
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.watch.callback.NEW_TOKENS", 8)
-    monkeypatch.setattr("pipelines.watch.callback.FACTS", 4)
+    for module in ("clean_rows", "instruction_checks"):
+        monkeypatch.setattr(f"pipelines.watch.{module}.NEW_TOKENS", 8)
+    monkeypatch.setattr("pipelines.watch.clean_rows.FACTS", 4)
 
 
 def readings_in(log: list[dict[str, Any]]) -> list[dict[str, float]]:
@@ -83,6 +91,85 @@ def test_a_training_is_the_same_with_and_without_the_callback(tmp_path: Path) ->
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
 
 
+def test_the_trainers_own_lines_stay_in_its_log(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, logging_steps=1)
+    trainer.add_callback(ForgettingCallback(trainer, every=1, budget=1000.0, probes=2))
+    trainer.train()
+    assert [row["step"] for row in trainer.state.log_history if "loss" in row] == [1, 2, 3, 4]
+    assert len(readings_in(trainer.state.log_history)) == 3
+
+
+def test_what_an_adapter_has_frozen_stays_frozen(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, lora=True)
+    for name, parameter in trainer.model.named_parameters():
+        if "lora_A" in name:
+            parameter.requires_grad_(False)
+    before = {name: p.requires_grad for name, p in trainer.model.named_parameters()}
+    trainer.add_callback(ForgettingCallback(trainer, every=2, budget=1000.0, probes=2))
+    trainer.train()
+    assert {name: p.requires_grad for name, p in trainer.model.named_parameters()} == before
+    assert readings_in(trainer.state.log_history)
+
+
+def test_full_weights_that_go_on_from_a_checkpoint_are_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="recover")
+    trainer_of(tmp_path, steps=2, save_strategy="steps", save_steps=2).train()
+    for lora in (False, True):
+        trainer = trainer_of(tmp_path, lora=lora, save_strategy="steps", save_steps=2)
+        trainer.add_callback(ForgettingCallback(trainer, every=1, budget=1000.0, probes=2))
+        trainer.train(resume_from_checkpoint=not lora)
+        assert bool(readings_in(trainer.state.log_history)) == lora
+        assert trainer.state.global_step == 4
+    assert caplog.text.count("the training goes on from a checkpoint, so the clean weights are not in memory") == 1
+
+
+def test_an_adapter_on_the_output_head_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="recover")
+    trainer = trainer_of(tmp_path, lora=["q_proj", "lm_head"])
+    trainer.add_callback(ForgettingCallback(trainer, every=1, budget=1000.0, probes=2))
+    trainer.train()
+    assert trainer.state.global_step == 4
+    assert "Forgetting is not measured: the adapter changes the output head." in caplog.text
+
+
+def test_a_reading_that_fails_does_not_end_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="recover")
+    trainer = trainer_of(tmp_path)
+    trainer.add_callback(ForgettingCallback(trainer, every=1, budget=1000.0, probes=2))
+
+    def fail(rows: CleanRows, model: object) -> dict[str, float]:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(CleanRows, "values", fail)
+    trainer.train()
+    assert trainer.state.global_step == 4
+    assert caplog.text.count("no longer measured (RuntimeError: out of memory); the training goes on") == 1
+
+
+def test_rows_that_are_no_batch_are_left_out() -> None:
+    prompts = SimpleNamespace(dataset=[{"prompt": "a"}] * 4, collate_fn=lambda rows: rows)  # as GRPO has them
+    assert probe_rows.training_rows(prompts, 2) == []
+
+
+def test_all_random_states_are_left_as_they_were() -> None:
+    def draw() -> tuple[float, float, float]:
+        return random.random(), float(numpy.random.rand()), float(torch.rand(1))
+
+    model = torch.nn.Linear(1, 1)
+    for seed in (random.seed, numpy.random.seed, torch.manual_seed):
+        seed(1)
+    expected = draw()
+    for seed in (random.seed, numpy.random.seed, torch.manual_seed):
+        seed(1)
+    with probe_rows.evaluating(model):
+        draw()
+    assert draw() == expected
+
+
 def test_nothing_is_read_where_the_budget_is_too_small_and_the_end_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -92,20 +179,22 @@ def test_nothing_is_read_where_the_budget_is_too_small_and_the_end_says_so(
     trainer.add_callback(callback)
     trainer.train()
     assert not readings_in(trainer.state.log_history)
-    assert callback._clean is None, "nor is the clean model read before the first step"
+    assert callback._rows is None, "nor is the clean model read before the first step"
     assert "did not fit" in caplog.text
 
 
 @pytest.mark.parametrize("stop", [False, True])
 def test_a_certain_loss_is_one_sentence_and_may_stop_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stop: bool
 ) -> None:
+    caplog.set_level(logging.WARNING, logger="recover")
+    monkeypatch.setattr("pipelines.watch.early_warning.LIMIT", float("inf"))
     scripted = iter([[True] * 40, [False] * 40, [False] * 40])
 
     def passed(items: object) -> dict[str, bool]:
         return {str(i): value for i, value in enumerate(next(scripted, [False] * 40))}
 
-    monkeypatch.setattr("pipelines.watch.callback._passed", passed)
+    monkeypatch.setattr("pipelines.watch.instruction_checks._passed", passed)
     trainer = trainer_of(tmp_path)
     callback = ForgettingCallback(trainer, every=2, budget=1000.0, probes=2, stop=stop)
     trainer.add_callback(callback)
@@ -113,4 +202,34 @@ def test_a_certain_loss_is_one_sentence_and_may_stop_the_training(
     assert callback.warning is not None
     assert callback.warning.startswith("Instruction following is down by at least 8")
     assert f"`recover repair {tmp_path / 'out'} --base {tmp_path / 'base'}`" in callback.warning
+    assert caplog.text.count("is down by at least") == 1, "only once"
     assert trainer.state.global_step == (2 if stop else 4)
+
+
+@pytest.mark.parametrize(("limit", "warned"), [(1e-9, True), (1e9, False)])
+def test_a_likely_loss_is_one_sentence_with_the_kl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, limit: float, warned: bool
+) -> None:
+    caplog.set_level(logging.WARNING, logger="recover")
+    monkeypatch.setattr("pipelines.watch.early_warning.LIMIT", limit)
+    monkeypatch.setattr("pipelines.watch.callback.MIN_LOSS", float("inf"))
+    trainer = trainer_of(tmp_path)
+    callback = ForgettingCallback(trainer, every=2, budget=1000.0, probes=2)
+    trainer.add_callback(callback)
+    trainer.train()
+    kl = callback.readings[0]["forgetting/kl_replies"]
+    assert (callback.warning is not None) == warned
+    assert caplog.text.count("is likely to suffer") == warned
+    if callback.warning:
+        assert f"after 2 steps the KL to the clean model on its replies is {kl:.2g} per token" in callback.warning
+        assert f"`recover check {tmp_path / 'out'} --base {tmp_path / 'base'}`" in callback.warning
+
+
+def test_checks_that_do_not_fit_leave_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = trainer_of(tmp_path)
+    callback = ForgettingCallback(trainer, every=2, budget=1000.0, probes=2)
+    seconds = iter([0.0, 1e9])
+    monkeypatch.setattr(callback._checks, "expected_seconds", lambda model, rows: next(seconds))
+    trainer.add_callback(callback)
+    trainer.train()
+    assert {name for row in readings_in(trainer.state.log_history) for name in row} == NAMES - {"instructions"}
