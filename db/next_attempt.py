@@ -125,7 +125,7 @@ def _fewer_steps(attempt: Attempt) -> Change:
 
 
 def _more_documents(attempt: Attempt) -> Change | None:
-    share = attempt.distill("documents")
+    share = attempt.distill("documents") or 0.0
     if not isinstance(share, int | float) or share >= MAX_DOCUMENTS or attempt.settings.get("keep_documents") is False:
         return None
     text = "more rows of documents" if share else "rows of documents"

@@ -16,7 +16,7 @@ from db.views import Checkpoint, Promotion
 from evals.results import Item, Result, main_result
 from evals.suites.config import load_suites
 from evals.suites.measure import main_prompt_task
-from pipelines.documents.snapshot import CorpusSnapshot, delete_snapshot, snapshot_file
+from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
 from pipelines.estimates.timed_job import compare_with_estimate, timed_job
 from pipelines.evaluation.block_measurement import StopRule
 from pipelines.evaluation.evaluation_plan import SAMPLE_TEMPERATURE, EvalPlan
@@ -41,15 +41,15 @@ from pipelines.training.training_run import RunResult
 from recovery.recipes import recipe
 
 
-def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | Outcome:
-    """From the beginning, or from wherever the job was interrupted."""
+def run_job(project: Project, job: Job, ask: Ask | None = None, *, estimates: bool = True) -> RunResult | Outcome:
+    """From the beginning, or from wherever the job was interrupted; by default with an estimate beforehand."""
     cycle = Cycle(project, job)
     run: dict[str, Callable[[], RunResult | Outcome]] = {
         "midtrain": cycle.midtrain,
         "distill": lambda: cycle.repair(ask),
         "cycle": lambda: cycle.run(ask),
     }
-    with saved_job(project, job), timed_job(project, job) as clock:
+    with saved_job(project, job), timed_job(project, job, estimates=estimates) as clock:
         result = run[job.command]()
         return replace(result, estimate=compare_with_estimate(project, job, clock))
 
@@ -63,11 +63,19 @@ def saved_job(project: Project, job: Job) -> Iterator[None]:
     except KeyboardInterrupt:
         option = "" if project.contains_cwd else f" --project {shlex.quote(str(project.root))}"
         raise KeyboardInterrupt(f"Go on from the last saved state with `recover resume{option}`.") from None
-    if job.corpus and not job.settings.keep_documents:
-        delete_snapshot(project.home, job.corpus.hash)
-        if project.store:
-            project.store.delete_documents(snapshot_file(project.home, job.corpus.hash).name)
+    if not job.settings.keep_documents:
+        _delete_documents(project, job)
     end_job(project, job)
+
+
+def _delete_documents(project: Project, job: Job) -> None:
+    files = [job.training_file] if job.training_file else []
+    if job.corpus:
+        files.append(snapshot_file(project.home, job.corpus.hash))
+    for file in files:
+        file.unlink(missing_ok=True)
+        if project.store:
+            project.store.delete_documents(file.name)
 
 
 @dataclass
@@ -133,7 +141,7 @@ class Cycle:
         items_text = [item.prompt for result in clean for item in result.items]
         prompts = self._inputs.prompts(items_text) if self.settings.distill.steps else []
         teachers = self._inputs.teachers(main_teacher, len(prompts), items_text)
-        corpora = self._inputs.read_by(damaged) if self.settings.distill.documents else []
+        corpora = self._inputs.read_by(damaged) if self.settings.distill.documents_share else []
         with self.project.clock.stage("distill"):
             distilled = distill(self._stage, damaged, teachers, prompts, probe.on if probe else None, corpora, lift)
             if distilled.stopped:

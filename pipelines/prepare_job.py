@@ -26,7 +26,7 @@ from pipelines.machine.server_check import check_servers
 from pipelines.project.past_cycles import past_cycles
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
-from pipelines.request import Request, names_model, with_teacher
+from pipelines.request import Request, domain_teachers, names_model, with_teacher
 from pipelines.settings.resolve import differences, resolve_settings
 from pipelines.settings.schema import AUTO, Settings, fixed_answers_share
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
@@ -71,8 +71,8 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Corpus 
     check_files(project, request)
     chat = load_chat(project.base if request.docs else start)  # refuses a model without a tokenizer
     _check_prompts(request, settings, chat, start)
-    if request.teacher is not None and request.teacher not in SELF_TEACHERS:
-        check_same_tokenizer(chat, load_chat(project.path_of(_main_teacher(request.teacher))))
+    for reference in _teacher_references(request.teacher):
+        check_same_tokenizer(chat, load_chat(project.path_of(reference)))
     corpus = _read_corpus(request.docs) if request.docs else None
     if corpus is not None and recipe(settings.midtrain.recipe).context:
         check_passages(corpus.texts, settings.distill, request.seed)
@@ -123,18 +123,21 @@ def _estimate(
             start=start.id,
             student=student.id if student else None,
             teacher=teacher.id if teacher else None,
+            domain_teachers=_domain_teachers(project, request),
             prompts=request.prompts,
             teacher_context=request.teacher_context,
         )
         return try_estimate(project, job, corpus.texts if corpus else None)
 
 
-def prepare_job(project: Project, request: Request, job_id: str | None = None) -> Job:
-    """A job that is ready to run, and saved; by default under a new id."""
+def prepare_job(project: Project, request: Request, job_id: str | None = None, *, estimates: bool = True) -> Job:
+    """A job that is ready to run, and saved; by default under a new id. Without `estimates`, nothing is said about what
+    its verdict can show."""
     settings, documents = check_request(project, request)
     request = with_teacher(request, settings)
     check_servers(project.base, settings, request.teacher)
-    _ = _attainable(project, request, settings)
+    if estimates:
+        _ = _attainable(project, request, settings)
     teacher = _teacher(project, request)
     student = None if request.docs else _student(project, request)
     start = student or project.current
@@ -158,15 +161,15 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None) -
         student=student.id if student else None,
         teacher=teacher.id if teacher else None,
         router=request.teacher == ROUTER,
+        domain_teachers=_domain_teachers(project, request),
         teacher_servers=request.teacher if is_address(request.teacher) else None,
         self_teacher=next((own for own in SELF_TEACHERS if own == request.teacher), None),
         prompts=store_prompts(project, request.prompts),
         teacher_context=store_context(project, request.teacher_context),
         ask=request.ask,
         processes=request.processes,
-        **({"id": job_id} if job_id else {}),
     )
-    return save_job(project, job)
+    return save_job(project, replace(job, id=job_id) if job_id else job)
 
 
 def _attainable(project: Project, request: Request, settings: Settings) -> Attainable | None:
@@ -215,9 +218,8 @@ def teachers_in_memory(
         return midtraining, []
     if is_address(request.teacher):
         return midtraining, []
-    named = request.teacher or base
-    is_model = Path(named).is_dir() or is_hub_id(named)
-    return midtraining, [named if is_model else base] + ([promoted] if promoted and request.teacher == ROUTER else [])
+    named = [one if Path(one).is_dir() or is_hub_id(one) else base for one in _teacher_references(request.teacher)]
+    return midtraining, [*(named or [base]), *([promoted] if promoted and request.teacher == ROUTER else [])]
 
 
 def check_model_fits(project: Project, request: Request, settings: Settings, start: str) -> None:
@@ -253,6 +255,8 @@ def _check_prompts(request: Request, settings: Settings, chat: Chat, model: str)
         files.check(distill, request.teacher or "base")
         longest = " a" * MAX_PROMPT_TOKENS  # of what the base may write
         prompts = files.read(distill, request.seed, lambda: [longest])
+        if named := domain_teachers(request.teacher):
+            named.check(prompts)
     check_prompts(prompts, distill, chat, model)
     if request.questions:
         check_contamination(prompts, [question.text for question in read_questions(request.questions)])
@@ -281,12 +285,21 @@ def _no_student(cycle: Cycle | None) -> str:
 def _teacher(project: Project, request: Request) -> Checkpoint | None:
     if request.teacher is None or request.teacher in SELF_TEACHERS:
         return None
-    return project.resolve(_main_teacher(request.teacher))
+    return project.resolve(_teacher_references(request.teacher)[0])
 
 
-def _main_teacher(reference: str) -> str:
-    """A router's main teacher is the base, and so is what servers serve."""
-    return "base" if reference == ROUTER or is_address(reference) else reference
+def _domain_teachers(project: Project, request: Request) -> dict[str, int]:
+    named = domain_teachers(request.teacher)
+    return {domain: project.resolve(one).id for domain, one in named.by_domain.items()} if named else {}
+
+
+def _teacher_references(teacher: str | None) -> list[str]:
+    """The main teacher, then those of domains. A router's main teacher is the base, and so is what servers serve."""
+    if teacher is None or teacher in SELF_TEACHERS:
+        return []
+    if named := domain_teachers(teacher):
+        return [named.main, *named.by_domain.values()]
+    return ["base" if teacher == ROUTER or is_address(teacher) else teacher]
 
 
 def eval_plan(project: Project, request: Request, start: Checkpoint, student: Checkpoint | None) -> EvalPlan:

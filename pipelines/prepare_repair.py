@@ -1,15 +1,16 @@
 """From the command line of `check` and `repair` to a job: compare the files of both models, and say what to measure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evals.suites.config import load_suites
 from pipelines.documents import read_corpus
-from pipelines.documents.snapshot import sample_passages, save_snapshot
+from pipelines.documents.snapshot import CorpusSnapshot, sample_passages
 from pipelines.documents.training_file import read_training_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.jobs.job import Job
-from pipelines.jobs.stored_inputs import store_prompts, store_questions
+from pipelines.jobs.stored_inputs import store_corpus, store_prompts, store_questions
 from pipelines.log import log
 from pipelines.prepare_job import announce_settings, check_files, check_model_fits
 from pipelines.project.chat_template_copy import with_base_template
@@ -19,6 +20,7 @@ from pipelines.storage.atomic_files import JsonLines
 from pipelines.storage.content_cache import content_hash
 from pipelines.training.process_checks import check_processes
 from recovery.fine_tunes import FineTune, inspect_fine_tune
+from recovery.models.chat_template import Message
 
 MAX_CONVERSATIONS = 300  # of a training file, whose answers are scored
 
@@ -30,8 +32,8 @@ class Prepared:
     own_template: str | None = None  # path of the model with its own chat template, where that is not the base's
 
 
-def prepare_repair(project: Project, request: Request) -> Prepared:
-    """A job that judges the student by the base, and repairs it; not saved yet."""
+def prepare_repair(project: Project, request: Request, *, trains: bool = True) -> Prepared:
+    """A job that judges the student by the base, and repairs it if it `trains`; not saved yet."""
     assert request.student is not None
     path = project.path_of(request.student)
     about = inspect_fine_tune(path, project.base)
@@ -43,10 +45,12 @@ def prepare_repair(project: Project, request: Request) -> Prepared:
         log.warning(note)
     own = path if about.other_template else None
     student = project.resolve(with_base_template(project.home, path, project.base) if own else request.student)
+    conversations = read_training_file(request.docs) if request.docs else []
+    corpus = store_corpus(project, read_corpus(request.docs)) if request.docs and not conversations else None
     plan = EvalPlan(
         questions=store_questions(project, request.questions),
         ifeval_data=request.ifeval_data,
-        passages=_training_sample(project, request),
+        passages=None if request.questions else _training_sample(project, conversations, corpus),
         limit=request.limit,
         secondary_limit=request.secondary_limit,
         probe_all=True,
@@ -56,6 +60,8 @@ def prepare_repair(project: Project, request: Request) -> Prepared:
         settings,
         plan,
         request.seed,
+        corpus,
+        _store(project, conversations, "conversations") if trains else None,
         student=student.id,
         teacher=project.clean.id,
         prompts=store_prompts(project, request.prompts),
@@ -64,16 +70,21 @@ def prepare_repair(project: Project, request: Request) -> Prepared:
     return Prepared(replace(job, id=content_hash(contents)[:8], processes=request.processes), about, own)
 
 
-def _training_sample(project: Project, request: Request) -> Path | None:
-    """A sample of what the fine-tune was trained on, where there are no questions on it."""
-    if request.questions is not None or request.docs is None:
-        return None
-    conversations = read_training_file(request.docs)
-    if not conversations:
-        return sample_passages(project.home, save_snapshot(project.home, read_corpus(request.docs)))
+def _training_sample(
+    project: Project, conversations: Sequence[list[Message]], corpus: CorpusSnapshot | None
+) -> Path | None:
+    """A sample of what the fine-tune was trained on."""
+    if corpus is not None:
+        return sample_passages(project.home, corpus)
     step = max(1, len(conversations) // MAX_CONVERSATIONS)
-    rows = [{"messages": messages} for messages in conversations[::step][:MAX_CONVERSATIONS]]
-    file = project.home / "documents" / f"{content_hash(rows)[:32]}.sample.jsonl"
+    return _store(project, conversations[::step][:MAX_CONVERSATIONS], "sample")
+
+
+def _store(project: Project, conversations: Sequence[list[Message]], kind: str) -> Path | None:
+    if not conversations:
+        return None
+    rows = [{"messages": messages} for messages in conversations]
+    file = project.home / "documents" / f"{content_hash(rows)[:32]}.{kind}.jsonl"
     if not file.is_file():
         JsonLines(file).write(rows)
     return file

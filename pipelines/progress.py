@@ -9,6 +9,7 @@ from recovery.progress import Update
 LINE_SECONDS = 20.0  # with slow steps, still less than the half minute of `pipelines.silence`
 BAR_SECONDS = 0.5
 BAR_WIDTH = 30
+MIN_SHARE = 0.03  # below it nothing is estimated: of many replies that are written at once, the first says little
 STEPS = "steps"  # the units of a training, which logs its steps itself
 
 
@@ -55,7 +56,7 @@ def _bar(units: str, total: int) -> Update:
 def progress_text(units: str, done: int, total: int, seconds: float) -> str:
     """Such as "120 of 2,000 replies, 4.1 a second, about 8 min left"."""
     text = f"{done:,} of {total:,} {units}"
-    if not done or seconds <= 0:
+    if done < MIN_SHARE * total or seconds <= 0:
         return text
     rate = done / seconds
     speed = f"{rate:.1f} a second" if rate >= 1 else f"{1 / rate:.0f} s each"

@@ -37,6 +37,7 @@ GUARDS = {
     "answers": "New knowledge is guarded by the likelihood of the training file's answers",
     None: "New knowledge is unguarded, so a repair may cost it unnoticed (see --questions and --docs)",
 }
+REREAD = 0.2  # of a step, the share that is the fine-tune's own documents or answers, where the settings have none
 Scores = Mapping[str, float | None]
 
 
@@ -172,6 +173,8 @@ def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool) -> Job:
     else:
         share = next((move.share for move in moves if move.name == "interpolation"), None)
         distill |= {"recipe": "offpolicy-kl" if name == "answers" else "opd", "warm_start": share or "off"}
+        if (job.corpus or job.training_file) and job.settings.distill.documents is None:
+            distill["documents"] = REREAD  # else the distillation would cost what they taught
     return replace(job, command="distill", settings=apply_overrides(job.settings, overrides), id=f"{job.id}-{name}")
 
 

@@ -8,6 +8,7 @@ from evals.suites.lab import RETENTION_ITEMS
 from pipelines.jobs.job import Command
 from pipelines.settings.schema import AUTO, Settings
 from pipelines.settings.sources import EngineName
+from pipelines.training.domain_teachers import DomainTeachers
 from pipelines.training.recipe_inputs import SELF_TEACHERS
 from pipelines.training.stage_teachers import ROUTER
 from recovery.engines.servers import is_address
@@ -67,8 +68,13 @@ class Request:
 
 
 def names_model(teacher: str) -> bool:
-    """Whether a value of `--teacher` refers to a model, and does not say where or how the base teaches."""
-    return teacher not in NAMED_TEACHERS and not is_address(teacher)
+    """Whether a value of `--teacher` refers to one model, and does not say where or how the base teaches."""
+    return teacher not in NAMED_TEACHERS and not is_address(teacher) and domain_teachers(teacher) is None
+
+
+def domain_teachers(teacher: str | None) -> DomainTeachers | None:
+    """What `--teacher DOMAIN=REF,…` names; None where it names a single teacher."""
+    return DomainTeachers.parse(teacher or "", NAMED_TEACHERS)
 
 
 def with_teacher(request: Request, settings: Settings) -> Request:

@@ -50,11 +50,13 @@ def evaluate(
     Example: recover eval current --suite behaviour --limit 200
     """
     from pipelines.evaluation.evaluation_plan import EvalPlan
+    from pipelines.evaluation.lineage_questions import lineage_questions
     from pipelines.evaluation.measure import measure_checkpoint
     from pipelines.project.project import Project
 
     opened = Project.open(project, base)
     checkpoint = opened.resolve(ref)
+    questions = questions or lineage_questions(opened, [checkpoint])
     plan = _with_public_prompts(opened, [checkpoint], EvalPlan(suite, questions, ifeval_data, limit=limit), rerun)
     results = measure_checkpoint(opened, checkpoint, plan, None, ref, engine=engine or DEFAULT_ENGINE, rerun=rerun)
     data = {"checkpoint": ref, "evaluations": [result.to_json() for result in results]}
@@ -90,6 +92,7 @@ def compare(
     from pipelines.evaluation.compare import compare_results, mean_forgetting, mean_lines
     from pipelines.evaluation.drift import checkpoint_drift, new_task
     from pipelines.evaluation.evaluation_plan import EvalPlan
+    from pipelines.evaluation.lineage_questions import lineage_questions
     from pipelines.evaluation.measure import measure_checkpoint
     from pipelines.evaluation.printed_tables import drift_table
     from pipelines.evaluation.results_store import comparable_results
@@ -99,7 +102,8 @@ def compare(
     for ref in (first, second):
         opened.path_of(ref)  # both exist, or no project is created
     pair = [opened.resolve(ref) for ref in (first, second)]  # both, before either is measured
-    plan = _with_public_prompts(opened, pair, EvalPlan(suite, questions, ifeval_data, limit=limit), rerun)
+    plan = EvalPlan(suite, questions or lineage_questions(opened, pair), ifeval_data, limit=limit)
+    plan = _with_public_prompts(opened, pair, plan, rerun)
     engine = engine or DEFAULT_ENGINE
     before, after = (
         measure_checkpoint(opened, checkpoint, plan, None, ref, engine=engine, rerun=rerun)

@@ -52,7 +52,7 @@ def check(
     request = Request("repair", base, docs, student=ref, questions=questions, ifeval_data=ifeval_data, limit=limit,
                       engine=engine, assignments=assignments)  # fmt: skip
     with command_lock(opened):
-        result = check_model(opened, prepare_repair(opened, request), ref)
+        result = check_model(opened, prepare_repair(opened, request, trains=False), ref)
     data = result.as_json()
     if to is not None:
         _write_page(to, data)

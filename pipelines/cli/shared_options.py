@@ -45,8 +45,8 @@ training_data = click.option(
 teacher = click.option(
     "--teacher",
     metavar="REF",
-    help="The model to learn from; http://host:8000: the base on a server; router: the base, for earlier documents the "
-    "last promoted checkpoint; ema or live: the student itself [default: base, with sdft ema]",
+    help="The model to learn from; http://host:8000: the base on a server; or router, ema, live, or maths=REF,*=base: "
+    "by the domain of each prompt [default: base, with sdft ema]",
 )
 teacher_context = click.option(
     "--teacher-context",

@@ -87,9 +87,5 @@ def require_snapshot(home: Path, hash: str, path: Path, files: int) -> CorpusSna
     return snapshot
 
 
-def delete_snapshot(home: Path, hash: str) -> None:
-    snapshot_file(home, hash).unlink(missing_ok=True)
-
-
 def snapshot_file(home: Path, hash: str) -> Path:
     return home / "documents" / f"{hash[:32]}.jsonl"

@@ -48,7 +48,7 @@ def _distilling(settings: Settings) -> Iterator[StageWork]:
         yield StageWork("write/replies", f"writing {count:,} answers", [Loading(), _replies(settings, count)])
     limit = distill.max_new_tokens
     rows = distill.rows * (PROMPT_TOKENS + mean_length(chance_of_end(0, 0, limit), limit))
-    documents = distill.documents / (1 - distill.documents) * distill.rows * settings.midtrain.window
+    documents = distill.documents_share / (1 - distill.documents_share) * distill.rows * settings.midtrain.window
     label, taught = (documents, rows) if chosen.scores_with_teacher else (rows + documents, 0.0)
     parts: list[Work] = [Loading(2), Training(steps, label, taught)]
     if on_policy:

@@ -27,6 +27,8 @@ from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.probes import probe_set, retention_probe
 from pipelines.training.recipe_inputs import RecipeFiles, read_context_text
 from pipelines.training.stage_context import generation_seed
+from pipelines.training.training_file_rows import expected_tokens
+from recovery.models.students import load_chat
 from recovery.recipes import Recipe, recipe
 
 CONTEXT_SAMPLE = 200  # rows whose contexts are counted
@@ -110,7 +112,10 @@ class JobWork:
             midtraining += [self._path(job.start)] * bool(self._rows[1])
         if job.command == "midtrain":
             return midtraining, []
-        return midtraining, [] if job.teacher_servers else [self._path(job.teacher)]
+        if job.teacher_servers:
+            return midtraining, []
+        paths = [self._path(id) for id in (job.teacher, *job.domain_teachers.values())]
+        return midtraining, list(dict.fromkeys(paths))
 
     def _path(self, checkpoint: int | None) -> str:
         found = self.project.reader.checkpoint(checkpoint) if checkpoint is not None else None
@@ -296,11 +301,20 @@ class JobWork:
             name = f"writing {count:,} answers"
             yield StageWork("write/replies", name, [Loading(), self._writing_replies(count)])
 
+    @property
+    def _reread_tokens(self) -> float:
+        """Of a step's rows of documents, or of a training file."""
+        settings = self.job.settings.distill
+        share = settings.documents_share
+        if share and self.job.training_file:
+            return expected_tokens(self.job.training_file, load_chat(self.project.base), settings)
+        return share / (1 - share) * settings.rows * self.job.settings.midtrain.window
+
     def _distilling(self) -> StageWork:
         settings, steps = self.job.settings.distill, self._distill_steps
         steps_left = self._share_left("recovered", steps) * steps
         rows = settings.rows * (self.prompt_tokens + self.reply_tokens)
-        documents = settings.documents / (1 - settings.documents) * settings.rows * self.job.settings.midtrain.window
+        documents = self._reread_tokens
         by_label = not self._distill_recipe.scores_with_teacher
         label, taught = (rows + documents, 0.0) if by_label else (documents, rows)
         parts: list[Work] = [Loading(2), Training(steps_left, label, taught)]

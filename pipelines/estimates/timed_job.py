@@ -21,10 +21,10 @@ from recovery.progress import also_listen
 
 
 @contextmanager
-def timed_job(project: Project, job: Job) -> Iterator[StageClock]:
+def timed_job(project: Project, job: Job, *, estimates: bool = True) -> Iterator[StageClock]:
     """Give the project a clock while the job runs."""
     with no_silence(lambda: project.clock.describe()):
-        clock = project.clock = _estimated_clock(project, job)
+        clock = project.clock = _estimated_clock(project, job) if estimates else StageClock()
         try:
             with also_listen(clock.listener):
                 yield clock
@@ -33,7 +33,8 @@ def timed_job(project: Project, job: Job) -> Iterator[StageClock]:
 
 
 def _estimated_clock(project: Project, job: Job) -> StageClock:
-    estimate = try_estimate(project, job, job.corpus.texts if job.corpus else None)
+    is_midtraining = job.corpus is not None and job.command != "distill"
+    estimate = try_estimate(project, job, job.corpus.texts if job.corpus and is_midtraining else None)
     if estimate is None:
         return StageClock()
     for line in filter(None, (str(estimate), estimate.shorten)):

@@ -19,10 +19,10 @@ from evals.suites.knowledge import read_questions
 from evals.suites.measure import ifeval_prompts
 from evals.suites.passage_recall import read_passages
 from pipelines.documents.snapshot import load_snapshot, sample_passages
+from pipelines.evaluation.lineage_questions import midtrainings, questions_of_run
 from pipelines.evaluation.results_store import store_results, stored_results
 from pipelines.log import log
 from pipelines.model_loading import load_frozen, open_engine
-from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.settings.engine_choice import choose_engine
@@ -56,17 +56,13 @@ def new_task(project: Project, checkpoints: Sequence[Checkpoint], questions: Pat
     """The given questions, else those (or the documents) of the last mid-training in the checkpoints' lineages."""
     if questions:
         return NewTask(questions)
-    ancestors = [ancestor for checkpoint in checkpoints for ancestor in project.reader.lineage(checkpoint.id)]
-    for ancestor in sorted(ancestors, key=lambda checkpoint: -checkpoint.id):
-        run = project.reader.run(ancestor.run_id) if ancestor.role == "midtrained" and ancestor.run_id else None
-        if run is None:
-            continue
-        file = relocate(project.home, Path(run.inputs.questions or ""))
-        if file.is_file():
-            return NewTask(file)
-        corpus = load_snapshot(project.home, run.inputs.corpus or "", Path(), 0)
-        return NewTask(passages=sample_passages(project.home, corpus)) if corpus else NewTask()
-    return NewTask()
+    run = next(midtrainings(project, checkpoints), None)
+    if run is None:
+        return NewTask()
+    if file := questions_of_run(project, run):
+        return NewTask(file)
+    corpus = load_snapshot(project.home, run.inputs.corpus or "", Path(), 0)
+    return NewTask(passages=sample_passages(project.home, corpus)) if corpus else NewTask()
 
 
 def checkpoint_drift(

@@ -28,10 +28,12 @@ class Job:
     eval_plan: EvalPlan = EvalPlan()  # noqa: RUF009
     seed: int = 0
     corpus: CorpusSnapshot | None = None
+    training_file: Path | None = None  # conversations that the student was trained on elsewhere
     start: int | None = None  # the checkpoint that is mid-trained
     student: int | None = None  # the checkpoint that is repaired, where the job does not mid-train one
     teacher: int | None = None
     router: bool = False  # whether the last promoted checkpoint teaches earlier documents beside that teacher
+    domain_teachers: dict[str, int] = field(default_factory=dict)  # checkpoints that teach the prompts of a domain
     self_teacher: Literal["ema", "live"] | None = None  # the student itself teaches: its average, or as it is
     teacher_servers: str | None = None  # vLLM servers of that teacher: their addresses, with a comma between them
     prompts: Path | None = None
@@ -43,7 +45,8 @@ class Job:
     @property
     def checkpoints(self) -> set[int]:
         """Ids of the checkpoints that it uses."""
-        return {id for id in (self.start, self.student, self.teacher) if id is not None}
+        named = (self.start, self.student, self.teacher, *self.domain_teachers.values())
+        return {id for id in named if id is not None}
 
     def save(self, home: Path) -> Self:
         write_job(home, self.id, self.as_json())
@@ -61,10 +64,12 @@ class Job:
             "eval_plan": self.eval_plan.to_json(),
             "seed": self.seed,
             "corpus": corpus and {"hash": corpus.hash, "path": str(corpus.path), "files": corpus.files},
+            **({"training_file": str(self.training_file)} if self.training_file else {}),
             "start": self.start,
             "student": self.student,
             "teacher": self.teacher,
             "router": self.router,
+            "domain_teachers": self.domain_teachers,
             "self_teacher": self.self_teacher,
             "teacher_servers": self.teacher_servers,
             "prompts": str(self.prompts) if self.prompts else None,
@@ -82,7 +87,7 @@ class Job:
             fields["corpus"] = CorpusSnapshot(Path(corpus["path"]), corpus["hash"], corpus["files"], file)
         fields["settings"] = apply_overrides(Settings(), fields["settings"])
         fields["eval_plan"] = EvalPlan.from_json(fields["eval_plan"]).relocated(home)
-        for name in ("prompts", "teacher_context"):
+        for name in ("training_file", "prompts", "teacher_context"):
             fields[name] = relocate(home, Path(fields[name])) if fields.get(name) else None
         return cls(**fields)
 

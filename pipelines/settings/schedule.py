@@ -7,7 +7,7 @@ measured on corpora of 20 kB and 200 kB (docs/real-models.md).
 from pipelines.log import log
 from pipelines.settings.schema import AUTO, Midtrain
 
-TARGET_STEPS = 72
+TARGET_STEPS = 135
 FEW_STEPS = 50  # below, a warning is logged
 MAX_STEP_TOKENS = 32_768
 MIN_EPOCHS, MAX_EPOCHS = 3.0, 20.0

@@ -94,7 +94,7 @@ class Distill(Group):
     rows: Count = 64
     max_new_tokens: Count = 1024
     prompts: Count = 2048  # how many the base writes when no file of prompts is given
-    documents: Share = 0.0  # of a step's rows, the share that is documents, read again to keep what they taught
+    documents: Share | None = None  # of a step's rows, the share that is documents, read again; None: 0, or `repair`'s
     earlier_prompts: Share = 0.33  # share of the prompts that are openings of earlier documents, with a router
     warm_start: Annotated[  # interpolate by this share towards the weights before mid-training
         Share | Literal["off", "auto", "default"],
@@ -115,6 +115,10 @@ class Distill(Group):
     context_template: str | None = None  # how the teacher reads prompt and context; none: the recipe's own
     shuffle_contexts: bool = False  # a control: every prompt gets the context of another
     require_lift: bool = True  # refuse contexts that are not shown to help the teacher
+
+    @property
+    def documents_share(self) -> float:
+        return self.documents or 0.0
 
     @model_validator(mode="after")
     def _template_has_both_fields(self) -> "Distill":

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -49,14 +49,8 @@ class StudyRun:
         _ = self.id
         self.folder.mkdir(parents=True, exist_ok=True)
         tuned = self._tune()
-        elsewhere = []
-        for seed in self.study.size.seeds:
-            one = self.seed(seed, tuned)
-            if lock_holder(one.root / HOME):
-                elsewhere.append(seed)
-                continue
-            self._run_seed(one)
-        if elsewhere:
+        elsewhere = self._run_free_seeds(self.study.size.seeds, tuned)
+        if elsewhere := self._run_free_seeds(elsewhere, tuned):
             log.info(
                 f"Another process works on seeds {', '.join(map(str, elsewhere))}; the last to end gives the verdict"
             )
@@ -67,6 +61,17 @@ class StudyRun:
 
     def seed(self, seed: int, tuned: Mapping[str, Mapping[str, Any]] | None = None) -> SeedProject:
         return SeedProject(self.study, seed, self.folder, self.base, tuned or {})
+
+    def _run_free_seeds(self, seeds: Sequence[int], tuned: Mapping[str, Mapping[str, Any]]) -> list[int]:
+        """Run the seeds that no other process works on; the others are returned."""
+        elsewhere = []
+        for seed in seeds:
+            one = self.seed(seed, tuned)
+            if lock_holder(one.root / HOME):
+                elsewhere.append(seed)
+            else:
+                self._run_seed(one)
+        return elsewhere
 
     def _run_seed(self, one: SeedProject) -> None:
         one.root.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ from pipelines.training.saved_progress import has_started
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers, TrainingSource
 from pipelines.training.teacher_cache import open_outputs
+from pipelines.training.training_file_rows import training_file_rows
 from pipelines.training.training_run import RunResult, TrainingRun
 from pipelines.training.warm_start import WarmStart, WarmStartPlan, warm_start
 from recovery.engines import Engine
@@ -32,7 +33,7 @@ from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe, objective_of, signal_of
 from recovery.self_teachers import EmaTeacher
-from recovery.states import Mixture, States
+from recovery.states import CommonTokens, Mixture, States
 from recovery.teachers import Teacher
 
 MakeProbe = Callable[[Student, Engine, bool], ProbeFunction]  # the last: whether it measures retention
@@ -93,7 +94,7 @@ def distill(
             student=student,
             states=Mixture(
                 recipe_states(stage, chosen, engine, given_prompts, prompts, answers, writer),
-                *_reread(stage, chat, corpora),
+                *_reread(stage, chat, corpora, student.vocabulary),
             )
             if steps
             else Mixture(),
@@ -145,10 +146,13 @@ def _read_documents_alone(stage: Stage, midtrained: Checkpoint) -> bool:
     return not (mix.get("answers") or mix.get("texts"))
 
 
-def _reread(stage: Stage, chat: Chat, corpora: Sequence[CorpusSnapshot]) -> list[States]:
-    """Rows of the documents beside the recipe's own rows."""
+def _reread(stage: Stage, chat: Chat, corpora: Sequence[CorpusSnapshot], vocabulary: int | None) -> list[States]:
+    """Rows of the documents, or of a training file, beside the recipe's own rows."""
     settings = stage.settings.distill
-    if not settings.documents or not corpora:
-        return []
-    rows = max(1, round(settings.documents / (1 - settings.documents) * settings.rows))
-    return [document_rows(stage, chat, corpora, rows, use_labels=True)]
+    share, rows = settings.documents_share, list[States]()
+    if share and stage.job.training_file:
+        rows += training_file_rows(stage.job.training_file, chat, settings, stage.job.seed)
+    elif share and corpora:
+        count = max(1, round(share / (1 - share) * settings.rows))
+        rows.append(document_rows(stage, chat, corpora, count, use_labels=True))
+    return [CommonTokens(states, vocabulary) for states in rows]

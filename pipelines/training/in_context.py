@@ -59,7 +59,8 @@ def midtrain_in_context(
     about_passages = data.about_passages(questions)
     prompts = data.with_others(about_passages, earlier)
     steps = data.steps(len(prompts))
-    teachers, promoted = Teachers(stage.project.clean, data.promoted), data.promoted
+    promoted = data.promoted
+    teachers = Teachers(stage.project.clean, {EARLIER_DOMAIN: promoted} if promoted else {})
     drawn_prompts = prompts[: steps * settings.rows]
     answers = replies_beforehand(data.stage, start, teachers, chosen, chat, questions, drawn_prompts)
     source = TrainingSource(start.path, stage.adapter, chosen, teachers)

@@ -14,7 +14,7 @@ from pipelines.project.past_cycles import PastCycle, past_cycles
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
 from pipelines.synthetic.chat_prompts import ChatPrompt
-from pipelines.synthetic.prefixes import document_prefixes
+from pipelines.synthetic.prefixes import EARLIER_DOMAIN, document_prefixes
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.context_lift import check_lift
 from pipelines.training.recipe_inputs import RecipeFiles, check_contamination
@@ -67,6 +67,8 @@ class JobInputs:
 
     def teachers(self, main: Checkpoint, prompts: int, evaluation_items: list[str]) -> Teachers:
         """With a router, openings of earlier documents are prompts too; never the questions about them."""
+        if self.job.domain_teachers:
+            return Teachers(main, {domain: self.checkpoint(id) for domain, id in self.job.domain_teachers.items()})
         if self.job.self_teacher:
             return Teachers(main, own=self.job.self_teacher)
         if self.job.teacher_servers:
@@ -85,7 +87,7 @@ class JobInputs:
             log.info("No documents of earlier cycles are stored: the router is the clean model alone")
             return Teachers(main)
         log.info(f"{len(clean)} openings of earlier documents beside {prompts} prompts")
-        return Teachers(main, self.checkpoint(past[-1].checkpoint), tuple(clean))
+        return Teachers(main, {EARLIER_DOMAIN: self.checkpoint(past[-1].checkpoint)}, tuple(clean))
 
     def corpus(self) -> CorpusSnapshot:
         corpus = self.job.corpus
@@ -93,7 +95,10 @@ class JobInputs:
         return require_snapshot(self.project.home, corpus.hash, corpus.path, corpus.files)
 
     def read_by(self, midtrained: Checkpoint) -> list[CorpusSnapshot]:
-        """The documents that a checkpoint was mid-trained on, and those of earlier cycles; what is stored of them."""
+        """The documents that a checkpoint was mid-trained on, and those of earlier cycles; what is stored of them. Of a
+        repair, those that it was given."""
+        if self.job.corpus is not None and midtrained.id == self.job.student:
+            return [self.corpus()]
         run = self.project.reader.run(midtrained.run_id) if midtrained.run_id is not None else None
         hashes = [run.inputs.corpus if run else None, *(c.corpus for c in past_cycles(self.project, midtrained))]
         snapshots = [load_snapshot(self.project.home, hash, Path(), 0) for hash in dict.fromkeys(hashes) if hash]

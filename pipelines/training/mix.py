@@ -93,7 +93,7 @@ class TrainingMix:
             return None
         if promoted and not written_by_base:  # no row is the base's
             return Teachers(promoted)
-        return Teachers(self.stage.project.clean, promoted)
+        return Teachers(self.stage.project.clean, {EARLIER_DOMAIN: promoted} if promoted else {})
 
     def source(self, recipe: Recipe, has_answers: bool) -> TrainingSource:
         return TrainingSource(self.start.path, self.stage.adapter, recipe, self.teachers(has_answers))

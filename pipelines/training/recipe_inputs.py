@@ -136,8 +136,8 @@ class RecipeFiles:
             )
         if chosen.estimator == "privileged" and teacher != "live":
             raise RecoverError(f"In the recipe {name} the student teaches itself. Leave out --teacher.")
-        if chosen.continued and teacher == "router":
-            raise RecoverError(f"In the recipe {name} one teacher writes. Name another than router with --teacher.")
+        if chosen.continued and (teacher == "router" or "=" in teacher):
+            raise RecoverError(f"In the recipe {name} one teacher writes. Name one checkpoint with --teacher.")
         if (chosen.data == "conversations" or (chosen.needs_checks and not chosen.context)) and self.prompts is None:
             needs = "checks or a short answer" if chosen.needs_checks else "replies"
             raise RecoverError(f"The recipe {name} learns from prompts with {needs}. Name a JSONL file with --prompts.")

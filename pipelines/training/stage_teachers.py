@@ -1,17 +1,18 @@
-"""Teachers of a stage: one for all rows, or a router that picks one for each row.
+"""Teachers of a stage: one for all rows, or several, of which each row has one by its domain.
 
-The router asks the clean base how to behave, and the last promoted checkpoint about the documents of earlier cycles,
-which the clean base has never read.
+With `--teacher router` the clean base says how to behave, and the last promoted checkpoint what the documents of
+earlier cycles say, which the clean base has never read.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 
 from db.views import Checkpoint
 from pipelines.model_loading import device
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts
+from pipelines.training.domain_teachers import in_domains
 from pipelines.training.recipe_inputs import SelfTeacher
 from pipelines.training.teacher_cache import keeping
 from recovery.engines.served_model import Probe
@@ -35,8 +36,8 @@ SampleAnswers = Callable[[str, list[Prompt]], list[Sample]]  # by the model at a
 @dataclass(frozen=True)
 class Teachers:
     main: Checkpoint
-    earlier: Checkpoint | None = None  # scores rows about documents of earlier cycles
-    prefixes: tuple[str, ...] = ()  # of those documents, used as prompts
+    by_domain: Mapping[str, Checkpoint] = field(default_factory=dict)  # all other rows are the main teacher's
+    prefixes: tuple[str, ...] = ()  # of documents of earlier cycles, used as prompts
     own: SelfTeacher | None = None  # the student itself teaches, and `main` is what it begins as
     servers: str | None = None  # addresses of vLLM servers of `main`
 
@@ -45,12 +46,15 @@ class Teachers:
             return f"{'the average' if self.own == 'ema' else 'the current weights'} of {self.main.reference}"
         if self.servers:
             return f"{self.main.reference} at {self.servers}"
-        if self.earlier is None:
-            return self.main.reference
-        return f"{self.main.reference} (and {self.earlier.reference} for openings of earlier documents)"
+        others = [
+            f"{one.reference} for {'openings of earlier documents' if domain == EARLIER_DOMAIN else domain}"
+            for domain, one in self.by_domain.items()
+        ]
+        return f"{self.main.reference} (and {', '.join(others)})" if others else self.main.reference
 
     def prompts(self, given: Sequence[ChatPrompt], chat: Chat, seed: int, template: str = "") -> list[Prompt]:
-        prompts = [*(prompt.tokenized(chat, template) for prompt in given), *as_prefix_prompts(self.prefixes, chat)]
+        tokenized = in_domains([prompt.tokenized(chat, template) for prompt in given], given, self.by_domain)
+        prompts = [*tokenized, *as_prefix_prompts(self.prefixes, chat)]
         if self.prefixes:  # so that any first part of them is a fair sample
             Random(seed).shuffle(prompts)
         return prompts
@@ -59,11 +63,14 @@ class Teachers:
         """With `kept`, rows that come again are computed once."""
         if self.servers:
             return keeping(_served(student, self.main.path, self.servers), self.main.path, kept)
-        main = keeping(_load(student, self.main.path, device), self.main.path, kept)
-        if self.earlier is None:
+        loaded = {
+            path: keeping(_load(student, path, device), path, kept)
+            for path in dict.fromkeys([self.main.path, *(one.path for one in self.by_domain.values())])
+        }
+        main = loaded[self.main.path]
+        if not self.by_domain:
             return main
-        earlier = _load(student, self.earlier.path, device)
-        return RouterTeacher(main, {EARLIER_DOMAIN: keeping(earlier, self.earlier.path, kept)})
+        return RouterTeacher(main, {domain: loaded[one.path] for domain, one in self.by_domain.items()})
 
     def self_teacher(self, student: Student, ema_decay: float) -> EmaTeacher | LiveTeacher:
         """Made after a warm start: the average begins with the student's weights."""
@@ -71,11 +78,12 @@ class Teachers:
 
     def answers(self, prompts: list[Prompt], sample: SampleAnswers) -> list[Sample]:
         """Each prompt answered by its own teacher, with one model in memory at a time."""
+        indices: dict[str, list[int]] = {}  # by the path of the teacher
+        for i, prompt in enumerate(prompts):
+            indices.setdefault(self.by_domain.get(prompt.domain or "", self.main).path, []).append(i)
         rows: dict[int, Sample] = {}
-        for path, is_earlier in ((self.main.path, False), (self.earlier.path if self.earlier else "", True)):
-            indices = [i for i, prompt in enumerate(prompts) if (prompt.domain == EARLIER_DOMAIN) is is_earlier]
-            if indices:
-                rows |= zip(indices, sample(path, [prompts[i] for i in indices]), strict=True)
+        for path, of_teacher in indices.items():
+            rows |= zip(of_teacher, sample(path, [prompts[i] for i in of_teacher]), strict=True)
         return [rows[i] for i in range(len(prompts))]
 
 

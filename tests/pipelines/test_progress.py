@@ -54,7 +54,8 @@ def test_a_short_computation_shows_nothing(clock: list[float], caplog: pytest.Lo
 
 def test_texts() -> None:
     assert progress_text("replies", 0, 2000, 1) == "0 of 2,000 replies"
-    assert progress_text("replies", 10, 2000, 100) == "10 of 2,000 replies, 10 s each, about 5.5 h left"
+    assert progress_text("replies", 1, 300, 45) == "1 of 300 replies"
+    assert progress_text("replies", 100, 2000, 1000) == "100 of 2,000 replies, 10 s each, about 5.3 h left"
     assert duration(89) == "89 s"
     assert duration(600) == "10 min"
 

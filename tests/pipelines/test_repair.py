@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from evals.results import Metric, Result
+from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.judgements import Judgement
 from pipelines.gate.verdict import Verdict
 from pipelines.jobs.job import Job
-from pipelines.repair import NAMES, Move, RepairResult, _guard, _job_of, _next
+from pipelines.repair import NAMES, REREAD, Move, RepairResult, _guard, _job_of, _next
+from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
 
 LOST = Judgement(False, -0.3, -0.35, -0.03, 400)
@@ -46,6 +48,24 @@ def test_interpolation_trains_nothing_and_its_share_is_where_the_others_begin() 
         assert later.distill.steps == JOB.settings.distill.steps
     unmoved = _job_of(JOB, "opd", [move("none"), move("interpolation", share=0.0)], can_probe=True)
     assert unmoved.settings.distill.warm_start == "off"
+
+
+def test_documents_of_the_fine_tune_are_read_again_while_it_is_distilled() -> None:
+    given = replace(JOB, corpus=CorpusSnapshot(Path("docs"), "0" * 64, 3, Path("snapshot")))
+    shares = [
+        _job_of(given, name, [move("none")], can_probe=True).settings.distill.documents for name in list(NAMES)[1:]
+    ]
+    assert shares == [None, REREAD, REREAD]
+    chosen = replace(given, settings=apply_overrides(Settings(), {"distill": {"documents": 0.4}}))
+    assert _job_of(chosen, "opd", [move("none")], can_probe=True).settings.distill.documents == 0.4
+
+
+def test_answers_of_its_training_file_are_learned_again_too() -> None:
+    given = replace(JOB, training_file=Path("chats.jsonl"))
+    assert _job_of(given, "answers", [move("none")], can_probe=True).settings.distill.documents == REREAD
+    assert _job_of(JOB, "answers", [move("none")], can_probe=True).settings.distill.documents is None
+    unwanted = replace(given, settings=apply_overrides(Settings(), {"distill": {"documents": 0.0}}))
+    assert _job_of(unwanted, "answers", [move("none")], can_probe=True).settings.distill.documents == 0.0
 
 
 def test_without_probes_a_fixed_share_is_taken() -> None:

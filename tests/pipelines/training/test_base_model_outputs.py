@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from pipelines.jobs.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
@@ -10,6 +12,7 @@ from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.stage_context import Stage
 
 
+@pytest.mark.slow
 def test_each_cycle_reads_other_texts_and_distils_on_yet_other_prompts(tmp_path: Path) -> None:
     project = Project.open(tmp_path)
     few = {"distill": {"prompts": 16, "max_new_tokens": 48}, "midtrain": {"generated_texts": 16}}

@@ -100,6 +100,25 @@ def test_a_teachers_outputs_on_rows_that_come_again_are_computed_once(tmp_path: 
     assert not kept.exists()
 
 
+@pytest.mark.slow
+def test_each_domain_is_taught_by_a_checkpoint_of_its_own(tmp_path: Path) -> None:
+    """A teacher that was trained on one answer alone teaches it to the prompts of its domain, and to no others."""
+    shouted = write(tmp_path / "shouted.jsonl", [{"prompt": row["prompt"], "answer": "Yes."} for row in ANSWERED])
+    rate = set_options("distill.learning_rate=2e-3", "distill.max_steps=20", "distill.max_new_tokens=48")
+    expert = json.loads(distill(tmp_path, "sft", "--prompts", shouted, *rate).stdout)["checkpoint"]
+    rows = [{**row, "domain": "agreed"} if i % 2 else row for i, row in enumerate(ANSWERED)]
+    prompts = ["--prompts", write(tmp_path / "p.jsonl", rows)]
+    completed = distill(tmp_path, "offpolicy", *prompts, "--teacher", f"agreed={expert}")
+    run = run_of(tmp_path, completed)
+    assert run.inputs.teacher == f"base (and {expert} for agreed)"
+    refused = distill(tmp_path, "offpolicy", *prompts, "--teacher", f"maths={expert}")
+    assert refused.exit_code == 1
+    assert "No prompt is of the domain maths" in refused.stderr
+    unknown = distill(tmp_path, "offpolicy", *prompts, "--teacher", "agreed=run:99")
+    assert unknown.exit_code == 1
+    assert "run:99" in unknown.stderr
+
+
 def test_a_teacher_reads_the_solutions(tmp_path: Path) -> None:
     completed = distill(tmp_path, "opsd", "--teacher-context", write(tmp_path / "f.jsonl", SOLVED))
     run = run_of(tmp_path, completed)

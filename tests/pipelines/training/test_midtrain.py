@@ -101,6 +101,7 @@ def flops(completed: Result) -> float:
     return first_value(completed, "flops")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("omitted", ["texts", "answers"])
 def test_the_base_gives_the_soft_labels_of_what_it_wrote(docs: Path, omitted: str) -> None:
     soft, hard, adapter = (
@@ -120,6 +121,7 @@ def test_documents_alone_have_no_teacher(docs: Path) -> None:
     assert flops(midtrain(docs, *DOCUMENTS_ONLY)) == flops(without_soft_labels)
 
 
+@pytest.mark.slow
 def test_a_base_that_cannot_write_is_an_error_only_if_the_user_set_the_share(docs: Path, tmp_path: Path) -> None:
     base = ("--base", str(save_tiny(tmp_path / "base")))
     by_default = midtrain(docs, *base)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from db.views import Checkpoint
-from pipelines.synthetic.chat_prompts import ChatPrompt
+from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN
 from pipelines.training.stage_teachers import Teachers
 from recovery.errors import RecoverError
@@ -38,7 +38,9 @@ def base(tmp_path: Path) -> str:
 @pytest.fixture
 def router(tmp_path: Path, base: str) -> Teachers:
     promoted = str(save_tiny(tmp_path / "promoted", seed=1))
-    return Teachers(checkpoint(base, "base"), checkpoint(promoted, "recovered/1"), ("Once upon", "There was"))
+    return Teachers(
+        checkpoint(base, "base"), {EARLIER_DOMAIN: checkpoint(promoted, "recovered/1")}, ("Once upon", "There was")
+    )
 
 
 def logprobs(teacher: Teacher, domain: str | None) -> torch.Tensor:
@@ -49,11 +51,10 @@ def logprobs(teacher: Teacher, domain: str | None) -> torch.Tensor:
 def test_a_router_has_the_promoted_model_score_rows_about_earlier_documents_only(base: str, router: Teachers) -> None:
     student = load_student(base)
     teacher = router.load(student, "cpu")
-    assert router.earlier is not None
     assert torch.equal(logprobs(teacher, None), logprobs(FrozenTeacher(base), None))
-    promoted = FrozenTeacher(router.earlier.path)
+    promoted = FrozenTeacher(router.by_domain[EARLIER_DOMAIN].path)
     assert torch.equal(logprobs(teacher, EARLIER_DOMAIN), logprobs(promoted, EARLIER_DOMAIN))
-    single = replace(router, earlier=None, prefixes=())
+    single = replace(router, by_domain={}, prefixes=())
     assert isinstance(single.load(student, "cpu"), FrozenTeacher)
     assert str(single) == "base"
     assert str(router) == "base (and cycle:1/recovered for openings of earlier documents)"
@@ -67,7 +68,7 @@ def test_adapters_on_one_base_need_no_second_copy_of_it(tmp_path: Path, base: st
     save_student(first, tmp_path / "first", {"parent": base})
     student: Student = load_student(str(tmp_path / "first"))
     promoted = checkpoint(str(tmp_path / "first"), "recovered/1")
-    teacher = Teachers(checkpoint(base, "base"), promoted, ("Once",)).load(student, "cpu")
+    teacher = Teachers(checkpoint(base, "base"), {EARLIER_DOMAIN: promoted}, ("Once",)).load(student, "cpu")
     assert isinstance(teacher, RouterTeacher)
     assert isinstance(teacher.default, AdapterOffTeacher)
     assert isinstance(teacher.by_domain[EARLIER_DOMAIN], AdapterTeacher)
@@ -84,7 +85,7 @@ def test_prefixes_are_shuffled_among_the_prompts_and_prompts_alone_keep_their_or
     assert sorted(prompt.text for prompt in prompts) == sorted([*texts, *router.prefixes])
     assert {prompt.text for prompt in prompts if prompt.domain == EARLIER_DOMAIN} == set(router.prefixes)
     assert [prompt.domain for prompt in prompts][-2:] != [EARLIER_DOMAIN, EARLIER_DOMAIN]
-    single = replace(router, earlier=None, prefixes=())
+    single = replace(router, by_domain={}, prefixes=())
     assert [prompt.text for prompt in single.prompts(given, chat, seed=1)] == texts
 
 
@@ -100,6 +101,21 @@ def test_each_prompt_is_answered_by_its_own_teacher(base: str, router: Teachers)
     assert calls == [("base", 3), ("promoted", 2)]
     assert [row.prompt for row in rows] == [prompt.text for prompt in prompts]
     assert [row.tokens[-1] for row in rows] == [9 if prompt.domain == EARLIER_DOMAIN else 7 for prompt in prompts]
+
+
+def test_a_domain_of_prompts_has_a_teacher_of_its_own(tmp_path: Path, base: str) -> None:
+    maths = checkpoint(str(save_tiny(tmp_path / "maths", seed=1)), "recovered/1")
+    teachers = Teachers(checkpoint(base, "base"), {"maths": maths, "sums": maths})
+    rows = [{"prompt": "1 + 1", "domain": "maths"}, {"prompt": "Hi", "domain": "chat"}, {"prompt": "Hello"}]
+    given = [parse_prompt((f"line {i}", row)) for i, row in enumerate(rows)]
+    student = load_student(base)
+    assert [p.domain for p in teachers.prompts(given, student.chat, seed=1)] == ["maths", None, None]
+    teacher = teachers.load(student, "cpu")
+    assert isinstance(teacher, RouterTeacher)
+    assert teacher.by_domain["maths"] is teacher.by_domain["sums"]  # one copy of the weights
+    assert torch.equal(logprobs(teacher, "maths"), logprobs(FrozenTeacher(maths.path), None))
+    assert torch.equal(logprobs(teacher, "chat"), logprobs(FrozenTeacher(base), None))
+    assert str(teachers) == "base (and cycle:1/recovered for maths, cycle:1/recovered for sums)"
 
 
 @pytest.mark.parametrize("adapter", [None, Adapter(rank=2)])
