@@ -21,6 +21,8 @@ from benchmarks.quality import (
     many_cycles,
     midtrain_settings,
     moves,
+    precision,
+    recipe_effects,
     recipes,
 )
 from benchmarks.speed import (
@@ -316,6 +318,15 @@ def test_ended_loops_against_full_replies(tmp_path: Path) -> None:
     assert result["lost"] + result["gained"] <= 1
 
 
+def test_precisions_agree_where_the_engine_computes_in_float32(tmp_path: Path) -> None:
+    """A small model stays in float32, so its engine agrees to rounding; autocast does not."""
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(IFEVAL_LINE)
+    options = ["--ifeval", str(prompts), "--max-new-tokens", "16", "--engine", "transformers"]
+    result = precision.main(["--model", str(save_tiny(tmp_path / "model")), *options])
+    assert result["float32"] < 1e-4 < result["bfloat16 autocast, as trained"] < 0.1
+
+
 MOVES = ("clean", "documents alone", "0.5 towards the base", "GKD beside the documents", "30 % of the base's answers")
 
 
@@ -338,3 +349,18 @@ def test_moves_from_one_damaged_model(tmp_path: Path, capsys: pytest.CaptureFixt
     assert len({row["perplexity"] for row in rows}) == len(MOVES)  # five different models
     moves.main(["--out", str(tmp_path / "out"), "--table"])
     assert "GKD beside the documents" in capsys.readouterr().out
+
+
+@pytest.mark.release
+@pytest.mark.slow
+def test_the_effects_of_recipes_go_on_after_the_last_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--base", str(BASE), "--out", str(tmp_path), "--engine", "transformers"]
+    options += ["--steps", "2", "--rows", "4", "--items", "6"]
+    recipe_effects.main([*options, "--only", "base", "--only", "sft"])
+    rows = recipe_effects.main([*options, "--only", "base", "--only", "sft", "--only", "deliberative-sft"])
+    assert [row["recipe"] for row in rows] == ["base", "sft", "deliberative-sft"]
+    assert [row["pflops"] > 0 for row in rows] == [False, True, True]
+    assert len({row["path"] for row in rows}) == 3
+    assert all(row["sums"][1] == row["short"][1] == 6 for row in rows)
+    recipe_effects.main(["--out", str(tmp_path), "--table"])
+    assert "deliberative-sft" in capsys.readouterr().out

@@ -191,7 +191,7 @@ class Bench:
             if answers:
                 parts.append(FixedRows(answers, rows=settings.rows - on_policy, seed=self.args.seed))
             if move.documents:
-                share = settings.documents
+                share = settings.documents_share
                 parts.append(self._windows(max(1, round(share / (1 - share) * settings.rows)), use_labels=True))
             signal = signal_of(chosen, teacher if chosen.estimator != "labels" else None)
             for record in train(student, Mixture(*parts), signal, objective_of(chosen), plan):
