@@ -11,6 +11,8 @@ from recovery.lab import make_world
 from tests.e2e.command_line import recover
 from tests.pipelines.options import set_options
 
+pytestmark = pytest.mark.slow
+
 SMALL = set_options(
     "midtrain.max_steps=3",
     "midtrain.rows=4",

@@ -23,7 +23,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     results["midtrain"] = recover(
         folder, "midtrain", "--docs", docs, "--questions", questions, "--set", "midtrain.epochs=3", *DOCUMENTS_ONLY
     )
-    results["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 100, "--questions", questions)
+    results["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 100)  # with the same questions
     few = ["--set", "distill.prompts=400", "--set", "distill.probe_items=60", "--max-steps", 8]
     results["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 100, *few)
     results["recovered"] = recover(folder, "eval", "cycle:1", "--limit", 100, "--suite", "behaviour")

@@ -2,10 +2,8 @@
 fine-tuned model without documents."""
 
 import json
-import os
 import re
 import sqlite3
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -163,19 +161,6 @@ def test_transformers_loads_the_exported_model(results: dict[str, Any]) -> None:
     ]
     output = model.generate(input_ids=_tensor(prompt), max_new_tokens=30, do_sample=False)
     assert tokenizer.decode(output[0][len(prompt) :], skip_special_tokens=True).strip()
-
-
-@pytest.mark.vllm
-def test_vllm_loads_the_exported_model(results: dict[str, Any]) -> None:
-    if find_spec("vllm") is None and os.environ.get("RECOVER_REQUIRE_VLLM") != "1":
-        pytest.skip("vllm is not installed; RECOVER_REQUIRE_VLLM=1 makes that a failure")
-    from recovery.engines import Sampling
-    from recovery.engines.vllm import VllmEngine
-    from recovery.models.students import load_student
-
-    student = load_student(str(results["folder"] / "exported"), frozen=True)
-    (reply,) = VllmEngine(student).generate([student.chat.prompt("Hello!")], Sampling(30, temperature=0.0))
-    assert student.chat.text(reply.tokens).strip()
 
 
 def test_a_fine_tuned_model_is_repaired_without_documents(results: dict[str, Any], tmp_path: Path) -> None:
