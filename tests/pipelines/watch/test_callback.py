@@ -206,7 +206,7 @@ def test_a_certain_loss_is_one_sentence_and_may_stop_the_training(
     assert trainer.state.global_step == (2 if stop else 4)
 
 
-@pytest.mark.parametrize(("limit", "warned"), [(1e-9, True), (1e9, False)])
+@pytest.mark.parametrize(("limit", "warned"), [(1e-9, True), (float("inf"), False)])
 def test_a_likely_loss_is_one_sentence_with_the_kl(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, limit: float, warned: bool
 ) -> None:
