@@ -1,21 +1,25 @@
-"""What `ForgettingCallback` costs: the same training with it and without, in turns, step by step.
+"""What `ForgettingCallback` costs: the same training without it and with it, in turns.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.speed.forgetting_callback    # 200 steps, the default budget
+    OMP_NUM_THREADS=1 python -m benchmarks.speed.forgetting_callback    # 200 steps, 2 pairs, the default budget
     python -m benchmarks.speed.forgetting_callback --steps 4            # a training that is too short for a reading
 
 transformers' Trainer trains the built-in model on documents of an invented world, full weights or (`--lora`) an
-adapter. Both trainings run in one process, a step of the one after a step of the other, so that a machine that becomes
-slower slows both. The cost is the time of the one with the callback, from its beginning to its end, divided by that of
-the other, less 1. On a CPU it is processor time. The interval comes from the differences of the steps. Two trainings of
-two steps are left out.
+adapter. The order is without, with, with, without, so that a machine that becomes slower all the time slows both alike.
+
+- `cost`: the time of the trainings with the callback divided by that of the others, less 1; `pairs` has it by pair
+- `in_callback`: the share of the time that the callback takes itself, in the trainings with it
+- `steps`: the median time of a step (without what the callback does at its end) with it divided by that without, less 1
+
+On a CPU it is processor time: on a busy machine wall time varies more than the callback takes. A first training of two
+steps is left out.
 """
 
 import argparse
 import json
-import math
 import statistics
-import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,7 +38,7 @@ from transformers import (
 from pipelines.watch import ForgettingCallback
 from recovery.lab import BASE, make_world
 
-WATCHED, ALONE = 0, 1
+clock = time.perf_counter if torch.cuda.is_available() else time.process_time
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
@@ -42,74 +46,82 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--base", default=str(BASE))
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rows", type=int, default=16)
-    parser.add_argument("--budget", type=float, default=0.05)
+    parser.add_argument("--pairs", type=int, default=2)
+    parser.add_argument("--budget", type=float, help="of the callback; without it, the default")
     parser.add_argument("--lora", action="store_true")
     args = parser.parse_args(arguments)
+    alone: list[Training] = []
+    watched: list[Training] = []
     with TemporaryDirectory() as folder:
-        train_both(args, Path(folder), 2)
-        turns, callback = train_both(args, Path(folder), args.steps)
-    watched, alone = turns.seconds[WATCHED], turns.seconds[ALONE]
-    differences = [a - b for a, b in zip(watched, alone, strict=True)]
-    error = 1.96 * statistics.pstdev(differences) * math.sqrt(len(differences)) / sum(alone)
-    cost = sum(watched) / sum(alone) - 1
+        train(args, Path(folder), 2, is_watched=True)
+        for pair in range(args.pairs):
+            for is_watched in (True, False) if pair % 2 else (False, True):
+                (watched if is_watched else alone).append(train(args, Path(folder), args.steps, is_watched=is_watched))
+            print(
+                f"pair {pair + 1}: {alone[-1].seconds:.1f} s, with the callback {watched[-1].seconds:.1f} s", flush=True
+            )
+    medians = [statistics.median([s for training in kind for s in training.steps]) for kind in (alone, watched)]
+    seconds = [sum(training.seconds for training in kind) for kind in (alone, watched)]
     result = {
-        "seconds": [round(sum(alone), 1), round(sum(watched), 1)],
-        "cost": round(cost, 4),
-        "interval": [round(cost - error, 4), round(cost + error, 4)],
-        "own_account": round(callback.share_of_time, 4),
-        "readings": len(callback.readings),
+        "cost": round(seconds[1] / seconds[0] - 1, 4),
+        "pairs": [round(b.seconds / a.seconds - 1, 4) for a, b in zip(alone, watched, strict=True)],
+        "in_callback": round(sum(training.in_callback for training in watched) / seconds[1], 4),
+        "steps": round(medians[1] / medians[0] - 1, 4),
+        "readings": [training.readings for training in watched],
     }
     print(json.dumps(result))
     return result
 
 
-class Turns:
-    """Two threads of which one works at a time, until its next step. Keeps the seconds of every turn."""
-
-    def __init__(self) -> None:
-        self.seconds: tuple[list[float], list[float]] = ([], [])
-        self._may_work = (threading.Semaphore(1), threading.Semaphore(0))
-        self._clock = time.perf_counter if torch.cuda.is_available() else time.process_time
-        self._started_at = 0.0
-
-    def begin(self, who: int) -> None:
-        self._may_work[who].acquire()
-        self._started_at = self._clock()
-
-    def end(self, who: int) -> None:
-        self.seconds[who].append(self._clock() - self._started_at)
-        self._may_work[1 - who].release()
+@dataclass
+class Training:
+    seconds: float = 0.0
+    steps: list[float] = field(default_factory=list)  # seconds of each
+    in_callback: float = 0.0
+    readings: int = 0
 
 
-class _Turn(TrainerCallback):
-    def __init__(self, turns: Turns, who: int):
-        self.turns, self.who = turns, who
+class _Clock(TrainerCallback):
+    """The seconds of every step; added before the callback that is measured."""
+
+    def __init__(self, steps: list[float]):
+        self.steps, self.started_at = steps, 0.0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.turns.end(self.who)
-        self.turns.begin(self.who)
+        self.started_at = clock()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.steps.append(clock() - self.started_at)
 
 
-def train_both(args: argparse.Namespace, folder: Path, steps: int) -> tuple[Turns, ForgettingCallback]:
-    turns, trainers = Turns(), [make_trainer(args, folder / str(who), steps) for who in (WATCHED, ALONE)]
-    for who in (WATCHED, ALONE):
-        trainers[who].add_callback(_Turn(turns, who))  # first, so that no step includes the wait for its turn
-    callback = ForgettingCallback(trainers[WATCHED], budget=args.budget)
-    trainers[WATCHED].add_callback(callback)
+class _Timed(ForgettingCallback):
+    seconds = 0.0
 
-    def train(who: int) -> None:
-        turns.begin(who)
-        try:
-            trainers[who].train()
-        finally:
-            turns.end(who)
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._time(super().on_train_begin, *args, **kwargs)
 
-    threads = [threading.Thread(target=train, args=[who]) for who in (WATCHED, ALONE)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return turns, callback
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        self._time(super().on_step_end, *args, **kwargs)
+
+    def _time(self, hook: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        started_at = clock()
+        hook(*args, **kwargs)
+        self.seconds += clock() - started_at
+
+
+def train(args: argparse.Namespace, folder: Path, steps: int, *, is_watched: bool) -> Training:
+    result = Training()
+    trainer = make_trainer(args, folder, steps)
+    trainer.add_callback(_Clock(result.steps))
+    callback = _Timed(trainer, **({} if args.budget is None else {"budget": args.budget})) if is_watched else None
+    if callback:
+        trainer.add_callback(callback)
+    started_at = clock()
+    trainer.train()
+    result.seconds = clock() - started_at
+    if callback:
+        result.in_callback, result.readings = callback.seconds, len(callback.readings)
+    return result
 
 
 def make_trainer(args: argparse.Namespace, folder: Path, steps: int) -> Trainer:

@@ -50,7 +50,7 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
         trainer: Any,
         *,
         every: int | None = None,
-        budget: float = 0.05,
+        budget: float = 0.04,
         probes: int = 60,
         stop: bool = False,
         record: str | Path | None = None,
