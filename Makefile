@@ -34,7 +34,8 @@ $(REAL_VENV)/.vllm: pyproject.toml
 # Two processes in parallel, each with one thread: more threads would compete for the same cores.
 test: export OMP_NUM_THREADS := 1
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not browser and not postgres and not vllm"
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_FLAGS) \
+		-m "not slow and not release and not browser and not postgres and not vllm"
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .

@@ -46,7 +46,7 @@ IFEVAL_LINE = json.dumps(
 TINY = ["--device", "cpu", "--threads", "1"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_three_implementations_give_the_same_divergence() -> None:
     pytest.importorskip("trl")
     sizes = ["--positions", "24", "--hidden", "16", "--vocabulary", "900", "--rounds", "1", "--head", "trained"]
@@ -97,7 +97,6 @@ def test_distances_between_states() -> None:
 
 
 @pytest.mark.release
-@pytest.mark.slow
 def test_kl_against_forgetting() -> None:
     measurements = kl_predicts_forgetting.main(["--steps", "4", "--items", "4", "--prompts", "64"])
     assert len(measurements) == 16
@@ -107,7 +106,7 @@ def test_kl_against_forgetting() -> None:
     assert last.kls["documents", "kl_from_clean"] > first.kls["documents", "kl_from_clean"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_what_a_callback_costs_a_training_that_is_too_short_for_it() -> None:
     result = forgetting_callback.main(["--steps", "2", "--rows", "2", "--pairs", "1"])
     assert result["readings"] == [0], "not even the clean model's fits"
@@ -136,7 +135,6 @@ def test_the_pages_of_a_long_history(browser: object, tmp_path: Path) -> None:
 
 
 @pytest.mark.release
-@pytest.mark.slow
 def test_cycles_with_and_without_answers() -> None:
     short = ["midtrain.max_steps=2", "distill.max_steps=1", "distill.prompts=20", "distill.max_new_tokens=60"]
     settings = [argument for setting in [*short, "distill.probe_every=0"] for argument in ("--set", setting)]
@@ -146,7 +144,6 @@ def test_cycles_with_and_without_answers() -> None:
 
 
 @pytest.mark.release
-@pytest.mark.slow
 def test_recipes_from_one_damaged_model_on_long_answers_alone(capsys: pytest.CaptureFixture[str]) -> None:
     short = ["--set", "midtrain.epochs=0.1", "--set", "distill.prompts=64", "--set", "distill.max_new_tokens=48"]
     instructions = recipes.main(["--longer-than", "150", "--items", "4", "--steps", "1", "--only", "offpolicy", *short])
@@ -157,7 +154,6 @@ def test_recipes_from_one_damaged_model_on_long_answers_alone(capsys: pytest.Cap
 
 
 @pytest.mark.release
-@pytest.mark.slow
 def test_a_list_of_tokens_against_the_exact_divergence() -> None:
     short = ["--set", "midtrain.epochs=0.1", "--set", "distill.prompts=64", "--set", "distill.max_new_tokens=24"]
     shares, instructions = listed_tokens.main(["--steps", "1", "--rows", "4", "--items", "3", *short])
@@ -169,7 +165,6 @@ def test_a_list_of_tokens_against_the_exact_divergence() -> None:
 
 
 @pytest.mark.release
-@pytest.mark.slow
 def test_settings_of_mid_training_side_by_side() -> None:
     short = "midtrain.max_steps=2 midtrain.mix.answers=0 midtrain.mix.texts=0"
     separate = f"{short} midtrain.cross_document_attention=false"
@@ -179,7 +174,6 @@ def test_settings_of_mid_training_side_by_side() -> None:
 
 
 @pytest.mark.release
-@pytest.mark.slow
 def test_arms_in_context_go_on_after_the_last_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,7 +210,6 @@ def test_arms_in_context_go_on_after_the_last_one(
 
 
 @pytest.mark.release
-@pytest.mark.slow
 def test_each_of_many_cycles_starts_from_the_last(capsys: pytest.CaptureFixture[str]) -> None:
     short = ["midtrain.max_steps=2", "distill.max_steps=1", "distill.prompts=20", "distill.max_new_tokens=60"]
     lenient = ["distill.probe_every=0", "gate.behaviour_margin=1", "gate.keep_knowledge=0", "gate.keep_earlier=0"]
@@ -254,7 +247,6 @@ def test_the_gate_against_a_larger_measurement(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.release
-@pytest.mark.slow
 def test_a_cycle_is_judged_by_both_measurements(tmp_path: Path) -> None:
     settings = [
         "midtrain.max_steps=2", "midtrain.rows=4", "midtrain.generated_texts=24", "distill.steps=2", "distill.rows=4",
@@ -268,7 +260,6 @@ def test_a_cycle_is_judged_by_both_measurements(tmp_path: Path) -> None:
 
 
 @pytest.mark.release
-@pytest.mark.slow
 def test_early_stopping_saves_the_rest_of_the_budget() -> None:
     short = [
         "midtrain.max_steps=6",
@@ -300,7 +291,7 @@ def test_reading_every_format_twice_gives_the_same_hash(tmp_path: Path) -> None:
     document_reading.fuzz(tmp_path / "fuzz", 60)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_speed_of_a_model_against_its_peers(tmp_path: Path) -> None:
     pytest.importorskip("trl")
     options = ["--engine", "transformers", "--steps", "1", "--only", "rollouts,midtrain,opd"]
@@ -331,7 +322,6 @@ MOVES = ("clean", "documents alone", "0.5 towards the base", "GKD beside the doc
 
 
 @pytest.mark.release
-@pytest.mark.slow
 def test_moves_from_one_damaged_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data"
     for folder in ("ifeval", "wikitext2"):
@@ -352,7 +342,6 @@ def test_moves_from_one_damaged_model(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.release
-@pytest.mark.slow
 def test_the_effects_of_recipes_go_on_after_the_last_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--base", str(BASE), "--out", str(tmp_path), "--engine", "transformers"]
     options += ["--steps", "2", "--rows", "4", "--items", "6"]

@@ -16,13 +16,12 @@ SLURM, SKYPILOT = (ROOT / "examples" / name for name in ("slurm.sbatch", "skypil
 needs_trl = pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="TRL is not installed (extra bench)")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "data"),
     [
-        ("raw_text", "my-finetune-data/docs"),
-        pytest.param("instructions", "my-finetune-data.jsonl", marks=needs_trl),
-        pytest.param("preferences", "my-finetune-data.jsonl", marks=needs_trl),
+        pytest.param("raw_text", "my-finetune-data/docs", marks=pytest.mark.slow),
+        pytest.param("instructions", "my-finetune-data.jsonl", marks=[needs_trl, pytest.mark.release]),
+        pytest.param("preferences", "my-finetune-data.jsonl", marks=[needs_trl, pytest.mark.release]),
     ],
 )
 def test_an_example_writes_a_model_that_check_reads(tmp_path: Path, script: str, data: str) -> None:

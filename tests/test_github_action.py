@@ -58,7 +58,7 @@ def test_too_few_prompts_warn_and_a_page_is_written(tmp_path: Path) -> None:
     assert "too few items" in (tmp_path / "check.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_job_fails_where_too_much_was_forgotten(tmp_path: Path) -> None:
     student = load_student(str(BASE))
     with torch.no_grad():

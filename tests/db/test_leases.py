@@ -154,7 +154,7 @@ def test_the_duration_must_be_a_number_of_seconds(text: str, monkeypatch: pytest
         lease_seconds()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.postgres
 def test_a_machine_that_is_cut_off_in_a_transaction_does_not_block_a_takeover(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch

@@ -10,10 +10,15 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
 
 from recovery.lab import BASE, instruction_tasks, make_world
 from tests.docs.blocks import Block
+from tests.e2e.command_line import run_forked
 
 ROOT = Path(__file__).parents[2]
 TOOLS = Path(__file__).parent / "tools"
@@ -42,11 +47,29 @@ def fill_folder(folder: Path) -> None:
     shutil.copytree(BASE, folder / "my-finetune", ignore=shutil.ignore_patterns("recover.json", "README.md"))
 
 
-def run(block: Block, folder: Path) -> None:
+class _Request(StreamRequestHandler):
+    def handle(self) -> None:
+        folder, command, environment = json.loads(self.rfile.readline())
+        self.wfile.write(json.dumps(run_forked(Path(folder), command, environment)).encode() + b"\n")
+
+
+@contextmanager
+def command_server(socket: Path) -> Iterator[None]:
+    """Runs `recover` for code blocks in processes that have the libraries loaded: a start would take seconds."""
+    with ThreadingUnixStreamServer(str(socket), _Request) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield
+        server.shutdown()
+        thread.join()
+
+
+def run(block: Block, folder: Path, socket: Path) -> None:
     code = block.code.replace(ON_THE_HUB, str(BASE)).replace("vllm", "transformers") if block.needs else block.code
     command = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}[block.language]
+    environment = _environment() | {"COMMANDS_OF_THE_TESTS": str(socket)}
     process = subprocess.run(
-        [*command, code], cwd=folder, env=_environment(), capture_output=True, text=True, timeout=1200, check=False
+        [*command, code], cwd=folder, env=environment, capture_output=True, text=True, timeout=1200, check=False
     )
     assert process.returncode == 0, (
         f"line {block.line} ended with {process.returncode}:\n{code}\n{process.stdout}\n{process.stderr}"

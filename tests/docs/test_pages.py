@@ -10,7 +10,7 @@ import pytest
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
 from tests.docs.blocks import Block, blocks, has_unfenced_code
-from tests.docs.sandbox import ROOT, fill_folder, run
+from tests.docs.sandbox import ROOT, command_server, fill_folder, run
 
 PAGES = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", ROOT / "CONTRIBUTING.md"]
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
@@ -19,10 +19,13 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_runs_in_the_order_of_the_page(page: Path, tmp_path: Path) -> None:
-    fill_folder(tmp_path)
-    for block in blocks(page):
-        if block.language in ("sh", "python"):
-            run(block, tmp_path)
+    folder, socket = tmp_path / "folder", tmp_path / "commands"
+    folder.mkdir()
+    fill_folder(folder)
+    with command_server(socket):
+        for block in blocks(page):
+            if block.language in ("sh", "python"):
+                run(block, folder, socket)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -29,16 +29,19 @@ class Completed:
 
 def recover(folder: Path, *arguments: object, as_json: bool = True) -> Completed:
     command = [*map(str, arguments), *(["--json"] if as_json else [])]
-    environment = {**os.environ, "COLUMNS": "100"}
+    exit_code, text, errors = run_forked(folder, command, {**os.environ, "COLUMNS": "100"})
+    return Completed(exit_code, json.loads(text) if as_json and text.strip() else text, errors)
+
+
+def run_forked(folder: Path, command: list[str], environment: dict[str, str]) -> tuple[int, str, str]:
+    """The exit code, standard output and standard error of `recover COMMAND` in this folder."""
     with TemporaryDirectory() as output:
         stdout, stderr = Path(output, "stdout"), Path(output, "stderr")
         process = _server.Process(target=_run, args=(folder, command, environment, stdout, stderr))
         process.start()
         process.join()
-        text = stdout.read_text(encoding="utf-8")
-        data = json.loads(text) if as_json and text.strip() else text
         assert process.exitcode is not None
-        return Completed(process.exitcode, data, stderr.read_text(encoding="utf-8"))
+        return process.exitcode, stdout.read_text(encoding="utf-8"), stderr.read_text(encoding="utf-8")
 
 
 def interrupt_at(line_start: str, folder: Path, *arguments: object) -> tuple[int, str]:

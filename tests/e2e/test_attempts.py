@@ -1,5 +1,6 @@
-"""A rejected cycle is tried again from the same mid-trained checkpoint, through the real command line."""
+"""What was rejected is tried again from the same mid-trained checkpoint, through the real command line."""
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -14,10 +15,6 @@ from tests.pipelines.options import set_options
 pytestmark = pytest.mark.slow
 
 SMALL = set_options(
-    "midtrain.max_steps=3",
-    "midtrain.rows=4",
-    "midtrain.mix.answers=0",
-    "midtrain.mix.texts=0",
     "distill.prompts=24",
     "distill.max_new_tokens=48",
     "distill.rows=4",
@@ -29,13 +26,13 @@ LENIENT = set_options("gate.behaviour_margin=0.99", "gate.keep_knowledge=0", "ga
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("attempts")
-    make_world(77, size="quick").write(folder / "corpus")
+def results(damaged_project: Path) -> dict[str, Any]:
+    folder = damaged_project
     distill = ["distill", "--teacher", "base", "--limit", 12, *SMALL]
     results: dict[str, Any] = {"folder": folder}
-    results["first"] = recover(folder, "cycle", "--docs", folder / "corpus/docs", "--limit", 12, *SMALL, *STRICT)
+    results["first"] = recover(folder, *distill, *STRICT)
     results["status"] = recover(folder, "status")
+    shutil.copytree(folder, folder.parent / "after-one")
     results["second"] = recover(folder, *distill, *STRICT, "--set", "distill.steps=3", as_json=False)
     results["runs after two"] = recover(folder, "runs")
     results["third"] = recover(folder, *distill, *LENIENT)
@@ -45,7 +42,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return results
 
 
-def test_a_rejected_cycle_has_advice_and_status_repeats_it(results: dict[str, Any]) -> None:
+def test_a_rejected_attempt_has_advice_and_status_repeats_it(results: dict[str, Any]) -> None:
     first, status = results["first"], results["status"]
     assert first.exit_code == 3, first.stderr
     assert first.data["next_attempt"].startswith("recover distill --teacher base --")
@@ -86,26 +83,24 @@ def test_after_a_promotion_the_error_names_the_reference_to_begin_again_from(res
     assert "`--student cycle:1/midtrained`" in results["fourth"].data["error"]
 
 
-def test_without_the_midtrained_weights_there_is_nothing_to_try_again(results: dict[str, Any], tmp_path: Path) -> None:
-    docs = results["folder"] / "corpus/docs"
-    cycle = recover(tmp_path, "cycle", "--docs", docs, "--limit", 12, *SMALL, *STRICT)
-    assert cycle.exit_code == 3, cycle.stderr
-    assert recover(tmp_path, "gc", "--rejected").exit_code == 0
-    again = recover(tmp_path, "distill", "--teacher", "base")
+def test_without_the_midtrained_weights_there_is_nothing_to_try_again(results: dict[str, Any]) -> None:
+    folder = results["folder"].parent / "after-one"
+    assert recover(folder, "gc", "--rejected").exit_code == 0
+    again = recover(folder, "distill", "--teacher", "base")
     assert again.exit_code == 1
-    assert again.data["error"] == (
-        "The weights of cycle:1/midtrained were deleted (`recover gc --rejected`). "
-        f"Mid-train again with `recover cycle --docs {docs}`."
-    )
-    assert recover(tmp_path, "status").data["next"] == "recover cycle --docs DIR"
+    assert again.data["error"].startswith("The weights of cycle:1/midtrained were deleted (`recover gc --rejected`). ")
+    assert "Mid-train again with `recover cycle --docs " in again.data["error"]
+    assert recover(folder, "status").data["next"] == "recover cycle --docs DIR"
 
 
+@pytest.mark.release
 def test_a_copy_that_is_promoted_has_scores_which_later_cycles_must_keep(tmp_path: Path) -> None:
     make_world(78, size="small").write(tmp_path / "corpus")
     unmoved = set_options("distill.steps=0", "distill.warm_start=off", "gate.samples=0")
     questions = ["--questions", tmp_path / "corpus/questions.jsonl"]
-    cycle = recover(tmp_path, "cycle", "--docs", tmp_path / "corpus/docs", *questions, "--limit", 12, *SMALL, *LENIENT,
-                    *unmoved)  # fmt: skip
+    short = set_options("midtrain.max_steps=3", "midtrain.rows=4")
+    cycle = recover(tmp_path, "cycle", "--docs", tmp_path / "corpus/docs", *questions, "--mix", "documents",
+                    "--limit", 12, *SMALL, *short, *LENIENT, *unmoved)  # fmt: skip
     assert (cycle.exit_code, cycle.data["steps"]) == (0, 0), cycle.stderr
     (promoted,) = recover(tmp_path, "status").data["cycles"]
     assert promoted["recovered"] == cycle.data["recovered"]

@@ -13,6 +13,21 @@ from db.queries import Reader
 from tests.browser import Visit
 from tests.e2e.command_line import Completed, recover
 
+pytestmark = [pytest.mark.slow, pytest.mark.demo]
+
+
+def test_the_quick_demo_shows_what_documents_alone_cost(tmp_path: Path) -> None:
+    completed = recover(tmp_path, "demo", "--quick")
+    assert completed.exit_code == 0, completed.stderr
+    clean, alone = completed.data["models"].values()
+    assert alone["behaviour"] <= clean["behaviour"] - 0.15
+    assert alone["retention"] <= clean["retention"] - 0.1
+    assert alone["knowledge"] >= clean["knowledge"] + 0.4
+    assert not completed.data["promoted"]
+    assert not completed.data["verdict"]["passed"]
+    status = recover(tmp_path / "recover-demo", "status").data
+    assert [cycle["status"] for cycle in status["cycles"]] == ["rejected"]
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Completed]:
@@ -20,7 +35,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Completed]:
     return folder / "recover-demo", recover(folder, "demo")
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_documents_alone_are_rejected_and_the_default_mix_is_promoted(demo: tuple[Path, Completed]) -> None:
     folder, completed = demo
     assert completed.exit_code == 0, completed.stderr
@@ -41,7 +56,7 @@ def test_documents_alone_are_rejected_and_the_default_mix_is_promoted(demo: tupl
     assert status["cycles"][-1]["recovered"] == recovered
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_examples_are_prompts_that_documents_alone_broke(demo: tuple[Path, Completed]) -> None:
     examples = demo[1].data["examples"]
     assert len(examples) == 3
@@ -53,7 +68,7 @@ def test_the_examples_are_prompts_that_documents_alone_broke(demo: tuple[Path, C
 
 
 @pytest.mark.browser
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_overview_of_the_demo_has_both_curves(demo: tuple[Path, Completed], visit: Callable[..., Visit]) -> None:
     folder, completed = demo
     scores: Any = completed.data["models"]["recovered"]

@@ -63,7 +63,7 @@ SMALL = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_an_interrupted_repair_goes_on_and_repeats_no_move(tmp_path: Path, damaged: Path) -> None:
     settings = [part for setting in SMALL for part in ("--set", setting)]
     code, output = interrupt_at("  step 2/12", tmp_path, "repair", damaged, "--limit", 6, *settings)

@@ -9,7 +9,7 @@ from recovery.lab import make_world
 from tests.e2e.command_line import Completed, recover
 from tests.pipelines.options import set_options
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 UNCHANGED = set_options(  # the model stays as it is: 12 prompts do not show that
     "midtrain.max_steps=1",

@@ -4,30 +4,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recovery.lab import make_world
 from tests.e2e.command_line import recover
+from tests.e2e.damaged_project import midtraining_of
 
-DOCUMENTS_ONLY = ["--mix", "documents"]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """midtrain, eval, distill, eval, status, in the order of the README. The mix is documents alone, so that there is
-    damage to repair."""
-    folder = tmp_path_factory.mktemp("project")
-    make_world(77, size="quick").write(folder / "corpus")
-    questions = folder / "corpus" / "questions.jsonl"
-    results: dict[str, Any] = {"folder": folder}
-    docs = folder / "corpus" / "docs"
-    results["midtrain"] = recover(
-        folder, "midtrain", "--docs", docs, "--questions", questions, "--set", "midtrain.epochs=3", *DOCUMENTS_ONLY
-    )
-    results["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 100)  # with the same questions
-    few = ["--set", "distill.prompts=400", "--set", "distill.probe_items=60", "--max-steps", 8]
+def results(damaged_project: Path) -> dict[str, Any]:
+    """midtrain, eval, distill, eval, status, in the order of the README, then what a person decides. The mix was
+    documents alone, so that there is damage to repair."""
+    folder = damaged_project
+    results: dict[str, Any] = {"folder": folder, "midtrain": midtraining_of(folder)}
+    results["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 60)  # with the same questions
+    few = ["--set", "distill.prompts=200", "--set", "distill.probe_items=40", "--max-steps", 6]
     results["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 100, *few)
-    results["recovered"] = recover(folder, "eval", "cycle:1", "--limit", 100, "--suite", "behaviour")
+    results["recovered"] = recover(folder, "eval", "cycle:1", "--limit", 60, "--suite", "behaviour")
     results["status"] = recover(folder, "status")
+    results["drift"] = recover(
+        folder, "compare", "cycle:1/midtrained", "cycle:1", "--suite", "behaviour", "--limit", 60, "--drift"
+    )
+    results["promote"] = recover(folder, "promote", "cycle:1", "--reason", "to test it")
+    results["lineage"] = recover(folder, "lineage", "cycle:1")
+    results["rollback"] = recover(folder, "rollback", "--reason", "back again")
+    results["export"] = recover(folder, "export", "cycle:1", "--to", folder / "exported")
     return results
 
 
@@ -69,20 +71,20 @@ def test_eval_prints_confidence_intervals(results: dict[str, Any]) -> None:
     metric = next(e for e in completed.data["evaluations"] if e["task"] == "ifeval")["metrics"][
         "prompt_level_strict_acc"
     ]
-    assert metric["n"] == 100
+    assert metric["n"] == 60
     assert metric["ci95"][0] <= metric["value"] <= metric["ci95"][1]
 
 
 def test_the_cost_of_a_measurement_is_printed_and_stored(results: dict[str, Any]) -> None:
     costs = {e["task"]: e["cost"] for e in results["damaged"].data["evaluations"]}
     assert all(cost["tokens_read"] > 0 and cost["tokens_per_second"] > 0 for cost in costs.values())
-    assert costs["ifeval"]["tokens_written"] >= 100
+    assert costs["ifeval"]["tokens_written"] >= 60
     stored = recover(results["folder"], "show", "cycle:1/midtrained").data["evaluations"]
     assert costs["ifeval"] in [e["cost"] for e in stored if e["task"] == "ifeval"]
 
 
 def test_stored_results_are_reused(results: dict[str, Any]) -> None:
-    rerun = recover(results["folder"], "eval", "cycle:1", "--limit", 100, "--suite", "behaviour")
+    rerun = recover(results["folder"], "eval", "cycle:1", "--limit", 60, "--suite", "behaviour")
     assert "Reusing the stored results" in rerun.stderr
     assert rerun.data["evaluations"] == results["recovered"].data["evaluations"]
 
@@ -93,3 +95,33 @@ def test_status_shows_the_cycle_and_the_current_model(results: dict[str, Any]) -
     assert status["current"] == ("cycle:1/recovered" if promoted else "base")
     assert [c["status"] for c in status["cycles"]] == ["promoted" if promoted else "rejected"]
     assert status["next"].startswith("recover cycle" if promoted else "recover distill")
+
+
+def test_compare_shows_forgetting_and_drift(results: dict[str, Any]) -> None:
+    completed = results["drift"]
+    assert completed.exit_code == 0, completed.stderr
+    data = completed.data
+    assert data["forgetting"]["first"] > data["forgetting"]["second"]
+    kls = {side: data["drift"][side][0]["metrics"] for side in ("first", "second")}
+    assert kls["first"]["kl_from_clean"]["value"] > kls["second"]["kl_from_clean"]["value"]
+    assert [result["task"] for result in data["drift"]["first"]] == ["drift", "diversity"]
+
+
+def test_a_person_decides_and_the_lineage_reaches_the_clean_model(results: dict[str, Any]) -> None:
+    assert results["promote"].data["current"] == "cycle:1/recovered", results["promote"].stderr
+    lineage = [row["checkpoint"] for row in results["lineage"].data["lineage"]]
+    assert lineage == ["cycle:1/recovered", "cycle:1/midtrained", "base"]
+    assert results["rollback"].data["current"] == "base"
+
+
+def test_transformers_loads_the_exported_model(results: dict[str, Any]) -> None:
+    folder = results["folder"] / "exported"
+    assert results["export"].data["kind"] == "full", results["export"].stderr
+    card = (folder / "README.md").read_text()
+    assert "cycle:1/midtrained" in card
+    assert "| clean model" in card
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    chat = [{"role": "user", "content": "Hello!"}]
+    prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt")["input_ids"]
+    output = model.generate(input_ids=prompt, max_new_tokens=30, do_sample=False)
+    assert tokenizer.decode(output[0][prompt.shape[1] :], skip_special_tokens=True).strip()

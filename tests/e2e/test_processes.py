@@ -42,8 +42,14 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Res
     return completed.data, read_results(folder)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("first", "then"), [(2, None), (2, 1), (1, 2)])
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        pytest.param(2, 1, marks=pytest.mark.slow),
+        pytest.param(1, 2, marks=pytest.mark.release),
+        pytest.param(2, None, marks=pytest.mark.release),
+    ],
+)
 def test_the_number_of_processes_changes_neither_losses_nor_verdict(
     tmp_path: Path, alone: tuple[dict[str, Any], Results], first: int, then: int | None
 ) -> None:
@@ -64,7 +70,7 @@ def test_the_number_of_processes_changes_neither_losses_nor_verdict(
     assert completed.data["promoted"] == data["promoted"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_cycle_whose_processes_were_lost_and_resumed_leaves_what_an_unbroken_one_leaves() -> None:
     """Two moments; `python -m tests.interrupted --processes 2 --kills 5` tries five."""
     assert interrupt(kills=2, seed=2, processes=2) == []

@@ -12,7 +12,7 @@ import pytest
 from recovery.lab import BASE, make_world
 from tests.e2e.command_line import Completed, recover
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 QUICK = [
     *("--set", "midtrain.max_steps=60"),
     *("--set", "distill.steps=12"),

@@ -18,7 +18,7 @@ SHORT = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_cycle_on_a_real_model(smollm2: Path, tmp_path: Path) -> None:
     world = make_world(7, size="quick")
     world.write(tmp_path / "world")

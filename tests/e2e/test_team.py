@@ -25,7 +25,7 @@ from tests.dashboard.page_requests import browser_state, dashboard
 from tests.e2e.command_line import RECOVER, Completed, recover
 from tests.pipelines.project.machines import machine
 
-pytestmark = [pytest.mark.slow, pytest.mark.postgres]
+pytestmark = [pytest.mark.release, pytest.mark.postgres]
 
 SETTINGS = [
     *("midtrain.max_steps=6", "midtrain.learning_rate=3e-3"),  # so that something is lost

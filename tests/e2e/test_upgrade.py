@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.command_line import Completed, recover
 
-pytestmark = pytest.mark.slow  # a dozen commands, each a process of its own
+pytestmark = pytest.mark.release
 ARCHIVE = Path(__file__).with_name("frozen") / "project-0002.tar.gz"
 STORED = Path("/home/ada/project/.recover")  # where the project was written
 OLD_NAMES = {

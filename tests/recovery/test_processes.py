@@ -59,7 +59,8 @@ class Case:
         ]
         rollouts = Rollouts(prompts, SharedEngine(student), rows=4, max_new_tokens=12)
         states = Mixture(*([rollouts] if self.rollouts else []), FixedRows(LABELLED, rows=3))
-        plan = Plan(STEPS, 3e-3, tokens_at_once=24, checkpointing=True, decay="linear")
+        # Adam divides by a gradient's size and so enlarges rounding: at a high rate two processes draw other tokens.
+        plan = Plan(STEPS, 3e-4, tokens_at_once=24, checkpointing=True, decay="linear")
         objective = Divergence(1.0) if self.teacher else CrossEntropy()
         records, replies = [], []
         with training_state(student, signal, objective, plan, self) as state:
@@ -120,8 +121,14 @@ def same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
         assert a == pytest.approx(b, abs=1e-4, rel=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("router, untied head", marks=pytest.mark.slow),
+        pytest.param("adapter", marks=pytest.mark.slow),
+        pytest.param("labels, tied head", marks=pytest.mark.release),
+    ],
+)
 def test_two_processes_have_the_losses_and_the_replies_of_one(tmp_path: Path, name: str) -> None:
     case = CASES[name](tmp_path)
     same(on_two(case, tmp_path / "two"), on_one(case, tmp_path / "one"))
@@ -131,9 +138,14 @@ def test_two_processes_have_the_losses_and_the_replies_of_one(tmp_path: Path, na
         assert float((tensor - weights[1][key]).norm()) < 1e-3 * float(tensor.norm()), key
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("before", "after", "step"), [(on_one, on_two, 2), (on_two, on_one, 2), (on_two, on_two, 2), (on_two, on_two, 0)]
+    ("before", "after", "step"),
+    [
+        pytest.param(on_two, on_one, 2, marks=pytest.mark.slow),
+        pytest.param(on_one, on_two, 2, marks=pytest.mark.release),
+        pytest.param(on_two, on_two, 2, marks=pytest.mark.release),
+        pytest.param(on_two, on_two, 0, marks=pytest.mark.release),
+    ],
 )
 def test_a_state_that_some_processes_saved_is_resumed_by_others(
     tmp_path: Path, before: Any, after: Any, step: int

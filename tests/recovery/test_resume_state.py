@@ -51,7 +51,7 @@ save_student(student, folder / "final", {})
 
 
 @pytest.mark.parametrize(
-    "kind", ["midtrain", "opd", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sft", "grpo"))]
+    "kind", ["midtrain", "opd", *(pytest.param(kind, marks=pytest.mark.release) for kind in ("sft", "grpo"))]
 )
 def test_a_killed_and_resumed_run_gives_the_same_bits(tmp_path: Path, kind: str) -> None:
     script = tmp_path / "run.py"

@@ -30,18 +30,18 @@ def assert_agreement(comparison: Comparison, items: int) -> None:
             assert ours == pytest.approx(theirs, abs=1e-4), name
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_instructions_of_the_lab() -> None:
     assert_agreement(compare("ifeval", "--items", "50"), 50)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @needs_ifeval
 def test_public_instructions() -> None:
     assert_agreement(compare("ifeval", "--items", "100", "--ifeval", str(IFEVAL)), 100)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @needs_gsm8k
 def test_gsm8k_with_both_filters() -> None:
     comparison = compare("gsm8k", "--items", "50", "--gsm8k", str(FOLDER / "gsm8k"))
@@ -49,7 +49,7 @@ def test_gsm8k_with_both_filters() -> None:
     assert_agreement(comparison, 50)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("task", ["mc1", "mc2"])
 def test_multiple_choice(task: str) -> None:
     assert_agreement(compare(task, "--items", "50"), 50)
@@ -67,6 +67,7 @@ def on_vllm() -> dict[str, Comparison]:
 
 
 @pytest.mark.vllm
+@pytest.mark.release
 @pytest.mark.parametrize("task", ["ifeval", "mc1", "mc2", "gsm8k"])
 def test_on_vllm(on_vllm: dict[str, Comparison], task: str) -> None:
     if task not in on_vllm:

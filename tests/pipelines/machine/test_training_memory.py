@@ -25,14 +25,13 @@ def check(case: Case, processes: int) -> None:
 
 
 @needs_heap
-@pytest.mark.slow
+@pytest.mark.release
 def test_an_adapter_takes_what_is_computed() -> None:
     check(Case(rank=16, bf16=True), 1)
 
 
 @needs_heap
 @pytest.mark.release
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [
@@ -52,7 +51,6 @@ def test_one_process_takes_what_is_computed(case: Case) -> None:
 
 @needs_heap
 @pytest.mark.release
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [Case(bf16=True, layers=4), Case(checkpointing=True, layers=4), Case(rank=16, bf16=True, layers=4)],

@@ -141,7 +141,7 @@ def test_the_base_is_shown_by_the_name_of_its_file(gguf: Path) -> None:
         assert name_of_base(other) == describe_base(other) == other
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_real_file_is_dequantised_once(smollm2: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     created = Project.open(tmp_path, str(smollm2))
     _ = created.id

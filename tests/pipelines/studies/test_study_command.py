@@ -145,7 +145,7 @@ text = "It restores"
 """
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_arms_learn_from_right_answers_a_reward_and_a_context(folder: Path) -> None:
     text = TINY.replace("SEEDS", "1").replace('[[claims]]\ntext = "It restores"', OF_INSTRUCTIONS.strip(), 1)
     (folder / "tiny.toml").write_text(text)

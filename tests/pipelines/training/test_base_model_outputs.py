@@ -12,7 +12,7 @@ from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.stage_context import Stage
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_each_cycle_reads_other_texts_and_distils_on_yet_other_prompts(tmp_path: Path) -> None:
     project = Project.open(tmp_path)
     few = {"distill": {"prompts": 16, "max_new_tokens": 48}, "midtrain": {"generated_texts": 16}}

@@ -42,7 +42,7 @@ def test_the_default_warm_start_is_for_models_that_read_documents_alone(docs: Pa
             assert message in distill(*student).stderr
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_default_warm_start_of_a_later_cycle_is_short_and_happens_once(docs: Path) -> None:
     promote_a_cycle(docs)
     midtrained = midtrain(docs, *set_options("midtrain.mix.answers=0"))

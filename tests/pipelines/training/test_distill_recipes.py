@@ -66,7 +66,7 @@ def metric(folder: Path, run: Run, name: str) -> list[float]:
     return [point.value for point in Project.open_existing(folder / "project").reader.points(run.id, names=[name])]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_student_that_lost_nothing_still_learns_from_a_context(tmp_path: Path) -> None:
     """With probes, a distillation that only restores does not begin where nothing was lost."""
     file = write(tmp_path / "f.jsonl", SOLVED)
@@ -78,7 +78,7 @@ def test_a_student_that_lost_nothing_still_learns_from_a_context(tmp_path: Path)
     assert "probe at step 1" in completed.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_teachers_outputs_on_rows_that_come_again_are_computed_once(tmp_path: Path) -> None:
     prompts = ["--prompts", write(tmp_path / "p.jsonl", CHATS)]
     kept = tmp_path / "project/.recover/cache/teacher-outputs"
@@ -100,7 +100,7 @@ def test_a_teachers_outputs_on_rows_that_come_again_are_computed_once(tmp_path: 
     assert not kept.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_each_domain_is_taught_by_a_checkpoint_of_its_own(tmp_path: Path) -> None:
     """A teacher that was trained on one answer alone teaches it to the prompts of its domain, and to no others."""
     shouted = write(tmp_path / "shouted.jsonl", [{"prompt": row["prompt"], "answer": "Yes."} for row in ANSWERED])
@@ -130,22 +130,29 @@ def test_a_teacher_reads_the_solutions(tmp_path: Path) -> None:
     assert metric(tmp_path, run, "kl")[0] > 0  # student and teacher have the same weights: the context makes the KL
 
 
-@pytest.mark.slow
+OF_EVERY_CHANGE = (  # the others run before a release, and in tests/recovery/test_recipes.py on a tiny model
+    ("sdft", "--teacher-context", EXAMPLES, "the average of "),
+    ("pi-distill", "--teacher-context", HINTED, "the current weights of "),
+    ("in-context", "--teacher-context", PASSAGES, "base"),
+)
+BEFORE_A_RELEASE = (
+    ("opcd", "--teacher-context", POLICY, "base"),
+    ("deliberative", "--teacher-context", POLICY, "base"),
+    ("deliberative-sft", "--teacher-context", POLICY, "base"),
+    ("asft", "--prompts", CHATS, "base"),
+    ("sft", "--prompts", ANSWERED, "base"),
+    ("self-sft", "--prompts", CHATS, "base"),
+    ("rs-sft", "--prompts", ANSWERED, "base"),
+    ("continuation", "--prompts", CHATS, "base"),
+    ("grpo", "--prompts", ANSWERED, "base"),
+)
+
+
 @pytest.mark.parametrize(
     ("recipe", "flag", "data", "teacher"),
     [
-        ("sdft", "--teacher-context", EXAMPLES, "the average of "),
-        ("opcd", "--teacher-context", POLICY, "base"),
-        ("deliberative", "--teacher-context", POLICY, "base"),
-        ("deliberative-sft", "--teacher-context", POLICY, "base"),
-        ("asft", "--prompts", CHATS, "base"),
-        ("sft", "--prompts", ANSWERED, "base"),
-        ("self-sft", "--prompts", CHATS, "base"),
-        ("rs-sft", "--prompts", ANSWERED, "base"),
-        ("continuation", "--prompts", CHATS, "base"),
-        ("grpo", "--prompts", ANSWERED, "base"),
-        ("pi-distill", "--teacher-context", HINTED, "the current weights of "),
-        ("in-context", "--teacher-context", PASSAGES, "base"),
+        *(pytest.param(*case, marks=pytest.mark.slow, id=case[0]) for case in OF_EVERY_CHANGE),
+        *(pytest.param(*case, marks=pytest.mark.release, id=case[0]) for case in BEFORE_A_RELEASE),
     ],
 )
 def test_every_recipe_runs(tmp_path: Path, recipe: str, flag: str, data: Any, teacher: str) -> None:
@@ -180,7 +187,7 @@ def test_a_live_teacher_must_be_named(tmp_path: Path) -> None:
     assert str(run.inputs.teacher).startswith("the current weights of ")
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_an_interrupted_run_with_an_average_ends_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

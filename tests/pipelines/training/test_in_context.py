@@ -89,7 +89,7 @@ def test_the_lift_of_the_bases_own_questions_is_named_as_chosen(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_in_a_later_cycle_the_promoted_model_judges_passages_and_earlier_openings_are_prompts(tmp_path: Path) -> None:
     allowed = set_options("distill.require_lift=false")
     assert midtrain(tmp_path, *allowed, rows=ROWS).exit_code == 0
@@ -101,7 +101,7 @@ def test_in_a_later_cycle_the_promoted_model_judges_passages_and_earlier_opening
     assert run.inputs.teacher == "base (and cycle:1/midtrained for passages)"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_base_that_writes_no_question_is_told_what_to_give(tmp_path: Path) -> None:
     refused = midtrain(tmp_path)
     assert refused.exit_code == 1

@@ -93,7 +93,7 @@ def test_the_kept_checkpoints_are_recorded_promoted_and_collected(
     assert bool(_points(project)) is not was_rejected or not was_rejected
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_another_point_than_the_last_can_be_promoted(tmp_path: Path, scripted_probes: None) -> None:
     completed = distill(tmp_path)
     assert completed.exit_code in (0, 3), completed.stderr
@@ -114,7 +114,7 @@ def test_another_point_than_the_last_can_be_promoted(tmp_path: Path, scripted_pr
     assert "There is no run:" in json.loads(missing.stdout)["error"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_resumed_run_keeps_the_same_points(
     tmp_path: Path, scripted_probes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

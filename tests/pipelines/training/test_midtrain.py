@@ -121,7 +121,7 @@ def test_documents_alone_have_no_teacher(docs: Path) -> None:
     assert flops(midtrain(docs, *DOCUMENTS_ONLY)) == flops(without_soft_labels)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_base_that_cannot_write_is_an_error_only_if_the_user_set_the_share(docs: Path, tmp_path: Path) -> None:
     base = ("--base", str(save_tiny(tmp_path / "base")))
     by_default = midtrain(docs, *base)
@@ -134,7 +134,7 @@ def test_a_base_that_cannot_write_is_an_error_only_if_the_user_set_the_share(doc
         assert f"midtrain.mix.{share}=0" in refused.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("rank", [0, 4])
 def test_the_last_promoted_model_gives_the_soft_labels_of_earlier_documents(docs: Path, rank: int) -> None:
     """At the first step the student still is that model, so a row with its soft labels adds no loss."""

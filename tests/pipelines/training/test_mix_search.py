@@ -88,7 +88,7 @@ def test_after_an_interruption_finished_trials_are_not_repeated(
     assert tried[4:] == [0.0, 0.1, 0.3]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_mid_training_tries_the_shares_and_records_the_search(search_command: list[str]) -> None:
     planned = data_of(CliRunner().invoke(main, [*search_command, "--dry-run", "--json"]))
     assert planned["answers_search"].startswith("tries 0, 0.1, 0.3, each for 1/4 of")

@@ -21,7 +21,7 @@ def test_the_first_signal_asks_for_a_stop_and_the_second_interrupts_at_once() ->
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_resume_after_ctrl_c_repeats_nothing(search_command: list[str], tmp_path: Path) -> None:
     code, output = interrupt_at("  answers 0:", tmp_path, *search_command)
     message = "Error: Interrupted. Go on from the last saved state with `recover resume`."

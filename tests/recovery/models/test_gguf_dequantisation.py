@@ -68,7 +68,7 @@ def test_an_unknown_architecture_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.gguf"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_real_model_becomes_an_ordinary_folder(smollm2: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     dequantise(smollm2, folder)

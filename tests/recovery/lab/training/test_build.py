@@ -53,7 +53,7 @@ def test_the_shipped_weights_match_the_card() -> None:
     assert digest == hashlib.sha256((BASE / "model.safetensors").read_bytes()).hexdigest()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_first_steps_of_the_shipped_build_are_reproducible(tmp_path: Path) -> None:
     """Bit for bit, in separate processes, uninterrupted or resumed. The bits depend on the CPU: see docs/lab.md."""
     (tokens,) = re.findall(r"--tokens (\d+)", (BASE / "README.md").read_text())
