@@ -17,6 +17,7 @@ from recovery.engines.served_model import Probe, ServedModel, identify, prompt_l
 from recovery.engines.servers import PAUSES, TIMEOUT, Server, Servers
 from recovery.errors import RecoverError
 from recovery.losses.divergences import with_tail
+from recovery.losses.stop_events import is_in, merge_listed_stops
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample
 from recovery.teachers import Part
@@ -101,15 +102,23 @@ class ListedLogprobs:
     def logprobs(self, part: Part) -> Tensor:
         raise RecoverError("A teacher on a server lists some tokens only. Load this teacher on this machine.")
 
-    def compare(self, student: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-        listed = student.gather(-1, self.tokens[part])
-        return with_tail(listed), with_tail(self.values[part].to(student.dtype))
+    def compare(self, student: Tensor, part: Part, stops: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
+        """Only stops that are listed are merged: what the teacher gives to the others is unknown."""
+        ours, theirs = student.gather(-1, self.tokens[part]), self.values[part].to(student.dtype)
+        if len(stops) > 1:
+            is_stop = is_in(self.tokens[part], stops)
+            ours, theirs = merge_listed_stops(ours, is_stop), merge_listed_stops(theirs, is_stop)
+        return with_tail(ours), with_tail(theirs)
+
+    def at_tokens(self, events: Tensor, tokens: Tensor, part: Part, stops: Sequence[int] = ()) -> Tensor:
+        """The sampled token is listed first, so it is also the first of the stops if it is one."""
+        if not torch.equal(tokens, self.tokens[part][:, 0]):
+            raise ValueError("Only the sampled tokens have been scored.")
+        return events[:, 0]
+
+    def stopping(self, events: Tensor, part: Part, stops: Sequence[int]) -> Tensor:
+        return (events[:, :-1].exp() * is_in(self.tokens[part], stops)).sum(-1)
 
     def likeliest(self, part: Part, count: int) -> tuple[Tensor, Tensor]:
         top = self.values[part].topk(min(count, self.values.shape[-1]))
         return self.tokens[part].gather(-1, top.indices), top.values
-
-    def target_logprobs(self, tokens: Tensor) -> Tensor:
-        if not torch.equal(tokens, self.tokens[:, 0]):
-            raise ValueError("Only the sampled tokens have been scored.")
-        return self.values[:, 0]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+import torch
 from torch import Tensor
 
 from recovery.samples import Batch, Sample
@@ -23,7 +24,24 @@ class SignalBatch:
     soft_labels: bool = False  # the teacher's distribution replaces the label
     use_labels: bool = False  # the label is learned, whatever the objective does with other rows
     privileged: bool = False  # the student's rows hold what only the teacher reads
-    advantage: Tensor | None = None  # λ-weighted sum of teacher and reward, set by objectives that need it
+    advantage: Tensor | None = None  # of the reward, with its weight; set by objectives that need it
+    teacher_weight: float = 1.0  # of the teacher beside the reward; set with it
+    stops: tuple[int, ...] = ()  # the ids that end a turn: one event for student and teacher
+
+    def compare(self, log_p: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+        """Return the log-probs of student and teacher over the same events."""
+        assert self.teacher is not None
+        return self.teacher.compare(log_p, part, self.stops)
+
+    @torch.no_grad()
+    def stopping(self, log_p: Tensor, log_q: Tensor, part: slice) -> dict[str, Tensor]:
+        """How likely the student is to stop at each position, and the teacher among the events of `compare`."""
+        if self.teacher is None or not self.stops:
+            return {}
+        return {
+            "stop_student": log_p[:, list(self.stops)].exp().sum(-1),
+            "stop_teacher": self.teacher.stopping(log_q, part, self.stops),
+        }
 
 
 class Signal:

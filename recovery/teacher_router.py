@@ -67,11 +67,3 @@ class RoutedLogprobs(OverVocabulary):
             whole[rows] = values
         assert whole is not None
         return whole
-
-    def target_logprobs(self, tokens: Tensor) -> Tensor:
-        values, rows = [], []
-        for number, teacher in enumerate(self.parts):
-            rows.append((self.teacher_index == number).nonzero().squeeze(-1))
-            values.append(teacher.target_logprobs(tokens[rows[-1]]))
-        whole = torch.cat(values)
-        return whole.index_copy(0, torch.cat(rows), whole)

@@ -8,6 +8,7 @@ scores with the student's trained weights, so a student cannot be distilled from
 as the same question with its solution. What a teacher reads and whose weights it has are separate choices.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Protocol
@@ -17,7 +18,8 @@ from torch import Tensor
 
 from recovery.distributed import size
 from recovery.errors import RecoverError
-from recovery.losses.chunked_loss import Head, token_logprobs
+from recovery.losses.chunked_loss import Head
+from recovery.losses.stop_events import is_in, merge_stops
 from recovery.models.adapters import base_of, check_head_unchanged, preserve_adapter_state, same_model
 from recovery.models.chat_template import Chat
 from recovery.models.model_families import disable_dropout
@@ -35,17 +37,21 @@ class TeacherLogprobs(Protocol):
         """Return the log-probs of the whole vocabulary [positions, vocabulary]."""
         ...
 
-    def compare(self, student: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+    def compare(self, student: Tensor, part: Part, stops: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
         """Return the student's log-probs [positions, vocabulary] and the teacher's, both over the same events: the
-        vocabulary, or the tokens that the teacher lists and a bucket for all others."""
+        vocabulary, or the tokens that the teacher lists and a bucket for all others. All of `stops` are one event."""
+        ...
+
+    def at_tokens(self, events: Tensor, tokens: Tensor, part: Part, stops: Sequence[int] = ()) -> Tensor:
+        """Return the log-prob of the event that each position's token belongs to, among those of `compare`."""
+        ...
+
+    def stopping(self, events: Tensor, part: Part, stops: Sequence[int]) -> Tensor:
+        """Return the probability of `stops` at each position, among the events of `compare`."""
         ...
 
     def likeliest(self, part: Part, count: int) -> tuple[Tensor, Tensor]:
         """Return the likeliest tokens [positions, count] and their log-probs, likeliest first."""
-        ...
-
-    def target_logprobs(self, tokens: Tensor) -> Tensor:
-        """Return the log-prob of one token per target, for all targets."""
         ...
 
 
@@ -55,8 +61,15 @@ class OverVocabulary:
     def logprobs(self, part: Part) -> Tensor:
         raise NotImplementedError
 
-    def compare(self, student: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-        return student, self.logprobs(part)
+    def compare(self, student: Tensor, part: Part, stops: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
+        return merge_stops(student, stops), merge_stops(self.logprobs(part), stops)
+
+    def at_tokens(self, events: Tensor, tokens: Tensor, part: Part, stops: Sequence[int] = ()) -> Tensor:
+        columns = tokens.masked_fill(is_in(tokens, stops), stops[0]) if stops else tokens
+        return events.gather(-1, columns[:, None]).squeeze(-1)
+
+    def stopping(self, events: Tensor, part: Part, stops: Sequence[int]) -> Tensor:
+        return events[:, list(stops)].exp().sum(-1)
 
     def likeliest(self, part: Part, count: int) -> tuple[Tensor, Tensor]:
         return likeliest(self.logprobs(part), count)
@@ -85,9 +98,6 @@ class Distribution(OverVocabulary):
 
     def logprobs(self, part: Part) -> Tensor:
         return torch.log_softmax(self.head.logits(self.hidden[part]), dim=-1)
-
-    def target_logprobs(self, tokens: Tensor) -> Tensor:
-        return token_logprobs(self.hidden, self.head, tokens)
 
 
 class Teacher(Protocol):

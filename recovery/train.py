@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -164,6 +164,7 @@ def _compute_gradient(
     count = sum(s.target_count for s in samples)
     if count == 0:
         raise RecoverError("No token of this step is a target, so there is nothing to train on. Add data with targets.")
+    stops = student.stops
     student.model.zero_grad(set_to_none=True)
     student.model.train()
     for rows in micro_batches([s for s in samples if s.target_count], plan.tokens_at_once):
@@ -172,7 +173,8 @@ def _compute_gradient(
         batch = Batch.collate(own or rows[:1], student.chat.pad_id, student.device)
         with torch.autocast(student.device.type, torch.bfloat16) if plan.bf16 else nullcontext():
             with metrics.timed("teacher"):
-                signal_batch = objective.prepare(signal.compute(batch), batch, signal.teacher_weight)
+                computed = replace(signal.compute(batch), stops=stops)
+                signal_batch = objective.prepare(computed, batch, signal.teacher_weight)
             weights = torch.full(signal_batch.tokens.shape, 1.0 / count if own else 0.0, device=student.device)
             loss_of_chunk = partial(_loss_of_chunk, objective, signal_batch)
             loss, batch_metrics = chunked_loss(student.hidden(batch), student.head, loss_of_chunk, weights)

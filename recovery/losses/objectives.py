@@ -34,12 +34,15 @@ class Objective(Protocol):
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms: ...
 
 
-def _metrics(log_p: Tensor, signal: SignalBatch, part: slice) -> dict[str, Tensor]:
-    """Return the metrics of every objective: the student's entropy, and its KL to the teacher if there is one."""
-    with torch.no_grad():
-        metrics = {"entropy": entropy(log_p)}
-        if signal.teacher is not None:
-            metrics["kl"] = reverse_kl(*signal.teacher.compare(log_p, part))
+Compared = tuple[Tensor, Tensor]  # the log-probs of student and teacher over the same events
+
+
+@torch.no_grad()
+def _metrics(log_p: Tensor, signal: SignalBatch, part: slice, compared: Compared | None) -> dict[str, Tensor]:
+    """Return the student's entropy and, if there is a teacher, the KL to it and how likely both are to stop."""
+    metrics = {"entropy": entropy(log_p)}
+    if compared is not None:
+        metrics |= {"kl": reverse_kl(*compared), **signal.stopping(log_p, compared[1], part)}
     return metrics
 
 
@@ -72,15 +75,15 @@ class CrossEntropy:
         if signal.use_labels:
             return label_loss(log_p, signal, part)
         if signal.soft_labels:
-            assert signal.teacher is not None
-            kl = forward_kl(*signal.teacher.compare(log_p, part))
+            kl = forward_kl(*signal.compare(log_p, part))
             return LossTerms(kl, {"entropy": entropy(log_p.detach())})
         chosen = log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
         loss = -chosen * chosen.detach().exp() if self.dft else -chosen
+        compared = signal.compare(log_p, part) if signal.teacher is not None else None
         if self.anchor > 0:
-            assert signal.teacher is not None
-            loss = loss + self.anchor * forward_kl(*signal.teacher.compare(log_p, part))
-        return LossTerms(loss, _metrics(log_p, signal, part))
+            assert compared is not None
+            loss = loss + self.anchor * forward_kl(*compared)
+        return LossTerms(loss, _metrics(log_p, signal, part, compared))
 
 
 @dataclass(frozen=True)
@@ -111,11 +114,11 @@ class Divergence:
         return signal
 
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
-        log_p = torch.log_softmax(logits, dim=-1)
+        over_vocabulary = torch.log_softmax(logits, dim=-1)
         if signal.use_labels:
-            return label_loss(log_p, signal, part)
-        assert signal.teacher is not None
-        log_p, log_q = signal.teacher.compare(log_p, part)
+            return label_loss(over_vocabulary, signal, part)
+        log_p, log_q = signal.compare(over_vocabulary, part)
+        stopping = signal.stopping(over_vocabulary, log_q, part)
         if self.top_k is not None:
             top = log_p.topk(min(self.top_k, log_p.shape[-1])).indices
             log_p, log_q = with_tail(log_p.gather(-1, top)), with_tail(log_q.gather(-1, top))
@@ -128,19 +131,22 @@ class Divergence:
         with torch.no_grad():
             is_kl = self.beta == 1.0 and self.clip is None
             metrics = {"entropy": entropy(log_p), "kl": loss.detach() if is_kl else reverse_kl(log_p, log_q)}
-        return LossTerms(loss, metrics | clipped)
+        return LossTerms(loss, metrics | clipped | stopping)
 
 
 @dataclass(frozen=True)
 class SampledGradient:
     """Policy gradient on the sampled token: −min(r A, clip(r) A), r = π / π_rollout.
 
-    A_t = λ [log π_T(y_t) − log π_rollout(y_t)] + (1 − λ) [R − b], both parts detached. With `discount` γ > 0 the
-    teacher's part becomes the discounted sum over the tokens from t on: Σ_{s ≥ t} γ^{s−t}.
+    A_t = λ [log π_T(y_t) − log π_rollout(y_t)] + (1 − λ) [R − b], both parts detached.
+
+    Where y_t ends the reply, A_t compares the events: log Σ_stop π_T − log Σ_stop π_rollout. Engines report the sampled
+    id alone, so the rollout's probability of it is divided by the share that it has in the student's stop event now:
+    exact at the first step after a draw. The ratio r stays that of the sampled id, as it is drawn. The mean of its
+    gradient over the stop ids is that of the event, since A_t is the same for all of them.
     """
 
     clip: float = 0.2
-    discount: float = 0.0
     epochs: int = 1
 
     @torch.no_grad()
@@ -153,26 +159,10 @@ class SampledGradient:
                 "Use cross-entropy or a full divergence on documents and conversations."
             )
         advantage = torch.zeros_like(signal.rollout_logprobs)
-        if signal.teacher is not None and teacher_weight > 0:
-            log_ratio = signal.teacher.target_logprobs(signal.tokens) - signal.rollout_logprobs
-            advantage += teacher_weight * self._discounted(log_ratio, batch)
         if teacher_weight < 1:
             rewards = [(s.reward or 0.0) - s.baseline for s in batch.samples]
             advantage += (1 - teacher_weight) * batch.per_target(rewards)
-        return replace(signal, advantage=advantage)
-
-    def _discounted(self, log_ratio: Tensor, batch: Batch) -> Tensor:
-        if self.discount == 0.0:
-            return log_ratio
-        counts = [s.target_count for s in batch.samples]
-        parts = []
-        for values in log_ratio.split(counts):
-            total, reversed_sums = torch.zeros((), device=log_ratio.device), []
-            for value in values.flip(0):
-                total = value + self.discount * total
-                reversed_sums.append(total)
-            parts.append(torch.stack(reversed_sums[::-1]) if reversed_sums else values)
-        return torch.cat(parts)
+        return replace(signal, advantage=advantage, teacher_weight=teacher_weight)
 
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
         log_p = torch.log_softmax(logits, dim=-1)
@@ -182,10 +172,22 @@ class SampledGradient:
         assert signal.rollout_logprobs is not None
         chosen = log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
         ratio = (chosen - signal.rollout_logprobs[part]).exp()
-        advantage = signal.advantage[part]
+        advantage, compared = signal.advantage[part], None
+        if signal.teacher is not None:
+            compared = signal.compare(log_p.detach(), part)
+            advantage = advantage + signal.teacher_weight * self._log_ratio(chosen.detach(), signal, part, compared)
         clipped = ratio.clamp(1 - self.clip, 1 + self.clip)
         loss = -torch.minimum(ratio * advantage, clipped * advantage)
         with torch.no_grad():
             is_clipped = (ratio * advantage > clipped * advantage).to(logits.dtype)
-            metrics = {"ratio": ratio, "ratio_clipped": is_clipped, **_metrics(log_p, signal, part)}
+            metrics = {"ratio": ratio, "ratio_clipped": is_clipped, **_metrics(log_p, signal, part, compared)}
         return LossTerms(loss, metrics)
+
+    @staticmethod
+    @torch.no_grad()
+    def _log_ratio(chosen: Tensor, signal: SignalBatch, part: slice, compared: Compared) -> Tensor:
+        """log π_T − log π_rollout of the events that were sampled."""
+        assert signal.teacher is not None
+        assert signal.rollout_logprobs is not None
+        ours, theirs = (signal.teacher.at_tokens(x, signal.tokens[part], part, signal.stops) for x in compared)
+        return theirs - (signal.rollout_logprobs[part] + (ours - chosen))

@@ -42,13 +42,13 @@ class PrivilegedGradient:
         log_p = torch.log_softmax(logits, dim=-1)
         if signal.use_labels:
             return label_loss(log_p, signal, part)
-        assert signal.teacher is not None
         assert signal.advantage is not None
         assert signal.rollout_logprobs is not None
         chosen = log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
         ratio = (chosen - signal.rollout_logprobs[part]).exp()
-        log_q = signal.teacher.logprobs(part)  # of the same weights behind the other prompt, without a gradient
-        kl = reverse_kl(log_p, log_q) if signal.privileged else forward_kl(log_p, log_q)
+        ours, theirs = signal.compare(log_p, part)  # of the same weights behind the other prompt, without a gradient
+        kl = reverse_kl(ours, theirs) if signal.privileged else forward_kl(ours, theirs)
         weight = self.alpha if signal.privileged else 1 - self.alpha
         metrics = {"entropy": entropy(log_p.detach()), "kl": kl.detach(), "ratio": ratio.detach()}
+        metrics |= signal.stopping(log_p, theirs, part)
         return LossTerms(2 * weight * (self.kl_weight * kl - ratio * signal.advantage[part]), metrics)

@@ -60,6 +60,12 @@ class Student:
         return head if rows is None else replace(head, weight=head.weight[:rows], bias=bias)
 
     @property
+    def stops(self) -> tuple[int, ...]:
+        """The ids that end a turn, as far as the head in use has them."""
+        rows = self.vocabulary or self.causal.get_output_embeddings().weight.shape[0]
+        return tuple(sorted(id for id in self.chat.eos_ids if id < rows))
+
+    @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 

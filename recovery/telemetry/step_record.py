@@ -32,6 +32,8 @@ class StepRecord:
     ratio_max: float | None
     ratio_clipped: float | None
     clipped: float | None
+    stop_student: float | None
+    stop_teacher: float | None
     reward: float | None
     density: float
     bias: float
@@ -103,6 +105,8 @@ class StepMetrics:
             "ratio_max": float(torch.cat(self._values["ratio"]).max()) if "ratio" in self._values else None,
             "ratio_clipped": self._mean("ratio_clipped"),
             "clipped": self._mean("clipped"),
+            "stop_student": self._mean("stop_student"),
+            "stop_teacher": self._mean("stop_teacher"),
             **asdict(shape),
         }
 

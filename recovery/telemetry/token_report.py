@@ -34,7 +34,7 @@ def report_tokens(
 def _report_sample(student: Student, teacher: Teacher, sample: Sample, choices: int) -> list[TokenReport]:
     batch = Batch.collate([sample], student.chat.pad_id, student.device)
     hidden, head, distribution = student.hidden(batch), student.head, teacher.distribution(batch)
-    decode = student.chat.tokenizer.decode
+    decode, stops = student.chat.tokenizer.decode, student.stops
 
     def as_text(likeliest: list[tuple[int, float]]) -> Choices:
         return [(decode([token]), probability) for token, probability in likeliest]
@@ -42,7 +42,7 @@ def _report_sample(student: Student, teacher: Teacher, sample: Sample, choices: 
     reports: list[TokenReport] = []
     for part in chunks(len(hidden), len(head.weight), CHUNK_ELEMENTS):  # keeps [positions × vocabulary] small
         ours = torch.log_softmax(head.logits(hidden[part]), dim=-1)
-        tokens, kls = batch.target_tokens[part].tolist(), reverse_kl(*distribution.compare(ours, part)).tolist()
+        tokens, kls = batch.target_tokens[part].tolist(), reverse_kl(*distribution.compare(ours, part, stops)).tolist()
         theirs = distribution.likeliest(part, choices)
         columns = zip(tokens, kls, _pairs(*likeliest(ours, choices)), _pairs(*theirs), strict=True)
         reports += [

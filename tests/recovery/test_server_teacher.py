@@ -81,8 +81,9 @@ def test_targets_have_the_sampled_token_first_and_the_likeliest_behind_it(
     with serving(server) as named:
         listed = connect(student, named, reference, listed=6).distribution(batch)
     torch.testing.assert_close(listed.values, whole.gather(-1, listed.tokens), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(listed.target_logprobs(batch.target_tokens), listed.values[:, 0])
     assert torch.equal(listed.tokens[:, 0], batch.target_tokens)
+    with pytest.raises(ValueError, match="Only the sampled tokens"):
+        listed.at_tokens(listed.values, batch.target_tokens + 1, slice(None))
     tokens, values = listed.likeliest(slice(None), 3)
     torch.testing.assert_close(values, whole.topk(3).values, atol=1e-5, rtol=1e-5)
     assert torch.equal(tokens, whole.topk(3).indices)
@@ -95,10 +96,10 @@ def test_a_teacher_in_context_reads_its_own_prompt_on_the_server(
 ) -> None:
     row = Sample([5, 6, 7, 8, 9], [False, False, True, True, True], teacher_prompt=[40, 41, 42, 5, 6])
     batch = Batch.collate([row], 0)
-    local = InContext(FrozenTeacher(reference)).distribution(batch).target_logprobs(batch.target_tokens)
+    local = InContext(FrozenTeacher(reference)).distribution(batch).logprobs(slice(None))
     with serving(server) as named:
         remote = InContext(connect(student, named, reference)).distribution(batch)
-        torch.testing.assert_close(remote.target_logprobs(batch.target_tokens), local, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(remote.values, local.gather(-1, remote.tokens), atol=1e-5, rtol=1e-5)
 
 
 def test_rollouts_are_reported_with_the_teachers_choices(student: Student, server: SmallServer, reference: str) -> None:

@@ -16,6 +16,8 @@ PANELS = {  # title and explanation of each quantity, in the order of the panels
     "entropy": ("Entropy, nats a token", "Entropy of the student's predictions. Near 0 its rollouts are all the same."),
     "rollout_length": ("Length of rollouts, tokens", "Mean length of the student's rollouts."),
     "truncated": ("Truncated share", "Share of the rollouts that reached the maximum length."),
+    "stop_student": ("Student ends", "Probability that the student ends its reply, mean over the tokens compared."),
+    "stop_teacher": ("Teacher ends", "The same of the teacher. The student should not stay far below it."),
     "repetition": ("Repetition", "Share of the rollouts' pieces of 8 tokens that occurred before in the same rollout."),
     "ratio_mean": ("Importance ratio", "Token probability now over that at sampling time; 1 is exactly on-policy."),
     "reward": ("Reward", "Mean reward of the rollouts."),

@@ -1,0 +1,245 @@
+"""All ids that end a turn are one event: losses and gradients against a reference that adds their probabilities."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from recovery.losses.chunked_loss import LossTerms
+from recovery.losses.divergences import clipped_divergence, divergence, forward_kl, reverse_kl
+from recovery.losses.objectives import CrossEntropy, Divergence, SampledGradient
+from recovery.models.students import Student, load_student
+from recovery.samples import Batch, Sample
+from recovery.server_teacher import ListedLogprobs
+from recovery.signals import SignalBatch, TeacherSignal
+from recovery.states import FixedRows
+from recovery.teachers import FrozenTeacher, OverVocabulary, Part, TeacherLogprobs
+from recovery.telemetry.token_report import report_tokens
+from recovery.train import Plan, train
+from tests.models import save_tiny
+
+V, N = 11, 4
+ALL = slice(None)
+STOPS = st.lists(st.integers(0, V - 1), min_size=2, max_size=3, unique=True).map(sorted).map(tuple)
+
+
+class _Fixed(OverVocabulary):
+    def __init__(self, logprobs: Tensor):
+        self._logprobs, self.computed = logprobs, 0
+
+    def logprobs(self, part: Part) -> Tensor:
+        self.computed += 1
+        return self._logprobs[part]
+
+
+def normal(seed: int, *shape: int) -> Tensor:
+    return 3 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def pair(seed: int) -> tuple[Tensor, Tensor]:
+    return normal(seed, N, V).requires_grad_(), normal(seed + 1, N, V).log_softmax(-1)
+
+
+def with_one_stop(log_p: Tensor, stops: tuple[int, ...]) -> Tensor:
+    """The reference: the other ids, and the sum of the stops' probabilities."""
+    p = log_p.exp()
+    others = [i for i in range(V) if i not in stops]
+    return torch.cat([p[:, others], p[:, list(stops)].sum(-1, keepdim=True)], dim=-1).log()
+
+
+def loss(
+    objective: object, logits: Tensor, teacher: TeacherLogprobs, stops: tuple[int, ...], **fields: object
+) -> Tensor:
+    signal = SignalBatch(torch.zeros(len(logits), dtype=torch.long), teacher, stops=stops, **fields)  # type: ignore[arg-type]
+    terms: LossTerms = objective(logits, signal, ALL)  # type: ignore[operator]
+    return terms.loss
+
+
+def assert_equal_with_gradients(ours: Tensor, expected: Tensor, logits: Tensor) -> None:
+    torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-11)
+    (gradient,) = torch.autograd.grad(ours.sum(), logits, retain_graph=True)
+    (reference,) = torch.autograd.grad(expected.sum(), logits)
+    torch.testing.assert_close(gradient, reference, rtol=1e-8, atol=1e-10)
+
+
+@given(st.integers(0, 10_000), STOPS, st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]))
+@settings(max_examples=60, deadline=None)
+def test_divergences_are_those_of_the_summed_probabilities(seed: int, stops: tuple[int, ...], beta: float) -> None:
+    logits, teacher = pair(seed)
+    ours = loss(Divergence(beta), logits, _Fixed(teacher), stops)
+    expected = divergence(with_one_stop(logits.log_softmax(-1), stops), with_one_stop(teacher, stops), beta)
+    assert_equal_with_gradients(ours, expected, logits)
+
+
+@given(st.integers(0, 10_000), STOPS, st.sampled_from([0.0, 0.5, 1.0]))
+@settings(max_examples=30, deadline=None)
+def test_the_clip_bounds_the_stop_as_one_event(seed: int, stops: tuple[int, ...], beta: float) -> None:
+    logits, teacher = pair(seed)
+    ours = loss(Divergence(beta, clip=0.05), logits, _Fixed(teacher), stops)
+    merged = with_one_stop(logits.log_softmax(-1), stops), with_one_stop(teacher, stops)
+    assert_equal_with_gradients(ours, clipped_divergence(*merged, beta, 0.05, "zero")[0], logits)
+
+
+@given(st.integers(0, 10_000), STOPS)
+@settings(max_examples=20, deadline=None)
+def test_soft_labels_and_the_anchor_compare_stops(seed: int, stops: tuple[int, ...]) -> None:
+    logits, teacher = pair(seed)
+    expected = forward_kl(with_one_stop(logits.log_softmax(-1), stops), with_one_stop(teacher, stops))
+    soft = loss(CrossEntropy(), logits, _Fixed(teacher), stops, soft_labels=True)
+    assert_equal_with_gradients(soft, expected, logits)
+    anchored, plain = (loss(CrossEntropy(anchor=weight), logits, _Fixed(teacher), stops) for weight in (0.1, 0.0))
+    torch.testing.assert_close(anchored - plain, 0.1 * expected)
+
+
+@pytest.mark.parametrize("objective", [Divergence(), Divergence(0.0), Divergence(0.5), Divergence(top_k=4)], ids=str)
+def test_a_teacher_equal_to_the_student_gives_no_loss_and_no_gradient(objective: Divergence) -> None:
+    logits, _ = pair(0)
+    ours = loss(objective, logits, _Fixed(logits.detach().log_softmax(-1)), (1, 4))
+    (gradient,) = torch.autograd.grad(ours.sum(), logits)
+    torch.testing.assert_close(ours, torch.zeros_like(ours), atol=1e-12, rtol=0)
+    torch.testing.assert_close(gradient, torch.zeros_like(gradient), atol=1e-12, rtol=0)
+
+
+def ends_with(token: int) -> Tensor:
+    logits = torch.zeros(1, V)
+    logits[0, token] = 25.0
+    return logits
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
+def test_a_student_that_ends_with_another_id_than_the_teacher_agrees_with_it(beta: float) -> None:
+    logits, teacher = ends_with(1).requires_grad_(), _Fixed(ends_with(4).log_softmax(-1))
+    ours = loss(Divergence(beta), logits, teacher, (1, 4))
+    assert float(ours.detach()) == pytest.approx(0, abs=1e-6)
+    assert torch.autograd.grad(ours.sum(), logits)[0].abs().max() < 1e-6
+    assert float(loss(Divergence(beta), logits, teacher, ()).detach()) > 0.6
+
+
+@pytest.mark.parametrize(
+    "objective", [Divergence(), Divergence(0.0), Divergence(0.5), CrossEntropy(anchor=0.1), SampledGradient()], ids=str
+)
+def test_a_single_stop_changes_no_bit(objective: object) -> None:
+    results = []
+    for stops in ((), (4,)):
+        logits, teacher = (x.float().detach() for x in pair(3))
+        logits.requires_grad_()
+        fields = {"rollout_logprobs": torch.full((N,), -2.0), "advantage": torch.zeros(N)}
+        ours = loss(objective, logits, _Fixed(teacher), stops, **fields)
+        results.append((ours.detach(), *torch.autograd.grad(ours.sum(), logits)))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+
+
+def sampled(logits: Tensor, teacher: Tensor, stops: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """The loss at each token that the student may sample, and how likely it is to."""
+    log_p = logits.log_softmax(-1).detach()
+    signal = SignalBatch(torch.arange(V), _Fixed(teacher.expand(V, V)), log_p[0], stops=stops)
+    batch = Batch.collate([Sample([0] * (V + 1), [False] + [True] * V)], 0)
+    signal = SampledGradient().prepare(signal, batch, 1.0)
+    return SampledGradient()(logits.expand(V, V), signal, ALL).loss, log_p.exp()[0]
+
+
+@given(st.integers(0, 10_000), STOPS)
+@settings(max_examples=30, deadline=None)
+def test_the_sampled_gradient_is_on_average_that_of_the_exact_divergence(seed: int, stops: tuple[int, ...]) -> None:
+    logits, teacher = normal(seed, 1, V).requires_grad_(), normal(seed + 1, 1, V).log_softmax(-1)
+    losses, p = sampled(logits, teacher, stops)
+    (mean,) = torch.autograd.grad((p * losses).sum(), logits)
+    exact = loss(Divergence(), logits, _Fixed(teacher), stops)
+    (expected,) = torch.autograd.grad(exact.sum(), logits)
+    torch.testing.assert_close(mean, expected, rtol=1e-8, atol=1e-10)
+
+
+def test_the_sampled_loss_compares_stops() -> None:
+    logits, teacher = ends_with(1).double().requires_grad_(), ends_with(4).double().log_softmax(-1)
+    at_stop = sampled(logits, teacher, (1, 4))[0][[1, 4]]
+    torch.testing.assert_close(at_stop, torch.zeros_like(at_stop), atol=1e-9, rtol=0)
+    assert float(sampled(logits, teacher, ())[0][1].detach()) == pytest.approx(25)
+
+
+@given(st.integers(0, 10_000), STOPS, st.integers(1, V - 1), st.sampled_from([0.0, 0.3, 1.0]))
+@settings(max_examples=60, deadline=None)
+def test_stops_that_a_server_lists_are_one_event(seed: int, stops: tuple[int, ...], count: int, beta: float) -> None:
+    logits, teacher = pair(seed)
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.stack([torch.randperm(V, generator=generator)[:count] for _ in range(N)])
+    ours = loss(Divergence(beta), logits, ListedLogprobs(tokens, teacher.gather(-1, tokens)), stops)
+    expected = []
+    for row, theirs, listed in zip(logits.log_softmax(-1), teacher, tokens.tolist(), strict=True):
+        groups = [[i] for i in listed if i not in stops] + [[i for i in listed if i in stops]]
+        groups.append([i for i in range(V) if i not in listed])
+        reduced = [torch.stack([x[g].exp().sum() for g in groups if g]).log() for x in (row, theirs)]
+        expected.append(divergence(reduced[0], reduced[1], beta))
+    assert_equal_with_gradients(ours, torch.stack(expected), logits)
+    assert (ours <= loss(Divergence(beta), logits, _Fixed(teacher), ()) + 1e-9).all()
+
+
+def test_the_sampled_loss_merges_the_stops_that_a_server_lists() -> None:
+    logits, teacher = ends_with(1).requires_grad_(), ends_with(4).log_softmax(-1)
+    tokens = torch.tensor([[1, 0, 4]])
+    signal = SignalBatch(
+        tokens[:, 0],
+        ListedLogprobs(tokens, teacher.gather(-1, tokens)),
+        logits.log_softmax(-1).detach()[:, 1],
+        advantage=torch.zeros(1),
+        stops=(1, 4),
+    )
+    terms = SampledGradient()(logits, signal, ALL)
+    assert float(terms.loss.detach()) == pytest.approx(0, abs=1e-6)
+    assert terms.metrics["stop_teacher"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [CrossEntropy(anchor=0.1), CrossEntropy(dft=True, anchor=0.1), Divergence(), SampledGradient()],
+    ids=str,
+)
+def test_the_teachers_head_is_computed_once(objective: CrossEntropy | Divergence | SampledGradient) -> None:
+    logits, log_q = pair(5)
+    teacher = _Fixed(log_q)
+    signal = SignalBatch(torch.zeros(N, dtype=torch.long), teacher, torch.full((N,), -2.0))
+    batch = Batch.collate([Sample([0] * (N + 1), [False] + [True] * N)], 0)
+    objective(logits, objective.prepare(signal, batch, 1.0), ALL)
+    assert teacher.computed == 1
+
+
+ROWS = [Sample([5, 6, 7, 8, 9], [False, False, True, True, True], [-5.0] * 3) for _ in range(2)]
+
+
+@pytest.fixture
+def student(tmp_path: Path) -> Student:
+    return load_student(str(save_tiny(tmp_path / "student", eos=[2, 0])))
+
+
+@pytest.fixture
+def ends_otherwise(student: Student, tmp_path: Path) -> FrozenTeacher:
+    """The same model, but for the ids 0 and 2: each is as likely as the other was."""
+    teacher = FrozenTeacher(student.path)
+    rows = teacher.causal.get_output_embeddings().weight
+    rows.data[[0, 2]] = rows.data[[2, 0]]
+    return teacher
+
+
+def test_training_compares_stops_and_records_how_likely_they_are(
+    student: Student, ends_otherwise: FrozenTeacher
+) -> None:
+    log_p = FrozenTeacher(student.path).distribution(Batch.collate(ROWS, 0)).logprobs(ALL)
+    log_q = ends_otherwise.distribution(Batch.collate(ROWS, 0)).logprobs(ALL)
+    assert float(reverse_kl(log_p, log_q).mean()) > 1e-6
+    for objective in (Divergence(), SampledGradient()):
+        states, signal = FixedRows(ROWS, rows=2), TeacherSignal(ends_otherwise)
+        record = next(train(student, states, signal, objective, Plan(1, 0.0)))
+        assert record.kl == pytest.approx(0, abs=1e-8)
+        stopping = float(log_p[:, [0, 2]].exp().sum(-1).mean())
+        assert record.metrics()["stop_student"] == pytest.approx(stopping, rel=1e-5)
+        assert record.metrics()["stop_teacher"] == pytest.approx(stopping, rel=1e-5)
+    assert all(abs(token.kl) < 1e-7 for row in report_tokens(student, ends_otherwise, ROWS) for token in row)
+
+
+def test_ids_that_the_head_in_use_lacks_are_no_stops(student: Student) -> None:
+    assert student.stops == (0, 2)
+    student.vocabulary = 2
+    assert student.stops == (0,)
