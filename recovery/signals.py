@@ -26,6 +26,7 @@ class SignalBatch:
     privileged: bool = False  # the student's rows hold what only the teacher reads
     advantage: Tensor | None = None  # of the reward, with its weight; set by objectives that need it
     teacher_weight: float = 1.0  # of the teacher beside the reward; set with it
+    is_measured: bool = True  # whether the student's entropy is computed, beside what the loss needs
     stops: tuple[int, ...] = ()  # the ids that end a turn: one event for student and teacher
 
     def compare(self, log_p: Tensor, part: slice) -> tuple[Tensor, Tensor]:

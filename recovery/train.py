@@ -51,6 +51,7 @@ class Plan:
     betas: tuple[float, float] = (0.9, 0.95)
     bf16: bool = False
     checkpointing: bool = False
+    measure_every: int = 1  # steps between measurements of entropy and signal shape, which the loss does not need
 
     def learning_rate_at(self, step: int) -> float:
         if step < self.warmup:
@@ -92,7 +93,8 @@ class TrainState:
         metrics: StepMetrics,
     ) -> tuple[int, float, bool]:
         """Return the number of target tokens, the gradient norm, and whether the step was skipped."""
-        count = _compute_gradient(student, samples, signal, objective, plan, metrics)
+        is_measured = self.step % plan.measure_every == 0
+        count = _compute_gradient(student, samples, signal, objective, plan, metrics, is_measured)
         return count, *_optimizer_step(student, plan, self, metrics)
 
     def report(self, student: Student, signal: Signal, samples: list[Sample]) -> list[list[TokenReport]] | None:
@@ -158,7 +160,13 @@ def train(
 
 
 def _compute_gradient(
-    student: Student, samples: list[Sample], signal: Signal, objective: Objective, plan: Plan, metrics: StepMetrics
+    student: Student,
+    samples: list[Sample],
+    signal: Signal,
+    objective: Objective,
+    plan: Plan,
+    metrics: StepMetrics,
+    is_measured: bool,
 ) -> int:
     """Accumulate the gradient of the mean loss over all target tokens of the step, and return their number."""
     count = sum(s.target_count for s in samples)
@@ -173,11 +181,13 @@ def _compute_gradient(
         batch = Batch.collate(own or rows[:1], student.chat.pad_id, student.device)
         with torch.autocast(student.device.type, torch.bfloat16) if plan.bf16 else nullcontext():
             with metrics.timed("teacher"):
-                computed = replace(signal.compute(batch), stops=stops)
+                computed = replace(signal.compute(batch), stops=stops, is_measured=is_measured)
                 signal_batch = objective.prepare(computed, batch, signal.teacher_weight)
             weights = torch.full(signal_batch.tokens.shape, 1.0 / count if own else 0.0, device=student.device)
             loss_of_chunk = partial(_loss_of_chunk, objective, signal_batch)
-            loss, batch_metrics = chunked_loss(student.hidden(batch), student.head, loss_of_chunk, weights)
+            loss, batch_metrics = chunked_loss(
+                student.hidden(batch), student.head, loss_of_chunk, weights, with_shape=is_measured
+            )
         loss.backward()
         if own:
             metrics.add(float(loss.detach()), batch_metrics, count)

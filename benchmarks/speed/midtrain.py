@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from benchmarks.common import clone, median, model_folder, print_profile, speed_parser, table, time_alternating
+from pipelines.training.midtrain import MEASURE_EVERY
 from recovery.lab import own_world
 from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import Student, load_student
@@ -32,7 +33,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     rows = [row.tokens for step in range(steps) for row in documents.draw(student, step)]
     # A step is one forward pass on both sides.
     tokens_at_once = args.rows * (args.window + 1)
-    plan = Plan(steps=10**6, learning_rate=RATE, bf16=args.bf16, tokens_at_once=tokens_at_once)
+    plan = Plan(10**6, RATE, tokens_at_once=tokens_at_once, bf16=args.bf16, measure_every=MEASURE_EVERY)
     ours = train(student, documents, Labels(), CrossEntropy(), plan)
     trainer = _trainer(other, rows, args, steps)
     seconds, own_seconds, records = time_alternating(trainer, ours, args.steps, args.warmup)

@@ -26,6 +26,8 @@ from recovery.processes import training_state
 from recovery.recipes import objective_of, recipe
 from recovery.train import Plan, train
 
+MEASURE_EVERY = 10  # steps between measurements of entropy and signal shape, which take time on a GPU
+
 
 def midtrain(
     stage: Stage,
@@ -141,7 +143,8 @@ def _scheduled_stage(stage: Stage, corpus: CorpusSnapshot, tokenizer: Any) -> St
 
 
 def _plan(stage: Stage, steps: int) -> Plan:
-    return stage.plan(steps, stage.settings.midtrain.learning_rate, warmup=min(10, steps // 10))
+    plan = stage.plan(steps, stage.settings.midtrain.learning_rate, warmup=min(10, steps // 10))
+    return replace(plan, measure_every=MEASURE_EVERY)
 
 
 def _path(file: Any) -> str | None:

@@ -78,17 +78,23 @@ def chunks(positions: int, vocabulary: int, elements: int) -> list[slice]:
 
 
 def chunked_loss(
-    hidden: Tensor, head: Head, loss_of: LossOfChunk, weights: Tensor, elements: int | None = None
+    hidden: Tensor,
+    head: Head,
+    loss_of: LossOfChunk,
+    weights: Tensor,
+    elements: int | None = None,
+    *,
+    with_shape: bool = True,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return Σ weights · loss over all positions, differentiable in the hidden states and the head, and the metrics.
 
-    Each metric has one entry per position. Two are added to the objective's own: `logit_grad_norm`, the norm of the
-    loss gradient on each position's logits, and `logit_grad_sum`, the vector sum of these gradients over positions
+    Each metric has one entry per position. `with_shape` adds two to the objective's own: `logit_grad_norm`, the norm of
+    the loss gradient on each position's logits, and `logit_grad_sum`, the vector sum of these gradients over positions
     [vocabulary] (see `recovery.telemetry.signal_shape`).
     """
     metrics: dict[str, Tensor] = {}
     elements = elements or _chunk_elements(hidden)
-    loss = _ChunkedLoss.apply(hidden, head.weight, head.bias, head, loss_of, weights, elements, metrics)
+    loss = _ChunkedLoss.apply(hidden, head.weight, head.bias, head, loss_of, weights, elements, with_shape, metrics)
     return loss, metrics
 
 
@@ -103,6 +109,7 @@ class _ChunkedLoss(torch.autograd.Function):
         loss_of: LossOfChunk,
         weights: Tensor,
         elements: int,
+        with_shape: bool,
         metrics: dict[str, Tensor],
     ) -> Tensor:
         device = hidden.device.type
@@ -126,8 +133,9 @@ class _ChunkedLoss(torch.autograd.Function):
                 total += loss.detach()
                 for name, values in terms.metrics.items():
                     collected.setdefault(name, []).append(values.detach())
-                collected.setdefault("logit_grad_norm", []).append(grad.norm(dim=-1))
-                grad_sum += grad.sum(0)
+                if with_shape:
+                    collected.setdefault("logit_grad_norm", []).append(grad.norm(dim=-1))
+                    grad_sum += grad.sum(0)
                 if bias_grad is not None:
                     bias_grad += grad.sum(0).to(bias_grad.dtype)
                 grad = grad.to(compute)
@@ -137,14 +145,16 @@ class _ChunkedLoss(torch.autograd.Function):
                     _add_product(weight_grad, grad.T, states)
                 del projected, grad, terms, loss  # free the memory before the next chunk
         metrics.update({name: torch.cat(parts) for name, parts in collected.items()})
-        metrics["logit_grad_sum"] = grad_sum
+        if with_shape:
+            metrics["logit_grad_sum"] = grad_sum
         ctx.grads = (hidden_grad, weight_grad, bias_grad)
         return total
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> Any:
         grads, ctx.grads = ctx.grads, None
-        return (*(None if g is None else g.mul_(upstream.to(g.dtype)) for g in grads), None, None, None, None, None)
+        scaled = [None if g is None else g.mul_(upstream.to(g.dtype)) for g in grads]
+        return *scaled, *[None] * 6  # of head, loss, weights, elements, with_shape and metrics
 
 
 def _chunk_elements(hidden: Tensor) -> int:

@@ -38,9 +38,9 @@ Compared = tuple[Tensor, Tensor]  # the log-probs of student and teacher over th
 
 
 @torch.no_grad()
-def _metrics(log_p: Tensor, signal: SignalBatch, part: slice, compared: Compared | None) -> dict[str, Tensor]:
+def _metrics(log_p: Tensor, signal: SignalBatch, part: slice, compared: Compared | None = None) -> dict[str, Tensor]:
     """Return the student's entropy and, if there is a teacher, the KL to it and how likely both are to stop."""
-    metrics = {"entropy": entropy(log_p)}
+    metrics = {"entropy": entropy(log_p)} if signal.is_measured else {}
     if compared is not None:
         metrics |= {"kl": reverse_kl(*compared), **signal.stopping(log_p, compared[1], part)}
     return metrics
@@ -75,8 +75,7 @@ class CrossEntropy:
         if signal.use_labels:
             return label_loss(log_p, signal, part)
         if signal.soft_labels:
-            kl = forward_kl(*signal.compare(log_p, part))
-            return LossTerms(kl, {"entropy": entropy(log_p.detach())})
+            return LossTerms(forward_kl(*signal.compare(log_p, part)), _metrics(log_p, signal, part))
         chosen = log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
         loss = -chosen * chosen.detach().exp() if self.dft else -chosen
         compared = signal.compare(log_p, part) if signal.teacher is not None else None

@@ -22,12 +22,10 @@ class SignalShape:
     concentration: float = 0.0
 
 
-def signal_shape(grad_norms: Tensor | None = None, grad_sum: Tensor | None = None) -> SignalShape:
+def signal_shape(grad_norms: Tensor, grad_sum: Tensor) -> SignalShape:
     """Compute the shape from each token's gradient norm [tokens] and the gradients' vector sum [vocabulary].
 
     All three numbers are zero if there is no gradient."""
-    if grad_norms is None or grad_sum is None:
-        return SignalShape()
     norms = grad_norms.double()
     squared = norms**2
     total = float(squared.sum())

@@ -35,9 +35,9 @@ class StepRecord:
     stop_student: float | None
     stop_teacher: float | None
     reward: float | None
-    density: float
-    bias: float
-    concentration: float
+    density: float | None
+    bias: float | None
+    concentration: float | None
     grad_norm: float
     learning_rate: float
     rollout_seconds: float
@@ -68,9 +68,10 @@ class StepMetrics:
     def add(self, loss: float, metrics: dict[str, Tensor], count: int) -> None:
         """Add a micro-batch. `count` undoes the 1 / count weight of each token's loss in the logit gradients."""
         self.loss += loss
-        grad_sum = metrics.pop("logit_grad_sum") * count
-        self._grad_sum = grad_sum if self._grad_sum is None else self._grad_sum + grad_sum
-        metrics["logit_grad_norm"] = metrics["logit_grad_norm"] * count
+        if "logit_grad_sum" in metrics:
+            grad_sum = metrics.pop("logit_grad_sum") * count
+            self._grad_sum = grad_sum if self._grad_sum is None else self._grad_sum + grad_sum
+            metrics["logit_grad_norm"] = metrics["logit_grad_norm"] * count
         for name, values in metrics.items():
             self._values[name].append(values)
 
@@ -84,7 +85,8 @@ class StepMetrics:
         if "logit_grad_sum" in values and self._grad_sum is not None:
             self._grad_sum = self._grad_sum + values.pop("logit_grad_sum").to(self._grad_sum.device)
         for name, tensor in values.items():
-            self._values[name].append(tensor.to(self._grad_sum.device if self._grad_sum is not None else "cpu"))
+            own = self._values[name]
+            own.append(tensor.to(own[0].device) if own else tensor)
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -95,9 +97,9 @@ class StepMetrics:
         self.seconds[name] += time.perf_counter() - start_time
 
     def token_metrics(self) -> dict[str, Any]:
-        shape = signal_shape()
+        shape: dict[str, float | None] = dict.fromkeys(("density", "bias", "concentration"))
         if self._grad_sum is not None:
-            shape = signal_shape(torch.cat(self._values["logit_grad_norm"]), self._grad_sum)
+            shape |= asdict(signal_shape(torch.cat(self._values["logit_grad_norm"]), self._grad_sum))
         return {
             "kl": self._mean("kl"),
             "entropy": self._mean("entropy"),
@@ -107,7 +109,7 @@ class StepMetrics:
             "clipped": self._mean("clipped"),
             "stop_student": self._mean("stop_student"),
             "stop_teacher": self._mean("stop_teacher"),
-            **asdict(shape),
+            **shape,
         }
 
     def _mean(self, name: str) -> float | None:

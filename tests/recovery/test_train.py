@@ -51,6 +51,18 @@ def test_gradient_checkpointing_gives_the_same_gradient(tmp_path: Path, adapter:
     assert torch.equal(*gradients)
 
 
+def test_entropy_and_signal_shape_are_measured_at_some_steps_and_change_no_weights(tmp_path: Path) -> None:
+    weights = []
+    for measure_every, measured in ((1, [0, 1, 2, 3, 4]), (3, [0, 3])):
+        student = load_student(str(save_tiny(tmp_path)))
+        plan = Plan(5, 1e-3, measure_every=measure_every)
+        records = list(train(student, FixedRows(UNEVEN, rows=4), Labels(), CrossEntropy(), plan))
+        for name in ("entropy", "density", "bias", "concentration"):
+            assert [r.step for r in records if name in r.metrics()] == measured
+        weights.append(torch.cat([p.detach().flatten() for p in student.trainable()]))
+    assert torch.equal(*weights)
+
+
 @pytest.mark.parametrize("bf16", [False, True])
 def test_a_teacher_equal_to_the_student_gives_no_gradient(tmp_path: Path, bf16: bool) -> None:
     student = tiny_student(tmp_path)
