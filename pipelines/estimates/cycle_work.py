@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from evals.counting_engine import Replies, Workload
 from evals.suites.instruction_following import PUBLIC_NEW_TOKENS
 from pipelines.documents.corpus_summary import midtraining_work
-from pipelines.estimates.in_context_work import writing_prompts
+from pipelines.estimates.in_context_work import sampling_clean_replies, writing_prompts
 from pipelines.estimates.work import TEXT, Generating, Loading, Measuring, StageWork, Training, Work, mean_length
 from pipelines.machine.calibration import chance_of_end
 from pipelines.settings.schema import Settings, fixed_answers_share
@@ -53,6 +53,7 @@ def _distilling(settings: Settings) -> Iterator[StageWork]:
     parts: list[Work] = [Loading(2), Training(steps, label, taught)]
     if on_policy:
         parts.append(Generating(on_policy, on_policy * PROMPT_TOKENS, limit, calls=steps))
+        parts += sampling_clean_replies(PROMPT_TOKENS, limit) * chosen.scores_with_teacher
     if distill.probe_every:
         probes = 1 + (steps - 1) // distill.probe_every
         parts.append(Measuring(Workload([_public(PROBE_SHARE)]), probes))

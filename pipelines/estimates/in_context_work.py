@@ -8,6 +8,7 @@ from pipelines.jobs.job import Job
 from pipelines.settings.schema import AUTO, Midtrain
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.synthetic.questions.generate import MAX_ANSWER_TOKENS, MAX_REPLY_TOKENS
+from pipelines.training.clean_replies import CLEAN_REPLIES
 from recovery.recipes import recipe
 
 PASSAGE_TOKENS = 200  # of an average passage
@@ -44,12 +45,18 @@ def in_context_stages(
     yield StageWork("write/replies", f"writing {prompts:,} answers", [Loading(), replies])
     left, on_policy = share_left(steps) * steps, round(recipe(midtrain.recipe).on_policy_fraction * distill.rows)
     parts: list[Work] = [
+        *sampling_clean_replies(prompt_tokens, limit),
         Loading(2),
         Training(left, 0.0, distill.rows * (prompt_tokens + reply_tokens)),
         Scoring(left * distill.rows * passage_share * PASSAGE_TOKENS),
         Generating(on_policy, on_policy * prompt_tokens, limit, calls=left),
     ]
     yield StageWork("midtrain", "mid-training", parts)
+
+
+def sampling_clean_replies(prompt_tokens: float, limit: int) -> list[Work]:
+    """By which a collapse is told from a recovery."""
+    return [Loading(), Generating(CLEAN_REPLIES, CLEAN_REPLIES * prompt_tokens, limit)]
 
 
 def writing_prompts(count: int) -> Work:

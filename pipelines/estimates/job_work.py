@@ -9,7 +9,12 @@ from db.views import Checkpoint
 from evals.counting_engine import Workload
 from evals.suites.config import load_suites
 from pipelines.documents import count_tokens
-from pipelines.estimates.in_context_work import PASSAGE_TOKENS, in_context_stages, writing_prompts
+from pipelines.estimates.in_context_work import (
+    PASSAGE_TOKENS,
+    in_context_stages,
+    sampling_clean_replies,
+    writing_prompts,
+)
 from pipelines.estimates.work import TEXT, Generating, Loading, Measuring, Scoring, StageWork, Training, Work
 from pipelines.estimates.workloads import Workloads
 from pipelines.evaluation.evaluation_plan import EvalPlan
@@ -322,6 +327,8 @@ class JobWork:
         if on_policy := round(self._distill_recipe.on_policy_fraction * settings.rows):
             prompts = on_policy * self.prompt_tokens
             parts.append(Generating(on_policy, prompts, settings.max_new_tokens, calls=steps_left))
+            if self._distill_recipe.scores_with_teacher:
+                parts += sampling_clean_replies(self.prompt_tokens, settings.max_new_tokens)
         if continued := self._distill_recipe.continued:
             read = settings.rows * (self.prompt_tokens + self.reply_tokens / 2)
             parts.append(Generating(settings.rows, read, continued[1], calls=steps_left))

@@ -13,6 +13,7 @@ from pipelines.project.past_cycles import past_cycles
 from pipelines.settings.schema import LATER_CYCLE_WARM_START
 from pipelines.settings.sources import EngineName
 from pipelines.synthetic.chat_prompts import ChatPrompt
+from pipelines.training.clean_replies import clean_replies
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.frontier import Frontier
 from pipelines.training.mix import document_rows
@@ -55,6 +56,7 @@ def distill(
     steps = min(settings.steps, settings.max_steps or settings.steps)
     # Answers are sampled while no other model is in memory.
     answers = replies_beforehand(stage, start, teachers, chosen, chat, given_prompts, prompts[: steps * settings.rows])
+    clean = clean_replies(stage, chosen, teachers, prompts) if steps else None
     student = stage.load_student(start)
     # Where the teachers' answers are the labels, the teachers' weights are needed for writing them alone.
     teacher: Teacher | None = None
@@ -102,7 +104,13 @@ def distill(
             objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
             source=TrainingSource(start.path, stage.adapter, chosen, teachers if chosen.scores_with_teacher else None),
-            monitor=EarlyStopping(settings, probe_in_training, warm.best_knowledge, until_probes_hold=chosen.restores),
+            monitor=EarlyStopping(
+                settings,
+                probe_in_training,
+                warm.best_knowledge,
+                until_probes_hold=chosen.restores,
+                clean=clean,
+            ),
             frontier=Frontier(settings.keep),
             warm_start=warm,
             average=teacher if isinstance(teacher, EmaTeacher) else None,

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.settings.schema import Distill
 from pipelines.training.probe_results import ProbeFunction, ProbeResult, best_knowledge
-from recovery.telemetry.collapse import CollapseWatch
+from recovery.telemetry.collapse import CleanReplies, CollapseWatch
 from recovery.telemetry.step_record import StepRecord
 
 PROBES_IN_A_ROW = 2  # that must hold
@@ -35,19 +35,14 @@ class EarlyStopping:
         best_knowledge: float | None = None,
         *,
         until_probes_hold: bool = True,
+        clean: CleanReplies | None = None,
     ):
         self.limits, self.probe, self.until_probes_hold = limits, probe, until_probes_hold
-        self.state = MonitorState(best_knowledge=best_knowledge)
+        self.state = MonitorState(best_knowledge=best_knowledge, watch=CollapseWatch(clean))
         self.collapsed = False
 
     def restore(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        # Earlier releases saved each list by itself.
-        history = state.pop("watch", {}).get("history") or {
-            name: state.pop(name) for name in ("kl", "entropy", "truncated") if name in state
-        }
-        self.state = MonitorState(**state)
-        self.state.watch.history |= history
+        self.state = MonitorState(**state | {"watch": CollapseWatch.restored(state["watch"])})
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self.state)

@@ -30,6 +30,7 @@ from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts, docu
 from pipelines.synthetic.prompts import as_prompts
 from pipelines.synthetic.questions.generate import LEAKED_WORDS
 from pipelines.training.base_model_outputs import BaseOutputs
+from pipelines.training.clean_replies import clean_replies
 from pipelines.training.context_lift import check_lift
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.recipe_inputs import RecipeFiles, as_distillation, check_prompts, chosen_recipe
@@ -63,6 +64,7 @@ def midtrain_in_context(
     teachers = Teachers(stage.project.clean, {EARLIER_DOMAIN: promoted} if promoted else {})
     drawn_prompts = prompts[: steps * settings.rows]
     answers = replies_beforehand(data.stage, start, teachers, chosen, chat, questions, drawn_prompts)
+    clean = clean_replies(data.stage, chosen, teachers, prompts)
     source = TrainingSource(start.path, stage.adapter, chosen, teachers)
     student, signal = source.load()
     log.info(
@@ -94,7 +96,7 @@ def midtrain_in_context(
             objective=objective_of(chosen),
             plan=stage.plan(steps, stage.settings.midtrain.learning_rate, warmup=min(10, steps // 10)),
             source=source,
-            monitor=EarlyStopping(settings.model_copy(update={"max_minutes": None, "max_flops": None})),
+            monitor=EarlyStopping(settings.model_copy(update={"max_minutes": None, "max_flops": None}), clean=clean),
         )
         return training.run_to_end()
 

@@ -78,13 +78,17 @@ class Teachers:
 
     def answers(self, prompts: list[Prompt], sample: SampleAnswers) -> list[Sample]:
         """Each prompt answered by its own teacher, with one model in memory at a time."""
-        indices: dict[str, list[int]] = {}  # by the path of the teacher
-        for i, prompt in enumerate(prompts):
-            indices.setdefault(self.by_domain.get(prompt.domain or "", self.main).path, []).append(i)
         rows: dict[int, Sample] = {}
-        for path, of_teacher in indices.items():
+        for path, of_teacher in self.by_prompt(prompts).items():
             rows |= zip(of_teacher, sample(path, [prompts[i] for i in of_teacher]), strict=True)
         return [rows[i] for i in range(len(prompts))]
+
+    def by_prompt(self, prompts: Sequence[Prompt]) -> dict[str, list[int]]:
+        """The indices of the prompts of each teacher, by its path."""
+        indices: dict[str, list[int]] = {}
+        for i, prompt in enumerate(prompts):
+            indices.setdefault(self.by_domain.get(prompt.domain or "", self.main).path, []).append(i)
+        return indices
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ class StepRecord:
     kl: float | None
     entropy: float | None
     target_tokens: int
+    rollouts: int | None
     rollout_length: float | None
-    truncated: float | None
+    truncated: float | None  # share of the rollouts that were cut, having not ended
     repetition: float | None
     ratio_mean: float | None
     ratio_max: float | None
@@ -121,6 +122,7 @@ def rollout_metrics(samples: list[Sample]) -> dict[str, Any]:
     rollouts = [s for s in samples if s.logprobs is not None]
     replies = [s.tokens[len(s.tokens) - len(s.logprobs or []) :] for s in rollouts]
     return {
+        "rollouts": len(rollouts) or None,
         "rollout_length": _mean([len(reply) for reply in replies]),
         "truncated": _mean([s.truncated for s in rollouts]),
         "repetition": _mean([repetition(reply) for reply in replies if reply]),

@@ -29,6 +29,7 @@ PUBLIC = {
     "recovery.recipes": ["Recipe", "recipe", "signal_of", "objective_of"],
     "recovery.train": ["Plan", "train"],
     "recovery.telemetry.step_record": ["StepRecord"],
+    "recovery.telemetry.collapse": ["CleanReplies", "CollapseWatch"],
     "recovery.lab.worlds.world": ["make_world", "own_world", "World"],
     "evals.subject": ["Subject"],
     "evals.suites.measure": ["measure"],

@@ -1,20 +1,18 @@
 """When a distillation ends: enough is recovered, a budget is spent, or training has collapsed."""
 
-from typing import Any
+import json
 
 import pytest
 
 from pipelines.settings.schema import Distill
 from pipelines.training.early_stopping import PROBES_IN_A_ROW, EarlyStopping
 from pipelines.training.probe_results import ProbeResult
+from recovery.telemetry.collapse import CleanReplies
 from recovery.telemetry.step_record import StepRecord
+from tests.step_records import step_record
 
 LIMITS = Distill(probe_every=2)
-
-
-def step_record(step: int, **values: Any) -> StepRecord:
-    fields: dict[str, Any] = dict.fromkeys(StepRecord.__dataclass_fields__, 0.0)
-    return StepRecord(**fields | {"step": step, "update_seconds": 1.0, "flops": 10.0, "target_tokens": 7} | values)
+CLEAN = CleanReplies(64, truncated=0.62, repetition=0.05, entropy=3.1)  # SmolLM2's, at 320 tokens
 
 
 def run(monitor: EarlyStopping, records: list[StepRecord]) -> tuple[int, str]:
@@ -78,9 +76,10 @@ def test_a_spent_budget_ends_training(limits: Distill, expected: str) -> None:
         ("repetition", 0.6, "repeat"),
     ],
 )
-def test_a_collapse_is_detected_by_comparison_with_the_first_steps(name: str, value: float, expected: str) -> None:
-    monitor = EarlyStopping(LIMITS)
-    healthy = {"kl": 0.3, "entropy": 1.0, "truncated": 0.1, "repetition": 0.02}
+@pytest.mark.parametrize("clean", [None, CleanReplies(64, truncated=0.1, repetition=0.02, entropy=1.0)])
+def test_a_collapse_is_detected(clean: CleanReplies | None, name: str, value: float, expected: str) -> None:
+    monitor = EarlyStopping(LIMITS, clean=clean)
+    healthy = {"kl": 0.3, "entropy": 1.0, "truncated": 0.1, "repetition": 0.02, "rollouts": 16}
     first = [step_record(i, **healthy) for i in range(8)]
     diverging = [step_record(8 + i, **{**healthy, name: value}) for i in range(6)]
     step, reason = run(monitor, first + diverging)
@@ -100,13 +99,16 @@ def test_a_kl_that_starts_high_and_falls_is_no_collapse() -> None:
 
 
 def test_a_restored_monitor_decides_like_an_uninterrupted_one() -> None:
-    limits = LIMITS.model_copy(update={"max_flops": 95.0})
-    uninterrupted, first, second = (EarlyStopping(limits) for _ in range(3))
-    records = [step_record(i) for i in range(20)]
-    for record in records[:5]:
-        first.after_step(record, 20)
-    second.restore(first.as_dict())
-    assert run(second, records[5:]) == run(uninterrupted, records)
+    limited = LIMITS.model_copy(update={"max_flops": 95.0})
+    budget = [step_record(i) for i in range(20)]
+    collapse = [step_record(i, truncated=min(1.0, 0.2 * i), rollouts=16) for i in range(20)]
+    for limits, records in ((limited, budget), (LIMITS, collapse)):
+        uninterrupted, first = (EarlyStopping(limits, clean=CLEAN) for _ in range(2))
+        second = EarlyStopping(limits)  # what is saved counts
+        for record in records[:5]:
+            first.after_step(record, 20)
+        second.restore(json.loads(json.dumps(first.as_dict())))
+        assert run(second, records[5:]) == run(uninterrupted, records) != (-1, "")
 
 
 def test_probes_that_hold_do_not_end_a_recipe_that_teaches_something_new() -> None:

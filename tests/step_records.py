@@ -1,0 +1,8 @@
+from typing import Any
+
+from recovery.telemetry.step_record import StepRecord
+
+
+def step_record(step: int, **values: Any) -> StepRecord:
+    fields: dict[str, Any] = dict.fromkeys(StepRecord.__dataclass_fields__, 0.0)
+    return StepRecord(**fields | {"step": step, "update_seconds": 1.0, "flops": 10.0, "target_tokens": 7} | values)
