@@ -20,7 +20,6 @@ class RunInputs:
     passages_taught: dict[str, Any] | None = None  # in context: passages, questions and openings among the prompts
     answers_search: dict[str, Any] | None = None  # the search for the share of answers: what was tried, what was taken
     paraphrases: dict[str, Any] | None = None  # how many paraphrases were written, kept and rejected
-    estimate: dict[str, float] | None = None  # seconds expected of its stage, and after it until the job ends
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any] | None) -> Self:

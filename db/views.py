@@ -155,6 +155,9 @@ class Run:
         return self.status != "done" and not (self.error or "").startswith(GIVEN_UP)
 
 
+DONE, TOTAL = "progress/done", "progress/total"  # points of a measurement: items of the task that is measured now
+
+
 @dataclass(frozen=True)
 class Lease:
     """The process that works on a project."""

@@ -17,12 +17,12 @@ from evals.results import Item, Result, main_result
 from evals.suites.config import load_suites
 from evals.suites.measure import main_prompt_task
 from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
-from pipelines.estimates.timed_job import compare_with_estimate, timed_job
 from pipelines.evaluation.block_measurement import StopRule
 from pipelines.evaluation.evaluation_plan import SAMPLE_TEMPERATURE, EvalPlan
 from pipelines.evaluation.measure import earlier_results, knowledge_result, measure_checkpoint
 from pipelines.gate.promotion import current_user, require_reason
 from pipelines.gate.verdict import OtherResults, Verdict, judge, require_pass_fail, settles_behaviour
+from pipelines.job_progress import published_progress
 from pipelines.jobs.job import Job
 from pipelines.jobs.saved_jobs import end_job
 from pipelines.log import log
@@ -41,17 +41,16 @@ from pipelines.training.training_run import RunResult
 from recovery.recipes import recipe
 
 
-def run_job(project: Project, job: Job, ask: Ask | None = None, *, estimates: bool = True) -> RunResult | Outcome:
-    """From the beginning, or from wherever the job was interrupted; by default with an estimate beforehand."""
+def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | Outcome:
+    """From the beginning, or from wherever the job was interrupted."""
     cycle = Cycle(project, job)
     run: dict[str, Callable[[], RunResult | Outcome]] = {
         "midtrain": cycle.midtrain,
         "distill": lambda: cycle.repair(ask),
         "cycle": lambda: cycle.run(ask),
     }
-    with saved_job(project, job), timed_job(project, job, estimates=estimates) as clock:
-        result = run[job.command]()
-        return replace(result, estimate=compare_with_estimate(project, job, clock))
+    with saved_job(project, job), published_progress(project):
+        return run[job.command]()
 
 
 @contextmanager
@@ -103,10 +102,9 @@ class Cycle:
         if self._searches_answers and self._can_probe:
             probe = MidtrainProbe(probe_set(self.job.eval_plan, self.settings.distill.probe_items), self._suites)
         start = self._inputs.checkpoint(self.job.start)
-        with self.project.clock.stage("midtrain"):
-            if recipe(self.settings.midtrain.recipe).context:
-                return midtrain_in_context(self._stage, corpus, start, earlier)
-            return midtrain(self._stage, corpus, start, earlier, probe)
+        if recipe(self.settings.midtrain.recipe).context:
+            return midtrain_in_context(self._stage, corpus, start, earlier)
+        return midtrain(self._stage, corpus, start, earlier, probe)
 
     def repair(self, ask: Ask | None = None) -> Outcome:
         """The second stage alone: an attempt of the student's cycle, or the repair of a model from outside."""
@@ -142,10 +140,7 @@ class Cycle:
         prompts = self._inputs.prompts(items_text) if self.settings.distill.steps else []
         teachers = self._inputs.teachers(main_teacher, len(prompts), items_text)
         corpora = self._inputs.read_by(damaged) if self.settings.distill.documents_share else []
-        with self.project.clock.stage("distill"):
-            distilled = distill(self._stage, damaged, teachers, prompts, probe.on if probe else None, corpora, lift)
-            if distilled.stopped:
-                self.project.clock.end_early("distill")
+        distilled = distill(self._stage, damaged, teachers, prompts, probe.on if probe else None, corpora, lift)
         if self.id and self._earlier_decision(distilled.checkpoint) is None:
             self.project.tracker.reopen_cycle(self.id)
         until_clear = self._stop_rule(
@@ -221,14 +216,7 @@ class Cycle:
     ) -> list[Result]:
         inputs = RunInputs(job=self.job.id, stage=f"measure/{stage}")
         engine, cycle = self.settings.engine, self.id or None
-        with self.project.clock.stage(f"measure/{stage}"):
-            results = measure_checkpoint(
-                self.project, checkpoint, plan, cycle, name, engine=engine, inputs=inputs, rule=rule
-            )
-            main = main_result(results, "behaviour")
-            if rule and stage == "recovered" and main and len(main.items) < rule.total:
-                self.project.clock.end_early("measure/recovered")
-            return results
+        return measure_checkpoint(self.project, checkpoint, plan, cycle, name, engine=engine, inputs=inputs, rule=rule)
 
     def _stop_rule(
         self,

@@ -37,7 +37,6 @@ class Outcome:
     decision: str  # for people to read
     answers_search: dict[str, Any] | None = None  # of the mid-training, where the share of answers was searched
     next_attempt: NextAttempt | None = None  # what to try after a rejection
-    estimate: dict[str, Any] | None = None  # what was estimated, and what the stages took
 
     @property
     def awaits_decision(self) -> bool:
@@ -72,5 +71,4 @@ class Outcome:
             "answers_search": self.answers_search,
             "warm_start": run.warm_start,
             "cost": {"seconds": seconds, "seconds_per_point": round(seconds / gained / 100, 2) if gained > 0 else None},
-            "estimate": self.estimate,
         }

@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from db.views import Checkpoint, Cycle
@@ -13,19 +12,19 @@ from evals.suites.knowledge import read_questions
 from pipelines.documents import read_corpus
 from pipelines.documents.corpus import Corpus
 from pipelines.documents.hub import is_hub_id
-from pipelines.documents.snapshot import sample_passages, write_passages
-from pipelines.estimates.estimate import JobEstimate, try_estimate
+from pipelines.documents.snapshot import sample_passages
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.attainable import Attainable, attainable
 from pipelines.jobs.job import Job
 from pipelines.jobs.saved_jobs import save_job
 from pipelines.jobs.stored_inputs import store_context, store_corpus, store_prompts, store_questions
 from pipelines.log import log
-from pipelines.machine.memory_check import check_memory, check_window
 from pipelines.machine.server_check import check_servers
+from pipelines.machine.training_memory import check_memory, check_window
 from pipelines.project.past_cycles import past_cycles
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
+from pipelines.project.runs import last_time
 from pipelines.request import Request, domain_teachers, names_model, with_teacher
 from pipelines.settings.resolve import differences, resolve_settings
 from pipelines.settings.schema import AUTO, Settings, fixed_answers_share
@@ -84,7 +83,6 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
     settings, corpus = check_request(project, request)
     request = with_teacher(request, settings)
     teacher = _teacher(project, request)
-    estimate = _estimate(project, request, settings, corpus, teacher)
     return {
         "command": request.command,
         "base": project.base_name,
@@ -94,50 +92,21 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         "teacher": teacher.reference if teacher and names_model(request.teacher or "") else request.teacher,
         "answers_search": describe_search() if corpus and settings.midtrain.mix.answers == AUTO else None,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
-        "estimate": estimate.as_json() if estimate else None,
         "attainable": asdict(shown) if (shown := _attainable(project, request, settings)) else None,
         "settings": settings.model_dump(),
     }
 
 
-def _estimate(
-    project: Project, request: Request, settings: Settings, corpus: Corpus | None, teacher: Checkpoint | None
-) -> JobEstimate | None:
-    """How long the job would take; nothing is stored of it but the calibration."""
-    student = None if request.docs else _student(project, request)
-    start = student or project.current
-    with TemporaryDirectory() as folder:
-        plan = eval_plan(project, replace(request, questions=None), start, student)
-        plan = replace(plan, questions=request.questions or plan.questions)
-        if request.command != "midtrain":
-            plan = plan.with_public_ifeval_checked(load_suites(project.base))
-        if corpus is not None and plan.questions is None:
-            plan = replace(
-                plan, passages=write_passages(Path(folder, "passages.jsonl"), corpus.texts, len(corpus.texts))
-            )
-        job = Job(
-            request.command,
-            settings,
-            plan,
-            request.seed,
-            start=start.id,
-            student=student.id if student else None,
-            teacher=teacher.id if teacher else None,
-            domain_teachers=_domain_teachers(project, request),
-            prompts=request.prompts,
-            teacher_context=request.teacher_context,
-        )
-        return try_estimate(project, job, corpus.texts if corpus else None)
-
-
-def prepare_job(project: Project, request: Request, job_id: str | None = None, *, estimates: bool = True) -> Job:
-    """A job that is ready to run, and saved; by default under a new id. Without `estimates`, nothing is said about what
-    its verdict can show."""
+def prepare_job(project: Project, request: Request, job_id: str | None = None, *, is_alone: bool = True) -> Job:
+    """A job that is ready to run, and saved; by default under a new id. Unless it `is_alone`, nothing is said about
+    what its verdict can show, and how long the last one took."""
     settings, documents = check_request(project, request)
     request = with_teacher(request, settings)
     check_servers(project.base, settings, request.teacher)
-    if estimates:
+    if is_alone:
         _ = _attainable(project, request, settings)
+        if project.row and (last := last_time(project, request.command)):
+            log.info(last)
     teacher = _teacher(project, request)
     student = None if request.docs else _student(project, request)
     start = student or project.current

@@ -55,12 +55,17 @@ def _bar(units: str, total: int) -> Update:
 
 def progress_text(units: str, done: int, total: int, seconds: float) -> str:
     """Such as "120 of 2,000 replies, 4.1 a second, about 8 min left"."""
-    text = f"{done:,} of {total:,} {units}"
-    if done < MIN_SHARE * total or seconds <= 0:
+    text, left = f"{done:,} of {total:,} {units}", seconds_left(done, total, seconds)
+    if left is None:
         return text
     rate = done / seconds
     speed = f"{rate:.1f} a second" if rate >= 1 else f"{1 / rate:.0f} s each"
-    return f"{text}, {speed}, about {duration((total - done) / rate)} left"
+    return f"{text}, {speed}, about {duration(left)} left"
+
+
+def seconds_left(done: int, total: int, seconds: float) -> float | None:
+    """By the rate so far; None while too little is done."""
+    return (total - done) * seconds / done if seconds > 0 and done >= max(1, MIN_SHARE * total) else None
 
 
 def duration(seconds: float) -> str:

@@ -13,10 +13,10 @@ from evals.results import headlines
 from evals.suites.answer_likelihood import has_conversations
 from evals.suites.config import load_suites
 from pipelines.cycle import Cycle, saved_job
-from pipelines.estimates.timed_job import timed_job
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.printed_tables import scores_table
 from pipelines.gate.verdict import Verdict
+from pipelines.job_progress import published_progress
 from pipelines.jobs.job import Job
 from pipelines.log import log
 from pipelines.progress import duration
@@ -147,7 +147,7 @@ def _next(moves: list[Move]) -> str | None:
 def _try(project: Project, job: Job, name: str) -> Move:
     log.info(f"Move: {NAMES[name]}")
     started_at = time.monotonic()
-    with timed_job(project, job):
+    with published_progress(project):
         outcome = Cycle(project, job).repair()
     run, checkpoint = outcome.distilled, outcome.distilled.checkpoint
     cache, took = ContentCache(project.home / "cache"), time.monotonic() - started_at

@@ -56,8 +56,7 @@ FIRST = {
 EARLIER = 0.8  # when a trial ends before its kill, the next try kills after this share of the time
 # Parts of names of metrics that differ between runs.
 NOT_REPRODUCIBLE = ("seconds", "per_second", "memory", "_bytes", "progress/")
-OWN_EVENTS = "message NOT LIKE 'Estimated %'"  # the other compares times
-OTHERS = ("job", "questions", "earlier", "estimate")  # what differs of a run's settings and inputs
+OTHERS = ("job", "questions", "earlier")  # what differs of a run's settings and inputs
 
 
 @dataclass
@@ -194,7 +193,7 @@ def read_results(folder: Path) -> Results:
             ),
             "scores": _rows(record, "SELECT * FROM scores ORDER BY evaluation_id, metric"),
             "items": _rows(record, "SELECT * FROM items ORDER BY evaluation_id, position"),
-            "events": sorted(_rows(record, f"SELECT DISTINCT run_id, message FROM events WHERE {OWN_EVENTS}")),
+            "events": sorted(_rows(record, "SELECT DISTINCT run_id, message FROM events")),
         }
     return Results(weights, rows)
 

@@ -22,9 +22,7 @@ import torch
 
 from benchmarks.common import table
 from benchmarks.speed.heap import heap_bytes, measured
-from pipelines.machine.memory_check import teacher
-from pipelines.machine.model_shape import ModelShape
-from pipelines.machine.training_memory import Device, kv_cache, training_memory
+from pipelines.machine.training_memory import Device, ModelShape, Teacher, kv_cache, sums, training_memory
 from pipelines.settings.schema import Distill, Midtrain, Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from recovery.distributed import join, leave, processes, rank, together
@@ -48,7 +46,7 @@ SHAPES = {
     "qwen3-0.6b": (1024, 16, 8, 128, 3072, True),
     "qwen3-8b": (4096, 32, 8, 128, 12_288, False),
 }
-PHASES = ("while_loading", "in_a_step", "between_steps")
+PHASES = ("while loading", "in a step", "between steps")
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,7 @@ class Comparison:
 
     case: Case
     seen: dict[str, int]
-    computed: dict[str, int]
+    computed: dict[str, float]
 
     def error(self, part: str) -> float:
         return self.computed[part] / self.seen[part] - 1
@@ -148,10 +146,11 @@ def compare(cases: Sequence[Case], count: int = 1) -> list[Comparison]:
         return [Comparison(case, seen[i], computed(case, str(folder / str(i)), count)) for i, case in enumerate(cases)]
 
 
-def computed(case: Case, folder: str, count: int) -> dict[str, int]:
+def computed(case: Case, folder: str, count: int) -> dict[str, float]:
     shape, settings, device = ModelShape.of(folder), case.settings, Device(8e9, count, is_gpu=False)
-    replies = kv_cache(shape, settings, device)
-    return training_memory(shape, settings, [teacher(folder, folder, settings)], device, replies).as_json()
+    teachers, replies = [Teacher.of(folder, folder, settings)], kv_cache(shape, settings, device)
+    memory = training_memory(shape, settings, teachers, device, replies)
+    return memory["in a step"] | sums(memory)
 
 
 def measure(case: Case, folder: str) -> dict[str, int]:
@@ -198,10 +197,10 @@ def measure(case: Case, folder: str) -> dict[str, int]:
     return {
         "weights": _bytes(model.parameters()),
         "gradients": _bytes(p.grad for p in model.parameters() if p.grad is not None),
-        "optimizer": _bytes(value for values in state.optimizer.state.values() for value in values.values()),
-        "while_loading": loading - before,
-        "in_a_step": in_a_step - before,
-        "between_steps": between - before,
+        "optimiser": _bytes(value for values in state.optimizer.state.values() for value in values.values()),
+        "while loading": loading - before,
+        "in a step": in_a_step - before,
+        "between steps": between - before,
     }
 
 

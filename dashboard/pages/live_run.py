@@ -24,8 +24,7 @@ from dashboard.ui.polling import (
     project_version,
 )
 from db.column_types import now
-from db.time_left import DONE, TOTAL, job_left, run_left
-from db.views import Resource, Run
+from db.views import DONE, TOTAL, Resource, Run
 
 MAX_ROLLOUTS = 4
 RESOURCES = {"rss_bytes": "Memory", "cpu_percent": "CPU", "gpu_bytes": "GPU memory"}
@@ -66,10 +65,9 @@ def progress(run: Run, last_step: int | None, items: Mapping[str, float]) -> Mar
     steps = 0 if last_step is None else last_step + 1
     host = bdi(run.host, 80)
     facts = [f"running for {duration(now() - run.started_at)}", join(["on ", host, f", process {run.pid}"])]
-    if (cycle_left := job_left(run, last_step, now())) is not None:
-        facts.insert(0, f"the command ends in about {duration(cycle_left)}, at {clock(now() + cycle_left)}")
-    if (remaining := run_left(run, last_step, now())) is not None:
-        facts.insert(0, f"about {duration(remaining)} left")
+    if run.steps and steps:
+        left = (run.heartbeat_at - run.started_at) / steps * max(run.steps - steps, 0)
+        facts.insert(0, f"about {duration(left)} left of this run")
     if run.cancel_requested_at is not None:
         facts.insert(0, "stop requested: it stops after the current step")
     if run.stale:

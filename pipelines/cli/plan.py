@@ -10,7 +10,7 @@ from pipelines.cli import CommandResult, command_result, main
 from pipelines.cli import shared_options as options
 
 if TYPE_CHECKING:  # it imports torch
-    from pipelines.estimates.gpu_plan import GpuPlan
+    from pipelines.gpu_plan import GpuPlan
 
 
 class Positive(click.FloatRange):
@@ -54,8 +54,8 @@ def plan(
               recover plan --base Qwen/Qwen3-8B --docs ./corpus --set lora_rank=0 --processes 8
     """
     from pipelines.documents import read_corpus
-    from pipelines.estimates.gpu_plan import GpuPlan, corpus_tokens
-    from pipelines.machine.memory_check import check_window
+    from pipelines.gpu_plan import GpuPlan, corpus_tokens
+    from pipelines.machine.training_memory import check_window
     from pipelines.project.project import Project
     from pipelines.settings.resolve import resolve_settings
     from pipelines.settings.sources import read_toml
@@ -77,21 +77,23 @@ def plan(
 
 
 def _lines(plan: "GpuPlan") -> list[str]:
-    from pipelines.estimates.gpu_plan import gigabytes
+    from pipelines.machine.training_memory import gigabytes, sums
     from pipelines.progress import duration
 
-    rank = plan.settings.lora_rank
+    rank, memory = plan.settings.lora_rank, plan.memory
     trained = f"an adapter of rank {rank}, {_count(plan.trained_parameters)}" if rank else "all of them"
+    parts = {part for phase in memory.values() for part, size in phase.items() if size}
+    rows = {part: [phase.get(part, 0.0) for phase in memory.values()] for phase in memory.values() for part in phase}
     lines = [
         f"Base: {plan.name}, {_count(plan.shape.parameters)} parameters; trained: {trained}",
         f"Documents: {plan.tokens:,} tokens" + ("" if plan.is_counted else ", taken to have four characters each"),
-        f"GPUs: {plan.processes} of {gigabytes(plan.gpu_memory)}; {plan.engine_name} generates text",
+        f"GPUs: {plan.processes} of {gigabytes(plan.gpu_memory)}; {plan.engine} generates text",
         "",
-        f"{'GB of each GPU':<31} {'loading':>8} {'in a step':>10} {'between steps':>14}",
+        "{:<29} {:>14} {:>10} {:>14}".format("GB of each GPU", *memory),
     ]
-    for name, *phases in plan.memory.rows():
-        cells = (f"{value / 1e9:.1f}" if value else "" for value in phases)
-        lines.append("  {:<29} {:>8} {:>10} {:>14}".format(name, *cells).rstrip())
+    for part, sizes in [*((part, rows[part]) for part in rows if part in parts), ("together", sums(memory).values())]:
+        cells = (f"{size / 1e9:.1f}" if size else "" for size in sizes)
+        lines.append("  {:<27} {:>14} {:>10} {:>14}".format(part, *cells).rstrip())
     lines += [f"While it loads a model, each process takes {gigabytes(plan.host_memory)} of its machine's memory.", ""]
     lines += [f"{duration(seconds):>8}  {name}" for name, seconds in plan.stages]
     cost = "" if plan.cost is None else f", {plan.cost:,.2f} at {plan.price:g} an hour for each GPU"
@@ -99,9 +101,8 @@ def _lines(plan: "GpuPlan") -> list[str]:
     lines += ["GPUs  GB of each      time" + "        cost" * (plan.price is not None) + "  text by"]
     for other in plan.by_gpu_count():
         cost = "" if other.cost is None else f"{other.cost:>12,.2f}"
-        note = other.engine_name if other.fits else "does not fit"
-        peak = f"{other.memory.peak / 1e9:.1f}"
-        lines.append(f"{other.processes:>4}  {peak:>10}  {duration(other.seconds):>8}{cost}  {note}")
+        note = other.engine if other.fits else "does not fit"
+        lines.append(f"{other.processes:>4}  {other.peak / 1e9:>10.1f}  {duration(other.seconds):>8}{cost}  {note}")
     return [*lines, "", *plan.assumptions]
 
 

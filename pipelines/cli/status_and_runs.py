@@ -257,13 +257,11 @@ def _score_text(scores: Mapping[str, float | None]) -> str:
 
 
 def _progress_text(progress: dict[str, Any]) -> str:
-    """Such as "measuring the clean model: 1,200 of 2,000 replies; the command ends in about 41 min"."""
-    from db.column_types import now
+    """Such as "measuring: 1,200 of 2,000 replies, about 3 min left"."""
     from pipelines.progress import duration
 
-    left = (datetime.fromisoformat(progress["ends_at"]) - now()).total_seconds()
-    count = f": {progress['done']:,} of {progress['total']:,} {progress['units']}" if progress["total"] else ""
-    return f"{progress['stage']}{count}; the command ends in about {duration(max(left, 0.0))}"
+    left = "" if progress["seconds_left"] is None else f", about {duration(progress['seconds_left'])} left"
+    return f"{progress['stage']}: {progress['done']:,} of {progress['total']:,} {progress['units']}{left}"
 
 
 def _timestamp(at: datetime) -> str:

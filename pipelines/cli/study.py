@@ -57,9 +57,8 @@ def study(
     declared = load_study(name, size, base)
     run = StudyRun(declared, Project.open(project))
     log.info(f"{declared.declared.title} (declaration {declared.hash})")
-    seconds = _estimate(run)
     if dry_run:
-        planned = {"study": declared.name, "size": size, "hash": declared.hash, "estimate": seconds}
+        planned = {"study": declared.name, "size": size, "hash": declared.hash}
         return CommandResult(planned | {"declaration": declared.as_json()}, _declared_lines(run))
     try:
         row = run.run()
@@ -87,18 +86,6 @@ def _list() -> CommandResult:
     width = max(map(len, declared))
     lines = [f"{name:<{width}}  {one.title} ({one.source})" for name, one in declared.items()]
     return CommandResult({"studies": rows}, lines)
-
-
-def _estimate(run: "StudyRun") -> float | None:
-    from pipelines.progress import duration
-    from pipelines.studies.estimate import estimate_study
-
-    estimate = estimate_study(run)
-    if estimate is None:
-        return None
-    if estimate.jobs:
-        log.info(f"About {duration(estimate.seconds)} for {estimate.jobs} arms and seeds that are not done yet")
-    return round(estimate.seconds, 1)
 
 
 def _declared_lines(run: "StudyRun") -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -293,17 +293,12 @@ def _run(folder: Path | None, request: "Request", dry_run: bool) -> CommandResul
         if dry_run:
             data = describe_job(project, request)
             lines = [f"{name}: {value}" for name, value in data.items() if isinstance(value, str | int)]
-            lines += _estimate_lines(data["estimate"])
             settings = flatten(data["settings"]).items()
             lines += ["settings:", *(f"  {name} = {as_text(value)}" for name, value in settings if value is not None)]
             return CommandResult(data, lines)
     with command_lock(project):
         job = prepare_job(project, request)
         return _result(run_job(project, job, _ask_person if job.ask else None))
-
-
-def _estimate_lines(estimate: dict[str, Any] | None) -> list[str]:
-    return [f"estimate: {estimate['text']}", *filter(None, [estimate["shorten"]])] if estimate else []
 
 
 def _base_from_teacher(project: "Project", request: "Request") -> str | None:
@@ -350,7 +345,6 @@ def _midtrain_result(result: "RunResult") -> CommandResult:
         "tokens": result.tokens,
         "seconds": round(result.seconds, 1),
         "answers_search": result.answers_search,
-        "estimate": result.estimate,
     }
     return CommandResult(
         data, [f"{checkpoint.reference} is in {checkpoint.path}", "next: recover distill --teacher base"]

@@ -1,14 +1,12 @@
-"""Summarise a corpus before training: what is in it, what was left out, and what mid-training on it would take."""
+"""Summarise a corpus before training: what is in it, what was left out, and the steps of mid-training on it."""
 
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pipelines.documents import Corpus, count_tokens
 from pipelines.settings.resolve import resolve_settings
-from pipelines.settings.schedule import scheduled
-from pipelines.settings.schema import Settings, fixed_answers_share, split_rows
+from pipelines.settings.schedule import midtraining_steps
 from recovery.models.students import load_chat, parameters_of
 
 MAX_LINES = 10  # of a list
@@ -27,7 +25,6 @@ class CorpusSummary:
     near_copies: list[dict[str, str]]  # {"left_out": file, "resembles": file}
     skipped: list[dict[str, str]]  # {"file": …, "reason": …}
     steps: int
-    petaflops: float
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -35,10 +32,8 @@ class CorpusSummary:
 
 def summarise(corpus: Corpus, base: str, root: Path) -> CorpusSummary:
     """The summary for mid-training `base` with the settings of the project folder `root`."""
-    parameters = parameters_of(base)
-    settings = resolve_settings(parameters, root, {})[0]
+    settings = resolve_settings(parameters_of(base), root, {})[0]
     tokens = count_tokens(corpus.texts, load_chat(base).tokenizer)
-    steps, petaflops = _cost(parameters, settings, tokens + len(corpus.texts))  # every document has an end token
     return CorpusSummary(
         path=str(corpus.path),
         base=base,
@@ -50,35 +45,8 @@ def summarise(corpus: Corpus, base: str, root: Path) -> CorpusSummary:
         copies=corpus.copies,
         near_copies=[{"left_out": left_out, "resembles": other} for left_out, other in corpus.near_copies],
         skipped=[{"file": str(file), "reason": reason} for file, reason in corpus.skipped],
-        steps=steps,
-        petaflops=petaflops,
+        steps=midtraining_steps(settings.midtrain, tokens + len(corpus.texts)),  # every document has an end token
     )
-
-
-@dataclass(frozen=True)
-class MidtrainingWork:
-    """What mid-training on a corpus reads, in tokens of all its steps."""
-
-    steps: int
-    by_label: float
-    by_teacher: float
-
-
-def midtraining_work(settings: Settings, tokens: int) -> MidtrainingWork:
-    """Of mid-training without earlier cycles, on documents of so many tokens."""
-    midtrain = scheduled(settings.midtrain, tokens)
-    _, text_rows = split_rows(midtrain.step_rows, (0.0, midtrain.mix.texts))
-    steps = midtrain.steps(math.ceil(tokens / midtrain.window), midtrain.step_rows - text_rows)
-    share, read = fixed_answers_share(settings), steps * midtrain.step_rows * midtrain.window
-    answers = read * share / (1 - share)
-    taught = (text_rows / midtrain.step_rows * read + answers) * midtrain.soft_labels
-    return MidtrainingWork(steps, read + answers - taught, taught)
-
-
-def _cost(parameters: int, settings: Settings, tokens: int) -> tuple[int, float]:
-    """(steps, petaFLOPs) of mid-training on documents of so many tokens."""
-    work = midtraining_work(settings, tokens)
-    return work.steps, parameters * (6 * work.by_label + 8 * work.by_teacher) / 1e15
 
 
 def summary_lines(summary: CorpusSummary) -> list[str]:
@@ -89,7 +57,7 @@ def summary_lines(summary: CorpusSummary) -> list[str]:
     ]
     lines += _first([f"  {skipped['file']}: {skipped['reason']}" for skipped in summary.skipped])
     lines += _first([f"  {copy['left_out']} resembles {copy['resembles']}" for copy in summary.near_copies])
-    return [*lines, f"Mid-training would take {summary.steps:,} steps, about {summary.petaflops:.2g} petaFLOPs"]
+    return [*lines, f"Mid-training would take {summary.steps:,} steps"]
 
 
 def _first(lines: list[str]) -> list[str]:

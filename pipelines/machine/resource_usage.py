@@ -1,6 +1,4 @@
-"""Memory, processor and GPU use of this process, for the curves of a run; how busy other programs keep the machine."""
-
-import time
+"""Memory, processor and GPU use of this process, for the curves of a run."""
 
 import psutil
 import torch
@@ -25,21 +23,3 @@ class ResourceMeter:
                 "gpu_total": float(torch.cuda.mem_get_info()[1]),
             }
         return usage
-
-
-class OtherPrograms:
-    """What share of all cores other programs used since this was created."""
-
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        self._start = self._seconds()
-
-    def share(self) -> float:
-        wall, busy, own = (now - before for now, before in zip(self._seconds(), self._start, strict=True))
-        return max(0.0, busy - own) / max(wall * (psutil.cpu_count() or 1), 1e-9)
-
-    def _seconds(self) -> tuple[float, float, float]:
-        """Wall time, and processor time of all programs and of this one."""
-        everyone, own = psutil.cpu_times(), self._process.cpu_times()
-        everyone_busy = everyone.user + everyone.system + getattr(everyone, "nice", 0.0)  # no such field on Windows
-        return time.perf_counter(), everyone_busy, own.user + own.system

@@ -1,26 +1,130 @@
-"""The bytes that training takes on each process, by part, from the shape of the model and the settings.
+"""The bytes that training takes on each process, by part, from the shape of the model and the settings; and a refusal
+of what does not fit, before any model is loaded.
 
 `benchmarks.speed.training_memory` compares them with what processes hold while they train."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from pipelines.machine.model_shape import FULL, ModelShape
+import psutil
+import torch
+
+from pipelines.settings.engine_choice import choose_engine
+from pipelines.settings.resolve import as_text
 from pipelines.settings.schedule import MAX_STEP_TOKENS
 from pipelines.settings.schema import AUTO, Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
+from recovery.distributed import processes
 from recovery.engines.transformers import MAX_PASS_TOKENS
 from recovery.engines.vllm import gpu_memory_share
+from recovery.errors import RecoverError
 from recovery.losses.chunked_loss import CHUNK_ELEMENTS, CHUNK_ELEMENTS_ON_GPU
+from recovery.models.adapters import base_of, same_model
+from recovery.models.students import config_of, model_without_weights
 from recovery.recipes import recipe
 
+FULL = 4  # bytes of a number in float32; bfloat16 has half of them
 # Tensors of positions × vocabulary that a loss with a teacher needs at once, in float32; of a Jensen–Shannon
 # divergence, which compares both models with their mixture, the second.
 CHUNK_TENSORS, MIXED_CHUNK_TENSORS = 8, 13
 SAMPLING_BYTES = 28  # of each row and token of the vocabulary: logits, log-probs, probabilities, and their sum
 ROWS_AT_ONCE = 256  # replies of one batch
 CACHE_SHARE = 4  # one batch's keys and values take at most this part of a GPU's memory
+
+TrainingMemory = dict[str, dict[str, float]]  # phase → part → bytes
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    parameters: int
+    layers: int
+    hidden: int
+    query: int  # numbers of all heads together
+    key_value: int  # of the keys, and as many of the values
+    inner: int  # of the feed-forward part; of all experts that a token uses
+    vocabulary: int
+    has_head_norms: bool  # queries and keys are normalised, as in Qwen3
+    matrices: int  # weights of the layers that are multiplied, and so cast to bfloat16
+    linear_sides: int  # inputs and outputs of all linear layers: the parameters of an adapter of rank 1
+    outside: int  # parameters of no layer, without the output head: the embedding and the last norm
+
+    @classmethod
+    @cache
+    def of(cls, reference: str) -> "ModelShape":
+        """The shape of a folder or hub id; of an adapter, that of its base. No weights are read."""
+        from transformers.pytorch_utils import Conv1D
+
+        model = model_without_weights(reference)
+        text = config_of(reference).get_text_config()
+        head, in_layers = model.get_output_embeddings(), _in_layers(model)
+        inner = {id(p) for p in in_layers}
+        outside = [p for p in model.parameters() if id(p) not in inner and p is not head.weight]
+        is_tied = head.weight is model.get_input_embeddings().weight
+        linear = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear | Conv1D) and m is not head]
+        width = getattr(text, "head_dim", None) or text.hidden_size // max(1, text.num_attention_heads)
+        key_value_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        return cls(
+            parameters=sum(p.numel() for p in model.parameters()),
+            layers=text.num_hidden_layers,
+            hidden=text.hidden_size,
+            query=text.num_attention_heads * width,
+            key_value=key_value_heads * width,
+            inner=_inner_width(text),
+            vocabulary=len(head.weight),
+            has_head_norms=any(name.endswith("q_norm") for name, _ in model.named_modules()),
+            matrices=sum(p.numel() for p in in_layers if p.dim() > 1),
+            linear_sides=sum(sum(weight.shape) for weight in linear),
+            outside=sum(p.numel() for p in outside) + is_tied * head.weight.numel(),
+        )
+
+    @property
+    def head(self) -> int:
+        return self.vocabulary * self.hidden
+
+    @property
+    def layer(self) -> int:
+        """Weights of one layer."""
+        return self.matrices // max(1, self.layers)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Keys and values of one token, in a student's precision."""
+        return 2 * self.layers * self.key_value * FULL
+
+    def adapter(self, rank: int) -> int:
+        """Parameters of an adapter on every linear layer but the output head."""
+        return rank * self.linear_sides
+
+    def activation_bytes(self, rank: int, *, bf16: bool) -> int:
+        """What one layer keeps of one token for the backward pass.
+
+        Counted from the operations of a layer with a gated feed-forward part, as in Llama and Qwen. Trained weights
+        need what is multiplied with them; under an adapter only the adapter does. The residual stream and norms are
+        in float32, the rest in bfloat16 under autocast, which casts the input of each linear layer separately."""
+        heads, normed = self.query + self.key_value, self.has_head_norms
+        if rank and bf16:
+            kept = 18 * self.hidden + 6 * self.query + 4 * self.key_value + 8 * self.inner + 14 * rank
+            return kept + 4 * heads * normed
+        if rank:
+            return 16 * self.hidden + (8 + 4 * normed) * heads + 16 * self.inner + 28 * rank
+        if bf16:
+            return 26 * self.hidden + (4 + 6 * normed) * heads + 8 * self.inner
+        return 24 * self.hidden + (8 + 8 * normed) * heads + 16 * self.inner
+
+
+def _in_layers(model: Any) -> list[Any]:
+    kinds = set(getattr(model, "_no_split_modules", None) or ())
+    layers = [module for module in model.modules() if type(module).__name__ in kinds]
+    return list({id(p): p for layer in layers for p in layer.parameters()}.values())
+
+
+def _inner_width(config: Any) -> int:
+    if experts := getattr(config, "num_experts_per_tok", None):
+        return int(experts * (getattr(config, "moe_intermediate_size", None) or config.intermediate_size))
+    return int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
 
 
 @dataclass(frozen=True)
@@ -39,73 +143,14 @@ class Teacher:
     own: int = 0  # parameters that it shares with no other model
     head: int = 0  # weights of its output head
 
-
-@dataclass(frozen=True)
-class TrainingMemory:
-    """Bytes on each process."""
-
-    weights: float  # of the student
-    gradients: float
-    optimizer: float
-    teacher: float
-    vllm: float
-    loading: float  # further bytes while models are loaded: nothing is shared out before all of it is there
-    activations: float  # in a step: what the backward pass needs
-    output_head: float  # in a step: its copies, and the chunk of the vocabulary
-    gathered: float  # in a step: weights that are gathered from the other processes
-    whole_student: float  # between steps, on several processes: all weights, for generating, measuring and saving
-    kv_cache: float  # between steps: of replies
-
-    @property
-    def while_loading(self) -> float:
-        return self.weights + self.teacher + self.loading
-
-    @property
-    def in_a_step(self) -> float:
-        return self._always + self.activations + self.output_head + self.gathered
-
-    @property
-    def between_steps(self) -> float:
-        return self._always + self.whole_student + self.kv_cache
-
-    @property
-    def _always(self) -> float:
-        return self.weights + self.gradients + self.optimizer + self.teacher + self.vllm
-
-    @property
-    def peak(self) -> float:
-        return max(self.while_loading, self.in_a_step, self.between_steps)
-
-    def rows(self) -> list[tuple[str, float, float, float]]:
-        """(part, bytes while loading, in a step, between steps), of parts that take any; and the sums."""
-        lasting = {"gradients": self.gradients, "optimiser": self.optimizer, "vLLM": self.vllm}
-        rows = [
-            ("weights", self.weights, self.weights, self.weights),
-            ("teacher", self.teacher, self.teacher, self.teacher),
-            *((name, 0.0, value, value) for name, value in lasting.items()),
-            ("not yet shared out", self.loading, 0.0, 0.0),
-            ("activations", 0.0, self.activations, 0.0),
-            ("output head", 0.0, self.output_head, 0.0),
-            ("layers of other GPUs", 0.0, self.gathered, 0.0),
-            ("all weights of the student", 0.0, 0.0, self.whole_student),
-            ("KV cache", 0.0, 0.0, self.kv_cache),
-        ]
-        sums = ("together", self.while_loading, self.in_a_step, self.between_steps)
-        return [row for row in (*rows, sums) if any(row[1:])]
-
-    @property
-    def peak_phase(self) -> str:
-        """When it is reached, as a phrase."""
-        phases = {
-            "while models are loaded": self.while_loading,
-            "in a step": self.in_a_step,
-            "between steps": self.between_steps,
-        }
-        return max(phases, key=phases.__getitem__)
-
-    def as_json(self) -> dict[str, Any]:
-        sums = {name: getattr(self, name) for name in ("while_loading", "in_a_step", "between_steps", "peak")}
-        return {name: round(value) for name, value in (asdict(self) | sums).items()}
+    @classmethod
+    def of(cls, name: str, student: str, settings: Settings) -> "Teacher":
+        """Its weights, unless they are those under the student's adapter. One that writes is a copy of its own."""
+        shape, writes = ModelShape.of(name), recipe(settings.distill.recipe).continued is not None
+        shared = settings.lora_rank and same_model(base_of(student) or student, base_of(name) or name)
+        if writes or not shared:
+            return cls(shape.parameters, shape.head)
+        return cls(shape.adapter(settings.lora_rank) if base_of(name) else 0, shape.head)
 
 
 def training_memory(
@@ -117,26 +162,43 @@ def training_memory(
     *,
     uses_vllm: bool = False,
 ) -> TrainingMemory:
-    """`teachers` are loaded together, beside the student. `replies`: bytes of what transformers generates at once;
-    vLLM has a share of the GPU for its weights and its cache."""
-    processes, adapter = device.processes, shape.adapter(settings.lora_rank)
-    whole = FULL * (shape.parameters + adapter)
-    trained = adapter or shape.parameters
+    """Bytes on each process. `teachers` are loaded together, beside the student. `replies`: bytes of what transformers
+    generates at once; vLLM has a share of the GPU for its weights and its cache."""
+    count, several, adapter = device.processes, device.processes > 1, shape.adapter(settings.lora_rank)
+    whole, trained = FULL * (shape.parameters + adapter), adapter or shape.parameters
     teacher = FULL * sum(each.own for each in teachers)
     activations, output_head = _in_a_step(shape, settings, teachers, device)
-    return TrainingMemory(
-        weights=whole / processes,
-        gradients=FULL * trained / processes,
-        optimizer=2 * FULL * trained / processes,
-        teacher=teacher / processes,
-        vllm=gpu_memory_share(shape.parameters, int(device.memory)) * device.memory if uses_vllm else 0.0,
-        loading=whole + teacher * (1 - 1 / processes) + 2 * FULL * shape.head if processes > 1 else 0.0,
-        activations=activations,
-        output_head=output_head,
-        gathered=FULL * (shape.outside + 2 * shape.layer) if processes > 1 else 0.0,
-        whole_student=whole + FULL * shape.head if processes > 1 else 0.0,
-        kv_cache=0.0 if uses_vllm else replies,
-    )
+    loaded = {"weights": whole / count, "teacher": teacher / count}
+    always = {
+        **loaded,
+        "gradients": FULL * trained / count,
+        "optimiser": 2 * FULL * trained / count,
+        "vLLM": gpu_memory_share(shape.parameters, int(device.memory)) * device.memory * uses_vllm,
+    }
+    return {
+        "while loading": loaded  # nothing is shared out before all of it is there
+        | {"not yet shared out": (whole + teacher * (1 - 1 / count) + 2 * FULL * shape.head) * several},
+        "in a step": always
+        | {
+            "activations": activations,
+            "output head": output_head,
+            "layers of other GPUs": FULL * (shape.outside + 2 * shape.layer) * several,
+        },
+        "between steps": always  # every process has the whole student, to generate, measure and save
+        | {
+            "all weights of the student": (whole + FULL * shape.head) * several,
+            "KV cache": replies * (not uses_vllm),
+        },
+    }
+
+
+def sums(memory: TrainingMemory) -> dict[str, float]:
+    """Bytes by phase."""
+    return {phase: sum(parts.values()) for phase, parts in memory.items()}
+
+
+def peak(memory: TrainingMemory) -> float:
+    return max(sums(memory).values())
 
 
 def tokens_at_once(settings: Settings, processes: int) -> int:
@@ -190,3 +252,79 @@ def kv_cache(shape: ModelShape, settings: Settings, device: Device) -> float:
     reading = min(prompts / device.processes, MAX_PASS_TOKENS) * (shape.cache_bytes + layer_token)
     batch = min(replies * shape.cache_bytes, device.memory / CACHE_SHARE)
     return max(reading, (batch + rows * shape.vocabulary * SAMPLING_BYTES) / device.processes)
+
+
+def check_memory(student: str, settings: Settings, *teachers: Sequence[str], generates: bool = True) -> None:
+    """Raise if training needs more memory than is free.
+
+    Each sequence in `teachers` is a set of models that are loaded together, beside the student. The student
+    `generates` replies while it is trained, unless it is only mid-trained."""
+    shape, free, device = ModelShape.of(student), free_memory(), this_machine()
+
+    def required(changed: Settings) -> float:
+        replies = kv_cache(shape, changed, device) if device.is_gpu and generates else 0.0
+        uses_vllm = device.is_gpu and choose_engine(changed.engine, shape.parameters) == "vllm"
+        sets = [[Teacher.of(name, student, changed) for name in names] for names in teachers or [()]]
+        memory = [training_memory(shape, changed, each, device, replies, uses_vllm=uses_vllm) for each in sets]
+        return max(map(peak, memory)) * (1 if device.is_gpu else int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+
+    if required(settings) <= free:
+        return
+    advice = fitting_changes(settings, cheaper_settings(settings), required, free)
+    raise RecoverError(
+        f"Training {student} ({shape.parameters / 1e9:.1f} billion parameters) takes about "
+        f"{gigabytes(required(settings))} of memory, and {gigabytes(free)} are free here: choose "
+        f"{' or '.join([*advice, 'a smaller model'])}, or a machine with more free memory."
+    )
+
+
+def fitting_changes(
+    settings: Settings, changes: dict[str, Any], required: Callable[[Settings], float], available: float
+) -> list[str]:
+    """Such as "--set checkpointing=true (48 GB)": each change that is enough alone, else all together if they are."""
+    each = [{name: value} for name, value in changes.items()]
+    for candidates in (each, [changes]):
+        takes = [(one, required(settings.model_copy(update=one))) for one in candidates]
+        if fitting := [f"{flags(one)} ({gigabytes(took)})" for one, took in takes if took <= available]:
+            return fitting
+    return []
+
+
+def cheaper_settings(settings: Settings) -> dict[str, Any]:
+    """Settings that take less memory, by name, where they are not as they are already."""
+    values = {
+        "lora_rank": settings.lora_rank or 64,
+        "checkpointing": True,
+        "tokens_at_once": min(2048, settings.tokens_at_once),
+    }
+    return {name: value for name, value in values.items() if value != getattr(settings, name)}
+
+
+def flags(changes: dict[str, Any]) -> str:
+    return " ".join(f"--set {name}={as_text(value)}" for name, value in changes.items())
+
+
+def check_window(base: str, settings: Settings) -> None:
+    """Raise if rows are longer than the model's context."""
+    context = getattr(config_of(base).get_text_config(), "max_position_embeddings", None)
+    window = settings.midtrain.window
+    if not 2 <= window <= (context or window):
+        limits = f"from 2 to {context}" if context else "at least 2"
+        raise RecoverError(f"The setting midtrain.window must be {limits} tokens, not {window}.")
+
+
+def free_memory() -> int:
+    """Bytes of the GPU that this process may take, or of the machine if it has none."""
+    if torch.cuda.is_available():
+        return int(torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
+    return int(psutil.virtual_memory().available)
+
+
+def this_machine() -> Device:
+    is_gpu = torch.cuda.is_available()
+    memory = torch.cuda.mem_get_info()[1] if is_gpu else psutil.virtual_memory().total
+    return Device(memory, processes(), is_gpu)
+
+
+def gigabytes(count: float) -> str:
+    return f"{count / 1e9:.3g} GB"

@@ -2,7 +2,7 @@
 
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from sqlalchemy import Engine, make_url
 from db.engine import is_sqlite, open_database, parse_url
 from db.leases import take_lease
 from db.queries import Reader
-from db.tracker import Tracker
+from db.tracker import RunKind, Tracker
 from db.views import GGUF_FOLDER, Checkpoint, Cycle, Run, name_of_base
 from db.views import Project as ProjectRow
 from pipelines.project.base_lookup import locate_base, resolve_base
@@ -24,7 +24,6 @@ from pipelines.project.project_store import ProjectStore
 from pipelines.project.shared_settings import declared_database, declared_name, declared_store
 from pipelines.project.upgrade import upgrade_files
 from pipelines.project.weights_hash import chat_template_hash, weights_hash, weights_id
-from pipelines.stage_clock import StageClock
 from pipelines.storage.atomic_files import write_atomic
 from pipelines.storage.shared_folder import SharedFolder
 from recovery.errors import RecoverError
@@ -43,7 +42,7 @@ class Project:
     base: str  # the clean model: a folder or hub id
     base_is_default: bool
     temporary_home: Path | None = None  # replaces `.recover` for a dry run, so that `root` stays untouched
-    clock: StageClock = field(default_factory=StageClock)  # of the job that is running
+    open_run: tuple[int, RunKind] | None = None  # the run in the record that is being computed
     locked_by: str | None = None  # the command of this process, while it holds the project
 
     @classmethod

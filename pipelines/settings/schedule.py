@@ -4,8 +4,10 @@ A small corpus is read more often and in smaller steps: a plan of a few large st
 measured on corpora of 20 kB and 200 kB (docs/real-models.md).
 """
 
+import math
+
 from pipelines.log import log
-from pipelines.settings.schema import AUTO, Midtrain
+from pipelines.settings.schema import AUTO, Midtrain, split_rows
 
 TARGET_STEPS = 135
 FEW_STEPS = 50  # below, a warning is logged
@@ -18,6 +20,13 @@ def scheduled(midtrain: Midtrain, tokens: int) -> Midtrain:
     epochs = _epochs(tokens) if midtrain.epochs == AUTO else midtrain.epochs
     rows = _rows(epochs * tokens, midtrain.window) if midtrain.rows == AUTO else midtrain.rows
     return midtrain.model_copy(update={"epochs": epochs, "rows": rows})
+
+
+def midtraining_steps(midtrain: Midtrain, tokens: int) -> int:
+    """Steps on documents of so many tokens, without earlier cycles."""
+    midtrain = scheduled(midtrain, tokens)
+    _, texts = split_rows(midtrain.step_rows, (0.0, midtrain.mix.texts))
+    return midtrain.steps(math.ceil(tokens / midtrain.window), midtrain.step_rows - texts)
 
 
 def warn_of_few_steps(midtrain: Midtrain, steps: int, rows: str = "midtrain.rows") -> None:

@@ -145,10 +145,10 @@ class SeedProject:
         stage = "midtrained" if request.command == "midtrain" else "recovered"
         job = next((job for job in unfinished_jobs(project.home) if job.id == job_id), None)
         if job is None and _checkpoint_of(project, job_id, stage) is None:
-            job = prepare_job(project, request, job_id, estimates=False)  # the study has its own
+            job = prepare_job(project, request, job_id, is_alone=False)
         if job is not None:
             answer = PROMOTED if chained else NOT_PROMOTED
-            run_job(project, job, lambda verdict: answer, estimates=False)
+            run_job(project, job, lambda verdict: answer)
         checkpoint = _checkpoint_of(project, job_id, stage)
         assert checkpoint is not None
         return project.locate(checkpoint)

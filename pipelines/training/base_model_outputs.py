@@ -12,10 +12,9 @@ from pipelines.model_loading import OpenSubject, open_subject
 from pipelines.project.project import Project
 from pipelines.settings.defaults import defaults_for
 from pipelines.settings.schema import Midtrain, Settings
-from pipelines.storage.content_cache import ContentCache
 from pipelines.synthetic.answers import sample_answers
 from pipelines.synthetic.paraphrased_corpus import ParaphrasedCorpus
-from pipelines.synthetic.prompts import cached_prompts, describe_kinds, prompts_inputs, write_prompts
+from pipelines.synthetic.prompts import cached_prompts, describe_kinds, write_prompts
 from pipelines.synthetic.unprompted_texts import GeneratedTexts
 from recovery.errors import RecoverError
 from recovery.models.students import parameters_of
@@ -32,35 +31,15 @@ class BaseOutputs:
 
     def distill_prompts(self) -> list[str]:
         """Prompts for the student's rollouts: others than in the mix, whose answers the student has read."""
-        with self.project.clock.stage("write/prompts"):
-            return self._prompts(self.seed + DISTILL_SEED)
+        return self._prompts(self.seed + DISTILL_SEED)
 
     def mix_prompts(self) -> list[str]:
         """The prompts that the base answers for the mix."""
-        with self.project.clock.stage("write/prompts"):
-            return self._prompts(self.seed)
-
-    @property
-    def has_distill_prompts(self) -> bool:
-        return self.has_prompts(self.seed + DISTILL_SEED)
-
-    def has_prompts(self, seed: int) -> bool:
-        """Whether the prompts of this seed were written before."""
-        inputs = prompts_inputs(self.project.base_weights_id, self.settings.distill.prompts, seed)
-        return ContentCache(self.project.home / "cache").path("prompts", inputs).is_file()
-
-    @property
-    def has_texts(self) -> bool:
-        """Whether the unprompted texts were written before."""
-        return self._generated_texts.is_written
+        return self._prompts(self.seed)
 
     @cached_property
     def answers(self) -> list[Sample]:
         """The base's sampled answers to its own prompts."""
-        with self.project.clock.stage("write/answers"):
-            return self._write_answers()
-
-    def _write_answers(self) -> list[Sample]:
         try:
             prompts = self._prompts(self.seed)
         except RecoverError as error:
@@ -93,8 +72,7 @@ class BaseOutputs:
             return []
         texts = self._generated_texts
         try:
-            with self.project.clock.stage("write/texts"):
-                count = texts.write(self.open_base)
+            count = texts.write(self.open_base)
         except RecoverError as error:
             self._leave_out(error, midtrain.mix.texts == self.defaults.mix.texts)
             return []

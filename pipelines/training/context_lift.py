@@ -81,7 +81,7 @@ def check_lift(
         log.info(f"Measuring what the context gives the teacher, on {len(chosen)} prompts")
         student = load_frozen(teacher.path)
         tokenized = [prompt.tokenized(student.chat, template) for prompt in chosen]
-        with project.clock.stage("lift"), open_engine(student, settings.engine) as engine:
+        with open_engine(student, settings.engine) as engine:
             if checked:
                 return asdict(_accuracy(Subject(engine, student.chat), chosen, tokenized, distill.max_new_tokens))
             return asdict(_kl(student, engine, tokenized, distill.max_new_tokens, seed))

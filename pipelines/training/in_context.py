@@ -202,7 +202,7 @@ class PassageData:
 
         def write() -> dict[str, Any]:
             log.info(f"The clean base writes questions on {len(self.passages):,} passages")
-            with project.clock.stage("write/questions"), base.open_base() as subject:
+            with base.open_base() as subject:
                 items = self._evaluation_items
                 return passage_prompts.write_passage_questions(subject, self.passages, items, seed, self._alternative)
 

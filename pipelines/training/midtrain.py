@@ -43,8 +43,7 @@ def midtrain(
     steps = settings.steps(len(mix.documents.windows), mix.documents.rows)
     search = None
     if settings.mix.answers == AUTO:
-        with stage.project.clock.stage("search"):
-            search = answers_search(stage, mix, steps, probe)
+        search = answers_search(stage, mix, steps, probe)
     share = search.share if search else fixed_answers_share(stage.settings)
     answers = mix.answers(share)
     share_in_effect = share if answers else 0.0  # a base that cannot answer may be left out

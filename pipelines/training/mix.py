@@ -120,8 +120,7 @@ def _paraphrase(stage: Stage, corpus: CorpusSnapshot) -> ParaphrasedCorpus:
     base = BaseOutputs(stage.project, stage.settings, stage.job.seed)
     paraphrased = base.paraphrases(corpus)
     log.info(f"The clean base writes up to {stage.settings.midtrain.mix.paraphrases} paraphrases of each passage")
-    with stage.project.clock.stage("write/paraphrases"):
-        paraphrased.write(base.open_base)
+    paraphrased.write(base.open_base)
     return paraphrased
 
 

@@ -111,8 +111,7 @@ def replies_beforehand(
         tokens = [prompt.teacher_prompt or prompt.tokens for prompt in prompts]
 
         def generate() -> list[list[int]]:
-            clock, engine = stage.project.clock, stage.settings.engine
-            with clock.stage("write/replies"), open_subject(model, engine) as subject:
+            with open_subject(model, stage.settings.engine) as subject:
                 return [reply.tokens for reply in subject.engine.generate(tokens, sampling)]
 
         temperature = [sampling.temperature] * (sampling.temperature != 1)

@@ -11,8 +11,6 @@ from recovery.models.chat_template import Chat, Message
 from recovery.samples import Sample
 from recovery.states import FixedRows
 
-SAMPLED = 200  # conversations whose lengths an estimate is made from
-
 
 def training_file_rows(file: Path, chat: Chat, settings: Distill, seed: int) -> list[FixedRows]:
     """The rows of every step; none where no conversation has an answer that can be learned."""
@@ -24,12 +22,6 @@ def training_file_rows(file: Path, chat: Chat, settings: Distill, seed: int) -> 
             "chat template cannot render them, or no answer is within the first 2,048 tokens"
         )
     return [FixedRows(samples, rows=_rows(samples, settings), seed=seed)] if samples else []
-
-
-def expected_tokens(file: Path, chat: Chat, settings: Distill) -> float:
-    """Of a step's rows of the file."""
-    samples = _samples(chat, read_conversations(file)[:SAMPLED])
-    return _rows(samples, settings) * _mean_length(samples) if samples else 0.0
 
 
 def _samples(chat: Chat, conversations: Sequence[list[Message]]) -> list[Sample]:

@@ -55,7 +55,6 @@ class RunResult:
     stopped: str = ""  # why it ended before its last step
     warm_start: dict[str, Any] | None = None  # the share of the interpolation, and what was tried
     answers_search: dict[str, Any] | None = None  # the share of answers, where it was searched, and what was tried
-    estimate: dict[str, Any] | None = None  # what was estimated of the whole job, and what its stages took
 
 
 @dataclass

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.machine.calibration import Rates
 from recovery.lab import make_world
 from tests.pipelines.options import set_options
 
@@ -22,13 +21,6 @@ SMALL_SEARCH = (
 def capture_progress(caplog: pytest.LogCaptureFixture) -> None:
     """Progress messages of the pipelines are in `caplog.messages`."""
     caplog.set_level(logging.INFO, logger="recover")
-
-
-@pytest.fixture(autouse=True)
-def fixed_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test but those of the calibration itself waits for one."""
-    rates = Rates(0.1, 0.01, 1e-4, 2e-4, 5e-5, 0.005, 5e-5, 0.0, {"reply": 0.05, "prompt": 0.03, "text": 0.02})
-    monkeypatch.setattr("pipelines.estimates.estimate.calibrate", lambda *_: rates)
 
 
 @pytest.fixture

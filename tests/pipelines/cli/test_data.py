@@ -38,7 +38,6 @@ def test_documents_are_summarised_and_no_project_is_created(docs: Path, tmp_path
     (tmp_path / "recover.toml").write_text("[midtrain]\nmax_steps = 1\nepochs = 800\n")
     longer = data(recover("documents", str(docs), "--json"))
     assert longer["steps"] == 1
-    assert longer["petaflops"] == pytest.approx(summary["petaflops"] / summary["steps"])
     text = recover("documents", str(docs))
     assert text.exit_code == 0
     assert "12 documents in 12 files" in text.stdout

@@ -1,11 +1,11 @@
-"""Estimated memory of training a model of 8 billion parameters."""
+"""The refusal of a training that needs more memory than is free, of a model of 8 billion parameters."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from pipelines.machine.memory_check import check_memory, check_window
+from pipelines.machine.training_memory import check_memory, check_window
 from pipelines.settings.defaults import defaults_for
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
@@ -17,12 +17,12 @@ CARD = 80 * 2**30
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("pipelines.machine.memory_check.total_memory", lambda: CARD)
+    monkeypatch.setattr("pipelines.machine.training_memory.free_memory", lambda: CARD)
     return save_config(tmp_path / "model", "8b")
 
 
 def refused(model: str, settings: Settings, *teachers: list[str]) -> str:
-    with pytest.raises(RecoverError, match="Training it takes about") as error:
+    with pytest.raises(RecoverError, match="takes about") as error:
         check_memory(model, settings, *teachers)
     return str(error.value)
 
@@ -34,10 +34,12 @@ def test_eight_billion_parameters_fit_a_card_of_80_gb_with_the_defaults(model: s
 def test_activations_are_counted_and_cheaper_settings_are_named(model: str) -> None:
     """As measured at that width: 223 kB for each token and layer, and a copy of the weights in bfloat16."""
     message = refused(model, LARGE.model_copy(update={"checkpointing": False}), [model])
-    assert "takes about 122 GB of memory and this machine has 86 GB." in message
-    assert "With checkpointing = true it would take about 48 GB." in message
-    assert "With tokens_at_once = 2048 it would take about 72 GB" in message
-    assert "With lora_rank = 64 it would take about 43 GB" in refused(model, LARGE.model_copy(update={"lora_rank": 0}))
+    assert message == (
+        f"Training {model} (8.2 billion parameters) takes about 122 GB of memory, and 85.9 GB are free here: choose "
+        "--set checkpointing=true (47.6 GB) or --set tokens_at_once=2048 (72.5 GB) or a smaller model, or a machine "
+        "with more free memory."
+    )
+    assert "choose --set lora_rank=64 (43.3 GB) or" in refused(model, LARGE.model_copy(update={"lora_rank": 0}))
 
 
 @pytest.mark.parametrize("window", [1, 40_000])
@@ -61,6 +63,6 @@ def test_a_teacher_is_counted_unless_it_is_under_the_adapter(model: str, tmp_pat
     check_memory(model, LARGE, [str(other)])
     continuing = LARGE.model_copy(update={"distill": LARGE.distill.model_copy(update={"recipe": "continuation"})})
     check_memory(model, continuing)
-    assert "has 8.2 billion parameters" in refused(model, continuing, [model, model])  # it writes as a model of its own
+    assert "(8.2 billion parameters)" in refused(model, continuing, [model, model])  # it writes as a model of its own
     message = refused(model, LARGE, [], [str(other), str(other)])
-    assert message.endswith("this machine has 86 GB. Choose a smaller model, or a machine with more memory.")
+    assert message.endswith("85.9 GB are free here: choose a smaller model, or a machine with more free memory.")

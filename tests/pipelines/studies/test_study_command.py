@@ -160,12 +160,10 @@ def test_arms_learn_from_right_answers_a_reward_and_a_context(folder: Path) -> N
     assert {"sft", "grpo", "sdft"} <= by_recipe.keys()
 
 
-@pytest.mark.slow
 def test_a_dry_run_says_what_would_run_and_creates_nothing(folder: Path) -> None:
     shown = recover_study(declare(folder, "1"), "--dry-run")
     assert shown.exit_code == 0, shown.stderr
     data = json.loads(shown.stdout)
-    assert data["estimate"] > 0
     assert list(data["declaration"]["arms"]) == ["opd", "back", "low-rate"]
     assert [path.name for path in folder.iterdir()] == ["tiny.toml"]
 

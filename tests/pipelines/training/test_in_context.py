@@ -168,11 +168,3 @@ def test_a_text_cannot_be_the_passage_of_every_question(tmp_path: Path) -> None:
     (tmp_path / "all.md").write_text(NOTES[0])
     refused = midtrain(tmp_path, "--teacher-context", str(tmp_path / "all.md"))
     assert "names a JSONL file" in json.loads(refused.stdout)["error"]
-
-
-def test_a_dry_run_estimates_every_stage(tmp_path: Path) -> None:
-    described = midtrain(tmp_path, "--dry-run", rows=ROWS)
-    assert described.exit_code == 0, described.stderr
-    stages = [stage["stage"] for stage in json.loads(described.stdout)["estimate"]["stages"]]
-    lift = "measuring what the context gives the teacher"
-    assert stages == [lift, "writing 16 prompts", "writing 12 answers", "mid-training"]  # of 18, in two steps of six

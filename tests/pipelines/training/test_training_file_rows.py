@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.settings.schema import Distill
-from pipelines.training.training_file_rows import expected_tokens, training_file_rows
+from pipelines.training.training_file_rows import training_file_rows
 from recovery.models.students import load_chat
 from tests.models import save_tiny
 
@@ -44,7 +44,6 @@ def test_no_more_is_read_than_a_step_may_write(tmp_path: Path) -> None:
         samples = states.draw(None, 0)  # type: ignore[arg-type]
         tokens = sum(len(sample.tokens) for sample in samples)
         assert 0.8 * most < tokens <= 1.01 * most
-        assert expected_tokens(file, chat, settings) == pytest.approx(tokens, rel=0.02)
         drawn = [sample.tokens for step in range(3) for sample in states.draw(None, step)]  # type: ignore[arg-type]
         assert len({tuple(tokens) for tokens in drawn}) == 3 * states.rows, "no row twice before all were read"
 

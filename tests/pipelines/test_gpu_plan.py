@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.estimates.gpu_plan import GpuPlan
+from pipelines.gpu_plan import GpuPlan
 from pipelines.settings.defaults import defaults_for
 from recovery.errors import RecoverError
 from tests.real_shapes import save_config
@@ -34,32 +34,33 @@ def refused(planned: GpuPlan) -> str:
 def test_an_adapter_fits_any_number_of_gpus(base: str, processes: int) -> None:
     planned = plan(base, processes)
     planned.check()
-    assert planned.memory.peak < 80e9
+    assert planned.peak < 80e9
     assert planned.engine == ("vllm" if processes == 1 else "transformers")
 
 
 def test_all_weights_do_not_fit_one_gpu_and_what_would_does(base: str) -> None:
     message = refused(plan(base, lora_rank=0))
-    assert message.startswith("A cycle of Qwen3-8B does not fit 1 GPU of 80 GB: it takes 218 GB of each in a step.")
-    assert message.endswith("It would with --processes 8 (74.6 GB), or with --set lora_rank=64 (73.8 GB).")
+    assert message == (
+        "A cycle of Qwen3-8B takes 218 GB of each GPU in a step, and 80 GB are there: choose --processes 8 (74.6 GB) "
+        "or --set lora_rank=64 (73.8 GB) or a smaller model, or larger GPUs."
+    )
     plan(base, 8, lora_rank=0).check()
     plan(base, lora_rank=64).check()
     refused(plan(base, 4, lora_rank=0))  # --processes 8 is the smallest number
 
 
 def test_where_no_single_change_is_enough_all_together_are_named(base: str) -> None:
-    planned = plan(base, memory=45e9, checkpointing=False, lora_rank=0)
-    changes = {"lora_rank": 64, "checkpointing": True, "tokens_at_once": 2048, "engine": "transformers"}
-    flags = "--set lora_rank=64 --set checkpointing=true --set tokens_at_once=2048 --set engine=transformers"
-    assert refused(planned).endswith(f"It would with {flags} --processes 8 (44 GB).")
+    planned = plan(base, 8, 45e9, checkpointing=False, lora_rank=0)
+    changes = {"lora_rank": 64, "checkpointing": True, "tokens_at_once": 2048}
+    flags = "--set lora_rank=64 --set checkpointing=true --set tokens_at_once=2048"
+    assert f"choose {flags} (44 GB) or" in refused(planned)
     assert plan(base, 8, 45e9, **changes).fits
-    assert not plan(base, 4, 45e9, **changes).fits
     for name, value in changes.items():
-        assert not plan(base, memory=45e9, **{"checkpointing": False, "lora_rank": 0, name: value}).fits
+        assert not plan(base, 8, 45e9, **{"checkpointing": False, "lora_rank": 0, name: value}).fits
 
 
 def test_a_gpu_that_is_too_small_for_any_of_it_is_not_advised_around(base: str) -> None:
-    assert refused(plan(base, memory=16e9)).endswith("Choose a smaller model, or larger GPUs.")
+    assert refused(plan(base, memory=16e9)).endswith("choose a smaller model, or larger GPUs.")
 
 
 def test_too_many_processes_for_the_rows_are_refused_and_not_compared(base: str) -> None:
@@ -83,5 +84,5 @@ def test_more_gpus_mid_train_faster_and_a_speed_that_was_seen_counts(base: str) 
     one, four = midtraining(plan(base)), midtraining(plan(base, 4))
     assert one / 4 < four < one
     slow, fast = (midtraining(replace(plan(base), tokens_per_second=speed)) for speed in (1000.0, 2000.0))
-    assert slow == pytest.approx(2 * fast, rel=0.2)  # loading stays
+    assert slow == pytest.approx(2 * fast)
     assert "2,000 tokens a second" in replace(plan(base), tokens_per_second=2000.0).assumptions[0]
