@@ -18,7 +18,7 @@ from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 def documents(project: Path | None, docs: Path, base: str | None) -> CommandResult:
     """Summarise documents without training on them.
 
-    Shows what was read, what was left out and why, and how much compute mid-training would take.
+    Shows what was read, what was left out and why, and how many steps mid-training would take.
 
     \b
     Example: recover documents ./corpus
