@@ -1,7 +1,7 @@
 """Write a run's telemetry in the background: a queue, and a thread that empties it in batches.
 
-Nothing here raises into training, unless another process has taken over the project. While the database is unavailable,
-rows wait in memory and are retried; rows that the database refuses (of an unknown run, say) are dropped with a warning.
+Nothing here raises into training. While the database is unavailable, rows wait in memory and are retried; rows that the
+database refuses (of an unknown run, say) are dropped with a warning.
 """
 
 import atexit
@@ -10,8 +10,6 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 from sqlalchemy import Engine, Insert, Table, update
@@ -19,7 +17,6 @@ from sqlalchemy.exc import DataError, IntegrityError
 
 from db.database_time import database_time
 from db.engine import insert_into, reason, write_engine
-from db.leases import Lease, LeaseLost
 from db.tables import Run
 
 log = logging.getLogger(__name__)
@@ -36,14 +33,11 @@ class Entry(NamedTuple):
 
 
 class BackgroundWriter:
-    """Write queued entries every `pause` seconds, and a heartbeat of every live run every `heartbeat` seconds.
-
-    Every write renews the `lease`, if there is one."""
+    """Write queued entries every `pause` seconds, and a heartbeat of every live run every `heartbeat` seconds."""
 
     def __init__(self, engine: Engine, pause: float = 0.5, heartbeat: float = 10.0) -> None:
         self._engine = write_engine(engine)
         self._pause, self._heartbeat = pause, heartbeat
-        self.lease: Lease | None = None
         self._queue: queue.SimpleQueue[Entry] = queue.SimpleQueue()
         self._pending: list[Entry] = []
         self._live_runs: set[int] = set()
@@ -56,9 +50,6 @@ class BackgroundWriter:
         atexit.register(self.close)
 
     def put(self, entry: Entry) -> None:
-        """Raises LeaseLost once the lease is known to be lost."""
-        if self.lease:
-            self.lease.raise_if_lost()
         self._queue.put(entry)
 
     def start_heartbeat(self, run: int) -> None:
@@ -72,13 +63,6 @@ class BackgroundWriter:
         """Write all queued entries; False when the database is unavailable (the entries stay in memory)."""
         with self._drain_lock:
             return self._drain()
-
-    @contextmanager
-    def last_transaction(self) -> Iterator[None]:
-        """Without the lease from here on: no heartbeat renews it after this block has given it up."""
-        with self._drain_lock:
-            yield
-            self.lease = None
 
     def close(self) -> None:
         if self._stop.is_set():
@@ -107,10 +91,6 @@ class BackgroundWriter:
                     continue
                 size = MAX_BATCH
                 _warn_dropped(batch, error)
-            except LeaseLost:
-                self._pending.clear()
-                self._live_runs.clear()
-                return True
             except Exception as failure:
                 self._warn_once(failure)
                 return False
@@ -121,13 +101,7 @@ class BackgroundWriter:
         return True
 
     def _heartbeat_is_due(self) -> bool:
-        if self.lease is None:
-            return bool(self._live_runs) and self._is_silent_for(self._heartbeat)
-        return self.lease.lost is None and self._is_silent_for(min(self._heartbeat, self.lease.seconds / 4))
-
-    def _is_silent_for(self, seconds: float) -> bool:
-        """Whether nothing was written for so long."""
-        return time.monotonic() - self._last_heartbeat >= seconds
+        return bool(self._live_runs) and time.monotonic() - self._last_heartbeat >= self._heartbeat
 
     def _write(self, batch: list[Entry]) -> None:
         rows: dict[Table, list[dict[str, Any]]] = defaultdict(list)
@@ -135,8 +109,6 @@ class BackgroundWriter:
             rows[entry.table] += entry.rows
         runs = self._live_runs | {entry.run for entry in batch}
         with self._engine.begin() as connection:
-            if self.lease:
-                self.lease.renew(connection)
             for table, values in rows.items():
                 connection.execute(upsert(self._engine, table), values)
             connection.execute(update(Run).where(Run.id.in_(runs)).values(heartbeat_at=database_time()))

@@ -1,7 +1,5 @@
 """The clock of the database: several machines compare times by it, since their own clocks may differ."""
 
-import math
-import os
 from datetime import datetime
 from typing import Any
 
@@ -10,21 +8,6 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from db.column_types import UtcTime
-from db.errors import RecordError
-
-LEASE_VARIABLE = "RECOVER_LEASE_SECONDS"
-
-
-def lease_seconds() -> float:
-    """How long a process counts as alive after its last sign of life, two minutes unless the environment says."""
-    text = os.environ.get(LEASE_VARIABLE) or "120"
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < math.inf:
-        raise RecordError(f"The variable {LEASE_VARIABLE} is {text!r}. It must be a number of seconds above 0.")
-    return seconds
 
 
 class database_time(FunctionElement[datetime]):

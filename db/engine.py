@@ -9,7 +9,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from db.database_time import lease_seconds
 from db.errors import RecordError
 from db.migrations import migrate
 
@@ -22,7 +21,13 @@ POSTGRES_OPTIONS = {
     "keepalives_count": 4,
     "tcp_user_timeout": 30_000,  # milliseconds
 }
-MIN_IDLE_SECONDS = 10  # a busy machine may pause that long in the middle of a transaction
+# So the server notices a client that was lost, and one that hangs in a transaction, and releases what that has locked.
+SERVER_OPTIONS = {
+    "tcp_keepalives_idle": "10s",
+    "tcp_keepalives_interval": "5s",
+    "tcp_keepalives_count": "4",
+    "idle_in_transaction_session_timeout": "120s",
+}
 
 
 def open_database(url: str | Path) -> Engine:
@@ -37,17 +42,16 @@ def open_database(url: str | Path) -> Engine:
         migrate(make_engine(address, foreign_keys=False, poolclass=NullPool), name)
         engine = make_engine(address, foreign_keys=True)
         if not is_sqlite(address):
-            event.listen(engine, "connect", _limit_transactions)
+            event.listen(engine, "connect", _set_server_options)
         return engine
     except (OSError, SQLAlchemyError) as error:
         advice = "Check that it can be reached and written to, or name another one with RECOVER_DB."
         raise RecordError(f"Cannot open the record at {name}: {reason(error)}. {advice}") from error
 
 
-def _limit_transactions(connection: Any, _: object) -> None:
-    """A machine that is cut off in the middle of a transaction must not keep what that has locked."""
-    seconds = max(lease_seconds(), MIN_IDLE_SECONDS)
-    connection.execute(f"SET idle_in_transaction_session_timeout = {round(1000 * seconds)}")
+def _set_server_options(connection: Any, _: object) -> None:
+    for name, value in SERVER_OPTIONS.items():
+        connection.execute(f"SET {name} = '{value}'")
     connection.commit()
 
 

@@ -13,13 +13,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, aliased
 
 from db import tables, views
-from db.database_time import database_time, lease_seconds
+from db.database_time import database_time
 from db.engine import reason
 from db.errors import RecordError
 from db.headline_scores import stage, suite_scores
 from db.run_inputs import RunInputs
 
 STEP_SECONDS = ("rollout_seconds", "teacher_seconds", "update_seconds")  # metrics that add up to a step's duration
+STALE_SECONDS = 120  # since the last heartbeat of a run; a live process sends one every ten seconds
 
 View = TypeVar("View")
 
@@ -214,14 +215,6 @@ class Reader:
         with self._session() as session:
             return session.scalar(select(tables.Run.cancel_requested_at).filter_by(id=run)) is not None
 
-    def leases(self) -> list[views.Lease]:
-        """Of all projects of the record, the oldest project first; without those whose process ended by itself."""
-        is_alive = tables.Lease.expires_at > database_time()
-        chosen = select(tables.Lease, tables.Project.name, is_alive).join(tables.Project)
-        with self._session() as session:
-            rows = session.execute(chosen.where(tables.Lease.expires_at.is_not(None)).order_by(tables.Project.id))
-            return [_view(views.Lease, row, project=name, alive=bool(alive)) for row, name, alive in rows]
-
     def busy_seconds(self, runs: Iterable[int]) -> dict[int, float]:
         """By run, the seconds that its steps and evaluations took together.
 
@@ -401,10 +394,8 @@ def _project_checkpoints(session: Session, project: int) -> list[views.Checkpoin
 
 
 def _is_stale() -> ColumnElement[bool]:
-    """Whether a run that is marked as running has sent no heartbeat for as long as a lease lasts: its process is gone.
-
-    A live one sends one every ten seconds."""
-    return and_(tables.Run.status == "running", tables.Run.heartbeat_at < database_time(-lease_seconds()))
+    """Whether a run that is marked as running has been silent for so long that its process is gone."""
+    return and_(tables.Run.status == "running", tables.Run.heartbeat_at < database_time(-STALE_SECONDS))
 
 
 def _run(row: tables.Run, cycle: int | None, stale: bool) -> views.Run:

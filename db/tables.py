@@ -178,23 +178,6 @@ class Item(Table):
     verdicts: Mapped[Any] = mapped_column(PlainJson, nullable=True)
 
 
-class Lease(Table):
-    """Which process may write to a project: `db.leases`. Its expiry is null once that process has ended by itself."""
-
-    __tablename__ = "leases"
-
-    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"), primary_key=True)
-    token: Mapped[int] = mapped_column(BigInteger)  # one higher for each holder
-    host: Mapped[str]
-    root: Mapped[str]  # the project's folder there
-    pid: Mapped[int]
-    command: Mapped[str]
-    job: Mapped[str | None]
-    progress: Mapped[dict[str, Any] | None]
-    taken_at: Mapped[datetime]
-    expires_at: Mapped[datetime | None]
-
-
 class Point(Table):
     """One metric of a step, NULL for NaN. A step repeated after a resume overwrites its rows."""
 

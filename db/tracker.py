@@ -8,7 +8,7 @@ resources, events) goes through a `BackgroundWriter` and never interrupts traini
 import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
@@ -24,7 +24,6 @@ from db.column_types import now
 from db.database_time import database_time
 from db.engine import insert_into, reason, write_engine
 from db.errors import RecordError
-from db.leases import Lease, LeaseLost
 from db.queries import Reader
 from db.run_inputs import RunInputs
 
@@ -49,45 +48,13 @@ class Tracker:
         self._reader = Reader(engine)
         self._background = BackgroundWriter(engine, pause, heartbeat)
 
-    # The lease
-
-    @property
-    def lease(self) -> Lease | None:
-        """Without one, nothing is checked before a write."""
-        return self._background.lease
-
-    def hold(self, lease: Lease) -> None:
-        """Renew this lease from now on, and write nothing once another process has taken it over."""
-        self._background.lease = lease
-
-    def check_lease(self, *, strict: bool = True) -> None:
-        """Raise LeaseLost if the lease was taken over; unless `strict`, an unavailable record is no error."""
-        if self.lease is None:
-            return
-        try:
-            with self._transaction("the lease"):
-                pass
-        except RecordError as error:
-            if strict or isinstance(error, LeaseLost):
-                raise
-
-    def release(self) -> None:
-        """Give the lease up at the end of a command. If that cannot be stored, it expires."""
-        lease = self.lease
-        if lease is None or lease.lost or not self.flush():
-            return
-        ending = "the end of the lease"
-        with self._background.last_transaction(), suppress(RecordError), self._transaction(ending) as session:
-            lease.release(session)
-
     # Structure
 
-    def project(self, name: str, root: str | Path, base: str, *, moves: bool = True) -> int:
-        """The project of this name, created on first use. Its base never changes, its folder may (`moves`)."""
+    def project(self, name: str, root: str | Path, base: str) -> int:
+        """The project of this name, created on first use. Its base never changes, its folder may."""
         with self._transaction(f"project {name!r}") as session:
             project = self._get_or_create(session, tables.Project, {"name": name}, {"root": str(root), "base": base})
-            if moves:
-                project.root = str(root)
+            project.root = str(root)
             return project.id
 
     def corpus(self, path: str | Path, hash: str, files: int, tokens: int) -> int:
@@ -138,7 +105,7 @@ class Tracker:
         self._background.start_heartbeat(run)
 
     def discard_steps(self, run: int, first: int) -> None:
-        """Delete what is stored of a run's steps from this one on: it repeats them, perhaps on another machine."""
+        """Delete what is stored of a run's steps from this one on: it repeats them."""
         with self._transaction(f"the repeated steps of run {run}") as session:
             for table in (tables.Point, tables.Rollout):
                 session.execute(delete(table).where(table.run_id == run, table.step >= first))
@@ -325,8 +292,6 @@ class Tracker:
     def _transaction(self, what: str) -> Iterator[Session]:
         try:
             with Session(self._engine) as session, session.begin():
-                if self.lease:
-                    self.lease.renew(session)
                 yield session
         except SQLAlchemyError as error:
             raise RecordError(

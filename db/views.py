@@ -159,25 +159,6 @@ DONE, TOTAL = "progress/done", "progress/total"  # points of a measurement: item
 
 
 @dataclass(frozen=True)
-class Lease:
-    """The process that works on a project."""
-
-    project_id: int
-    project: str
-    token: int
-    host: str
-    pid: int
-    command: str
-    job: str | None
-    progress: dict[str, Any] | None
-    expires_at: datetime
-    alive: bool  # the lease has not expired
-
-    def __str__(self) -> str:
-        return f"`{self.command}` (process {self.pid} on {self.host})"
-
-
-@dataclass(frozen=True)
 class Point:
     step: int
     name: str

@@ -24,10 +24,9 @@ from pipelines.gate.promotion import current_user, require_reason
 from pipelines.gate.verdict import OtherResults, Verdict, judge, require_pass_fail, settles_behaviour
 from pipelines.job_progress import published_progress
 from pipelines.jobs.job import Job
-from pipelines.jobs.saved_jobs import end_job
 from pipelines.log import log
 from pipelines.outcome import Answer, Ask, Outcome
-from pipelines.project.command_lock import show_job
+from pipelines.project.lock import store_job
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
 from pipelines.settings.schema import AUTO, Gate, Settings
@@ -56,7 +55,7 @@ def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | O
 @contextmanager
 def saved_job(project: Project, job: Job) -> Iterator[None]:
     """The job is deleted once it is done; an interruption says how to go on."""
-    show_job(project, job.id)
+    store_job(project.home, job.id)
     try:
         yield
     except KeyboardInterrupt:
@@ -64,7 +63,7 @@ def saved_job(project: Project, job: Job) -> Iterator[None]:
         raise KeyboardInterrupt(f"Go on from the last saved state with `recover resume{option}`.") from None
     if not job.settings.keep_documents:
         _delete_documents(project, job)
-    end_job(project, job)
+    job.delete(project.home)
 
 
 def _delete_documents(project: Project, job: Job) -> None:
@@ -73,8 +72,6 @@ def _delete_documents(project: Project, job: Job) -> None:
         files.append(snapshot_file(project.home, job.corpus.hash))
     for file in files:
         file.unlink(missing_ok=True)
-        if project.store:
-            project.store.delete_documents(file.name)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from db.views import DONE, TOTAL
 from pipelines.progress import STEPS, seconds_left
-from pipelines.project.command_lock import show_progress
+from pipelines.project.lock import store_progress
 from pipelines.project.project import Project
 from pipelines.project.runs import RUN_NAMES
 from pipelines.silence import no_silence
@@ -52,7 +52,7 @@ class _JobProgress:
             self._published_at = now
             values = {"stage": self.stage, "units": units, "done": done, "total": total}
             left = seconds_left(done - before, total - before, now - began_at)
-            show_progress(self.project, values | {"seconds_left": left and round(left)})
+            store_progress(self.project.home, values | {"seconds_left": left and round(left)})
             if run is not None and kind == "eval":  # a training reports its steps itself
                 self.project.tracker.step(run, 0, {DONE: done, TOTAL: total})
 

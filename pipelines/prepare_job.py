@@ -16,7 +16,6 @@ from pipelines.documents.snapshot import sample_passages
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.attainable import Attainable, attainable
 from pipelines.jobs.job import Job
-from pipelines.jobs.saved_jobs import save_job
 from pipelines.jobs.stored_inputs import store_context, store_corpus, store_prompts, store_questions
 from pipelines.log import log
 from pipelines.machine.server_check import check_servers
@@ -138,7 +137,7 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
         ask=request.ask,
         processes=request.processes,
     )
-    return save_job(project, replace(job, id=job_id) if job_id else job)
+    return (replace(job, id=job_id) if job_id else job).save(project.home)
 
 
 def _attainable(project: Project, request: Request, settings: Settings) -> Attainable | None:

@@ -32,7 +32,7 @@ def save_progress(
     """Save the run; return False, and save nothing, in the middle of a draw that is trained on for several epochs."""
     if not state.between_draws:
         return False
-    partial = incomplete_folder(folder)
+    partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     trainable = {n: p.detach().contiguous() for n, p in student.model.named_parameters() if p.requires_grad}
@@ -41,22 +41,13 @@ def save_progress(
         average.save(partial / AVERAGE)
     state.save(partial / STATE)
     (partial / NOTES).write_text(json.dumps(notes or {}), encoding="utf-8")
-    complete_progress(folder)
-    return True
-
-
-def incomplete_folder(folder: Path) -> Path:
-    """Where a state is written, or fetched, before `complete_progress` gives it its name."""
-    return folder.with_name(folder.name + ".partial")
-
-
-def complete_progress(folder: Path) -> None:
     before = folder.with_name(folder.name + ".before")
     if folder.exists():  # a folder cannot be replaced in one step: one of the two names always holds a complete one
         shutil.rmtree(before, ignore_errors=True)
         folder.rename(before)
-    incomplete_folder(folder).rename(folder)
+    partial.rename(folder)
     shutil.rmtree(before, ignore_errors=True)
+    return True
 
 
 def load_progress(
@@ -79,15 +70,6 @@ def load_progress(
         average.load(saved_folder / AVERAGE)
     state.load(saved_folder / STATE)
     student.updates += 1  # tells engines that their copy of the weights is stale
-    notes: dict[str, Any] = json.loads((saved_folder / NOTES).read_text(encoding="utf-8"))
-    return notes
-
-
-def progress_notes(folder: Path) -> dict[str, Any]:
-    """The caller's notes beside the saved state; empty if there are none."""
-    saved_folder = _complete_folder(folder)
-    if saved_folder is None or not (saved_folder / NOTES).is_file():
-        return {}
     notes: dict[str, Any] = json.loads((saved_folder / NOTES).read_text(encoding="utf-8"))
     return notes
 

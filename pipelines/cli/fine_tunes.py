@@ -85,7 +85,6 @@ def repair(
     \b
     Example: recover repair ./my-finetune --base Qwen/Qwen3-8B --docs ./training.jsonl
     """
-    from pipelines.jobs.saved_jobs import save_job
     from pipelines.prepare_repair import prepare_repair
     from pipelines.project.command_lock import command_lock
     from pipelines.project.project import Project
@@ -99,7 +98,7 @@ def repair(
                       assignments=assignments)  # fmt: skip
     with command_lock(opened):
         prepared = prepare_repair(opened, request)
-        job = save_job(opened, prepared.job)
+        job = prepared.job.save(opened.home)
         return repair_result(run_repair(opened, job, ref, prepared.about.notes(opened.base_name)))
 
 

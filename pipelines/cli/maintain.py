@@ -69,17 +69,16 @@ def _current_run(project: "Project") -> "Run | None":
     from pipelines.project.runs import runs_of_job
 
     holder = running_command(project)
-    if holder is None or holder.job is None:
+    if holder is None:
         return None
     process = (holder.host, holder.pid)  # a run of a killed process may still be recorded as running
-    runs = runs_of_job(project, holder.job)
+    runs = runs_of_job(project, holder.job) if holder.job else project.reader.runs(project.id)
     return next((run for run in runs if run.status == "running" and (run.host, run.pid) == process), None)
 
 
 def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
     """Discard the latest unfinished job, or that of a run."""
     from pipelines.jobs.job import unfinished_jobs
-    from pipelines.jobs.saved_jobs import end_job
     from pipelines.project.command_lock import command_lock
     from pipelines.project.runs import runs_of_job
     from recovery.errors import RecoverError
@@ -94,7 +93,7 @@ def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
         for job_run in runs_of_job(project, job.id):
             if job_run.resumable:
                 project.tracker.give_up(job_run.id)
-        end_job(project, job)
+        job.delete(project.home)
     data = {"run": run.id if run else None, "cancelling": False, "given_up": job.command}
     return CommandResult(data, [f"Discarded `recover {job.command}`; its results so far stay stored"])
 

@@ -10,8 +10,7 @@ import click
 from pipelines.cli import CommandResult, command_result, main
 
 if TYPE_CHECKING:
-    from db.views import Cycle, Lease, Promotion, Stage
-    from pipelines.project.project import Project
+    from db.views import Cycle, Promotion, Stage
 
 
 @main.command()
@@ -26,7 +25,7 @@ def status(project: Path | None) -> CommandResult:
     from db.views import promotion_against_gate
     from pipelines.jobs.job_store import interrupted_commands
     from pipelines.project.base_lookup import resolve_base
-    from pipelines.project.command_lock import leases, running_command
+    from pipelines.project.command_lock import running_command
     from pipelines.project.gguf_base import describe_base
     from pipelines.project.project import Project
 
@@ -41,7 +40,8 @@ def status(project: Path | None) -> CommandResult:
             "against_gate": None,
             "cycles": [],
             "running": None,
-            "leases": [],
+            "pid": None,
+            "host": None,
             "progress": None,
             "interrupted": [],
             "next": command,
@@ -50,9 +50,7 @@ def status(project: Path | None) -> CommandResult:
     opened = Project.open(project)
     cycles, current = opened.reader.cycles(opened.id), opened.reader.current(opened.id) or opened.clean
     overruled = promotion_against_gate(opened.reader.promotions(opened.id), current.id)
-    holder, held = running_command(opened), leases(opened)
-    if not holder:
-        _fetch_jobs(opened)
+    holder = running_command(opened)
     interrupted = interrupted_commands(opened.home, holder.job if holder else None)
     last, advice = opened.last_cycle, None
     command = "recover resume" if interrupted else _next_command(last)
@@ -68,7 +66,8 @@ def status(project: Path | None) -> CommandResult:
         "against_gate": _against_gate(overruled) if overruled else None,
         "cycles": [_cycle_data(cycle) for cycle in cycles],
         "running": holder.command if holder else None,
-        "leases": [_lease_data(lease) for lease in held],
+        "pid": holder.pid if holder else None,
+        "host": holder.host if holder else None,
         "progress": holder.progress if holder else None,
         "interrupted": interrupted,
         "next": command,
@@ -84,7 +83,6 @@ def status(project: Path | None) -> CommandResult:
     lines += _latest_scores(cycles)
     lines += [f"running: {holder}"] if holder else []
     lines += [f"  {_progress_text(holder.progress)}"] if holder and holder.progress else []
-    lines += [_lease_line(lease, opened.id) for lease in held if not (lease.alive and lease.project_id == opened.id)]
     lines += [f"interrupted: recover {job}" for job in interrupted]
     return CommandResult(data, [*lines, str(advice) if advice else f"next: {command}"])
 
@@ -208,18 +206,6 @@ def _cycle_data(cycle: "Cycle") -> dict[str, Any]:
     }
 
 
-def _lease_data(lease: "Lease") -> dict[str, Any]:
-    values = {name: getattr(lease, name) for name in ("project", "command", "host", "pid", "alive", "progress")}
-    return values | {"expires": _timestamp(lease.expires_at)}
-
-
-def _lease_line(lease: "Lease", project: int) -> str:
-    name = "" if lease.project_id == project else f" in {lease.project}"
-    if lease.alive:
-        return f"running{name}: {lease}"
-    return f"lost{name}: {lease}, whose lease ended at {lease.expires_at:%Y-%m-%d %H:%M:%S} UTC"
-
-
 def _against_gate(promotion: "Promotion") -> dict[str, Any]:
     from db.views import gate_outcome
 
@@ -270,18 +256,6 @@ def _timestamp(at: datetime) -> str:
 
 def _score(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
-
-
-def _fetch_jobs(project: "Project") -> None:
-    """The unfinished jobs of other machines, where the store can be reached."""
-    from pipelines.log import log
-    from recovery.errors import RecoverError
-
-    try:
-        if project.store:
-            project.store.fetch_jobs()
-    except RecoverError as error:
-        log.warning(f"Interrupted commands of other machines are not shown: {error}")
 
 
 def _next_command(cycle: "Cycle | None") -> str:

@@ -207,8 +207,7 @@ def cycle(
 def resume(project: Path | None, run: int | None, processes: int | None) -> CommandResult:
     """Continue an interrupted command.
 
-    Continues the latest one, or the one that RUN belongs to, with as many processes as it had. With a store also one of
-    another machine, once its lease has expired.
+    Continues the latest one, or the one that RUN belongs to, with as many processes as it had.
 
     \b
     Example: recover resume
@@ -232,22 +231,14 @@ def resume(project: Path | None, run: int | None, processes: int | None) -> Comm
 
 def _interrupted_job(project: "Project", run: int | None) -> "Job":
     from pipelines.jobs.job import unfinished_jobs
-    from pipelines.project.command_lock import leases
     from recovery.errors import RecoverError
 
-    if project.store:
-        project.store.fetch_jobs()
     jobs = unfinished_jobs(project.home)
     if run is not None:
         job_id = (project.run(run).inputs.job or "").partition("-")[0]  # a repair has several, all with its id
         jobs = [job for job in jobs if job.id == job_id]
     if not jobs:
         problem = "No command was interrupted here." if run is None else f"Run {run} has nothing left to do."
-        if elsewhere := next((one for one in leases(project) if one.project_id == project.id and one.job), None):
-            raise RecoverError(
-                f"The job of {elsewhere} is not here. Resume it on that machine, or give both machines a store "
-                "before a command begins."
-            )
         raise RecoverError(f"{problem} List the runs with `recover runs`.")
     return jobs[-1]
 

@@ -4,12 +4,16 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from db.views import GGUF_FOLDER, name_of_base
-from pipelines.project.paths import HOME, absolute_if_exists, find_root
+from db.views import GGUF_FOLDER
+from pipelines.project.gguf_base import dequantised_base
+from pipelines.project.paths import HOME, REMOTE_BASES, absolute_if_exists, find_root
+from pipelines.project.remote_base import fetched_base
 from pipelines.settings.sources import PROJECT_SETTINGS, read_toml
+from pipelines.storage.remote_folder import is_remote
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
 from recovery.lab import installed_base_path
+from recovery.models.gguf_dequantisation import names_gguf
 
 
 class Base(NamedTuple):
@@ -39,12 +43,20 @@ def resolve_base(folder: Path | None, flag: str | None = None) -> Base:
     return Base(absolute_if_exists(configured or str(LAB_BASE)), not configured)
 
 
+def local_base(base: str, home: Path, recorded: str | None) -> str:
+    """The base as a folder or hub id: one in an object store is fetched, a GGUF file dequantised, on first use."""
+    if is_remote(base):
+        return fetched_base(base, home, recorded)
+    return dequantised_base(Path(base), home, recorded) if names_gguf(base) else base
+
+
 def locate_base(recorded: str, root: Path) -> str:
     """The recorded base where it is now: the built-in model may be installed elsewhere, and a base inside the project
-    folder moves with it. A copied project uses its own copy of a dequantised base."""
-    copy = root / HOME / GGUF_FOLDER / Path(recorded).name
-    if name_of_base(recorded) != recorded and copy.is_dir():
-        return str(copy)
+    folder moves with it. A copied project uses its own copy of a base that was dequantised or fetched."""
+    for own in (GGUF_FOLDER, REMOTE_BASES):
+        copy = root / HOME / own / Path(recorded).name
+        if Path(recorded).parent.match(f"{HOME}/{own}") and copy.is_dir():
+            return str(copy)
     if os.path.isdir(recorded) or not os.path.isabs(recorded):
         return recorded
     if built_in := installed_base_path(recorded):

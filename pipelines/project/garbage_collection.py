@@ -9,7 +9,6 @@ from pathlib import Path
 from db.views import Checkpoint, last_decisions
 from pipelines.project.paths import TEACHER_OUTPUTS
 from pipelines.project.project import Project
-from pipelines.project.project_store import checkpoint_name
 from pipelines.project.runs import runs_of_job
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of
@@ -31,17 +30,7 @@ def collect_garbage(
             shutil.rmtree(path) if path.is_dir() else path.unlink()
             if path.parent.name == "checkpoints" and path.name in recorded:
                 project.tracker.weights_deleted(recorded[path.name].id)
-        if project.store:
-            require_lease = project.tracker.check_lease
-            project.store.delete_all_except("checkpoints", lambda: _stored_checkpoints(project), require_lease)
-            unfinished = lambda: _unfinished_runs(project, unfinished_jobs)  # noqa: E731
-            project.store.delete_all_except("progress", unfinished, require_lease)
     return garbage
-
-
-def _stored_checkpoints(project: Project) -> set[str]:
-    kept = [c for c in _recorded(project).values() if c.hash and not c.deleted_at]
-    return {checkpoint_name(Path(c.path), c.hash or "") for c in kept}
 
 
 def _unreferenced(project: Project, unfinished_jobs: Mapping[str, set[int]], rejected: bool) -> list[Path]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from db.views import GGUF_FOLDER, name_of_base
 from pipelines.log import log
-from pipelines.project.paths import HOME, find_root, missing_folders, remove_empty
+from pipelines.project.paths import HOME, REMOTE_BASES, find_root, missing_folders, remove_empty
 from recovery.errors import RecoverError
 from recovery.models.gguf_dequantisation import dequantise, tensor_types
 
@@ -51,12 +51,12 @@ def describe_base(base: str) -> str:
 
 @contextmanager
 def no_unused_model(folder: Path | None) -> Iterator[None]:
-    """Delete what was dequantised for a command that then created no project, such as a refused one."""
+    """Delete what was dequantised or fetched for a command that then created no project, such as a refused one."""
     home = find_root(folder) / HOME
     new_folders = missing_folders(home)
     try:
         yield
     finally:
-        if new_folders and home.is_dir() and set(os.listdir(home)) <= {GGUF_FOLDER, "lock"}:
+        if new_folders and home.is_dir() and set(os.listdir(home)) <= {GGUF_FOLDER, REMOTE_BASES, "lock"}:
             shutil.rmtree(home)
             remove_empty(new_folders)

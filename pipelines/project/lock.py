@@ -27,7 +27,7 @@ class LockHolder:
     pid: int
     host: str
     job: str | None = None  # the id of the job that it runs
-    progress: dict[str, Any] | None = None  # stage, units, done, total, and when the job is expected to end
+    progress: dict[str, Any] | None = None  # stage, units, done, total, seconds_left
 
     def __str__(self) -> str:
         return f"`{self.command}` (process {self.pid} on {self.host})"
@@ -44,11 +44,7 @@ def project_lock(home: Path, command: str) -> Iterator[None]:
         home.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
-        holder = _stored_holder(home)
-        raise RecoverError(
-            f"Another command is running in this project{f': {holder}' if holder else ''}. Wait until it ends, or stop "
-            "it (Ctrl-C, or `recover cancel` while it trains)."
-        ) from None
+        raise already_running(_stored_holder(home)) from None
     except OSError as error:
         raise RecoverError(f"Cannot write to {home} ({error.strerror}). Name another folder with --project.") from error
     try:
@@ -61,6 +57,13 @@ def project_lock(home: Path, command: str) -> Iterator[None]:
                 (home / "lock").unlink()
                 remove_empty(new_folders)
         lock.release()
+
+
+def already_running(holder: LockHolder | None) -> RecoverError:
+    return RecoverError(
+        f"Another command is running in this project{f': {holder}' if holder else ''}. Wait until it ends, or stop it "
+        "(Ctrl-C, or `recover cancel` while it trains)."
+    )
 
 
 def lock_holder(home: Path) -> LockHolder | None:

@@ -5,7 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 
 HOME = ".recover"
-TEACHER_OUTPUTS = "cache/teacher-outputs"  # a folder in it
+TEACHER_OUTPUTS = "cache/teacher-outputs"  # folders in it
+REMOTE_BASES = "bases"  # that were fetched
 
 
 def find_root(folder: Path | None) -> Path:

@@ -1,34 +1,29 @@
 """A project: the folder that recover works in, its record, and its checkpoints."""
 
+import os
 import secrets
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from urllib.parse import quote
 
 from sqlalchemy import Engine, make_url
 
 from db.engine import is_sqlite, open_database, parse_url
-from db.leases import take_lease
 from db.queries import Reader
 from db.tracker import RunKind, Tracker
-from db.views import GGUF_FOLDER, Checkpoint, Cycle, Run, name_of_base
+from db.views import Checkpoint, Cycle, Run, name_of_base
 from db.views import Project as ProjectRow
-from pipelines.project.base_lookup import locate_base, resolve_base
-from pipelines.project.checkpoint_files import CheckpointFiles
+from pipelines.project.base_lookup import local_base, locate_base, resolve_base
+from pipelines.project.checkpoint_files import locate_weights
 from pipelines.project.checkpoint_references import Reference, model_path, parse_reference
-from pipelines.project.gguf_base import dequantised_base, describe_base
+from pipelines.project.gguf_base import describe_base
 from pipelines.project.paths import HOME, find_root
-from pipelines.project.project_store import ProjectStore
-from pipelines.project.shared_settings import declared_database, declared_name, declared_store
 from pipelines.project.upgrade import upgrade_files
 from pipelines.project.weights_hash import chat_template_hash, weights_hash, weights_id
+from pipelines.settings.sources import read_toml
 from pipelines.storage.atomic_files import write_atomic
-from pipelines.storage.shared_folder import SharedFolder
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
-from recovery.models.gguf_dequantisation import names_gguf
 
 NAME_FILE = "name"
 NO_PROJECT = "There is no project here yet. Run `recover demo`, or `recover midtrain --docs DIR`."
@@ -43,7 +38,6 @@ class Project:
     base_is_default: bool
     temporary_home: Path | None = None  # replaces `.recover` for a dry run, so that `root` stays untouched
     open_run: tuple[int, RunKind] | None = None  # the run in the record that is being computed
-    locked_by: str | None = None  # the command of this process, while it holds the project
 
     @classmethod
     def open(cls, folder: Path | None, base: str | None = None, temporary_home: Path | None = None) -> "Project":
@@ -55,9 +49,9 @@ class Project:
         project = cls(root.resolve(), configured.model, configured.is_default, temporary_home)
         row = project.row  # opens the record if there is one, and upgrades it
         upgrade_files(project.home)
-        recorded = project._recorded_base(row) if row else None
-        if names_gguf(project.base) and (base or row is None):
-            project.base = dequantised_base(Path(project.base), project.home, recorded)
+        recorded = locate_base(row.base, project.root) if row else None
+        if base or row is None:
+            project.base = local_base(project.base, project.home, recorded)
         if recorded is not None:
             if base and recorded != project.base:
                 raise RecoverError(
@@ -84,27 +78,16 @@ class Project:
 
     @classmethod
     def exists(cls, folder: Path | None) -> bool:
-        """Whether a project was created in the folder, or its recover.toml names one; creates nothing."""
-        root = find_root(folder)
-        home = root / HOME
-        is_here = (home / NAME_FILE).is_file() or _is_recorded_by_folder(home)
-        return is_here or bool(declared_name(root) and cls(root.resolve(), "", False).row)
+        """Whether a project was created in the folder; creates nothing."""
+        home = find_root(folder) / HOME
+        return (home / NAME_FILE).is_file() or _is_recorded_by_folder(home)
 
     @cached_property
     def name(self) -> str:
         """The project's name in the record. It is stored in the folder, which may be moved or renamed; one database
-        may hold several projects. Several folders whose recover.toml has the same name are one project."""
-        declared = declared_name(self.root)
+        may hold several projects."""
         if self.name_file.is_file():
-            stored = self.name_file.read_text(encoding="utf-8").strip()
-            if declared not in (None, stored):
-                raise RecoverError(
-                    f"The folder {self.root} has the project {stored!r}, but its recover.toml names {declared!r}. "
-                    "Correct the name there, or use another folder."
-                )
-            return stored
-        if declared:
-            return declared
+            return self.name_file.read_text(encoding="utf-8").strip()
         # Early releases used the folder as the name.
         if self._has_record and self.reader.project(str(self.root)) is not None:
             return str(self.root)
@@ -139,7 +122,7 @@ class Project:
         default = str(self.home / "recover.db")
         if self.temporary_home:
             return default
-        return declared_database(self.root) or default
+        return _declared_database(self.root) or default
 
     @property
     def database_label(self) -> str:
@@ -148,28 +131,20 @@ class Project:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other machines can reach the record."""
+        """Whether several projects share the record, on a server."""
         return not is_sqlite(parse_url(self.database))
 
     @cached_property
-    def store(self) -> ProjectStore | None:
-        """Where other machines find the project's jobs, inputs and checkpoints."""
-        address = None if self.temporary_home else declared_store(self.root, is_shared=self.is_shared)
-        if address is None:
-            return None
-        return ProjectStore(SharedFolder(address) / quote(self.name, safe=""), self.home)
-
-    @cached_property
-    def _engine(self) -> Engine:
+    def engine(self) -> Engine:
         return open_database(self.database)
 
     @cached_property
     def reader(self) -> Reader:
-        return Reader(self._engine)
+        return Reader(self.engine)
 
     @cached_property
     def tracker(self) -> Tracker:
-        return Tracker(self._engine)
+        return Tracker(self.engine)
 
     @property
     def row(self) -> ProjectRow | None:
@@ -180,49 +155,19 @@ class Project:
     def _has_record(self) -> bool:
         return self.is_shared or Path(str(parse_url(self.database).database)).is_file()
 
-    def _recorded_base(self, row: ProjectRow) -> str:
-        """The base in the record where it is now; one made from a GGUF file is fetched from the store."""
-        base = locate_base(row.base, self.root)
-        folder = self.home / GGUF_FOLDER / Path(base).name
-        if name_of_base(base) != base and not Path(base).is_dir() and self.store:
-            self.store.fetch_folder(f"{GGUF_FOLDER}/{folder.name}", folder)
-            return locate_base(row.base, self.root)
-        return base
-
     @cached_property
     def id(self) -> int:
         """The project's id in the record; the first use creates the project there."""
         self.home.mkdir(parents=True, exist_ok=True)
         if self.name_file.is_file():  # another command may have created the project in the meantime
             self.name = self.name_file.read_text(encoding="utf-8").strip()
-        # Where several machines work on a project, its folder is that of the last command that held it.
-        moves = bool(self.locked_by) or not self.is_shared
-        project_id = self.tracker.project(self.name, self.root, self.base, moves=moves)
+        project_id = self.tracker.project(self.name, self.root, self.base)
         if not self.name_file.is_file():
             write_atomic(self.name_file, [self.name, "\n"])
         if self.reader.base(project_id) is None:
             weights = weights_hash(Path(self.base)) if Path(self.base).is_dir() else None
             self.tracker.checkpoint(project_id, "base", self.base, hash=weights)
-        self.take_lease(project_id)
         return project_id
-
-    def take_lease(self, project: int) -> None:
-        """Take the lease of this project for the command that has locked the folder; raises LeaseHeld."""
-        if self.locked_by and self.is_shared and self.tracker.lease is None:
-            lease = take_lease(self._engine, project, self.root, self.locked_by, self.last_lease)
-            self.tracker.hold(lease)
-            write_atomic(self._lease_file, [str(lease.token)])
-
-    @property
-    def last_lease(self) -> int | None:
-        """The token of the last lease that a command in this folder has taken."""
-        with suppress(OSError, ValueError):
-            return int(self._lease_file.read_text(encoding="utf-8"))
-        return None
-
-    @property
-    def _lease_file(self) -> Path:
-        return self.home / "lease"
 
     @property
     def clean(self) -> Checkpoint:
@@ -328,11 +273,7 @@ class Project:
             return replace(checkpoint, path=self.base)
         if checkpoint.hash is None:
             return checkpoint
-        return self._files.locate(checkpoint)
-
-    @property
-    def _files(self) -> CheckpointFiles:
-        return CheckpointFiles(self.home, self.store, self.reader)
+        return locate_weights(checkpoint, self.home, self.reader)
 
     def verify(self, checkpoint: Checkpoint) -> Checkpoint:
         """Like `locate`; also raises RecoverError if the weights differ from the recorded hash."""
@@ -343,15 +284,24 @@ class Project:
         if checkpoint.role == "base":
             is_right = self.base_weights_id == checkpoint.hash
         else:
-            is_right = weights_hash(folder) == checkpoint.hash or (
-                self._files.fetch_again(checkpoint) and weights_hash(folder) == checkpoint.hash
-            )
+            is_right = weights_hash(folder) == checkpoint.hash
         if not is_right:
             raise RecoverError(
                 f"The weights in {folder} are not those recorded for {checkpoint.reference} (another hash). The file "
                 "was changed or damaged. Restore it, or continue from another checkpoint."
             )
         return checkpoint
+
+
+def _declared_database(root: Path) -> str | None:
+    """RECOVER_DB, else `db` in recover.toml: a URL, or a path that is relative to the file."""
+    in_toml = read_toml(root).get("db")
+    if in_toml is not None and not (isinstance(in_toml, str) and in_toml.strip()):
+        file = root / "recover.toml"
+        raise RecoverError(f"The setting db in {file} is {in_toml!r}. It must be a database URL in quotes.")
+    if in_toml and "://" not in in_toml:
+        in_toml = os.path.normpath(root / Path(in_toml.strip()).expanduser())
+    return os.environ.get("RECOVER_DB") or in_toml
 
 
 def _is_recorded_by_folder(home: Path) -> bool:

@@ -141,9 +141,6 @@ class Settings(Group):
     base: Annotated[str | None, Field(exclude=True)] = None
     # Address of the database; a SQLite file of the project by default. It may hold a password, so no run stores it.
     db: Annotated[str | None, Field(exclude=True)] = None
-    name: Annotated[str | None, Field(exclude=True)] = None  # in the record, the same for several machines
-    # Where other machines find what they need to go on; its address may hold a key, so no run stores it.
-    store: Annotated[str | None, Field(exclude=True)] = None
     lora_rank: CountOrZero = 128  # 0: all weights are trained
     bf16: bool = True  # off where the processor only emulates it: there float32 is several times faster
     engine: Annotated[  # generates the student's rollouts
@@ -158,7 +155,6 @@ class Settings(Group):
     keep_documents: bool = True  # keep the documents' text in .recover/, to resume and for later cycles' mix
     report_to: str = "none"  # also log to "wandb", "trackio" or "tensorboard"
     save_minutes: Number = 2.0  # between two saves of a run in progress
-    store_minutes: Number = 30.0  # between two saves that are also sent to the store, for other machines
     teacher_cache_gb: Number = 2.0  # on disk, for what teachers say about rows that come again; 0: nothing is kept
     midtrain: Midtrain = Midtrain()
     distill: Distill = Distill()

@@ -21,12 +21,10 @@ DOCUMENTS_ONLY = {"answers": 0.0, "texts": 0.0, "earlier": 0.0, "paraphrases": 0
 PROJECT_SETTINGS = {  # these belong to the project, not to one command
     "base": "Give --base REF with the first command of a project",
     "db": "Give `recover init --db URL`, or set RECOVER_DB",
-    "name": "Write it into recover.toml",
-    "store": "Write it into recover.toml, or set RECOVER_STORE",
 }
 
 OTHER_VARIABLES = [  # RECOVER_* variables that are no settings
-    *("AUTH", "BASE", "DB", "DEBUG", "ENGINE_KEY", "LEASE_SECONDS", "STORE", "TRUST_TASKS"),
+    *("AUTH", "BASE", "DB", "DEBUG", "ENGINE_KEY", "TRUST_TASKS"),
     *("CHROMIUM", "RELEASE", "REQUIRE_BROWSER", "REQUIRE_POSTGRES", "REQUIRE_VLLM", "TEST_DATA", "TEST_MODELS"),
 ]
 

@@ -1,7 +1,6 @@
 """What both training stages share: the project and job they run for, and how a model is loaded and trained."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +11,6 @@ from pipelines.model_loading import device
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.settings.schema import Settings
-from pipelines.training.saved_progress import fetch_progress
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student
 from recovery.train import Plan
@@ -58,12 +56,11 @@ class Stage:
             checkpointing=settings.checkpointing,
         )
 
-    @contextmanager
-    def recorded_run(self, kind: Literal["midtrain", "distill"], steps: int, inputs: RunInputs) -> Iterator[int]:
+    def recorded_run(
+        self, kind: Literal["midtrain", "distill"], steps: int, inputs: RunInputs
+    ) -> AbstractContextManager[int]:
         settings, seed = self.settings.model_dump(), self.job.seed
-        with recorded_run(self.project, kind, self.cycle, settings, seed, inputs, steps) as run:
-            fetch_progress(self.project, run)
-            yield run
+        return recorded_run(self.project, kind, self.cycle, settings, seed, inputs, steps)
 
 
 def generation_seed(seed: int, cycle_number: int) -> int:

@@ -22,13 +22,7 @@ from pipelines.training.frontier import Frontier, FrontierPoint
 from pipelines.training.metric_loggers import MetricLogger, metric_logger
 from pipelines.training.probe_results import ProbeResult
 from pipelines.training.rollout_samples import RecordedStates, record_rollouts
-from pipelines.training.saved_progress import (
-    ProgressSender,
-    delete_progress,
-    last_good_folder,
-    lease_token,
-    progress_folder,
-)
+from pipelines.training.saved_progress import last_good_folder, progress_folder
 from pipelines.training.stage_context import Role, Stage
 from pipelines.training.stage_teachers import TrainingSource
 from pipelines.training.stop_requests import stop_requests
@@ -89,7 +83,7 @@ class TrainingRun:
             self.monitor.restore(saved["monitor"])
             warm, stopped = saved["warm_start"], saved["stopped"]
             self.frontier = Frontier.from_json(self.frontier.keep, saved.get("frontier", ()))
-            points = self.frontier.points  # those of another machine are not here
+            points = self.frontier.points  # some may be deleted
             self.frontier.points = [point for point in points if self._point_folder(point.step).is_dir()]
             if state.step < self.plan.steps:
                 log.info(f"Going on at step {state.step + 1} of {self.plan.steps}")
@@ -109,7 +103,6 @@ class TrainingRun:
         report = partial(state.report, self.student, self.signal)
         report_every, timer = max(1, self.plan.steps // 10), StepTimer(self.plan.steps, state.step)
         meter, update = ResourceMeter(), track(STEPS, self.plan.steps)
-        sender = ProgressSender(self.project, self.run, self.stage.settings.store_minutes)
         if self.monitor.limits is not None and (state.step == 0 or not has_progress(self._last_good)):
             self._save(state, self._last_good, warm)
         with stop_requests() as requests, self._metric_logger() as log_metrics:
@@ -138,7 +131,6 @@ class TrainingRun:
                 leaving = requests.stop or self._is_cancelled()
                 due = time.monotonic() - last_save > 60 * self.stage.settings.save_minutes
                 if (due or stopped or leaving) and self._save(state, self._folder, warm, stopped):
-                    sender.send(state.step, at_once=leaving)
                     last_save = time.monotonic()
                     if leaving:
                         raise KeyboardInterrupt
@@ -162,9 +154,6 @@ class TrainingRun:
         points = {point.step: self._point_folder(point.step) for point in earlier}
         probes = [{"path": str(path), **_weights(path, step)} for step, path in points.items() if path.is_dir()]
         last = _weights(folder, steps)
-        for path, hash in [(folder, last["hash"]), *((Path(one["path"]), one["hash"]) for one in probes)]:
-            if store := self.project.store:  # before it is recorded: what the record has can be fetched
-                store.send_checkpoint(path, hash, self.project.tracker.check_lease)
         id = self.project.tracker.checkpoint(
             self.project.id,
             self.role,
@@ -179,13 +168,12 @@ class TrainingRun:
         for kept in self.project.reader.probe_checkpoints(self.run):
             log.info(f"  kept: {kept.reference} of a probe, which can be promoted in place of the last")
         discard_progress(self._last_good)
-        delete_progress(self.project, self.run)
+        discard_progress(self._folder)
         checkpoint = self.project.reader.checkpoint(id)
         assert checkpoint is not None
         return RunResult(checkpoint, self.run, steps, monitor.tokens, monitor.seconds, stopped, warm)
 
     def _write(self, folder: Path, steps: int, stopped: str, warm: dict[str, Any] | None) -> None:
-        self.project.tracker.check_lease(strict=False)
         monitor = self.monitor.state
         trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": stopped, "warm_start": warm}
         about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
@@ -221,14 +209,12 @@ class TrainingRun:
         return last_good_folder(self.project, self.run)
 
     def _save(self, state: TrainState, folder: Path, warm: dict[str, Any] | None, stopped: str = "") -> bool:
-        self.project.tracker.check_lease(strict=False)
         self.project.tracker.flush()  # the state on disk must not be ahead of the record
         notes = {
             "monitor": self.monitor.as_dict(),
             "warm_start": warm,
             "stopped": stopped,
             "frontier": self.frontier.as_json(),
-            "lease": lease_token(self.project),
         }
         return save_progress(folder, self.student, state, notes, self.average)
 
