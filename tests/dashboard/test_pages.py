@@ -203,7 +203,7 @@ def test_the_live_page_shows_the_items_of_a_measurement(
 def test_a_run_without_heartbeats_is_not_shown_as_running(writable_record, monkeypatch) -> None:
     tracker, reader = writable_record
     with under_way(tracker, seed(tracker)):
-        monkeypatch.setenv("RECOVER_LEASE_SECONDS", "0.001")  # its last heartbeat is older than that
+        monkeypatch.setattr("db.queries.STALE_SECONDS", 0.001)  # its last heartbeat is older than that
         html = page_html(live_run, reader)
         assert "seems to have ended" in html
         assert " left" not in html

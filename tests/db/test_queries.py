@@ -185,7 +185,7 @@ def test_a_run_without_a_heartbeat_is_stale(
     run = tracker.start_run(project, "distill")
     tracker.finish_run(tracker.start_run(project, "eval"), "done")
     assert [run.stale for run in reader.runs(project)] == [False, False]
-    monkeypatch.setenv("RECOVER_LEASE_SECONDS", "0.05")
+    monkeypatch.setattr("db.queries.STALE_SECONDS", 0.05)
     time.sleep(0.1)
     assert [one.id for one in reader.runs(project) if one.stale] == [run]
 

@@ -209,7 +209,7 @@ def test_a_stopped_cycle_names_the_command_that_resumes_it(writable_record, monk
     if end:
         tracker.finish_run(stopped, end)
     else:
-        monkeypatch.setenv("RECOVER_LEASE_SECONDS", "0.001")  # its last heartbeat is older than that
+        monkeypatch.setattr("db.queries.STALE_SECONDS", 0.001)  # its last heartbeat is older than that
     assert all("Next command: <code>recover resume</code>" in page_html(page, reader) for page in pages)
     tracker.give_up(stopped)
     assert all("Next command: <code>recover distill --teacher base</code>" in page_html(page, reader) for page in pages)
