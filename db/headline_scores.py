@@ -29,8 +29,6 @@ HEADLINES = {  # suite: (task, metric)
     "knowledge": ("closed_book", "match"),
 }
 POOLED = ("earlier", "retention")
-# The headline of a task that is not a headline task, where it has one of these: the first release stored no order.
-METRICS = tuple(metric for _, metric in HEADLINES.values())
 # Lower is better and it is not a share: it is measured on passages, and is never the headline of knowledge.
 BITS = "bits_per_byte"
 
@@ -69,9 +67,8 @@ def stage(
 
 def headline(evaluation: views.Evaluation) -> views.Score | None:
     """The score that stands for one evaluation."""
-    metrics = [dict(HEADLINES.values()).get(evaluation.task, ""), *METRICS]
-    scores = (evaluation.scores[name] for name in metrics if name in evaluation.scores)
-    return next(scores, None) or next(iter(evaluation.scores.values()), None)
+    metric = dict(HEADLINES.values()).get(evaluation.task, "")
+    return evaluation.scores.get(metric) or next(iter(evaluation.scores.values()), None)
 
 
 def _is_headline_task(suite: str, task: str) -> bool:
@@ -127,7 +124,7 @@ def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
     """
     evaluation, score = tables.Evaluation, tables.Score
     is_headline = or_(*(and_(evaluation.task == task, score.metric == metric) for task, metric in HEADLINES.values()))
-    order = (case((is_headline, 0), (score.metric.in_(METRICS), 1), else_=2), score.position, score.metric)
+    order = (case((is_headline, 0), else_=1), score.position, score.metric)
     ranked = (
         select(score, func.row_number().over(partition_by=score.evaluation_id, order_by=order).label("rank"))
         .join(evaluation, evaluation.id == score.evaluation_id)

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint, text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from db.column_types import AnyText, Number, PlainJson, UtcTime, now
@@ -161,7 +161,7 @@ class Score(Table):
     stderr: Mapped[float | None]
     low: Mapped[float | None]
     high: Mapped[float | None]
-    position: Mapped[int] = mapped_column(server_default=text("0"))
+    position: Mapped[int]
 
 
 class Item(Table):

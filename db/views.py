@@ -244,9 +244,8 @@ class Promotion:
 
 
 def gate_outcome(verdict: Mapping[str, Any] | None) -> str:
-    """How the gate judged; verdicts of early releases have no `outcome`."""
-    verdict = verdict or {}
-    return str(verdict.get("outcome") or ("passed" if verdict.get("passed") else "failed"))
+    """How the gate judged."""
+    return str((verdict or {}).get("outcome", "failed"))
 
 
 def overrules_gate(decision: str, verdict: Mapping[str, Any] | None) -> bool:

@@ -78,10 +78,9 @@ def _sentences(cycle: Cycle) -> Iterator[BoundSentence]:
         yield _knowledge_sentence(_bound(cycle, "knowledge"), "Knowledge of the documents", note)
     for number, earlier in earlier_bounds(cycle).items():
         yield _knowledge_sentence(earlier, f"Knowledge of cycle {number[:20]}'s documents")
-    if "retention" in verdict:  # verdicts of earlier releases have none
-        retention = _bound(cycle, "retention")
-        judged = _difference_sentence(retention, "What it knew before", "items", _losses(retention))
-        yield judged or BoundSentence(None, "What it knew before was not measured, so it was not judged.")
+    retention = _bound(cycle, "retention")
+    judged = _difference_sentence(retention, "What it knew before", "items", _losses(retention))
+    yield judged or BoundSentence(None, "What it knew before was not measured, so it was not judged.")
 
 
 def _difference_sentence(bound: dict[str, Any], name: str, items: str, changes: str = "") -> BoundSentence | None:

@@ -10,7 +10,6 @@ from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result, item_key
 from evals.splits import parse_split, secondary_task_limit, split_of
 from evals.subject import Subject
-from evals.suites import lab
 from evals.suites.answer_likelihood import conversation_key, has_conversations, read_conversations
 from evals.suites.blocks import Blocks
 from evals.suites.config import content_id, suite_files
@@ -31,10 +30,7 @@ SAMPLE_TEMPERATURE = 0.7  # near the greedy replies that the verdict begins with
 
 @dataclass(frozen=True)
 class EvalPlan:
-    """What to measure; all checkpoints of a cycle share one plan, or they could not be compared.
-
-    The JSON form is stored in jobs and runs, so its keys stay as they are: `beside` is `secondary_limit`, `part` is
-    `split`, `earlier` is `earlier_questions`, `public` is `public_ifeval`."""
+    """What to measure; all checkpoints of a cycle share one plan, or they could not be compared."""
 
     suite: str = "all"
     questions: Path | None = None
@@ -46,36 +42,17 @@ class EvalPlan:
     earlier_questions: tuple[tuple[int, Path], ...] = ()  # (cycle, its questions)
     public_ifeval: bool | None = None  # whether the public IFEval is reachable, once that was checked
     probe_all: bool = False  # probes measure every suite, not only instruction following and new knowledge
-    default_retention: bool = True  # measure retention where the base names no task; jobs of earlier releases did not
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "EvalPlan":
-        paths = {name: Path(stored[name]) for name in FILES if stored.get(name)}
-        return cls(
-            stored["suite"],
-            limit=stored["limit"],
-            secondary_limit=stored.get("beside"),
-            split=stored["part"],
-            earlier_questions=tuple((int(cycle), Path(file)) for cycle, file in stored.get("earlier", ())),
-            public_ifeval=stored.get("public"),
-            probe_all=stored.get("probe_all", False),
-            default_retention=stored.get("default_retention", False),
-            **paths,
-        )
+        paths = {name: Path(stored[name]) if stored[name] else None for name in FILES}
+        earlier = tuple((cycle, Path(file)) for cycle, file in stored["earlier_questions"])
+        return cls(**{**stored, **paths, "earlier_questions": earlier})
 
     def to_json(self) -> dict[str, Any]:
         paths = {name: str(file.resolve()) if file else None for name, file in self._files.items()}
-        return {
-            "suite": self.suite,
-            "part": self.split,
-            "earlier": [[cycle, str(file)] for cycle, file in self.earlier_questions],
-            "public": self.public_ifeval,
-            "probe_all": self.probe_all,
-            "default_retention": self.default_retention,
-            "limit": self.limit,
-            "beside": self.secondary_limit,
-            **paths,
-        }
+        earlier = [[cycle, str(file)] for cycle, file in self.earlier_questions]
+        return {**vars(self), **paths, "earlier_questions": earlier}
 
     def with_public_ifeval_checked(self, suites: Mapping[str, str]) -> "EvalPlan":
         """Check once whether the public IFEval is reachable, so that all checkpoints are measured on the same prompts
@@ -108,7 +85,7 @@ class EvalPlan:
         available = {
             "behaviour": True,
             "knowledge": self.questions or self.passages or named.get("knowledge"),
-            "retention": suite_tasks("retention", named) and ("retention" in named or self.default_retention),
+            "retention": suite_tasks("retention", named),
         }
         return [suite for suite in SUITES if available[suite]]
 
@@ -176,8 +153,6 @@ class EvalPlan:
             settings["prompts"] = prompts
         if suite == "behaviour" and self.public_ifeval is not None:
             settings["public"] = self.public_ifeval
-        if suite == "retention":
-            settings["items"] = lab.RETENTION_ITEMS  # earlier releases took fewer
         if suite == "retention" and "general" in suite_tasks(suite, named):
             settings["general"] = data_hash(FACTS)
         return measurement_key(weights, suite, content, {**settings, "version": version("recover")})[:16]

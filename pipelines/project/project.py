@@ -18,7 +18,6 @@ from pipelines.project.checkpoint_files import locate_weights
 from pipelines.project.checkpoint_references import Reference, model_path, parse_reference
 from pipelines.project.gguf_base import describe_base
 from pipelines.project.paths import HOME, find_root
-from pipelines.project.upgrade import upgrade_files
 from pipelines.project.weights_hash import chat_template_hash, weights_hash, weights_id
 from pipelines.settings.sources import read_toml
 from pipelines.storage.atomic_files import write_atomic
@@ -48,7 +47,6 @@ class Project:
         configured = resolve_base(root, base)
         project = cls(root.resolve(), configured.model, configured.is_default, temporary_home)
         row = project.row  # opens the record if there is one, and upgrades it
-        upgrade_files(project.home)
         recorded = locate_base(row.base, project.root) if row else None
         if base or row is None:
             project.base = local_base(project.base, project.home, recorded)
@@ -79,8 +77,7 @@ class Project:
     @classmethod
     def exists(cls, folder: Path | None) -> bool:
         """Whether a project was created in the folder; creates nothing."""
-        home = find_root(folder) / HOME
-        return (home / NAME_FILE).is_file() or _is_recorded_by_folder(home)
+        return (find_root(folder) / HOME / NAME_FILE).is_file()
 
     @cached_property
     def name(self) -> str:
@@ -88,9 +85,6 @@ class Project:
         may hold several projects."""
         if self.name_file.is_file():
             return self.name_file.read_text(encoding="utf-8").strip()
-        # Early releases used the folder as the name.
-        if self._has_record and self.reader.project(str(self.root)) is not None:
-            return str(self.root)
         return f"{self.root.name or 'project'}-{secrets.token_hex(4)}"
 
     @property
@@ -302,9 +296,3 @@ def _declared_database(root: Path) -> str | None:
     if in_toml and "://" not in in_toml:
         in_toml = os.path.normpath(root / Path(in_toml.strip()).expanduser())
     return os.environ.get("RECOVER_DB") or in_toml
-
-
-def _is_recorded_by_folder(home: Path) -> bool:
-    """Whether the project's own record knows it by its folder, as in early releases."""
-    record = home / "recover.db"
-    return record.is_file() and Reader(open_database(str(record))).project(str(home.parent.resolve())) is not None

@@ -9,22 +9,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from db.migrations.renamed_settings import DISTILL, MIDTRAIN, MIX
 from pipelines.settings.defaults import defaults_for
 from pipelines.settings.schema import Settings
 from pipelines.settings.sources import parse_mix, parse_set_options, read_environment, read_toml
 from recovery.errors import RecoverError
 
 SHORT_NAMES = {"lr": "learning_rate"}
-RENAMED_SETTINGS = {
-    f"{former_group}.{former}": f"{group}.{name}"
-    for former_group, group, names in (
-        ("midtrain", "midtrain", MIDTRAIN),
-        ("midtrain", "midtrain.mix", MIX),
-        ("distill", "distill", DISTILL),
-    )
-    for former, name in names.items()
-}
 
 
 def resolve_settings(
@@ -114,10 +104,7 @@ def _explain(error: ErrorDetails) -> str:
         path.append(part)
     name = ".".join(path)
     if field is None:
-        now = RENAMED_SETTINGS.get(name)
-        return f"There is no setting {name}. " + (
-            f"It is called {now} now." if now else f"Known here: {', '.join(group.model_fields)}."
-        )
+        return f"There is no setting {name}. Known here: {', '.join(group.model_fields)}."
     return f"The setting {name} must be {_requirement(field)}, not {error['input']!r}."
 
 

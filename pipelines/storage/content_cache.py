@@ -1,9 +1,9 @@
 """A cache on disk for expensive results: each file is named by a hash of everything that decides its content.
 
 The names in use are: `prompts-` and `answers-` (written by the clean base), `clean-replies-` (what a clean teacher's
-replies are like), `contexts-` (what only a teacher reads), `lift-` (what that gives the teacher), `recollections-` (the
-base's unprompted texts), `rewordings-` (its paraphrases of a corpus), `tokens-` (tokenized corpora) and `blocks-`
-(items of an unfinished evaluation).
+replies are like), `contexts-` (what only a teacher reads), `lift-` (what that gives the teacher), `texts-` (the base's
+unprompted texts), `paraphrases-` (its paraphrases of a corpus), `tokens-` (tokenized corpora) and `blocks-` (items of
+an unfinished evaluation).
 """
 
 import hashlib

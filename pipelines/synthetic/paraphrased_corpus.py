@@ -101,4 +101,4 @@ class ParaphrasedCorpus:
 
     @property
     def _lines(self) -> JsonLines:
-        return JsonLines(ContentCache(self.folder).path("rewordings", self._inputs, ".jsonl"))
+        return JsonLines(ContentCache(self.folder).path("paraphrases", self._inputs, ".jsonl"))

@@ -65,7 +65,7 @@ class GeneratedTexts:
 
     @property
     def _lines(self) -> JsonLines:
-        return JsonLines(ContentCache(self.folder).path("recollections", self._inputs, ".jsonl"))
+        return JsonLines(ContentCache(self.folder).path("texts", self._inputs, ".jsonl"))
 
 
 def generate_texts(engine: Engine, chat: Chat, count: int, max_tokens: int, seed: int) -> list[str]:

@@ -82,7 +82,7 @@ class TrainingRun:
         if (saved := load_progress(self._folder, self.student, state, self.average)) is not None:
             self.monitor.restore(saved["monitor"])
             warm, stopped = saved["warm_start"], saved["stopped"]
-            self.frontier = Frontier.from_json(self.frontier.keep, saved.get("frontier", ()))
+            self.frontier = Frontier.from_json(self.frontier.keep, saved["frontier"])
             points = self.frontier.points  # some may be deleted
             self.frontier.points = [point for point in points if self._point_folder(point.step).is_dir()]
             if state.step < self.plan.steps:

@@ -101,6 +101,7 @@ def verdict(recovered: dict[str, float], damaged: dict[str, float], passed: bool
     retention |= {"needed": None, "tasks": {"arithmetic": {"n": 40, "lost": lost, "gained": 0}}, "graded": []}
     return {
         "passed": passed,
+        "outcome": "passed" if passed else "failed",
         "behaviour": behaviour,
         "knowledge": knowledge,
         "reason": reason,
@@ -166,9 +167,8 @@ def _train(
     tracker: Tracker, seeded: Seeded, cycle: int, kind: RunKind, parent: int, scores: dict[str, float], steps: int,
     rng: random.Random,
 ) -> int:  # fmt: skip
-    run = tracker.start_run(
-        seeded.project, kind, cycle, {"lr": 1e-4, "recipe": kind, "rows": 16 + cycle}, seed=0, steps=steps
-    )
+    settings = {"lr": 1e-4, "recipe": kind, "rows": 16 + cycle, "distill": {"recipe": "opd"}}
+    run = tracker.start_run(seeded.project, kind, cycle, settings, seed=0, steps=steps)
     tracker.event(run, f"{kind} starts from checkpoint {parent}")
     for step in range(steps):
         loss = (2.5 if kind == "midtrain" else 0.8) * math.exp(-3 * step / steps) + 0.05 * rng.random()

@@ -1,9 +1,7 @@
 """Migrations up and down on both databases; they produce the tables that `db.tables` declares."""
 
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -19,11 +17,9 @@ from db.migrations import VERSION_TABLE, newest
 from db.migrations.steps import config, current_version, migrate_to
 from db.queries import Reader
 from db.tables import Table
-from db.tracker import Tracker
 from tests.db.seeded import Seeded
 
 REVISIONS = [script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()][::-1]
-FROZEN = Path(__file__).with_name("frozen")  # a small record of each release, from `sqlite3 record.db .dump`
 
 
 def _content(reader: Reader, project: int) -> list[object]:
@@ -69,63 +65,6 @@ def test_the_content_survives_every_migration(engine: Engine, reader: Reader, se
             migrate_to(connection, to)
     without_foreign_keys.dispose()
     assert _content(reader, seeded.project) == before
-
-
-@pytest.mark.parametrize("release", sorted(FROZEN.glob("*.sql")), ids=lambda file: file.stem)
-def test_a_record_of_an_earlier_release_opens_with_all_its_content(release: Path, tmp_path: Path) -> None:
-    path = tmp_path / "record.db"
-    with closing(sqlite3.connect(path)) as old:
-        old.executescript(release.read_text(encoding="utf-8"))
-    engine = open_database(path)
-    reader = Reader(engine)
-    (project,) = reader.projects()
-    first, second = reader.cycles(project.id)
-    assert (first.documents, first.status, first.verdict) == (
-        "/home/ada/handbook/2026-q1", "promoted", {"passed": True, "reason": "both bounds hold"},
-    )  # fmt: skip
-    assert {suite: score.value for suite, score in second.recovered.scores.items()} == {
-        "behaviour": 0.925, "knowledge": 0.95, "retention": 0.85,
-    }  # fmt: skip
-    run = reader.runs(project.id)[0]
-    assert (run.kind, run.steps, run.cancel_requested_at) == ("distill", None, None)
-    assert [rollout.tokens for rollout in reader.rollouts(run.id)] == [None, None]
-    with Tracker(engine) as tracker:
-        tracker.note(project.id, "still here", "ada", cycle=second.id)
-    assert [note.text for note in reader.notes(project.id)] == ["still here"]
-    engine.dispose()
-
-
-def test_the_verdict_of_a_cycle_moves_to_the_checkpoint_it_is_about(tmp_path: Path) -> None:
-    path = tmp_path / "record.db"
-    engine = open_database(path)
-    with Tracker(engine) as tracker:
-        project = tracker.project("handbook", tmp_path, "lab")
-        cycles = [tracker.open_cycle(project).id for _ in range(3)]
-        pairs = [[tracker.checkpoint(project, "recovered", f"{c}-{n}", cycle=c) for n in (1, 2)] for c in cycles]
-        tracker.promote(project, cycles[0], pairs[0][0], "rejected", "gate", "too low")
-        tracker.promote(project, cycles[0], pairs[0][1], "promoted", "ada", "reads well")
-    without_foreign_keys = create_engine(engine.url)
-    with without_foreign_keys.begin() as connection:
-        for _ in range(REVISIONS.index("0004"), len(REVISIONS)):
-            migrate_to(connection, "-1")
-        for cycle, verdict in (
-            (cycles[0], '{"passed": false, "reason": "too low"}'),
-            (cycles[1], f'{{"passed": true, "checkpoint": {pairs[1][0]}}}'),
-            (cycles[2], '{"passed": true}'),
-        ):
-            connection.execute(text("UPDATE cycles SET verdict = :v WHERE id = :c"), {"v": verdict, "c": cycle})
-        migrate_to(connection, "head")
-    without_foreign_keys.dispose()
-    verdicts = {one.id: one.verdict for one in Reader(engine).checkpoints(project)}
-    engine.dispose()
-    assert verdicts == {
-        pairs[0][0]: {"passed": False, "reason": "too low"},  # the gate's decision has its reason
-        pairs[0][1]: None,
-        pairs[1][0]: {"passed": True},  # named by the verdict
-        pairs[1][1]: None,
-        pairs[2][0]: None,
-        pairs[2][1]: {"passed": True},  # the last one of the cycle
-    }
 
 
 def test_a_record_of_a_newer_release_is_refused_and_unchanged(engine: Engine, url: str) -> None:

@@ -10,7 +10,7 @@ from db.next_attempt import Attempt, advise, next_attempt
 from db.queries import Reader
 from db.tracker import Tracker
 
-DISTILL = {"steps": 40, "documents": 0.0, "warm_start": "off", "probe_every": 10}
+DISTILL = {"recipe": "opd", "steps": 40, "documents": 0.0, "warm_start": "off", "probe_every": 10}
 ATTEMPT = Attempt({"lora_rank": 0, "keep_documents": True, "distill": DISTILL}, 40, 40)
 PASSED = {"passed": True, "n": 400}
 SHORT = {"passed": False, "n": 400, "needed": None, "unsure": False}

@@ -4,12 +4,11 @@ import random
 import time
 
 import pytest
-from sqlalchemy import Engine, update
+from sqlalchemy import Engine
 
 from db import views
-from db.headline_scores import MEASURES, headline
+from db.headline_scores import MEASURES
 from db.queries import Reader
-from db.tables import Score
 from db.tracker import Tracker
 from evals.stats.paired_comparison import wilson
 from tests.db.seeded import Seeded, measure
@@ -146,20 +145,6 @@ def test_graded_tasks_are_left_out_of_a_pooled_headline(reader: Reader, tracker:
         tracker.evaluation(base, run, result | {"metrics": {"match": {"value": value, "n": n}}})
     score = reader.stages(project)[0].scores["retention"]
     assert (score.task, score.n, score.value) == ("arithmetic, own_world", 40, pytest.approx(32 / 40))
-
-
-def test_without_an_order_the_headline_is_a_metric_of_a_headline_task(
-    engine: Engine, reader: Reader, tracker: Tracker, project: int
-) -> None:
-    base = tracker.checkpoint(project, "base", "/models/lab")
-    metrics = {name: {"value": 0.5, "n": 10} for name in ("answer_logprob", "f1", "match")}
-    result = {"task": "own_world", "suite": "retention", "data": "lab", "seconds": 1.0, "metrics": metrics}
-    tracker.evaluation(base, None, result)
-    with engine.begin() as connection:
-        connection.execute(update(Score).values(position=0))  # as in a record of the first release
-    (evaluation,) = reader.evaluations(base)
-    assert reader.stages(project)[0].scores["retention"].metric == "match"
-    assert headline(evaluation) == evaluation.scores["match"]
 
 
 def test_points_come_after_a_cursor(reader: Reader, seeded: Seeded) -> None:

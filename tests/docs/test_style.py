@@ -30,15 +30,6 @@ PLAIN_WORDS = {  # regular expression: what to write instead
     r"recollect(s|ed|ions?)?": "texts",
     r"rehears(e|es|ed|al)": "earlier",
     r"reword(s|ed|ings?)?": "paraphrases",
-    r"errands?": "jobs",
-    r"--(replay|recollect|rehearse|reword)": "--mix",
-    r"midtrain\.(replay|recollect|rehearse|reword)": "midtrain.mix",
-    r"midtrain\.soft": "midtrain.soft_labels",
-    r"midtrain\.across": "midtrain.cross_document_attention",
-    r"distill\.remember": "distill.earlier_prompts",
-    r"--again": "--rerun",
-    r"--against": "--decontaminate",
-    r"--why": "--reason",
 }
 FORBIDDEN = {re.compile(rf"(?<![\w-]){word}(?!\w)", re.IGNORECASE): plain for word, plain in PLAIN_WORDS.items()}
 WINDOW = re.compile(r"\bwindows?\b", re.IGNORECASE)

@@ -22,6 +22,16 @@ def upgrade() -> None:
         sa.UniqueConstraint("path", "hash", name=op.f("uq_corpora_path_hash")),
     )
     op.create_table(
+        "documents",
+        sa.Column("corpus_id", sa.Integer(), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("hash", sa.Text(), nullable=False),
+        sa.Column("bytes", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["corpus_id"], ["corpora.id"], name=op.f("fk_documents_corpus_id_corpora")),
+        sa.PrimaryKeyConstraint("corpus_id", "position", name=op.f("pk_documents")),
+    )
+    op.create_table(
         "projects",
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
@@ -32,13 +42,43 @@ def upgrade() -> None:
         sa.UniqueConstraint("name", name=op.f("uq_projects_name")),
     )
     op.create_table(
+        "leases",
+        sa.Column("project_id", sa.Integer(), nullable=False),
+        sa.Column("token", sa.BigInteger(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("root", sa.Text(), nullable=False),
+        sa.Column("pid", sa.Integer(), nullable=False),
+        sa.Column("command", sa.Text(), nullable=False),
+        sa.Column("job", sa.Text(), nullable=True),
+        sa.Column("progress", sa.JSON(none_as_null=True), nullable=True),
+        sa.Column("taken_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f("fk_leases_project_id_projects")),
+        sa.PrimaryKeyConstraint("project_id", name=op.f("pk_leases")),
+    )
+    op.create_table(
+        "studies",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("project_id", sa.Integer(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("size", sa.Text(), nullable=False),
+        sa.Column("hash", sa.Text(), nullable=False),
+        sa.Column("declaration", sa.JSON(none_as_null=True), nullable=False),
+        sa.Column("results", sa.JSON(none_as_null=True), nullable=True),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f("fk_studies_project_id_projects")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_studies")),
+        sa.UniqueConstraint("project_id", "name", "size", "hash", name=op.f("uq_studies_project_id_name_size_hash")),
+    )
+    op.create_table(
         "cycles",
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("project_id", sa.Integer(), nullable=False),
         sa.Column("number", sa.Integer(), nullable=False),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("corpus_id", sa.Integer(), nullable=True),
-        sa.Column("verdict", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("opened_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("closed_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint("status IN ('open', 'promoted', 'rejected')", name=op.f("ck_cycles_status")),
@@ -55,6 +95,7 @@ def upgrade() -> None:
         sa.Column("kind", sa.String(length=16), nullable=False),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("settings", sa.JSON(none_as_null=True), nullable=False),
+        sa.Column("inputs", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("seed", sa.BigInteger(), nullable=False),
         sa.Column("host", sa.Text(), nullable=False),
         sa.Column("pid", sa.Integer(), nullable=False),
@@ -63,6 +104,8 @@ def upgrade() -> None:
         sa.Column("heartbeat_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("steps", sa.Integer(), nullable=True),
+        sa.Column("cancel_requested_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint("kind IN ('midtrain', 'distill', 'eval')", name=op.f("ck_runs_kind")),
         sa.CheckConstraint("status IN ('running', 'done', 'failed', 'interrupted')", name=op.f("ck_runs_status")),
         sa.ForeignKeyConstraint(["cycle_id"], ["cycles.id"], name=op.f("fk_runs_cycle_id_cycles")),
@@ -84,7 +127,9 @@ def upgrade() -> None:
         sa.Column("hash", sa.Text(), nullable=True),
         sa.Column("bytes", sa.BigInteger(), nullable=True),
         sa.Column("step", sa.Integer(), nullable=True),
+        sa.Column("verdict", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("deleted_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint("kind IN ('full', 'adapter')", name=op.f("ck_checkpoints_kind")),
         sa.CheckConstraint("role IN ('base', 'midtrained', 'recovered', 'external')", name=op.f("ck_checkpoints_role")),
         sa.ForeignKeyConstraint(["cycle_id"], ["cycles.id"], name=op.f("fk_checkpoints_cycle_id_cycles")),
@@ -126,8 +171,17 @@ def upgrade() -> None:
         sa.Column("text", sa.Text(), nullable=False),
         sa.Column("truncated", sa.Boolean(), nullable=False),
         sa.Column("reward", sa.Double(), nullable=True),
+        sa.Column("tokens", sa.JSON(none_as_null=True), nullable=True),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_rollouts_run_id_runs")),
         sa.PrimaryKeyConstraint("run_id", "step", "position", name=op.f("pk_rollouts")),
+    )
+    op.create_table(
+        "resources",
+        sa.Column("run_id", sa.Integer(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("values", sa.JSON(none_as_null=True), nullable=False),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_resources_run_id_runs")),
+        sa.PrimaryKeyConstraint("run_id", "at", name=op.f("pk_resources")),
     )
     op.create_table(
         "evaluations",
@@ -166,7 +220,26 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f("fk_promotions_project_id_projects")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_promotions")),
     )
+    op.create_index(op.f("ix_promotions_checkpoint_id"), "promotions", ["checkpoint_id"])
     op.create_index(op.f("ix_promotions_project_id"), "promotions", ["project_id"])
+    op.create_table(
+        "notes",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("project_id", sa.Integer(), nullable=False),
+        sa.Column("cycle_id", sa.Integer(), nullable=True),
+        sa.Column("checkpoint_id", sa.Integer(), nullable=True),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("who", sa.Text(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.CheckConstraint("(cycle_id IS NULL) <> (checkpoint_id IS NULL)", name=op.f("ck_notes_about")),
+        sa.ForeignKeyConstraint(["checkpoint_id"], ["checkpoints.id"], name=op.f("fk_notes_checkpoint_id_checkpoints")),
+        sa.ForeignKeyConstraint(["cycle_id"], ["cycles.id"], name=op.f("fk_notes_cycle_id_cycles")),
+        sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f("fk_notes_project_id_projects")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_notes")),
+    )
+    op.create_index(
+        op.f("ix_notes_project_id_cycle_id_checkpoint_id"), "notes", ["project_id", "cycle_id", "checkpoint_id"]
+    )
     op.create_table(
         "items",
         sa.Column("evaluation_id", sa.Integer(), nullable=False),
@@ -188,6 +261,7 @@ def upgrade() -> None:
         sa.Column("stderr", sa.Double(), nullable=True),
         sa.Column("low", sa.Double(), nullable=True),
         sa.Column("high", sa.Double(), nullable=True),
+        sa.Column("position", sa.Integer(), nullable=False),
         sa.ForeignKeyConstraint(
             ["evaluation_id"], ["evaluations.id"], name=op.f("fk_scores_evaluation_id_evaluations")
         ),
@@ -198,13 +272,18 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("scores")
     op.drop_table("items")
+    op.drop_table("notes")
     op.drop_table("promotions")
     op.drop_table("evaluations")
+    op.drop_table("resources")
     op.drop_table("rollouts")
     op.drop_table("points")
     op.drop_table("events")
     op.drop_table("checkpoints")
     op.drop_table("runs")
     op.drop_table("cycles")
+    op.drop_table("studies")
+    op.drop_table("leases")
     op.drop_table("projects")
+    op.drop_table("documents")
     op.drop_table("corpora")

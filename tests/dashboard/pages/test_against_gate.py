@@ -34,7 +34,7 @@ def test_a_repaired_model_that_overrules_the_gate_is_marked(writable_record):
     tracker, reader = writable_record
     seeded = seed(tracker, cycles=0)
     checkpoint = tracker.checkpoint(seeded.project, "recovered", "run-2")
-    tracker.store_verdict(checkpoint, {"passed": False})
+    tracker.store_verdict(checkpoint, {"passed": False, "outcome": "failed"})
     tracker.promote(seeded.project, None, checkpoint, "promoted", "ada <b>", "read fifty <i>answers</i>")
     assert SENTENCE in page_html(overview, reader)
 

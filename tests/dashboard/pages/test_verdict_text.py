@@ -110,7 +110,6 @@ def test_what_the_model_knew_before_is_judged_and_the_tasks_that_lost_are_named(
     assert html.count("✕") == 1
     not_measured = reasons(finished("promoted", behaviour=BOUND, retention=None))
     assert "What it knew before was not measured" in not_measured
-    assert "What it knew before" not in reasons(finished("promoted", behaviour=BOUND)), "of an earlier release"
 
 
 def test_the_items_that_would_decide_it_are_those_of_the_undecided_measure():

@@ -49,23 +49,6 @@ def test_help_imports_no_heavy_library() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (
-            ["cycle", "--docs", "d", "--replay", "0.3"],
-            "No such option '--replay'. It is called --set midtrain.mix.answers=SHARE now.",
-        ),
-        (["midtrain", "--docs", "d", "--reword", "2"], "It is called --set midtrain.mix.paraphrases=N now."),
-        (["eval", "--again"], "No such option '--again'. It is called --rerun now."),
-        (["eval", "--rerum"], "No such option '--rerum'. Did you mean '--rerun'?"),
-    ],
-)
-def test_the_new_name_of_a_renamed_option_is_given(arguments: list[str], sentence: str) -> None:
-    refused = CliRunner().invoke(main, arguments)
-    assert (refused.exit_code, sentence in refused.stderr) == (2, True), refused.stderr
-
-
 @click.group()
 def example() -> None: ...
 

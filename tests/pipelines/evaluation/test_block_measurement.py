@@ -71,7 +71,7 @@ def test_what_was_asked_is_reused_where_it_is_enough(project: Project, calls: li
 
 def test_one_block_is_asked_where_the_other_suites_fail_anyway(project: Project, calls: list[int]) -> None:
     """The other suites are measured before; their stored results decide the same."""
-    plan, seen = replace(PLAN, suite="all", default_retention=True), list[set[str]]()
+    plan, seen = replace(PLAN, suite="all"), list[set[str]]()
 
     def fails_anyway(others: list[Result]) -> bool:
         seen.append({result.suite for result in others})

@@ -83,7 +83,7 @@ def test_the_gate_is_overruled_only_with_a_reason_and_status_says_so(project: Pr
 def test_rejecting_what_the_gate_passed_needs_a_reason_too(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     checkpoint = record_checkpoint(project, cycle, 1)
-    project.tracker.store_verdict(checkpoint, {"passed": True})
+    project.tracker.store_verdict(checkpoint, {"passed": True, "outcome": "passed"})
     with pytest.raises(RecoverError, match="passed: rejecting it anyway needs a reason"):
         decide(project, project.resolve("cycle:1"), "rejected", "")
     decide(project, project.resolve("cycle:1"), "promoted", "")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipelines.request import Request
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, SMALL_MODEL_PARAMETERS, defaults_for
-from pipelines.settings.resolve import RENAMED_SETTINGS, apply_overrides, differences, flatten, resolve_settings
+from pipelines.settings.resolve import apply_overrides, differences, flatten, resolve_settings
 from pipelines.settings.schema import Mix, Settings, fixed_answers_share, fixed_warm_start_share, split_rows
 from pipelines.settings.sources import ENGINES, OTHER_VARIABLES, parse_mix, read_environment, read_toml
 from recovery.errors import RecoverError
@@ -127,15 +127,6 @@ def test_settings_are_stored_as_json_and_read_back() -> None:
 def test_a_setting_that_does_not_fit_is_one_sentence(overrides: dict[str, Any], sentence: str) -> None:
     with pytest.raises(RecoverError, match=sentence):
         apply_overrides(Settings(), overrides)
-
-
-@pytest.mark.parametrize(("former", "now"), RENAMED_SETTINGS.items())
-def test_the_new_name_of_a_renamed_setting_is_given(former: str, now: str, tmp_path: Path) -> None:
-    with pytest.raises(RecoverError, match=f"There is no setting {former}. It is called {now} now."):
-        resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, [f"{former}=1"])
-    values: Any = Settings()
-    for name in now.split("."):
-        values = getattr(values, name)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Cached results keep the file names that earlier releases gave them."""
+"""Results are computed once, and their files are named by what decides them."""
 
 import hashlib
 import json

@@ -61,7 +61,7 @@ def test_an_interrupted_run_is_resumed(tmp_path: Path) -> None:
     corpus = paraphrased(tmp_path)
     corpus.write(Base().open_subject)
     expected = list(corpus.texts)
-    file = next(tmp_path.glob("rewordings-*.jsonl"))
+    file = next(tmp_path.glob("paraphrases-*.jsonl"))
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:2]) + lines[2][:40])  # the third is incomplete
     base = Base()
