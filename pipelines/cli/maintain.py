@@ -105,8 +105,7 @@ def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
 def gc(project: Path | None, rejected: bool, dry_run: bool) -> CommandResult:
     """Delete files that nothing refers to.
 
-    These are incomplete files, saved progress of ended runs, folders that are not in the database, and kept outputs of
-    teachers unless a command was interrupted.
+    These are incomplete files, saved progress of ended runs, and folders that are not in the database.
 
     \b
     Example: recover gc --rejected --dry-run

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from db.views import Checkpoint, last_decisions
-from pipelines.project.paths import TEACHER_OUTPUTS
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
 from recovery.errors import RecoverError
@@ -39,17 +38,11 @@ def _unreferenced(project: Project, unfinished_jobs: Mapping[str, set[int]], rej
     progress = [p for p in _complete_folders(project, "progress") if _run_name(p.name) not in unfinished_runs]
     in_use = set().union(*unfinished_jobs.values())
     unneeded = _unneeded(project, checkpoints, in_use, rejected)
-    return [*_incomplete(project, unfinished_runs), *progress, *unneeded, *_teacher_outputs(project, unfinished_jobs)]
+    return [*_incomplete(project, unfinished_runs), *progress, *unneeded]
 
 
 def _unfinished_runs(project: Project, jobs: Iterable[str]) -> set[str]:
     return {f"run-{run.id:04d}" for job in jobs for run in runs_of_job(project, job)}
-
-
-def _teacher_outputs(project: Project, unfinished_jobs: Mapping[str, set[int]]) -> list[Path]:
-    """They save time where rows come again; only an unfinished command is sure to need them."""
-    folder = project.home / TEACHER_OUTPUTS
-    return [folder] if folder.is_dir() and not unfinished_jobs else []
 
 
 def _incomplete(project: Project, unfinished_runs: set[str]) -> list[Path]:

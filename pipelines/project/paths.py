@@ -5,8 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 HOME = ".recover"
-TEACHER_OUTPUTS = "cache/teacher-outputs"  # folders in it
-REMOTE_BASES = "bases"  # that were fetched
+REMOTE_BASES = "bases"  # folder of those that were fetched
 
 
 def find_root(folder: Path | None) -> Path:

@@ -155,7 +155,6 @@ class Settings(Group):
     keep_documents: bool = True  # keep the documents' text in .recover/, to resume and for later cycles' mix
     report_to: str = "none"  # also log to "wandb", "trackio" or "tensorboard"
     save_minutes: Number = 2.0  # between two saves of a run in progress
-    teacher_cache_gb: Number = 2.0  # on disk, for what teachers say about rows that come again; 0: nothing is kept
     midtrain: Midtrain = Midtrain()
     distill: Distill = Distill()
     gate: Gate = Gate()

@@ -23,12 +23,10 @@ from pipelines.training.recipe_rows import open_writer, recipe_states, replies_b
 from pipelines.training.saved_progress import has_started
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers, TrainingSource
-from pipelines.training.teacher_cache import open_outputs
 from pipelines.training.training_file_rows import training_file_rows
 from pipelines.training.training_run import RunResult, TrainingRun
 from pipelines.training.warm_start import WarmStart, WarmStartPlan, warm_start
 from recovery.engines import Engine
-from recovery.kept_outputs import KeptOutputs
 from recovery.models.adapters import base_of
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_chat
@@ -60,10 +58,8 @@ def distill(
     student = stage.load_student(start)
     # Where the teachers' answers are the labels, the teachers' weights are needed for writing them alone.
     teacher: Teacher | None = None
-    kept: KeptOutputs | None = None
     if chosen.scores_with_teacher and not teachers.own:
-        kept = open_outputs(stage, chosen)
-        teacher = teachers.load(student, device(), kept)
+        teacher = teachers.load(student, device())
     inputs = RunInputs(job=stage.job.id, stage="recovered", teacher=str(teachers), lift=lift)
     has_probe = make_probe is not None and settings.probe_every > 0
     with (
@@ -115,10 +111,7 @@ def distill(
             warm_start=warm,
             average=teacher if isinstance(teacher, EmaTeacher) else None,
         )
-        result = training.run_to_end()
-    if kept and kept.rows:
-        log.info(f"Kept teacher outputs: {kept}")
-    return result
+        return training.run_to_end()
 
 
 def _engine_name(stage: Stage, chosen: Recipe, has_probe: bool) -> EngineName:

@@ -14,9 +14,7 @@ from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts
 from pipelines.training.domain_teachers import in_domains
 from pipelines.training.recipe_inputs import SelfTeacher
-from pipelines.training.teacher_cache import keeping
 from recovery.engines.served_model import Probe
-from recovery.kept_outputs import KeptOutputs
 from recovery.models.adapters import Adapter, base_of, preserve_adapter_state, same_model
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_student
@@ -59,12 +57,11 @@ class Teachers:
             Random(seed).shuffle(prompts)
         return prompts
 
-    def load(self, student: Student, device: str, kept: KeptOutputs | None = None) -> Teacher:
-        """With `kept`, rows that come again are computed once."""
+    def load(self, student: Student, device: str) -> Teacher:
         if self.servers:
-            return keeping(_served(student, self.main.path, self.servers), self.main.path, kept)
+            return _served(student, self.main.path, self.servers)
         loaded = {
-            path: keeping(_load(student, path, device), path, kept)
+            path: _load(student, path, device)
             for path in dict.fromkeys([self.main.path, *(one.path for one in self.by_domain.values())])
         }
         main = loaded[self.main.path]

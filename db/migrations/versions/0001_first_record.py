@@ -42,21 +42,6 @@ def upgrade() -> None:
         sa.UniqueConstraint("name", name=op.f("uq_projects_name")),
     )
     op.create_table(
-        "leases",
-        sa.Column("project_id", sa.Integer(), nullable=False),
-        sa.Column("token", sa.BigInteger(), nullable=False),
-        sa.Column("host", sa.Text(), nullable=False),
-        sa.Column("root", sa.Text(), nullable=False),
-        sa.Column("pid", sa.Integer(), nullable=False),
-        sa.Column("command", sa.Text(), nullable=False),
-        sa.Column("job", sa.Text(), nullable=True),
-        sa.Column("progress", sa.JSON(none_as_null=True), nullable=True),
-        sa.Column("taken_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
-        sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f("fk_leases_project_id_projects")),
-        sa.PrimaryKeyConstraint("project_id", name=op.f("pk_leases")),
-    )
-    op.create_table(
         "studies",
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("project_id", sa.Integer(), nullable=False),
@@ -283,7 +268,6 @@ def downgrade() -> None:
     op.drop_table("runs")
     op.drop_table("cycles")
     op.drop_table("studies")
-    op.drop_table("leases")
     op.drop_table("projects")
     op.drop_table("documents")
     op.drop_table("corpora")

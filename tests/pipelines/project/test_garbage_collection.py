@@ -55,12 +55,10 @@ def test_what_an_interrupted_job_needs_is_not_deleted(project: Project) -> None:
     run = project.tracker.start_run(project.id, "distill", inputs=inputs)
     only_copy = project.home / "progress" / f"run-{run:04d}.before"  # killed between the two renames of a save
     only_copy.mkdir(parents=True)
-    kept_outputs = project.home / "cache" / "teacher-outputs"
-    kept_outputs.mkdir(parents=True)
     assert _collect(project, rejected=True, dry_run=False) == []
     job.delete(project.home)
     deleted = {path.name for path, _ in _collect(project, rejected=True, dry_run=False)}
-    assert deleted == {only_copy.name, kept_outputs.name, "run-0001"}
+    assert deleted == {only_copy.name, "run-0001"}
 
 
 def test_undecided_checkpoints_and_those_below_an_adapter_are_not_deleted(project: Project) -> None:

@@ -79,28 +79,6 @@ def test_a_student_that_lost_nothing_still_learns_from_a_context(tmp_path: Path)
 
 
 @pytest.mark.release
-def test_a_teachers_outputs_on_rows_that_come_again_are_computed_once(tmp_path: Path) -> None:
-    prompts = ["--prompts", write(tmp_path / "p.jsonl", CHATS)]
-    kept = tmp_path / "project/.recover/cache/teacher-outputs"
-    without = distill(tmp_path, "offpolicy-kl", *prompts, *set_options("teacher_cache_gb=0"))
-    assert "Kept teacher outputs" not in without.stderr
-    assert not kept.exists()
-    first = distill(tmp_path, "offpolicy-kl", *prompts)
-    assert "Kept teacher outputs: 8 rows, 0 reused\n" in first.stderr
-    slower = distill(tmp_path, "offpolicy-kl", *prompts, *set_options("distill.learning_rate=1e-5"))
-    assert "Kept teacher outputs: 8 rows, 8 reused\n" in slower.stderr
-    again = distill(tmp_path, "offpolicy-kl", *prompts)
-    assert "Kept teacher outputs: 8 rows, 8 reused\n" in again.stderr
-    runs = [run_of(tmp_path, completed) for completed in (without, first, again)]
-    assert metric(tmp_path, runs[0], "loss") == metric(tmp_path, runs[1], "loss") == metric(tmp_path, runs[2], "loss")
-    rollouts = distill(tmp_path, "opd", *prompts)
-    assert "Kept teacher outputs" not in rollouts.stderr
-    folder = str(tmp_path / "project")
-    assert CliRunner().invoke(main, ["gc", "--project", folder]).exit_code == 0
-    assert not kept.exists()
-
-
-@pytest.mark.release
 def test_each_domain_is_taught_by_a_checkpoint_of_its_own(tmp_path: Path) -> None:
     """A teacher that was trained on one answer alone teaches it to the prompts of its domain, and to no others."""
     shouted = write(tmp_path / "shouted.jsonl", [{"prompt": row["prompt"], "answer": "Yes."} for row in ANSWERED])

@@ -12,7 +12,6 @@ from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN
 from pipelines.training.stage_teachers import Teachers
 from recovery.errors import RecoverError
-from recovery.kept_outputs import KeptOutputs
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student, save_student
 from recovery.samples import Batch, Sample
@@ -128,16 +127,3 @@ def test_servers_must_serve_the_teacher(adapter: Adapter | None, tmp_path: Path,
         assert str(teachers) == f"base at {right}"
         with pytest.raises(RecoverError, match="another model than the teacher"):
             Teachers(clean, servers=wrong).load(student, "cpu")
-
-
-def test_outputs_of_other_weights_are_never_reused(tmp_path: Path, base: str, router: Teachers) -> None:
-    student, kept = load_student(base), KeptOutputs(tmp_path / "kept", 1e6)
-    for _ in range(2):
-        teacher = router.load(student, "cpu", kept)
-        rows = [Sample([5, 6, 7, 8], [False, True, True, True], domain=domain) for domain in (None, EARLIER_DOMAIN)]
-        teacher.distribution(Batch.collate(rows, 0))
-    assert (kept.rows, kept.reused) == (4, 2)
-    save_tiny(tmp_path / "base", seed=5)  # the same folder, trained further
-    trained = router.load(student, "cpu", kept)
-    assert torch.equal(logprobs(trained, None), logprobs(FrozenTeacher(base), None))
-    assert (kept.rows, kept.reused) == (5, 2)
