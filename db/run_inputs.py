@@ -18,7 +18,6 @@ class RunInputs:
     lift: dict[str, Any] | None = None  # what its context gives the teacher: accuracy with and without it, or the KL
     mix: dict[str, float] | None = None  # the shares in effect: answers, texts, earlier
     passages_taught: dict[str, Any] | None = None  # in context: passages, questions and openings among the prompts
-    answers_search: dict[str, Any] | None = None  # the search for the share of answers: what was tried, what was taken
     paraphrases: dict[str, Any] | None = None  # how many paraphrases were written, kept and rejected
 
     @classmethod

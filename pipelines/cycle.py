@@ -29,12 +29,12 @@ from pipelines.outcome import Answer, Ask, Outcome
 from pipelines.project.lock import store_job
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
-from pipelines.settings.schema import AUTO, Gate, Settings
+from pipelines.settings.schema import Gate, Settings
 from pipelines.training.distill import distill
 from pipelines.training.in_context import midtrain_in_context
 from pipelines.training.job_inputs import JobInputs
 from pipelines.training.midtrain import midtrain
-from pipelines.training.probes import MidtrainProbe, distill_probe, probe_set
+from pipelines.training.probes import distill_probe
 from pipelines.training.stage_context import Stage
 from pipelines.training.training_run import RunResult
 from recovery.recipes import recipe
@@ -88,20 +88,17 @@ class Cycle:
         if prompts and self.job.self_teacher is None:  # else prompts or teacher do not exist yet
             self._inputs.check_lift(self._inputs.checkpoint(self.job.teacher), prompts)
         midtrained = self.midtrain()
-        return replace(self.recover(midtrained.checkpoint, ask), answers_search=midtrained.answers_search)
+        return self.recover(midtrained.checkpoint, ask)
 
     def midtrain(self) -> RunResult:
         """The first stage, in a cycle of its own."""
         corpus = self._inputs.corpus()
         self._open(corpus)
         earlier = self._inputs.earlier_corpora() if self.settings.midtrain.mix.earlier else []
-        probe = None
-        if self._searches_answers and self._can_probe:
-            probe = MidtrainProbe(probe_set(self.job.eval_plan, self.settings.distill.probe_items), self._suites)
         start = self._inputs.checkpoint(self.job.start)
         if recipe(self.settings.midtrain.recipe).context:
             return midtrain_in_context(self._stage, corpus, start, earlier)
-        return midtrain(self._stage, corpus, start, earlier, probe)
+        return midtrain(self._stage, corpus, start, earlier)
 
     def repair(self, ask: Ask | None = None) -> Outcome:
         """The second stage alone: an attempt of the student's cycle, or the repair of a model from outside."""
@@ -112,7 +109,7 @@ class Cycle:
     def judge_student(self, with_samples: bool = True) -> tuple[list[Result], list[Result], Verdict]:
         """The results of the clean model and of the student as it is, and the gate's verdict on the student."""
         student = self._inputs.checkpoint(self.job.student)
-        final = self._final_plan(student)
+        final = self._final_plan()
         clean = self._measure_clean(final)
         until_clear = self._stop_rule(clean, partial(settles_behaviour, self._gate, clean))
         results = self._measure(student, "the fine-tune", final, "damaged", until_clear)
@@ -129,7 +126,7 @@ class Cycle:
             probe = distill_probe(
                 self.settings.gate, self.job.eval_plan, items, self._measure_clean_on_probes, self._suites
             )
-        final = self._final_plan(damaged)
+        final = self._final_plan()
         clean = self._measure_clean(final)
         first_block = self._stop_rule(clean, lambda items: True)  # its score decides nothing
         before = self._measure(damaged, "the model to recover", final, "damaged", first_block)
@@ -155,10 +152,10 @@ class Cycle:
         advice = self._next_attempt(damaged, distilled, verdict) if promoted is False else None
         return Outcome(self.number, clean, before, after, verdict, promoted, distilled, decision, next_attempt=advice)
 
-    def _final_plan(self, damaged: Checkpoint) -> EvalPlan:
+    def _final_plan(self) -> EvalPlan:
         """Of the items that no probe uses."""
         has_probes = self.settings.distill.probe_every and self._can_probe
-        return replace(self.job.eval_plan, split="final" if has_probes or self._was_probed(damaged) else "all")
+        return replace(self.job.eval_plan, split="final" if has_probes else "all")
 
     def _measure_clean(self, final: EvalPlan) -> list[Result]:
         clean = self._measure(self.project.clean, "the clean model", replace(final, earlier_questions=()), "clean")
@@ -273,15 +270,6 @@ class Cycle:
         earlier = {n: (current[n], past[n].knowledge) for n in current if n in past}
         clean_knowledge = of_clean.headline.value if of_clean else None
         return OtherResults(in_cycle[1], best, earlier, clean_knowledge, (clean, after))
-
-    @property
-    def _searches_answers(self) -> bool:
-        return self.job.command != "distill" and self.settings.midtrain.mix.answers == AUTO
-
-    def _was_probed(self, damaged: Checkpoint) -> bool:
-        """Whether its mid-training used the probe set, in this job or in an earlier one."""
-        run = self.project.reader.run(damaged.run_id) if damaged.run_id is not None else None
-        return bool(run and (run.inputs.answers_search or {}).get("tried"))
 
     @cached_property
     def _can_probe(self) -> bool:

@@ -26,7 +26,7 @@ from pipelines.machine.training_memory import (
 )
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS
 from pipelines.settings.schedule import midtraining_steps, scheduled
-from pipelines.settings.schema import Settings, fixed_answers_share
+from pipelines.settings.schema import Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.training.process_checks import check_processes
 from recovery.errors import RecoverError
@@ -96,7 +96,7 @@ class GpuPlan:
     @cached_property
     def stages(self) -> list[tuple[str, float]]:
         """(name, seconds)."""
-        midtrain, distill, share = self._scheduled.midtrain, self._scheduled.distill, fixed_answers_share(self.settings)
+        midtrain, distill, share = self._scheduled.midtrain, self._scheduled.distill, self.settings.midtrain.mix.answers
         read, learned = midtraining_steps(midtrain, self.tokens), min(distill.steps, distill.max_steps or distill.steps)
         reading = self._step(midtrain.step_rows, midtrain.window) / (1 - share)
         learning = self._step(distill.rows, MAX_PROMPT_TOKENS + distill.max_new_tokens, has_teacher=True)

@@ -35,7 +35,6 @@ class Outcome:
     promoted: bool | None  # None: waiting for a decision
     distilled: RunResult
     decision: str  # for people to read
-    answers_search: dict[str, Any] | None = None  # of the mid-training, where the share of answers was searched
     next_attempt: NextAttempt | None = None  # what to try after a rejection
 
     @property
@@ -68,7 +67,6 @@ class Outcome:
             "steps": run.steps,
             "stopped": run.stopped or None,
             "next_attempt": self.next_attempt.command if self.next_attempt else None,
-            "answers_search": self.answers_search,
             "warm_start": run.warm_start,
             "cost": {"seconds": seconds, "seconds_per_point": round(seconds / gained / 100, 2) if gained > 0 else None},
         }

@@ -26,11 +26,10 @@ from pipelines.project.project import Project
 from pipelines.project.runs import last_time
 from pipelines.request import Request, domain_teachers, names_model, with_teacher
 from pipelines.settings.resolve import differences, resolve_settings
-from pipelines.settings.schema import AUTO, Settings, fixed_answers_share
+from pipelines.settings.schema import Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.metric_loggers import check_logger
-from pipelines.training.mix_search import describe_search
 from pipelines.training.process_checks import check_processes
 from pipelines.training.recipe_inputs import (
     SELF_TEACHERS,
@@ -89,7 +88,6 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         "files": corpus.files if corpus else None,
         "characters": corpus.texts.characters if corpus else None,
         "teacher": teacher.reference if teacher and names_model(request.teacher or "") else request.teacher,
-        "answers_search": describe_search() if corpus and settings.midtrain.mix.answers == AUTO else None,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
         "attainable": asdict(shown) if (shown := _attainable(project, request, settings)) else None,
         "settings": settings.model_dump(),
@@ -110,7 +108,7 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
     student = None if request.docs else _student(project, request)
     start = student or project.current
     plan = eval_plan(project, request, start, student)
-    if request.command != "midtrain" or settings.midtrain.mix.answers == AUTO:  # otherwise nothing is measured
+    if request.command != "midtrain":  # otherwise nothing is measured
         plan = plan.with_public_ifeval_checked(load_suites(project.base))
     corpus = store_corpus(project, documents) if documents else None
     if corpus is not None and plan.questions is None:
@@ -177,8 +175,7 @@ def teachers_in_memory(
     if request.docs and recipe(midtrain.recipe).context:
         midtraining = [base, *([promoted] if promoted else [])]
     elif request.docs and midtrain.soft_labels:
-        has_answers = midtrain.mix.answers == AUTO or fixed_answers_share(settings) > 0
-        if has_answers or midtrain.mix.texts > 0:
+        if midtrain.mix.answers > 0 or midtrain.mix.texts > 0:
             midtraining.append(base)
         if promoted and midtrain.mix.earlier > 0:
             midtraining.append(promoted)

@@ -6,7 +6,7 @@ from typing import Any
 
 from evals.suites.lab import RETENTION_ITEMS
 from pipelines.jobs.job import Command
-from pipelines.settings.schema import AUTO, Settings
+from pipelines.settings.schema import Settings
 from pipelines.settings.sources import EngineName
 from pipelines.training.domain_teachers import DomainTeachers
 from pipelines.training.recipe_inputs import SELF_TEACHERS
@@ -43,17 +43,15 @@ class Request:
     max_steps: int | None = None
     max_minutes: float | None = None
     max_flops: float | None = None
-    auto: bool = False
     assignments: tuple[str, ...] = ()  # of `--set`
 
     def setting_flags(self) -> dict[str, Any]:
         """The options that are settings, nested as in recover.toml."""
         stage = "midtrain" if self.command == "midtrain" else "distill"
-        tuned = AUTO if self.auto else None
         flags: dict[str, dict[str, Any]] = {
-            "midtrain": {"mix": self.mix if self.mix is not None else tuned},
+            "midtrain": {"mix": self.mix},
             "distill": {
-                "warm_start": self.warm_start if self.warm_start is not None else tuned,
+                "warm_start": self.warm_start,
                 "max_minutes": self.max_minutes,
                 "max_flops": self.max_flops,
             },

@@ -32,7 +32,7 @@ from recovery.lab import make_world
 
 SMALL = {
     "midtrain.max_steps": 8,
-    "midtrain.mix.answers": "auto",
+    "midtrain.mix.answers": 0.3,
     "midtrain.mix.texts": 0.2,
     "midtrain.generated_texts": 24,
     "distill.steps": 5,

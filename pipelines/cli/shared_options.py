@@ -76,11 +76,9 @@ warm_start = click.option(
 )
 mix = click.option(
     "--mix",
-    metavar="documents|auto|ENTRIES",
-    help="What mid-training reads: documents alone, shares of other texts besides (such as answers=0.3,texts=0.3), or "
-    "auto: search the share of answers; the rest of the mix stays.",
+    metavar="documents|ENTRIES",
+    help="What mid-training reads: documents alone, or shares of other texts besides (such as answers=0.3,texts=0.3).",
 )
-auto = click.option("--auto", is_flag=True, help="Tune automatically (--mix auto --warm-start auto); other flags win.")
 engine = click.option(
     "--engine",
     type=EngineType(ENGINES),

@@ -141,7 +141,7 @@ def distill(
 
 
 @main.command()
-@options.combine(options.docs, options.training, options.mix, options.distilling, options.auto)
+@options.combine(options.docs, options.training, options.mix, options.distilling)
 @command_result
 def cycle(
     project: Path | None,
@@ -165,7 +165,6 @@ def cycle(
     max_minutes: float | None,
     max_flops: float | None,
     ask: bool,
-    auto: bool,
 ) -> CommandResult:
     """Mid-train, distil, measure, and promote or reject the result.
 
@@ -194,7 +193,6 @@ def cycle(
         max_steps=max_steps,
         max_minutes=max_minutes,
         max_flops=max_flops,
-        auto=auto,
         assignments=assignments,
     )
     return _run(project, request, dry_run)
@@ -335,7 +333,6 @@ def _midtrain_result(result: "RunResult") -> CommandResult:
         "steps": result.steps,
         "tokens": result.tokens,
         "seconds": round(result.seconds, 1),
-        "answers_search": result.answers_search,
     }
     return CommandResult(
         data, [f"{checkpoint.reference} is in {checkpoint.path}", "next: recover distill --teacher base"]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pipelines.settings.sources import DEFAULT_ENGINE, ENGINES, EngineName
 from recovery.context_templates import check_template
 
-AUTO: Literal["auto"] = "auto"  # a share that is to be searched
+AUTO: Literal["auto"] = "auto"
 DEFAULT_WARM_START = 0.3  # the share that measurements on the lab's model favour (docs/benchmarks.md)
 ClipMode = Literal["zero", "scale"]
 LATER_CYCLE_WARM_START = 0.2  # towards the weights of the last cycle, if mid-training lost little (docs/log.md)
@@ -42,9 +42,7 @@ class Group(BaseModel):
 class Mix(Group):
     """What mid-training reads besides the new documents, which get the rest."""
 
-    answers: Annotated[  # of all tokens taught, the share that is the base's sampled answers to its own prompts
-        Share | Literal["auto"], Field(description="auto or a share of at least 0 and below 1")
-    ] = 0.0
+    answers: Share = 0.0  # of all tokens taught, the share that is the base's sampled answers to its own prompts
     texts: Share = 0.0  # of the rows read, the share that is unprompted text the base wrote
     earlier: Share = 0.3  # of the rows read, the share that is documents of earlier cycles, if there are any
     paraphrases: CountOrZero = 0  # how many paraphrases of each passage by the base are read beside the documents
@@ -165,12 +163,6 @@ def split_rows(rows: int, shares: Iterable[float]) -> list[int]:
     shares = list(shares)
     counts = [max(round(share * rows), int(share > 0)) for share in shares]
     return counts if sum(counts) < rows else [int(share * rows) for share in shares]
-
-
-def fixed_answers_share(settings: Settings) -> float:
-    """The share of the base's answers that is set; 0 where it is to be searched ("auto")."""
-    share = settings.midtrain.mix.answers
-    return 0.0 if isinstance(share, str) else share
 
 
 def fixed_warm_start_share(settings: Settings) -> float:

@@ -97,10 +97,8 @@ def parse_value(text: str) -> Any:
 
 
 def parse_mix(text: str) -> dict[str, Any]:
-    """Entries of the mix from the text of `--mix`: `answers=0.3,texts=0.3` (what is not listed is 0), `documents`
-    (nothing beside the documents), or `auto` (the share of answers is searched; the rest of the mix stays)."""
-    if text.strip() == "auto":
-        return {"answers": "auto"}
+    """Entries of the mix from the text of `--mix`: `answers=0.3,texts=0.3` (what is not listed is 0), or `documents`
+    (nothing beside the documents)."""
     if text.strip() == "documents":
         return dict(DOCUMENTS_ONLY)
     mix, listed = dict(DOCUMENTS_ONLY), set[str]()
@@ -109,7 +107,7 @@ def parse_mix(text: str) -> dict[str, Any]:
         if name not in DOCUMENTS_ONLY or not equals or name in listed:
             problem = "lists an entry twice" if name in listed else f"has the unknown entry {entry.strip()!r}"
             raise RecoverError(
-                f"The mix {text!r} {problem}. Write --mix documents, --mix auto, or shares of "
+                f"The mix {text!r} {problem}. Write --mix documents, or shares of "
                 f"{', '.join(DOCUMENTS_ONLY)}, such as --mix answers=0.3,texts=0.3."
             )
         listed.add(name)

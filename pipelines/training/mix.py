@@ -36,7 +36,6 @@ class TrainingMix:
     earlier_rows: int = 0
     earlier_corpora: int = 0
     text_rows: int = 0
-    read: tuple[Readable, ...] = ()
     paraphrase_counts: dict[str, Any] | None = None
 
     @classmethod
@@ -70,7 +69,6 @@ class TrainingMix:
             earlier_rows,
             len(earlier),
             text_rows,
-            (*new, *earlier),
             counts,
         )
 

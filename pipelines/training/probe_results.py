@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 from evals.results import Metric
 
@@ -16,24 +16,6 @@ class Score:
     @classmethod
     def of(cls, metric: Metric) -> Self:
         return cls(metric.value, metric.stderr if math.isfinite(metric.stderr) else 0.0)
-
-
-@dataclass(frozen=True)
-class ProbeScores:
-    """Scores of a short mid-training."""
-
-    behaviour: Score
-    knowledge: Score | None
-    seconds: float = 0.0
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        knowledge = values["knowledge"]
-        return cls(Score(**values["behaviour"]), Score(**knowledge) if knowledge else None, values["seconds"])
-
-    @property
-    def values(self) -> dict[str, float | None]:
-        return {"behaviour": self.behaviour.value, "knowledge": self.knowledge.value if self.knowledge else None}
 
 
 @dataclass(frozen=True)

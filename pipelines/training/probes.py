@@ -22,7 +22,7 @@ from pipelines.evaluation.measure import knowledge_result
 from pipelines.gate.judgements import Judgement, likelihood_floor
 from pipelines.gate.verdict import OtherResults, judge
 from pipelines.settings.schema import Gate
-from pipelines.training.probe_results import ProbeFunction, ProbeResult, ProbeScores, Score, best_knowledge
+from pipelines.training.probe_results import ProbeFunction, ProbeResult, Score, best_knowledge
 from recovery.engines import Engine
 from recovery.models.students import Student
 
@@ -69,22 +69,6 @@ class DistillProbe:
             return ProbeResult(behaviour.headline.value, score, lost, holds, retention_score, errors, floor)
 
         return probe
-
-
-@dataclass(frozen=True)
-class MidtrainProbe:
-    """Scores of a short mid-training, to compare several of them with each other."""
-
-    plan: EvalPlan  # of the probe set
-    suites: dict[str, str]
-
-    def __call__(self, student: Student, engine: Engine) -> ProbeScores:
-        behaviour, knowledge = _scores(_measure(Subject(engine, student.chat), self.plan, self.suites))
-        return ProbeScores(Score.of(behaviour.headline), Score.of(knowledge.headline) if knowledge else None)
-
-    def key(self, weights: str) -> list[str]:
-        """Equal keys, equal items and settings."""
-        return [self.plan.key(weights, suite, self.suites) for suite in ("behaviour", "knowledge")]
 
 
 def distill_probe(

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
-from pipelines.settings.schema import AUTO, Distill, Settings
+from pipelines.settings.schema import Distill, Settings
 from pipelines.settings.sources import parse_mix, parse_set_options
 from pipelines.synthetic.chat_prompts import (
     ChatPrompt,
@@ -72,10 +72,9 @@ def check_recipes(settings: Settings) -> None:
         raise RecoverError(
             f"Mid-training reads documents, which the recipe {name!r} does not. Use midtrain or in-context."
         )
-    if recipe(name).context and (mix.answers == AUTO or mix.paraphrases):
+    if recipe(name).context and mix.paraphrases:
         raise RecoverError(
-            f"The recipe {name} reads no documents beside prompts, so it has no share of answers to search and no "
-            "paraphrases. Leave out --mix and --auto."
+            f"The recipe {name} reads no documents beside prompts, so it has no paraphrases. Leave out --mix."
         )
     if recipe(name).context and settings.midtrain.ordinary_prompts + mix.earlier >= 1:
         raise RecoverError(

@@ -48,7 +48,6 @@ class RunResult:
     seconds: float = 0.0
     stopped: str = ""  # why it ended before its last step
     warm_start: dict[str, Any] | None = None  # the share of the interpolation, and what was tried
-    answers_search: dict[str, Any] | None = None  # the share of answers, where it was searched, and what was tried
 
 
 @dataclass
@@ -246,12 +245,6 @@ def _weights(folder: Path, step: int) -> dict[str, Any]:
     """What the record has of weights on disk."""
     size = sum(file.stat().st_size for file in folder.iterdir())
     return {"hash": weights_hash(folder), "bytes": size, "step": step}
-
-
-def log_event_once(project: Project, run: int, message: str) -> None:
-    """A resumed run may have logged the event before it was interrupted, or may not."""
-    if message not in [event.message for event in project.reader.events(project.id) if event.run_id == run]:
-        project.tracker.event(run, message)
 
 
 def _result_of(checkpoint: Checkpoint, run: int) -> RunResult:

@@ -6,8 +6,8 @@ import pytest
 from recovery.lab import make_world
 from tests.pipelines.options import set_options
 
-SMALL_SEARCH = (
-    "midtrain.mix.answers=auto",
+SMALL_MIDTRAINING = (
+    "midtrain.mix.answers=0.3",
     "midtrain.mix.texts=0",
     "midtrain.max_steps=4",
     "midtrain.rows=2",
@@ -42,8 +42,8 @@ def docs(empty_docs: Path) -> Path:
 
 
 @pytest.fixture
-def search_command(docs: Path, tmp_path: Path) -> list[str]:
-    """The arguments of a small mid-training that searches the share of answers."""
+def midtrain_command(docs: Path, tmp_path: Path) -> list[str]:
+    """The arguments of a small mid-training beside answers of the base."""
     make_world(90, "quick").write(tmp_path / "world")
     questions = tmp_path / "world" / "questions.jsonl"
-    return ["midtrain", "--docs", str(docs), "--questions", str(questions), *set_options(*SMALL_SEARCH)]
+    return ["midtrain", "--docs", str(docs), "--questions", str(questions), *set_options(*SMALL_MIDTRAINING)]

@@ -147,8 +147,6 @@ def test_memory_is_checked_for_the_teachers_that_will_be_loaded() -> None:
     documents = apply_overrides(default, {"midtrain": {"mix": {"answers": 0.0, "texts": 0.0}}})
     assert teachers(midtraining, documents) == ([], [])
     assert teachers(midtraining, documents, "last") == (["last"], [])
-    search = apply_overrides(documents, {"midtrain": {"mix": {"answers": "auto"}}})
-    assert teachers(midtraining, search) == (["clean"], [])
     router = Request("cycle", docs=Path("docs"), teacher="router")
     assert teachers(router, default, "last") == (["clean", "last"], ["clean", "last"])
 

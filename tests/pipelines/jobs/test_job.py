@@ -25,7 +25,7 @@ SETTINGS = st.builds(
             "distill": {"warm_start": warm_start},
         },
     ),
-    SHARES | st.just("auto"),
+    SHARES,
     SHARES,
     SHARES,
     SHARES | st.sampled_from(["off", "auto", "default"]),

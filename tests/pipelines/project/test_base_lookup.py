@@ -45,7 +45,7 @@ def test_a_command_that_trains_nothing_refuses_a_broken_settings_file(
     for command in (["status"], ["eval", "base"]):
         refused = CliRunner().invoke(main, [*command, "--project", str(tmp_path)])
         assert (refused.exit_code, sentence in refused.stderr) == (1, True), refused.stderr
-    (tmp_path / "recover.toml").write_text("[midtrain]\nmix = 'auto'")
+    (tmp_path / "recover.toml").write_text("[midtrain]\nmix = 'documents'")
     _ = Project.open(tmp_path).id
     (tmp_path / "recover.toml").write_text(content)
     assert sentence in CliRunner().invoke(main, ["status", "--project", str(tmp_path)]).stderr

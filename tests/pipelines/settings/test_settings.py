@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipelines.request import Request
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides, differences, flatten, resolve_settings
-from pipelines.settings.schema import Mix, Settings, fixed_answers_share, fixed_warm_start_share, split_rows
+from pipelines.settings.schema import Mix, Settings, fixed_warm_start_share, split_rows
 from pipelines.settings.sources import ENGINES, OTHER_VARIABLES, parse_mix, read_environment, read_toml
 from recovery.errors import RecoverError
 
@@ -32,13 +32,13 @@ def test_bfloat16_is_the_default_only_where_there_are_units_for_it(monkeypatch: 
 
 def test_settings_of_the_project_replace_defaults_and_are_announced(tmp_path: Path) -> None:
     (tmp_path / "recover.toml").write_text(
-        'lora_rank = 0\n[midtrain.mix]\nanswers = "auto"\n[distill]\nlearning_rate = 1\nmax_steps = 7\n'
+        "lora_rank = 0\n[midtrain.mix]\nanswers = 0.1\n[distill]\nlearning_rate = 1\nmax_steps = 7\n"
     )
     settings = apply_overrides(Settings(), read_toml(tmp_path))
     assert settings.distill.learning_rate == 1.0
     assert differences(settings, Settings()) == [
         "lora_rank = 0 (default 128)",
-        "midtrain.mix.answers = auto (default 0.0)",
+        "midtrain.mix.answers = 0.1 (default 0.0)",
         "distill.learning_rate = 1.0 (default 0.0001)",
         "distill.max_steps = 7 (default none)",
     ]
@@ -101,7 +101,7 @@ def test_settings_are_stored_as_json_and_read_back() -> None:
         ({"distill": {"rows": 0}}, "distill.rows must be a whole number of at least 1, not 0"),
         ({"distill": {"max_steps": "ten"}}, "distill.max_steps must be a whole number of at least 1, not 'ten'"),
         ({"distill": {"warm_start": "usual"}}, "warm_start must be off, auto, default or a share of at least 0"),
-        ({"midtrain": {"mix": {"answers": "some"}}}, "answers must be auto or a share of at least 0 and below 1"),
+        ({"midtrain": {"mix": {"answers": "some"}}}, "answers must be a number of at least 0 and below 1"),
         (
             {"midtrain": {"mix": {"texts": 1.5}}},
             "mix.texts must be a number of at least 0 and below 1, not 1.5",
@@ -109,7 +109,7 @@ def test_settings_are_stored_as_json_and_read_back() -> None:
         ({"midtrain": {"mix": {"texts": "half"}}}, "midtrain.mix.texts must be a number of at least 0 .*, not 'half'"),
         ({"midtrain": {"mix": {"texts": "nan"}}}, "midtrain.mix.texts must be a number of at least 0 .*, not "),
         ({"midtrain": {"mix": {"texts": False}}}, "midtrain.mix.texts must be a number of at least 0 .*, not False"),
-        ({"midtrain": {"mix": {"answers": False}}}, "answers must be auto or a share of .*, not False"),
+        ({"midtrain": {"mix": {"answers": False}}}, "answers must be a number of .*, not False"),
         ({"distill": {"warm_start": False}}, "warm_start must be off, auto, default or a share of .*, not False"),
         ({"distill": {"warm_start": ""}}, "warm_start must be off, auto, default or a share of .*, not ''"),
         ({"midtrain": {"epochs": 0}}, "midtrain.epochs must be auto or a number above 0, not 0"),
@@ -153,21 +153,19 @@ def test_broken_toml_is_one_sentence(tmp_path: Path) -> None:
     ("text", "parameters", "mix"),
     [
         ("documents", SMALL_MODEL_PARAMETERS, Mix(answers=0, texts=0, earlier=0)),
-        ("auto", SMALL_MODEL_PARAMETERS, Mix(answers="auto", texts=0.3, earlier=0.1, paraphrases=1)),
-        ("auto", LARGE_MODEL_PARAMETERS, Mix(answers="auto", texts=0, earlier=0.1, paraphrases=1)),
         ("answers=0.1, texts=0.2", SMALL_MODEL_PARAMETERS, Mix(answers=0.1, texts=0.2, earlier=0)),
         ("answers=.1,texts=.2", SMALL_MODEL_PARAMETERS, Mix(answers=0.1, texts=0.2, earlier=0)),
-        ("answers=auto,paraphrases=2", SMALL_MODEL_PARAMETERS, Mix(answers="auto", earlier=0, paraphrases=2)),
+        ("answers=0.1,paraphrases=2", LARGE_MODEL_PARAMETERS, Mix(answers=0.1, earlier=0, paraphrases=2)),
     ],
 )
-def test_the_mix_option_replaces_all_or_auto_one_entry(text: str, parameters: int, mix: Mix, tmp_path: Path) -> None:
+def test_the_mix_option_replaces_the_whole_mix(text: str, parameters: int, mix: Mix, tmp_path: Path) -> None:
     (tmp_path / "recover.toml").write_text("[midtrain.mix]\nearlier = 0.1\nparaphrases = 1")
     assert resolve_settings(parameters, tmp_path, {"midtrain": {"mix": text}})[0].midtrain.mix == mix
 
 
 def test_a_mix_in_short_may_stand_wherever_a_setting_may(tmp_path: Path) -> None:
-    (tmp_path / "recover.toml").write_text('[midtrain]\nmix = "auto"')
-    assert resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {})[0].midtrain.mix.answers == "auto"
+    (tmp_path / "recover.toml").write_text('[midtrain]\nmix = "answers=0.1"')
+    assert resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {})[0].midtrain.mix == Mix(answers=0.1, earlier=0)
     settings, _ = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["midtrain.mix=documents"])
     assert settings.midtrain.mix == Mix(answers=0, texts=0, earlier=0)
 
@@ -186,7 +184,7 @@ def test_a_value_where_a_group_belongs_is_refused_in_every_source(
 
 def test_flags_have_only_what_was_set() -> None:
     assert Request("cycle").setting_flags() == {}
-    assert Request("cycle", mix="", warm_start="", auto=True).setting_flags() == {
+    assert Request("cycle", mix="", warm_start="").setting_flags() == {
         "midtrain": {"mix": ""},
         "distill": {"warm_start": ""},
     }
@@ -199,7 +197,7 @@ def test_one_entry_of_the_mix_can_be_changed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "half", "answer=0.3", "answers", "documents=0.5", "documents,texts=0.1"])
 def test_a_mix_that_cannot_be_read_is_one_sentence(text: str, tmp_path: Path) -> None:
-    with pytest.raises(RecoverError, match="Write --mix documents, --mix auto, or shares of answers, texts"):
+    with pytest.raises(RecoverError, match="Write --mix documents, or shares of answers, texts"):
         resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {"midtrain": {"mix": text}})
 
 
@@ -210,11 +208,10 @@ def test_the_mix_must_leave_room_for_the_new_documents(tmp_path: Path) -> None:
     assert settings.midtrain.mix == Mix(answers=0.3, texts=0.5, earlier=0.3)
 
 
-def test_shares_that_are_not_set_are_zero() -> None:
+def test_a_warm_start_that_is_not_set_is_zero() -> None:
     for text, share in (("auto", 0.0), ("0.2", 0.2)):
-        overrides = {"midtrain": {"mix": {"answers": text}}, "distill": {"warm_start": text}}
-        settings = apply_overrides(Settings(), overrides)
-        assert fixed_answers_share(settings) == fixed_warm_start_share(settings) == share
+        settings = apply_overrides(Settings(), {"distill": {"warm_start": text}})
+        assert fixed_warm_start_share(settings) == share
 
 
 @given(rows=st.integers(1, 64), first=st.floats(0, 0.98), second=st.floats(0, 0.98))
@@ -246,3 +243,9 @@ def test_the_address_of_the_database_is_in_no_output(tmp_path: Path) -> None:
     (tmp_path / "recover.toml").write_text('db = "postgresql://me:secret@host/db"\nbf16 = false\n')
     settings, default = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {})
     assert "secret" not in json.dumps(settings.model_dump()) + "".join(differences(settings, default))
+
+
+def test_an_invalid_share_is_a_one_line_error(tmp_path: Path) -> None:
+    for share in ("half", "1", "auto"):
+        with pytest.raises(RecoverError, match=r"midtrain\.mix\.answers must be a number of at least 0 and below 1"):
+            resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {"midtrain": {"mix": f"answers={share}"}})

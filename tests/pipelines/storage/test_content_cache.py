@@ -31,7 +31,7 @@ def test_names_are_hashes_of_a_string_or_of_json(tmp_path: Path) -> None:
     assert content_hash(inputs) == digest
     assert content_hash("weights/3/0") == hashlib.sha256(b"weights/3/0").hexdigest()
     cache = ContentCache(tmp_path)
-    assert cache.path("replay-probe", inputs) == tmp_path / f"replay-probe-{digest[:16]}.json"
+    assert cache.path("probe", inputs) == tmp_path / f"probe-{digest[:16]}.json"
     assert cache.path("tokens", inputs, ".u32", digits=24) == tmp_path / f"tokens-{digest[:24]}.u32"
 
 

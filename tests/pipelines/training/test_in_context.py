@@ -118,7 +118,6 @@ def test_a_base_that_writes_no_question_is_told_what_to_give(tmp_path: Path) -> 
         ((), [{**ROWS[0], "passage": "word " * 5000}], "exceed the model's window of 4,096"),
         (("--recipe", "midtrain"), ROWS, "--teacher-context is for --recipe in-context alone"),
         (("--recipe", "opd"), None, "Use midtrain or in-context."),
-        (("--mix", "auto"), None, "it has no share of answers to search"),
         (
             ("--mix", "answers=0.5,texts=0.2"),
             None,

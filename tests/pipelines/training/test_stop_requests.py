@@ -22,19 +22,19 @@ def test_the_first_signal_asks_for_a_stop_and_the_second_interrupts_at_once() ->
 
 
 @pytest.mark.release
-def test_resume_after_ctrl_c_repeats_nothing(search_command: list[str], tmp_path: Path) -> None:
-    code, output = interrupt_at("  answers 0:", tmp_path, *search_command)
+def test_resume_after_ctrl_c_repeats_nothing(midtrain_command: list[str], tmp_path: Path) -> None:
+    code, output = interrupt_at("Mid-training on", tmp_path, *midtrain_command)
     message = "Error: Interrupted. Go on from the last saved state with `recover resume`."
     assert (code, output.splitlines()[-1]) == (130, message)
+    [answers] = (tmp_path / ".recover" / "cache").glob("answers-*")
+    written_at = answers.stat().st_mtime_ns
 
     code, output = interrupt_at("  step 1/4", tmp_path, "resume")
     assert code == 130
-    assert [line.partition(":")[0] for line in output.splitlines() if "(cached)" in line] == ["  answers 0"]
-    assert "  answers 0.3:" in output
 
     resumed = recover(tmp_path, "resume")
     assert resumed.exit_code == 0, resumed.stderr
     assert re.search(r"Going on at step [2-4] of 4", resumed.stderr)  # a step may have ended before the signal came
-    assert "Trying shares of answers" not in resumed.stderr
+    assert answers.stat().st_mtime_ns == written_at
     runs = recover(tmp_path, "runs").data["runs"]
     assert [(run["kind"], run["status"]) for run in runs] == [("midtrain", "done")], runs

@@ -14,7 +14,7 @@ from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.saved_progress import has_started
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import TrainingSource
-from pipelines.training.training_run import RunResult, TrainingRun, log_event_once
+from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.lab import BASE
 from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import load_student
@@ -38,16 +38,6 @@ def test_a_job_that_is_run_again_after_its_checkpoint_has_the_same_result(docs: 
     assert again == result
     assert has_started(project, result.run)
     assert not list((project.home / "progress").glob("*"))
-
-
-def test_a_resumed_run_does_not_log_an_event_again(tmp_path: Path) -> None:
-    project = Project.open(tmp_path, str(BASE))
-    run = project.tracker.start_run(project.id, "midtrain", None, {}, 0)
-    assert not has_started(project, run)
-    for message in ("first", "first", "second"):
-        log_event_once(project, run, message)
-        project.tracker.flush()
-    assert sorted(event.message for event in project.reader.events(project.id)) == ["first", "second"]
 
 
 def test_without_probes_a_collapse_costs_only_the_steps_since_the_last_report(
