@@ -104,9 +104,6 @@ class Reader:
         with self._session() as session:
             return [_checkpoint(row) for row in session.execute(chosen.order_by(tables.Checkpoint.id))]
 
-    def latest(self, project: int, role: Literal["midtrained", "recovered"]) -> views.Checkpoint | None:
-        return self._last(_checkpoints().where(tables.Checkpoint.project_id == project, tables.Checkpoint.role == role))
-
     def checkpoints(self, project: int) -> list[views.Checkpoint]:
         """All checkpoints of a project, the oldest first."""
         with self._session() as session:
@@ -159,21 +156,6 @@ class Reader:
             )
             for cycle, documents in rows
         ]
-
-    def series(self, project: int) -> list[views.SeriesPoint]:
-        """The headline scores of the project's own checkpoints, the oldest checkpoint first."""
-        with self._session() as session:
-            scores = suite_scores(session, project)
-            checkpoints = _project_checkpoints(session, project)
-        return [
-            views.SeriesPoint(
-                checkpoint.created_at, checkpoint.id, checkpoint.role, checkpoint.cycle, suite, score.metric,
-                score.value, score.low, score.high, score.n,
-            )
-            for checkpoint in checkpoints
-            if checkpoint.role != "external"
-            for suite, score in stage(checkpoint, scores, checkpoint.cycle).scores.items()
-        ]  # fmt: skip
 
     def evaluations(self, checkpoint: int) -> list[views.Evaluation]:
         """All evaluations of a checkpoint with their scores, the oldest first."""

@@ -24,7 +24,6 @@ from db.column_types import now
 from db.database_time import database_time
 from db.engine import insert_into, reason, write_engine
 from db.errors import RecordError
-from db.queries import Reader
 from db.run_inputs import RunInputs
 
 Row = TypeVar("Row", bound=tables.Table)
@@ -45,7 +44,6 @@ class Tracker:
 
     def __init__(self, engine: Engine, pause: float = 0.5, heartbeat: float = 10.0) -> None:
         self._engine = write_engine(engine)
-        self._reader = Reader(engine)
         self._background = BackgroundWriter(engine, pause, heartbeat)
 
     # Structure
@@ -110,11 +108,6 @@ class Tracker:
             for table in (tables.Point, tables.Rollout):
                 session.execute(delete(table).where(table.run_id == run, table.step >= first))
 
-    def plan(self, run: int, steps: int) -> None:
-        """Store how many steps the run will take."""
-        with self._transaction(f"the plan of run {run}") as session:
-            _get(session, tables.Run, run).steps = steps
-
     def request_cancel(self, run: int) -> None:
         """Request that a run stops; it checks for the request between two steps."""
         with self._transaction(f"the request to stop run {run}") as session:
@@ -124,13 +117,6 @@ class Tracker:
                     f"Run {run} is {row.status} already and cannot be stopped. List the runs with `recover runs`."
                 )
             row.cancel_requested_at = row.cancel_requested_at or now()
-
-    def cancel_requested(self, run: int) -> bool:
-        """Whether the run was requested to stop; False when the record is unavailable."""
-        try:
-            return self._reader.cancel_requested(run)
-        except RecordError:
-            return False
 
     def finish_run(self, run: int, status: RunEnd, error: str | None = None) -> None:
         self._background.stop_heartbeat(run)

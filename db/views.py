@@ -109,22 +109,6 @@ class Cycle:
         return outcome_of(self.status, self.decision_reason, self.verdict)
 
 
-@dataclass(frozen=True)
-class SeriesPoint:
-    """One point of the overview chart: a headline score of a checkpoint."""
-
-    at: datetime
-    checkpoint_id: int
-    role: str
-    cycle: int | None
-    suite: str
-    metric: str
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int
-
-
 GIVEN_UP = "given up by recover cancel"
 
 

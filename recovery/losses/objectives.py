@@ -19,7 +19,6 @@ from recovery.losses.divergences import (
     entropy,
     forward_kl,
     reverse_kl,
-    with_tail,
 )
 from recovery.samples import Batch
 from recovery.signals import SignalBatch
@@ -89,14 +88,12 @@ class CrossEntropy:
 class Divergence:
     """The exact divergence over the vocabulary: β = 1 reverse KL, 0 forward KL, in between Jensen–Shannon.
 
-    A teacher that lists the log-probs of some tokens only is compared over those and one bucket for the rest. With
-    `top_k` the vocabulary is reduced so for any teacher, to the *student's* k likeliest tokens.
+    A teacher that lists the log-probs of some tokens only is compared over those and one bucket for the rest.
 
     `clip` bounds what single tokens of the vocabulary (`zero`) or single positions (`scale`) add: a teacher that has
     read the solution is surest of a few tokens, which would otherwise outweigh all others."""
 
     beta: float = 1.0
-    top_k: int | None = None
     clip: float | None = None
     clip_mode: ClipMode = "zero"
     epochs: int = 1
@@ -118,9 +115,6 @@ class Divergence:
             return label_loss(over_vocabulary, signal, part)
         log_p, log_q = signal.compare(over_vocabulary, part)
         stopping = signal.stopping(over_vocabulary, log_q, part)
-        if self.top_k is not None:
-            top = log_p.topk(min(self.top_k, log_p.shape[-1])).indices
-            log_p, log_q = with_tail(log_p.gather(-1, top)), with_tail(log_q.gather(-1, top))
         clipped: dict[str, Tensor] = {}
         if self.clip is None:
             loss = divergence(log_p, log_q, self.beta)

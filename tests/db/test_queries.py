@@ -38,7 +38,6 @@ def test_references_find_their_checkpoint(reader: Reader, seeded: Seeded) -> Non
     assert id_of(reader.cycle_checkpoint(project, 2)) == seeded.recovered[1]
     assert id_of(reader.cycle_checkpoint(project, 2, "midtrained")) == seeded.midtrained[1]
     assert id_of(reader.run_checkpoint(seeded.midtrain_runs[2])) == seeded.midtrained[2]
-    assert id_of(reader.latest(project, "midtrained")) == seeded.midtrained[2]
     assert reader.cycle_checkpoint(project, 9) is None
     assert reader.run_checkpoint(999) is None
     assert reader.checkpoint(999) is None
@@ -86,12 +85,12 @@ def test_the_clean_stage_has_the_scores_of_that_cycle(reader: Reader, tracker: T
 def test_later_evaluations_do_not_change_the_scores_of_a_cycle(
     reader: Reader, tracker: Tracker, seeded: Seeded
 ) -> None:
-    before = reader.cycles(seeded.project)[0], reader.stages(seeded.project), set(reader.series(seeded.project))
+    before = reader.cycles(seeded.project)[0], reader.stages(seeded.project)
     for model in (seeded.midtrained[0], seeded.recovered[0]):
         for cycle in (None, seeded.cycles[1]):  # from `recover eval`, and as the start of a later cycle
             run = tracker.start_run(seeded.project, "eval", cycle)
             measure(tracker, model, run, {"knowledge": 0.01}, random.Random(0))
-    after = reader.cycles(seeded.project)[0], reader.stages(seeded.project), set(reader.series(seeded.project))
+    after = reader.cycles(seeded.project)[0], reader.stages(seeded.project)
     assert after == before
 
 
@@ -99,18 +98,6 @@ def test_a_new_cycle_is_empty(reader: Reader, tracker: Tracker, project: int) ->
     tracker.open_cycle(project)
     (cycle,) = reader.cycles(project)
     assert (cycle.status, cycle.documents, cycle.clean.checkpoint, cycle.damaged.scores) == ("open", None, None, {})
-
-
-def test_the_series_is_in_the_order_of_the_checkpoints(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
-    tracker.checkpoint(seeded.project, "external", "org/other")
-    series = [point for point in reader.series(seeded.project) if point.suite == "behaviour"]
-    assert [(point.cycle, point.role) for point in series] == [
-        (None, "base"), (1, "midtrained"), (1, "recovered"), (2, "midtrained"), (2, "recovered"), (3, "midtrained"),
-        (3, "recovered"),
-    ]  # fmt: skip
-    assert all(point.metric == "prompt_level_strict_acc" and point.n == 40 for point in series)
-    assert all(point.low <= point.value <= point.high for point in series)  # type: ignore[operator]
-    assert [point.at for point in series] == sorted(point.at for point in series)
 
 
 def _measure_own_tasks(tracker: Tracker, checkpoint: int, run: int, *tasks: str) -> None:
@@ -134,7 +121,6 @@ def test_the_headline_of_own_tasks_is_pooled_over_their_first_metrics(
     assert reader.stages(project)[0].scores["retention"].task == "arithmetic", "the latest"
     _measure_own_tasks(tracker, base, tracker.start_run(project, "eval"), "gsm8k")
     assert reader.stages(project)[0].scores["retention"].task == "gsm8k"
-    assert {point.metric for point in reader.series(project)} == {"zeal"}
 
 
 def test_graded_tasks_are_left_out_of_a_pooled_headline(reader: Reader, tracker: Tracker, project: int) -> None:
@@ -229,7 +215,7 @@ def test_runs_and_decisions_come_newest_first(reader: Reader, seeded: Seeded) ->
 def test_projects_are_separate(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
     other = tracker.project("other", "/other", "lab")
     assert reader.current(other) is None
-    assert reader.cycles(other) == reader.series(other) == reader.runs(other) == reader.events(other) == []
+    assert reader.cycles(other) == reader.runs(other) == reader.events(other) == []
     assert reader.cycle_checkpoint(other, 1) is None
 
 

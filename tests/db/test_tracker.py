@@ -138,7 +138,6 @@ def test_a_rejected_cycle_opens_again_for_another_attempt(tracker: Tracker, read
         lambda tracker, project: tracker.store_verdict(99, {}),
         lambda tracker, project: tracker.promote(project, None, 99, "promoted", "ada", "why not"),
         lambda tracker, project: tracker.note(project, "well", "ada", cycle=99),
-        lambda tracker, project: tracker.plan(99, 10),
         lambda tracker, project: tracker.request_cancel(99),
         lambda tracker, project: tracker.documents(99, [{"name": "a", "hash": "b", "bytes": 1}]),
         lambda tracker, project: tracker.evaluation(99, None, {"task": "ifeval"}),
@@ -161,29 +160,13 @@ def test_a_note_needs_text_and_one_subject(tracker: Tracker, project: int) -> No
 
 
 def test_a_running_run_can_be_requested_to_stop(tracker: Tracker, reader: Reader, run: int) -> None:
-    assert not tracker.cancel_requested(run)
+    assert not reader.cancel_requested(run)
     tracker.request_cancel(run)
     tracker.request_cancel(run)
-    assert tracker.cancel_requested(run)
     assert reader.cancel_requested(run)
     tracker.finish_run(run, "interrupted")
     with pytest.raises(RecordError, match=f"Run {run} is interrupted already"):
         tracker.request_cancel(run)
-
-
-def test_an_unavailable_record_stops_no_run(engine: Engine, tracker: Tracker, run: int) -> None:
-    tracker.request_cancel(run)
-    rename(engine, "runs", "away")
-    assert tracker.cancel_requested(run) is False
-    rename(engine, "away", "runs")
-
-
-def test_the_number_of_steps_can_be_stored_later(tracker: Tracker, reader: Reader, project: int) -> None:
-    first, second = tracker.start_run(project, "midtrain", steps=80), tracker.start_run(project, "midtrain")
-    runs = [reader.run(run) for run in (first, second)]
-    assert [run.steps for run in runs if run] == [80, None]
-    tracker.plan(second, 40)
-    assert [run.steps for run in reader.runs(project)] == [40, 80]
 
 
 # Telemetry

@@ -37,7 +37,6 @@ def problem(n: int, seed: int) -> tuple[torch.Tensor, Head, SignalBatch, torch.T
         Divergence(1.0),
         Divergence(0.0),
         Divergence(0.3),
-        Divergence(1.0, top_k=4),
         CrossEntropy(anchor=0.5),
         SampledGradient(),
     ],
