@@ -50,8 +50,7 @@ def open_database(url: str | Path) -> Engine:
 
 
 def _set_server_options(connection: Any, _: object) -> None:
-    for name, value in SERVER_OPTIONS.items():
-        connection.execute(f"SET {name} = '{value}'")
+    connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in SERVER_OPTIONS.items()))
     connection.commit()
 
 

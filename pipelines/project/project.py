@@ -275,11 +275,8 @@ class Project:
         if checkpoint.hash is None:
             return checkpoint
         folder = Path(checkpoint.path)
-        if checkpoint.role == "base":
-            is_right = self.base_weights_id == checkpoint.hash
-        else:
-            is_right = weights_hash(folder) == checkpoint.hash
-        if not is_right:
+        found = self.base_weights_id if checkpoint.role == "base" else weights_hash(folder)
+        if found != checkpoint.hash:
             raise RecoverError(
                 f"The weights in {folder} are not those recorded for {checkpoint.reference} (another hash). The file "
                 "was changed or damaged. Restore it, or continue from another checkpoint."
