@@ -17,21 +17,26 @@ CHATML = (
 BOS = 259
 
 
+def bytewise(special: list[str], more: list[str] | None = None) -> Tokenizer:
+    """One token per byte, between the special tokens and `more`."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: i for i, token in enumerate([*special, *letters, *(more or [])])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
 def tiny_tokenizer(
     *, pad: str = "<|endoftext|>", template: str | None = CHATML, adds_bos: bool = False
 ) -> PreTrainedTokenizerFast:
     """A tokenizer with one token per byte; with `adds_bos` it puts a BOS before every text, as Llama's does."""
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: i for i, token in enumerate([*special, *letters, *(["<bos>"] if adds_bos else [])])}
-    bytewise = Tokenizer(models.BPE(vocabulary, []))
-    bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bytewise.decoder = decoders.ByteLevel()
+    fast = bytewise(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], ["<bos>"] if adds_bos else [])
     bos = {"bos_token": "<bos>"} if adds_bos else {}
     if adds_bos:
-        bytewise.post_processor = processors.TemplateProcessing("<bos> $A", special_tokens=[("<bos>", BOS)])
+        fast.post_processor = processors.TemplateProcessing("<bos> $A", special_tokens=[("<bos>", BOS)])
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bytewise,
+        tokenizer_object=fast,
         eos_token="<|im_end|>",
         pad_token=pad,
         additional_special_tokens=["<|im_start|>"],
@@ -39,6 +44,23 @@ def tiny_tokenizer(
     )
     tokenizer.chat_template = template
     return tokenizer
+
+
+def tiny_model(vocabulary: int, *, seed: int = 0, head_dim: int = 16, tied: bool = True) -> Qwen3ForCausalLM:
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=head_dim,
+        intermediate_size=64,
+        max_position_embeddings=512,
+        tie_word_embeddings=tied,
+        initializer_range=0.2,  # large, so that the distributions are far from uniform
+    )
+    return Qwen3ForCausalLM(config)
 
 
 def save_tiny(
@@ -53,20 +75,7 @@ def save_tiny(
     adds_bos: bool = False,
     padding: int = 0,  # rows of the embedding without a token
 ) -> Path:
-    torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=259 + adds_bos + padding,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=head_dim,
-        intermediate_size=64,
-        max_position_embeddings=512,
-        tie_word_embeddings=tied,
-        initializer_range=0.2,  # large, so that the distributions are far from uniform
-    )
-    model = Qwen3ForCausalLM(config)
+    model = tiny_model(259 + adds_bos + padding, seed=seed, head_dim=head_dim, tied=tied)
     model.generation_config.eos_token_id = eos or [2]
     model.save_pretrained(folder)
     tiny_tokenizer(pad=pad, template=template, adds_bos=adds_bos).save_pretrained(folder)

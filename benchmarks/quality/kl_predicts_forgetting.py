@@ -115,7 +115,7 @@ class _Bench:
         settings, tokenizer, seed = self.settings.midtrain, student.chat.tokenizer, self.args.seed
         ids = [tokenizer.encode(text, add_special_tokens=False) for text in self.texts]
         parts: list[States] = [
-            Documents(ids, tokenizer.pad_token_id, window=settings.window, rows=settings.step_rows, seed=seed)
+            Documents(ids, student.chat.separator, window=settings.window, rows=settings.step_rows, seed=seed)
         ]
         if answers:
             parts.append(answer_rows(self.answers, answers, settings.step_rows * settings.window, seed=seed))

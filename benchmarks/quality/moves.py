@@ -204,7 +204,7 @@ class Bench:
         return Rollouts(self._prompts(), engine, rows=rows, group=group, max_new_tokens=limit, seed=self.args.seed)
 
     def _windows(self, rows: int, *, use_labels: bool) -> Documents:
-        end, settings = sorted(self.chat.eos_ids)[0], self.midtrain
+        end, settings = self.chat.separator, self.midtrain
         return Documents(
             self.documents, end, window=settings.window, rows=rows, seed=self.args.seed, use_labels=use_labels
         )

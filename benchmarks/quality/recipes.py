@@ -210,7 +210,7 @@ class Bench:
         settings, tokenizer = self.settings.midtrain, self.chat.tokenizer
         texts = [p.read_text() for p in sorted((self.folder / "world" / "docs").iterdir())]
         ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-        return Documents(ids, tokenizer.pad_token_id, window=settings.window, rows=rows, seed=self.args.seed)
+        return Documents(ids, self.chat.separator, window=settings.window, rows=rows, seed=self.args.seed)
 
     def _train(self, student: Student, states: States) -> None:
         """Mid-train for the epochs in the settings; rows that are not documents add steps."""

@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
 
 
 def _documents(student: Student, args: Any, steps: int) -> Documents:
-    tokenizer, end = student.chat.tokenizer, next(iter(sorted(student.chat.eos_ids)))
+    tokenizer, end = student.chat.tokenizer, student.chat.separator
     texts = [tokenizer(document.text, add_special_tokens=False)["input_ids"] for document in own_world().documents()]
     needed = args.rows * args.window * (steps + 2)
     texts *= 1 + needed // sum(len(text) for text in texts)

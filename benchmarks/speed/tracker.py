@@ -49,7 +49,7 @@ def points_per_second(file: Path, points: int) -> float:
 def recording_share(file: Path, steps: int) -> float:
     student = load_student(str(BASE))
     ids = [student.chat.tokenizer(d.text, add_special_tokens=False)["input_ids"] for d in own_world().documents()]
-    documents = Documents(ids, student.chat.pad_id, window=256, rows=16)
+    documents = Documents(ids, student.chat.separator, window=256, rows=16)
     plan = Plan(steps, 1e-4)
     recording_times: list[float] = []
     step_times: list[float] = []

@@ -10,7 +10,6 @@ from typing import Any
 
 from pipelines.storage.atomic_files import open_atomic
 from pipelines.storage.content_cache import ContentCache
-from recovery.models.chat_template import Chat
 
 BATCH = 64  # texts in one call of the tokenizer
 
@@ -54,17 +53,6 @@ def tokenize_documents(texts: Iterable[str], tokenizer: Any, folder: Path, conte
 
 def count_tokens(texts: Iterable[str], tokenizer: Any) -> int:
     return sum(len(ids) for ids in _tokenize(texts, tokenizer))
-
-
-def document_end(tokenizer: Any) -> int:
-    """The token that ended documents in pre-training: the pad where that is an end of text (Qwen), else the EOS."""
-    return int(tokenizer.pad_token_id if "endoftext" in (tokenizer.pad_token or "") else tokenizer.eos_token_id)
-
-
-def document_start(chat: Chat) -> int:
-    """The token before a document: the BOS if the tokenizer adds one to plain text, else another document's end."""
-    begin = chat.document_bos
-    return document_end(chat.tokenizer) if begin is None else begin
 
 
 def _tokenize(texts: Iterable[str], tokenizer: Any) -> Iterator[list[int]]:

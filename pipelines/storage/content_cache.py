@@ -1,9 +1,9 @@
 """A cache on disk for expensive results: each file is named by a hash of everything that decides its content.
 
 The names in use are: `prompts-` and `answers-` (written by the clean base), `clean-replies-` (what a clean teacher's
-replies are like), `contexts-` (what only a teacher reads), `lift-` (what that gives the teacher), `texts-` (the base's
-unprompted texts), `paraphrases-` (its paraphrases of a corpus), `tokens-` (tokenized corpora) and `blocks-` (items of
-an unfinished evaluation).
+replies are like), `separator-` (how likely a corpus is after each token that may end documents), `contexts-` (what only
+a teacher reads), `lift-` (what that gives the teacher), `texts-` (the base's unprompted texts), `paraphrases-` (its
+paraphrases of a corpus), `tokens-` (tokenized corpora) and `blocks-` (items of an unfinished evaluation).
 """
 
 import hashlib

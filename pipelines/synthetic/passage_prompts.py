@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 from evals.subject import Subject
-from pipelines.documents import document_end, document_start
 from pipelines.documents.passages import MIN_WORDS, passages_of
 from pipelines.log import log
 from pipelines.synthetic.chat_prompts import other_contexts
@@ -67,7 +66,7 @@ def write_passage_questions(
 def opening_prompts(passages: Sequence[str], chat: Chat, seed: int, *, shuffled: bool = False) -> list[Prompt]:
     """The beginning of each passage as text; the teacher has read the passage before it, or another (`shuffled`)."""
     encode = partial(chat.tokenizer.encode, add_special_tokens=False, split_special_tokens=True)
-    start, between = [document_start(chat)], [document_end(chat.tokenizer)]
+    start, between = [chat.document_start], [chat.separator]
     between += [] if chat.document_bos is None else start
     read_by_teacher = other_contexts(passages, seed) if shuffled else {passage: passage for passage in passages}
     prompts = []

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from random import Random
 
-from pipelines.documents import document_start
 from pipelines.documents.passages import passages_of
 from pipelines.documents.snapshot import CorpusSnapshot
 from recovery.models.chat_template import Chat
@@ -32,9 +31,8 @@ def document_prefixes(corpora: Sequence[CorpusSnapshot], count: int, seed: int) 
 
 def as_prefix_prompts(texts: Sequence[str], chat: Chat) -> list[Prompt]:
     """Tokenize prefixes as mid-training reads documents: from a document's start, without the chat template."""
-    start = document_start(chat)
     tokenize = partial(chat.tokenizer, add_special_tokens=False, split_special_tokens=True)
-    return [Prompt(text, [start, *tokenize(text)["input_ids"]], EARLIER_DOMAIN) for text in texts]
+    return [Prompt(text, [chat.document_start, *tokenize(text)["input_ids"]], EARLIER_DOMAIN) for text in texts]
 
 
 def _passages(corpus: CorpusSnapshot) -> Iterator[str]:

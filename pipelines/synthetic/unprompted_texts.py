@@ -10,7 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pipelines.documents import document_end, document_start
 from pipelines.log import log
 from pipelines.model_loading import OpenSubject
 from pipelines.storage.atomic_files import JsonLines
@@ -37,6 +36,7 @@ class GeneratedTexts:
     base_weights: str  # hash of the weights of the model that writes
     seed: int
     folder: Path
+    separator: int | None = None  # that was measured; None: the vocabulary's
 
     @property
     def hash(self) -> str:
@@ -55,13 +55,15 @@ class GeneratedTexts:
         if not self.is_written:
             log.info(f"The clean base writes {self.count:,} unprompted texts")
             with open_subject() as subject:
-                texts = generate_texts(subject.engine, subject.chat, self.count, self.max_tokens, self.seed)
+                chat = subject.chat if self.separator is None else subject.chat.with_separator(self.separator)
+                texts = generate_texts(subject.engine, chat, self.count, self.max_tokens, self.seed)
             self._lines.write({"text": text} for text in texts)
         return sum(1 for _ in self.texts)
 
     @property
     def _inputs(self) -> list[Any]:
-        return [version("recover"), self.count, self.max_tokens, self.base_weights, self.seed]
+        inputs = [version("recover"), self.count, self.max_tokens, self.base_weights, self.seed]
+        return inputs if self.separator is None else [*inputs, self.separator]
 
     @property
     def _lines(self) -> JsonLines:
@@ -71,7 +73,7 @@ class GeneratedTexts:
 def generate_texts(engine: Engine, chat: Chat, count: int, max_tokens: int, seed: int) -> list[str]:
     """Sample different texts from the start of a document, and drop chats. Fewer than `count` if the model repeats
     itself or writes too many chats."""
-    start, chat_tokens = [document_start(chat)], _chat_tokens(chat)
+    start, chat_tokens = [chat.document_start], _chat_tokens(chat)
     texts: dict[str, None] = {}  # in order, without duplicates
     for attempt in range(ATTEMPTS):
         attempt_seed = 2 * (seed * ATTEMPTS + attempt)
@@ -95,8 +97,8 @@ def generate_texts(engine: Engine, chat: Chat, count: int, max_tokens: int, seed
 
 def _text(chat: Chat, opening: list[int], generation: Generation, chat_tokens: set[int]) -> str:
     """The text up to its end, or up to its last full sentence if it was cut off; "" if it turned into a chat."""
-    tokens, ends = opening + generation.tokens, chat.eos_ids | {document_end(chat.tokenizer)}
-    end = next((i for i, token in enumerate(tokens) if token in ends), None)
+    tokens = opening + generation.tokens
+    end = next((i for i, token in enumerate(tokens) if token in chat.eos_ids), None)
     if chat_tokens.intersection(tokens[:end]):
         return ""
     text = chat.text(tokens[:end]).strip()

@@ -28,6 +28,7 @@ class BaseOutputs:
     project: Project
     settings: Settings
     seed: int
+    separator: int | None = None  # between documents, where it was measured
 
     def distill_prompts(self) -> list[str]:
         """Prompts for the student's rollouts: others than in the mix, whose answers the student has read."""
@@ -83,7 +84,7 @@ class BaseOutputs:
     def _generated_texts(self) -> GeneratedTexts:
         midtrain, weights = self.settings.midtrain, self.project.base_weights_id
         cache = self.project.home / "cache"
-        return GeneratedTexts(midtrain.generated_texts, midtrain.window, weights, self.seed, cache)
+        return GeneratedTexts(midtrain.generated_texts, midtrain.window, weights, self.seed, cache, self.separator)
 
     def paraphrases(self, corpus: CorpusSnapshot) -> ParaphrasedCorpus:
         times, weights = self.settings.midtrain.mix.paraphrases, self.project.base_weights_id

@@ -35,6 +35,7 @@ from pipelines.training.context_lift import check_lift
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.recipe_inputs import RecipeFiles, as_distillation, check_prompts, chosen_recipe
 from pipelines.training.recipe_rows import recipe_states, replies_beforehand
+from pipelines.training.separator import measured_separator
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers, TrainingSource
 from pipelines.training.training_run import RunResult, TrainingRun
@@ -51,6 +52,8 @@ def midtrain_in_context(
     """Teach `start` what the corpus says; `earlier` are the documents of earlier cycles."""
     job = replace(stage.job, settings=as_distillation(stage.settings))
     settings, chosen, chat = job.settings.distill, chosen_recipe(job.settings.distill), load_chat(start.path)
+    if (separator := measured_separator(stage, corpus, start)) is not None:
+        chat = chat.with_separator(separator)
     passages = passage_prompts.passages_in(corpus.texts)
     data = PassageData(replace(stage, job=job), corpus, start, chosen, chat, passages)
     questions = data.questions()
@@ -65,7 +68,7 @@ def midtrain_in_context(
     drawn_prompts = prompts[: steps * settings.rows]
     answers = replies_beforehand(data.stage, start, teachers, chosen, chat, questions, drawn_prompts)
     clean = clean_replies(data.stage, chosen, teachers, prompts)
-    source = TrainingSource(start.path, stage.adapter, chosen, teachers)
+    source = TrainingSource(start.path, stage.adapter, chosen, teachers, chat.separator)
     student, signal = source.load()
     log.info(
         f"Mid-training in context on {corpus.files} file{'s' * (corpus.files != 1)}: {steps} steps of {settings.rows} "
@@ -81,6 +84,7 @@ def midtrain_in_context(
         passages=str(plan.passages.resolve()) if plan.passages else None,
         teacher=f"base (and {promoted.reference} for passages)" if promoted else "base",
         lift=lift,
+        separator=chat.separator,
         mix=data.shares(prompts),
         passages_taught=data.counts(questions),
     )

@@ -12,6 +12,7 @@ from pipelines.log import log
 from pipelines.settings.schedule import scheduled, warn_of_few_steps
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.mix import TrainingMix
+from pipelines.training.separator import measured_separator
 from pipelines.training.stage_context import Stage
 from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.models.students import load_chat
@@ -26,7 +27,7 @@ def midtrain(
     """Train `start` on all tokens of the documents; `earlier` are the documents of earlier cycles."""
     stage = _scheduled_stage(stage, corpus, load_chat(start.path).tokenizer)
     settings = stage.settings.midtrain
-    mix = TrainingMix.of(stage, corpus, start, earlier)
+    mix = TrainingMix.of(stage, corpus, start, earlier, measured_separator(stage, corpus, start))
     steps = settings.steps(len(mix.documents.windows), mix.documents.rows)
     answers = mix.answers(settings.mix.answers)
     share = settings.mix.answers if answers else 0.0  # a base that cannot answer may be left out
@@ -45,6 +46,7 @@ def midtrain(
         corpus=corpus.hash,
         questions=_path(stage.job.eval_plan.questions),
         passages=_path(stage.job.eval_plan.passages),
+        separator=mix.chat.separator,
         mix=mix.shares(share),
         paraphrases=mix.paraphrase_counts,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from db.views import Checkpoint
-from pipelines.documents import document_end, tokenize_documents
+from pipelines.documents import tokenize_documents
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
 from pipelines.settings.schema import split_rows
@@ -31,6 +31,7 @@ class TrainingMix:
     stage: Stage
     base: BaseOutputs
     start: Checkpoint
+    chat: Chat
     documents: Documents
     beside: list[Documents] = field(default_factory=list)
     earlier_rows: int = 0
@@ -40,10 +41,17 @@ class TrainingMix:
 
     @classmethod
     def of(
-        cls, stage: Stage, corpus: CorpusSnapshot, start: Checkpoint, earlier: Sequence[CorpusSnapshot]
+        cls,
+        stage: Stage,
+        corpus: CorpusSnapshot,
+        start: Checkpoint,
+        earlier: Sequence[CorpusSnapshot],
+        measured: int | None = None,
     ) -> "TrainingMix":
+        """`measured` is the token between documents, where the vocabulary does not decide it."""
         settings, chat = stage.settings.midtrain, load_chat(start.path)
-        base = BaseOutputs(stage.project, stage.settings, stage.generation_seed)
+        chat = chat if measured is None else chat.with_separator(measured)
+        base = BaseOutputs(stage.project, stage.settings, stage.generation_seed, measured)
         texts = base.texts()
         shares = settings.mix.earlier if earlier else 0.0, settings.mix.texts if texts else 0.0
         earlier_rows, text_rows = split_rows(settings.step_rows, shares)
@@ -64,6 +72,7 @@ class TrainingMix:
             stage,
             base,
             start,
+            chat,
             documents,
             beside,
             earlier_rows,
@@ -94,7 +103,9 @@ class TrainingMix:
         return Teachers(self.stage.project.clean, {EARLIER_DOMAIN: promoted} if promoted else {})
 
     def source(self, recipe: Recipe, has_answers: bool) -> TrainingSource:
-        return TrainingSource(self.start.path, self.stage.adapter, recipe, self.teachers(has_answers))
+        return TrainingSource(
+            self.start.path, self.stage.adapter, recipe, self.teachers(has_answers), self.chat.separator
+        )
 
     def shares(self, answers: float) -> dict[str, float]:
         rows = self.stage.settings.midtrain.step_rows
@@ -138,7 +149,7 @@ def document_rows(
     ]
     return Documents(
         ids,
-        document_end(tokenizer),
+        chat.separator,
         window=settings.window,
         rows=rows,
         seed=stage.job.seed,

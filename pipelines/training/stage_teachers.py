@@ -96,9 +96,12 @@ class TrainingSource:
     adapter: Adapter | None
     recipe: Recipe
     teachers: Teachers | None = None
+    separator: int | None = None  # between the documents that it reads; None: as its chat has it
 
     def load(self) -> tuple[Student, Signal]:
         student = load_student(self.start, adapter=self.adapter, device=device())
+        if self.separator is not None:
+            student.chat = student.chat.with_separator(self.separator)
         teacher: Teacher | None = None
         if self.teachers is not None:
             teacher = LiveTeacher(student) if self.teachers.own else self.teachers.load(student, device())

@@ -1,29 +1,37 @@
 """Chat rendering: turns messages into tokens, so that student, teacher and evaluation use the same ids."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jinja2 import TemplateError
 
 from recovery.errors import RecoverError, first_line
+from recovery.models.special_tokens import document_ends, turn_end
 
 Message = dict[str, Any]  # its role and content; turns with tool calls have further fields
 
 
 @dataclass(frozen=True)
 class Chat:
-    """A tokenizer with its chat template and every token that ends a reply."""
+    """A tokenizer with its chat template, the token between documents, and every token that ends a reply."""
 
     tokenizer: Any
-    eos_ids: frozenset[int]
+    eos_ids: frozenset[int]  # all that end a turn, and the separator
+    separator: int  # ends each document in pre-training
     thinking: bool = False  # must be the same for rollouts and evaluations
 
     @classmethod
-    def from_tokenizer(cls, tokenizer: Any, generation_config: Any = None, *, thinking: bool = False) -> "Chat":
+    def from_tokenizer(
+        cls, tokenizer: Any, generation_config: Any = None, *, separator: int | None = None, thinking: bool = False
+    ) -> "Chat":
+        """Without a `separator` it is the vocabulary's best guess."""
         ends = getattr(generation_config, "eos_token_id", None)
-        ids = set(ends) if isinstance(ends, list | tuple) else {ends}
-        ids.add(tokenizer.eos_token_id)
-        return cls(tokenizer, frozenset(i for i in ids if i is not None), thinking)
+        separator = document_ends(tokenizer)[0] if separator is None else separator
+        ids = {*(ends if isinstance(ends, list | tuple) else [ends]), tokenizer.eos_token_id, turn_end(tokenizer)}
+        return cls(tokenizer, frozenset(i for i in ids if i is not None) | {separator}, separator, thinking)
+
+    def with_separator(self, separator: int) -> "Chat":
+        return replace(self, separator=separator, eos_ids=self.eos_ids | {separator})
 
     @property
     def pad_id(self) -> int:
@@ -36,6 +44,11 @@ class Chat:
         """The BOS if the tokenizer puts it before plain text: such a model has never seen text without it."""
         bos = self.tokenizer.bos_token_id
         return bos if self.tokenizer.encode("a")[:1] == [bos] else None
+
+    @property
+    def document_start(self) -> int:
+        """The token before a document: the BOS if the tokenizer adds one to plain text, else another document's end."""
+        return self.separator if self.document_bos is None else self.document_bos
 
     @property
     def scoring_prefix(self) -> int:
@@ -65,7 +78,7 @@ class Chat:
                     "The chat template rewrites earlier turns, so this conversation has no fixed prefix to train on. "
                     "Split it into single-turn conversations."
                 )
-            reply = self._to_last_eos(after[len(before) :])
+            reply = self._to_first_eos(after[len(before) :])
             targets += [False] * (len(before) - len(targets)) + [True] * len(reply)
             tokens = before + reply
         if not any(targets):
@@ -73,7 +86,8 @@ class Chat:
         return tokens, targets
 
     def text(self, tokens: list[int]) -> str:
-        """Decode tokens without special tokens and without changing spaces."""
+        """Decode tokens without special tokens, without the EOS of a reply, and without changing spaces."""
+        tokens = tokens[:-1] if tokens and tokens[-1] in self.eos_ids else tokens
         return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _render(self, messages: list[Message], tools: list[Any] | None, *, add_generation_prompt: bool) -> list[int]:
@@ -99,7 +113,7 @@ class Chat:
             ) from error
         return list(tokens)
 
-    def _to_last_eos(self, reply: list[int]) -> list[int]:
+    def _to_first_eos(self, reply: list[int]) -> list[int]:
         """Cut what the template prints after the reply's EOS, such as a newline: the model never has to generate it."""
-        last = max((i for i, token in enumerate(reply) if token in self.eos_ids), default=len(reply) - 1)
-        return reply[: last + 1]
+        first = next((i for i, token in enumerate(reply) if token in self.eos_ids), len(reply) - 1)
+        return reply[: first + 1]

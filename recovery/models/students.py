@@ -153,7 +153,7 @@ def load_chat(reference: str) -> Chat:
         generation_config = GenerationConfig.from_pretrained(name, revision=revision)
     except (OSError, ValueError):  # older models define their EOS in the tokenizer only
         generation_config = None
-    return Chat.from_tokenizer(tokenizer, generation_config)
+    return Chat.from_tokenizer(tokenizer, generation_config, separator=checkpoint_metadata(folder).get("separator"))
 
 
 def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
@@ -246,7 +246,7 @@ def save_student(student: Student, folder: Path, extra: dict[str, Any]) -> None:
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    metadata: dict[str, Any] = {"format": FORMAT, "kind": "full", **extra}
+    metadata: dict[str, Any] = {"format": FORMAT, "kind": "full", "separator": student.chat.separator, **extra}
     if student.adapter_base:
         adapters.save(student.model, partial)
         metadata |= {"kind": "adapter", **adapters.base_location(student.adapter_base, folder)}

@@ -74,4 +74,4 @@ def fake_subject(
         answer = reply if callable(reply) else lambda message: reply[message]
     tokenizer = LetterTokenizer()
     tokenizer.chat_template = template
-    return Subject(ScriptedEngine(answer, **options), Chat(tokenizer, frozenset({EOS})))
+    return Subject(ScriptedEngine(answer, **options), Chat(tokenizer, frozenset({EOS}), EOS))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.documents import document_end, document_start, read_corpus
+from pipelines.documents import read_corpus
 from pipelines.documents.snapshot import CorpusSnapshot, save_snapshot
 from pipelines.jobs.job import Job
 from pipelines.project.project import Project
@@ -75,17 +75,17 @@ def test_without_a_bos_nothing_precedes_a_row(tmp_path: Path, corpus: CorpusSnap
 
 
 def test_unprompted_texts_are_generated_from_the_bos_alone() -> None:
-    assert document_start(WITH_BOS) == BOS
-    assert document_start(WITHOUT_BOS) == document_end(WITHOUT_BOS.tokenizer)
+    assert WITH_BOS.document_start == BOS
+    assert WITHOUT_BOS.document_start == WITHOUT_BOS.separator
     for chat in (WITHOUT_BOS, WITH_BOS):
         engine = RecordingPages(chat, [PAGE.format(i) for i in range(20)])
         assert len(generate_texts(engine, chat, 20, 200, seed=0)) == 20
-        assert engine.first_tokens == {document_start(chat)}
+        assert engine.first_tokens == {chat.document_start}
 
 
 def test_a_prefix_begins_with_the_bos() -> None:
     for chat in (WITHOUT_BOS, WITH_BOS):
         (prompt,) = as_prefix_prompts(["So <bos> it"], chat)
-        assert prompt.tokens[0] == document_start(chat)
+        assert prompt.tokens[0] == chat.document_start
         assert BOS not in prompt.tokens[1:]  # the name of a special token in a document is plain text
         assert chat.text(prompt.tokens[1:]) == "So <bos> it"

@@ -24,7 +24,7 @@ from pipelines.training.mix import TrainingMix
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from recovery.lab import BASE
-from recovery.models.students import load_student
+from recovery.models.students import load_chat, load_student
 from recovery.samples import Batch, Sample
 from recovery.teachers import FrozenTeacher, Teacher
 from tests.evals.fakes import fake_subject
@@ -186,4 +186,4 @@ def data_with_rows(stage: Stage, start: Checkpoint) -> Any:
     """A function from numbers of rows to the data of a mid-training."""
     documents: Any = None
     base = BaseOutputs(stage.project, stage.settings, stage.generation_seed)
-    return lambda **rows: TrainingMix(stage, base, start, documents, **rows)
+    return lambda **rows: TrainingMix(stage, base, start, load_chat(start.path), documents, **rows)

@@ -51,13 +51,17 @@ def test_every_eos_ends_a_reply(tmp_path: Path, eos: list[int], saved: str) -> N
     save_student(load_student(base, adapter=Adapter(2) if saved == "adapter" else None), tmp_path / "saved", {})
     student = load_student(str(tmp_path / "saved"))
     assert student.has_adapter == (saved == "adapter")
-    assert student.chat.eos_ids == frozenset(eos)
-    generations = TransformersEngine(student).generate([student.chat.prompt("hi")] * 200, Sampling(200, seed=0))
+    ends, prompt = {*eos, student.chat.separator}, student.chat.prompt("hi")
+    assert student.chat.eos_ids == ends
+    engine = TransformersEngine(student)
+    generations = engine.generate([prompt] * 200, Sampling(200, seed=0))
     for g in generations:
-        assert g.finished == (g.tokens[-1] in eos)
-        assert not set(g.tokens[:-1]) & set(eos)
-    assert any(g.finished for g in generations)
-    assert {g.tokens[-1] for g in generations if g.finished} == set(eos)
+        assert g.finished == (g.tokens[-1] in ends)
+        assert not set(g.tokens[:-1]) & ends
+    assert {g.tokens[-1] for g in generations if g.finished} == ends
+    for g in (next(g for g in generations if g.tokens[-1] == end) for end in ends):
+        assert g.logprobs == pytest.approx(engine.logprobs([prompt + g.tokens])[0][-len(g.tokens) :], abs=1e-4)
+        assert student.chat.text(g.tokens) == student.chat.text(g.tokens[:-1])  # letters are stop tokens here, too
     assert all(len(g.tokens) == 200 for g in generations if not g.finished)
 
 

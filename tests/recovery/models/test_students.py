@@ -126,7 +126,7 @@ def test_a_model_with_an_invalid_generation_config_can_be_saved(
     (base / "generation_config.json").write_text(json.dumps(ends | flags))
     save_student(load_student(str(base)), tmp_path / "saved", {})
     again = load_student(str(tmp_path / "saved"))
-    assert again.chat.eos_ids == {2, 60}
+    assert again.chat.eos_ids == {0, 2, 60}
     config = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
     assert {name: config.get(name) for name in [*ends, *saved]} == ends | saved
 
@@ -144,5 +144,5 @@ def test_an_adapter_uses_the_eos_ids_of_its_base_at_that_revision(
     tiny_tokenizer().save_pretrained(tmp_path)
     config = {"base_model_name_or_path": "org/name", "revision": "abc"}
     (tmp_path / "adapter_config.json").write_text(json.dumps(config))
-    assert load_chat(str(tmp_path)).eos_ids == {2, 60}
+    assert load_chat(str(tmp_path)).eos_ids == {0, 2, 60}
     assert requests == [("org/name", "abc")]

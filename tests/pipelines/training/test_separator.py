@@ -1,0 +1,120 @@
+"""Rows of documents end and start with the separator of pre-training; where names leave several, it is measured."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from click.testing import CliRunner
+
+from db.run_inputs import RunInputs
+from pipelines.cli import main
+from pipelines.documents import read_corpus
+from pipelines.documents.snapshot import CorpusSnapshot, save_snapshot
+from pipelines.jobs.job import Job
+from pipelines.project.project import Project
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
+from pipelines.settings.resolve import apply_overrides
+from pipelines.synthetic.passage_prompts import opening_prompts
+from pipelines.training.mix import TrainingMix
+from pipelines.training.separator import likelihoods, measured_separator
+from pipelines.training.stage_context import Stage
+from recovery.engines.transformers import TransformersEngine
+from recovery.models.chat_template import Chat
+from recovery.models.special_tokens import document_ends
+from recovery.models.students import Student, checkpoint_metadata, load_chat, load_student
+from tests.chat_families import FAMILIES, UNNAMED, Family
+from tests.evals.fakes import ScriptedEngine
+from tests.models import tiny_tokenizer
+from tests.pipelines.options import set_options
+from tests.pipelines.training.commands import DOCUMENTS_ONLY, SMALL_MIDTRAIN, data_of
+
+NOTES = [f"Note {number}: the harbour has {number} ships." for number in range(6)]
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    (tmp_path / "docs").mkdir()
+    for number, note in enumerate(NOTES):
+        (tmp_path / "docs" / f"{number}.txt").write_text(note)
+    return tmp_path / "docs"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, docs: Path) -> CorpusSnapshot:
+    return save_snapshot(tmp_path / "project" / ".recover", read_corpus(docs))
+
+
+def stage_of(folder: Path, family: Family) -> Stage:
+    project = Project.open(folder / "project", str(family.save(folder / "base")))
+    midtrain = {"window": 300, "rows": 1, "mix": {"answers": 0.0, "texts": 0.0}}
+    settings = apply_overrides(defaults_for(SMALL_MODEL_PARAMETERS), {"midtrain": midtrain})
+    return Stage(project, Job("midtrain", settings), None)
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
+def test_each_document_ends_with_the_separator_and_the_next_starts_behind_it(
+    tmp_path: Path, corpus: CorpusSnapshot, family: Family
+) -> None:
+    stage, student = stage_of(tmp_path, family), cast(Student, None)
+    chat, start = load_chat(stage.project.base), stage.project.clean
+    assert measured_separator(stage, corpus, start) is None
+    documents = TrainingMix.of(stage, corpus, start, ()).documents
+    (row,) = documents.draw(student, 0)
+    begin, texts = ([chat.document_start], row.tokens[1:]) if family.adds_bos else ([], row.tokens)
+    assert row.tokens == begin + texts
+    assert texts[-1] == chat.separator
+    read = "".join(chat.tokenizer.convert_ids_to_tokens(texts)).replace("Ġ", " ")
+    assert sorted(read.removesuffix(family.separator).split(family.separator)) == NOTES
+    (prompt, *_) = opening_prompts(NOTES, chat, seed=0)
+    assert prompt.tokens[0] == chat.document_start
+    assert prompt.teacher_prompt is not None
+    assert chat.separator in prompt.teacher_prompt[1:]
+
+
+def test_the_likelihood_is_that_of_the_first_tokens_behind_each_candidate() -> None:
+    engine = ScriptedEngine(str, lambda text: -1.0 if text.startswith("b") else -2.0 - (len(text) == 2))
+    chat = Chat.from_tokenizer(tiny_tokenizer())
+    assert likelihoods(engine, chat, [ord("a"), ord("b")], [[ord("x"), ord("y")], [], [ord("z")]]) == [-2.75, -1.0]
+
+
+def test_a_measured_separator_is_recorded_and_kept(docs: Path, tmp_path: Path) -> None:
+    base = UNNAMED.save(tmp_path / "base", seed=1)
+    student = load_student(str(base), frozen=True)
+    candidates = document_ends(student.chat.tokenizer)
+    ids = [student.chat.tokenizer.encode(note, add_special_tokens=False)[:32] for note in NOTES]
+    scores = likelihoods(TransformersEngine(student), student.chat, candidates, ids)
+    best = candidates[scores.index(max(scores))]
+    assert best != student.chat.separator  # else this test shows nothing
+
+    folder, few = tmp_path / "project", set_options(*SMALL_MIDTRAIN)
+    command = ["midtrain", "--docs", str(docs), "--base", str(base), "--project", str(folder), "--json"]
+    data = data_of(CliRunner().invoke(main, [*command, *few, *DOCUMENTS_ONLY]))
+    project = Project.open_existing(folder)
+    run = project.run(data["run"])
+    assert run.inputs.separator == best
+    path = project.path_of(data["checkpoint"])
+    assert checkpoint_metadata(path)["separator"] == best
+    chat = load_chat(path)
+    assert chat.separator == best
+    assert {best, *student.chat.eos_ids} == chat.eos_ids
+
+
+def test_a_resumed_run_and_a_later_cycle_measure_nothing_again(
+    tmp_path: Path, corpus: CorpusSnapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = stage_of(tmp_path, UNNAMED)
+    project, start = stage.project, stage.project.clean
+    best = measured_separator(stage, corpus, start)
+    monkeypatch.setattr("pipelines.training.separator.load_frozen", None)
+    assert measured_separator(stage, corpus, start) == best  # from the cache
+    shutil.rmtree(project.home / "cache")
+    stage = replace(stage, job=replace(stage.job, id="c0ffee"))
+    inputs = RunInputs(job=stage.job.id, stage="midtrained", separator=3)
+    project.tracker.start_run(project.id, "midtrain", inputs=inputs)
+    assert measured_separator(stage, corpus, start) == 3
+    promoted = tmp_path / "promoted"
+    shutil.copytree(project.base, promoted)
+    (promoted / "recover.json").write_text('{"separator": 2}')
+    assert measured_separator(stage, corpus, replace(start, path=str(promoted))) == 2
