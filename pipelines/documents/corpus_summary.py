@@ -7,9 +7,20 @@ from typing import Any
 from pipelines.documents import Corpus, count_tokens
 from pipelines.settings.resolve import resolve_settings
 from pipelines.settings.schedule import midtraining_steps
+from recovery.models.chat_template import Chat
+from recovery.models.special_tokens import document_ends
 from recovery.models.students import load_chat, parameters_of
 
 MAX_LINES = 10  # of a list
+
+
+@dataclass(frozen=True)
+class SpecialToken:
+    id: int
+    token: str
+
+    def __str__(self) -> str:
+        return f"{self.token} ({self.id})"
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,9 @@ class CorpusSummary:
     copies: int
     near_copies: list[dict[str, str]]  # {"left_out": file, "resembles": file}
     skipped: list[dict[str, str]]  # {"file": …, "reason": …}
+    separator: SpecialToken  # the vocabulary's best guess
+    separator_candidates: list[SpecialToken]
+    stop_tokens: list[SpecialToken]
     steps: int
 
     def as_dict(self) -> dict[str, Any]:
@@ -32,8 +46,8 @@ class CorpusSummary:
 
 def summarise(corpus: Corpus, base: str, root: Path) -> CorpusSummary:
     """The summary for mid-training `base` with the settings of the project folder `root`."""
-    settings = resolve_settings(parameters_of(base), root, {})[0]
-    tokens = count_tokens(corpus.texts, load_chat(base).tokenizer)
+    settings, chat = resolve_settings(parameters_of(base), root, {})[0], load_chat(base)
+    tokens = count_tokens(corpus.texts, chat.tokenizer)
     return CorpusSummary(
         path=str(corpus.path),
         base=base,
@@ -45,8 +59,15 @@ def summarise(corpus: Corpus, base: str, root: Path) -> CorpusSummary:
         copies=corpus.copies,
         near_copies=[{"left_out": left_out, "resembles": other} for left_out, other in corpus.near_copies],
         skipped=[{"file": str(file), "reason": reason} for file, reason in corpus.skipped],
+        separator=_named(chat, chat.separator),
+        separator_candidates=[_named(chat, id) for id in document_ends(chat.tokenizer)],
+        stop_tokens=[_named(chat, id) for id in sorted(chat.eos_ids)],
         steps=midtraining_steps(settings.midtrain, tokens + len(corpus.texts)),  # every document has an end token
     )
+
+
+def _named(chat: Chat, id: int) -> SpecialToken:
+    return SpecialToken(id, chat.tokenizer.decode([id]))
 
 
 def summary_lines(summary: CorpusSummary) -> list[str]:
@@ -57,6 +78,11 @@ def summary_lines(summary: CorpusSummary) -> list[str]:
     ]
     lines += _first([f"  {skipped['file']}: {skipped['reason']}" for skipped in summary.skipped])
     lines += _first([f"  {copy['left_out']} resembles {copy['resembles']}" for copy in summary.near_copies])
+    others = [str(token) for token in summary.separator_candidates if token != summary.separator]
+    measured = f", unless mid-training finds the corpus likelier after {' or '.join(others)}" * bool(others)
+    lines += [
+        f"A document ends with {summary.separator}{measured}; a reply with {' or '.join(map(str, summary.stop_tokens))}"
+    ]
     return [*lines, f"Mid-training would take {summary.steps:,} steps"]
 
 

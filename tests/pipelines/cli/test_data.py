@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from pipelines.cli import main
 from recovery.lab import BASE
+from tests.chat_families import FAMILIES, UNNAMED
 
 
 @pytest.fixture
@@ -43,6 +44,21 @@ def test_documents_are_summarised_and_no_project_is_created(docs: Path, tmp_path
     assert "12 documents in 12 files" in text.stdout
     assert "picture.png: not a supported format" in text.stdout
     assert not (tmp_path / ".recover").exists()
+
+
+def test_the_separator_and_the_stop_tokens_of_the_base_are_named(docs: Path, tmp_path: Path) -> None:
+    base = str(FAMILIES["smollm2"].save(tmp_path / "base"))
+    summary = data(recover("documents", str(docs), "--base", base, "--json"))
+    end, stop = {"id": 0, "token": "<|endoftext|>"}, {"id": 2, "token": "<|im_end|>"}
+    assert (summary["separator"], summary["separator_candidates"]) == (end, [end])
+    assert summary["stop_tokens"] == [end, stop]
+    line = "A document ends with <|endoftext|> (0); a reply with <|endoftext|> (0) or <|im_end|> (2)"
+    assert line in recover("documents", str(docs), "--base", base).stdout
+    several = recover("documents", str(docs), "--base", str(UNNAMED.save(tmp_path / "unnamed"))).stdout
+    assert (
+        "ends with <|im_end|> (2), unless mid-training finds the corpus likelier after <unk> (0) or <blank> (3)"
+        in several
+    )
 
 
 def test_files_that_cannot_be_read_or_overwritten_are_reported(docs: Path, tmp_path: Path) -> None:
