@@ -78,7 +78,7 @@ def test_a_real_model_becomes_an_ordinary_folder(smollm2: Path, tmp_path: Path) 
     assert student.causal.config.tie_word_embeddings
     assert student.causal.get_output_embeddings().weight is student.causal.get_input_embeddings().weight
     assert tokenizer.pad_token == tokenizer.eos_token == "<|im_end|>"
-    assert student.chat.eos_ids == {student.chat.pad_id}
+    assert (student.chat.separator, student.chat.eos_ids) == (0, {0, 2})
     assert "quantization_config" not in (folder / "config.json").read_text()
     config = GenerationConfig.from_pretrained(folder)
     assert (config.eos_token_id, config.pad_token_id) == (tokenizer.eos_token_id, tokenizer.pad_token_id)
