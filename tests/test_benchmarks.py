@@ -89,7 +89,8 @@ def test_mid_training_against_the_trainer(tmp_path: Path) -> None:
 def test_memory_with_and_without_a_second_model(tmp_path: Path) -> None:
     model = str(save_tiny(tmp_path))
     result = adapter_memory.main([*TINY, "--model", model, "--steps", "1", "--rows", "4", "--max-new-tokens", "6"])
-    assert [row["tokens/step"] for row in result.values()] == [24, 24]
+    beside, within = (row["tokens/step"] for row in result.values())
+    assert 0 < beside == within <= 24
 
 
 def test_distances_between_states() -> None:

@@ -19,6 +19,7 @@ def folder(tmp_path: Path) -> Path:
         seeded = seed(tracker, str(tmp_path.resolve()), steps=3)
         tracker.note(seeded.project, "Ship **this** one", "ada", cycle=seeded.cycles[1])
     engine.dispose()
+    (tmp_path / ".recover" / "name").write_text(str(tmp_path.resolve()), encoding="utf-8")
     return tmp_path
 
 

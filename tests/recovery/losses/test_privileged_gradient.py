@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from recovery.errors import RecoverError
 from recovery.losses.privileged_gradient import PrivilegedGradient
+from recovery.losses.stop_events import merge_stops
 from recovery.models.students import Student, load_student
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.self_teachers import LiveTeacher
@@ -54,8 +55,9 @@ def reference(student: Student, alpha: float, beta: float) -> torch.Tensor:
         t, s = log_probs(student, SHOWN, reply), log_probs(student, BARE, reply)
         chosen = torch.tensor(reply)[:, None]
         advantage = REWARDS[reply[0]] - baseline
-        kl_t = (t.exp() * (t - s.detach())).sum(-1)  # KL(T ‖ sg S)
-        kl_s = (t.detach().exp() * (t.detach() - s)).sum(-1)  # KL(sg T ‖ S)
+        events_t, events_s = (merge_stops(row, student.stops) for row in (t, s))
+        kl_t = (events_t.exp() * (events_t - events_s.detach())).sum(-1)  # KL(T ‖ sg S)
+        kl_s = (events_t.detach().exp() * (events_t.detach() - events_s)).sum(-1)  # KL(sg T ‖ S)
         sampled = t.gather(1, chosen).squeeze(1)
         j_t = (sampled - sampled.detach()).exp() * advantage - beta * kl_t
         j_s = (s.gather(1, chosen).squeeze(1) - sampled.detach()).exp() * advantage - beta * kl_s
