@@ -317,7 +317,8 @@ class Cycle:
     def _next_attempt(self, student: Checkpoint, distilled: RunResult, verdict: Verdict) -> NextAttempt | None:
         settings, last = self.settings, self.project.last_cycle
         planned = min(settings.distill.steps, settings.distill.max_steps or settings.distill.steps)
-        is_default = last is not None and last.damaged.checkpoint == student
+        read = last and last.damaged.checkpoint  # its path is another once a project was moved
+        is_default = read is not None and read.id == student.id
         attempt = Attempt(settings.model_dump(), distilled.steps, planned)
         return advise(verdict.as_dict(), attempt, "" if is_default else shlex.quote(student.reference))
 

@@ -2,8 +2,8 @@
 
     python -m tests.interrupted [--kills 20] [--seed 0] [--jobs 1] [--processes 1]
 
-Each trial copies a project with one finished cycle, starts a small second cycle on the built-in model, sends SIGKILL
-after a random share of the uninterrupted run's duration, and runs `recover resume`. The weights must be the same bits,
+Each trial copies a project with one finished cycle, starts another small one on the built-in model, sends SIGKILL after
+a random share of the uninterrupted run's duration, and runs `recover resume`. The weights must be the same bits,
 and the record must have the same rows except for times. With several processes, one of them is killed, and the command
 must end by itself.
 """
@@ -56,7 +56,7 @@ FIRST = {
 EARLIER = 0.8  # when a trial ends before its kill, the next try kills after this share of the time
 # Parts of names of metrics that differ between runs.
 NOT_REPRODUCIBLE = ("seconds", "per_second", "memory", "_bytes", "progress/")
-OTHERS = ("job", "questions", "earlier")  # what differs of a run's settings and inputs
+OTHERS = ("job", "questions", "earlier_questions")  # what differs of a run's settings and inputs
 
 
 @dataclass
@@ -94,17 +94,21 @@ def main() -> None:
     sys.exit(bool(failures))
 
 
-def interrupt(kills: int, seed: int = 0, jobs: int = 1, processes: int = 1) -> list[str]:
-    """Kill and resume that many cycles; one line for each that ended differently from the uninterrupted one."""
+def interrupt(kills: int, seed: int = 0, jobs: int = 1, processes: int = 1, earlier_cycle: bool = True) -> list[str]:
+    """Kill and resume that many cycles; one line for each that ended differently from the uninterrupted one.
+
+    Without an earlier cycle there are no earlier documents, which saves a cycle."""
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(jobs) as pool:
         root = Path(scratch)
         for number in (1, 2):
             make_world(4240 + number, size="quick").write(root / f"world-{number}")
-        recover(root, root / "first-cycle", *_cycle(root / "world-1", SMALL | FIRST))
-        assert len(read_results(root / "first-cycle").promoted) == 1, "the first cycle was not promoted"
-        shutil.copytree(root / "first-cycle", root / "uninterrupted")
+        (root / "before").mkdir()
+        if earlier_cycle:
+            recover(root, root / "before", *_cycle(root / "world-1", SMALL | FIRST))
+            assert len(read_results(root / "before").promoted) == 1, "the first cycle was not promoted"
+        shutil.copytree(root / "before", root / "uninterrupted")
         start_time = time.perf_counter()
-        recover(root, root / "uninterrupted", *_second(root, processes))
+        recover(root, root / "uninterrupted", *_killed(root, processes))
         duration = time.perf_counter() - start_time
         expected = read_results(root / "uninterrupted")
         rng = random.Random(seed)
@@ -116,8 +120,8 @@ def interrupt(kills: int, seed: int = 0, jobs: int = 1, processes: int = 1) -> l
 
 
 def _trial(root: Path, folder: Path, after: float, expected: Results, processes: int) -> str:
-    shutil.copytree(root / "first-cycle", folder)
-    command = _command(folder, *_second(root, processes))
+    shutil.copytree(root / "before", folder)
+    command = _command(folder, *_killed(root, processes))
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=root)
     try:
         process.communicate(timeout=after)
@@ -137,14 +141,19 @@ def _trial(root: Path, folder: Path, after: float, expected: Results, processes:
     last_line = (output.strip().splitlines() or ["before any output"])[-1].strip()
     if any((folder / ".recover" / "jobs").glob("*.json")):
         recover(root, folder, "resume")
-    elif len(read_results(folder).rows["cycles"]) == 1:
-        recover(root, folder, *_second(root, processes))  # killed before the cycle was recorded
+    elif _cycles(folder) == _cycles(root / "before"):
+        recover(root, folder, *_killed(root, processes))  # killed before the cycle was recorded
     differences = "; ".join(expected.differences(read_results(folder)))
     print(f"killed after {after:5.1f} s ({last_line}): {differences or 'the same'}", flush=True)
     return f"killed after {after:.1f} s: {differences}" if differences else ""
 
 
-def _second(root: Path, processes: int) -> list[str]:
+def _cycles(folder: Path) -> int:
+    recorded = (folder / ".recover" / "recover.db").exists()
+    return len(read_results(folder).rows["cycles"]) if recorded else 0
+
+
+def _killed(root: Path, processes: int) -> list[str]:
     return [*_cycle(root / "world-2", SMALL), *([f"--processes={processes}"] if processes > 1 else [])]
 
 
