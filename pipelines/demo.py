@@ -20,7 +20,7 @@ from pipelines.jobs.job import Command
 from pipelines.log import log
 from pipelines.outcome import Outcome
 from pipelines.prepare_job import prepare_job
-from pipelines.project.command_lock import command_lock
+from pipelines.project.lock import command_lock
 from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.training.training_run import RunResult

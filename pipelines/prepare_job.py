@@ -20,10 +20,9 @@ from pipelines.jobs.stored_inputs import store_context, store_corpus, store_prom
 from pipelines.log import log
 from pipelines.machine.server_check import check_servers
 from pipelines.machine.training_memory import check_memory, check_window
-from pipelines.project.past_cycles import past_cycles
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
-from pipelines.project.runs import last_time
+from pipelines.project.runs import last_time, past_cycles
 from pipelines.request import Request, domain_teachers, names_model, with_teacher
 from pipelines.settings.resolve import differences, resolve_settings
 from pipelines.settings.schema import Settings

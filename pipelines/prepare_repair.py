@@ -13,16 +13,19 @@ from pipelines.jobs.job import Job
 from pipelines.jobs.stored_inputs import store_corpus, store_prompts, store_questions
 from pipelines.log import log
 from pipelines.prepare_job import announce_settings, check_files, check_model_fits
-from pipelines.project.chat_template_copy import with_base_template
+from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.storage.atomic_files import JsonLines
 from pipelines.storage.content_cache import content_hash
 from pipelines.training.process_checks import check_processes
+from recovery.errors import RecoverError
 from recovery.fine_tunes import FineTune, inspect_fine_tune
 from recovery.models.chat_template import Message
+from recovery.models.students import load_chat
 
 MAX_CONVERSATIONS = 300  # of a training file, whose answers are scored
+OF_TOKENIZER = ("token", "vocab", "merges", "special_", "chat_template", "added_")  # beginnings of file names
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     for note in about.notes(project.base_name):
         log.warning(note)
     own = path if about.other_template else None
-    student = project.resolve(with_base_template(project.home, path, project.base) if own else request.student)
+    student = project.resolve(_with_base_template(project.home, path, project.base) if own else request.student)
     conversations = read_training_file(request.docs) if request.docs else []
     corpus = store_corpus(project, read_corpus(request.docs)) if request.docs and not conversations else None
     plan = EvalPlan(
@@ -68,6 +71,24 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     )
     contents = [project.weights_id(student), project.base_weights_id, {**job.as_json(), "id": ""}]
     return Prepared(replace(job, id=content_hash(contents)[:8], processes=request.processes), about, own)
+
+
+def _with_base_template(home: Path, model: str, base: str) -> str:
+    """The path of a folder with links to the weights of the model, and the tokenizer and chat template of the base."""
+    source = Path(model)
+    if not source.is_dir():
+        raise RecoverError(
+            f"The chat template of {model} is not that of {base}, so it is copied with that template. Download it "
+            "first, and name its folder."
+        )
+    folder = home / "templates" / weights_hash(source)[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in source.iterdir():
+        link = folder / file.name
+        if file.is_file() and not file.name.startswith(OF_TOKENIZER) and not link.exists():
+            link.symlink_to(file.resolve())
+    load_chat(base).tokenizer.save_pretrained(folder)
+    return str(folder)
 
 
 def _training_sample(

@@ -36,8 +36,8 @@ from pipelines.evaluation.measure import measure_checkpoint
 from pipelines.gate.verdict import OtherResults, Verdict, judge
 from pipelines.model_loading import load_frozen
 from pipelines.outcome import Outcome
+from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
-from pipelines.project.weights_hash import weights_hash
 from pipelines.request import SECONDARY_LIMIT
 from pipelines.settings.schema import Gate
 from recovery.engines.transformers import TransformersEngine

@@ -18,7 +18,7 @@ from pipelines.cli.processes import followers
 from pipelines.cli.torch_environment import set_thread_waiting, use_huge_pages
 from pipelines.log import print_progress
 from pipelines.progress import show_progress
-from pipelines.project.gguf_base import no_unused_model
+from pipelines.project.base import no_unused_model
 from recovery.progress import listen
 
 set_thread_waiting()

@@ -44,7 +44,7 @@ def check(
     """
     from pipelines.check import check_model
     from pipelines.prepare_repair import prepare_repair
-    from pipelines.project.command_lock import command_lock
+    from pipelines.project.lock import command_lock
     from pipelines.project.project import Project
     from pipelines.request import Request
 
@@ -86,7 +86,7 @@ def repair(
     Example: recover repair ./my-finetune --base Qwen/Qwen3-8B --docs ./training.jsonl
     """
     from pipelines.prepare_repair import prepare_repair
-    from pipelines.project.command_lock import command_lock
+    from pipelines.project.lock import command_lock
     from pipelines.project.project import Project
     from pipelines.repair import run_repair
     from pipelines.request import Request

@@ -26,8 +26,8 @@ def init(project: Path | None, base: str | None, db: str | None) -> CommandResul
     \b
     Example: recover init --base Qwen/Qwen3-8B
     """
-    from pipelines.project.gguf_base import describe_base
-    from pipelines.project.init import initialise
+    from pipelines.project.base import describe_base
+    from pipelines.project.maintenance import initialise
 
     opened = initialise(project or Path.cwd(), base, db)
     data = {"project": str(opened.root), "base": opened.base, "record": opened.database_label}
@@ -65,7 +65,7 @@ def cancel(project: Path | None, run: int | None) -> CommandResult:
 
 def _current_run(project: "Project") -> "Run | None":
     """The run that the running command is in, if there is one."""
-    from pipelines.project.command_lock import running_command
+    from pipelines.project.lock import running_command
     from pipelines.project.runs import runs_of_job
 
     holder = running_command(project)
@@ -79,7 +79,7 @@ def _current_run(project: "Project") -> "Run | None":
 def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
     """Discard the latest unfinished job, or that of a run."""
     from pipelines.jobs.job import unfinished_jobs
-    from pipelines.project.command_lock import command_lock
+    from pipelines.project.lock import command_lock
     from pipelines.project.runs import runs_of_job
     from recovery.errors import RecoverError
 
@@ -111,8 +111,8 @@ def gc(project: Path | None, rejected: bool, dry_run: bool) -> CommandResult:
     Example: recover gc --rejected --dry-run
     """
     from pipelines.jobs.job import unfinished_jobs
-    from pipelines.project.command_lock import command_lock
-    from pipelines.project.garbage_collection import collect_garbage
+    from pipelines.project.lock import command_lock
+    from pipelines.project.maintenance import collect_garbage
     from pipelines.project.project import Project
 
     opened = Project.open_existing(project)

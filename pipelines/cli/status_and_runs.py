@@ -24,9 +24,8 @@ def status(project: Path | None) -> CommandResult:
     from db.next_attempt import next_attempt
     from db.views import promotion_against_gate
     from pipelines.jobs.job_store import interrupted_commands
-    from pipelines.project.base_lookup import resolve_base
-    from pipelines.project.command_lock import running_command
-    from pipelines.project.gguf_base import describe_base
+    from pipelines.project.base import describe_base, resolve_base
+    from pipelines.project.lock import running_command
     from pipelines.project.project import Project
 
     if not Project.exists(project):

@@ -211,7 +211,7 @@ def resume(project: Path | None, run: int | None, processes: int | None) -> Comm
     Example: recover resume
     """
     from pipelines.cycle import run_job
-    from pipelines.project.command_lock import command_lock
+    from pipelines.project.lock import command_lock
     from pipelines.project.project import Project
     from pipelines.repair import run_repair
     from pipelines.training.process_checks import check_processes
@@ -267,7 +267,7 @@ def _run(folder: Path | None, request: "Request", dry_run: bool) -> CommandResul
     start_processes(1 if dry_run else request.processes)
     from pipelines.cycle import run_job
     from pipelines.prepare_job import describe_job, prepare_job
-    from pipelines.project.command_lock import command_lock
+    from pipelines.project.lock import command_lock
     from pipelines.project.project import Project
     from pipelines.settings.resolve import as_text, flatten
 
@@ -292,7 +292,7 @@ def _run(folder: Path | None, request: "Request", dry_run: bool) -> CommandResul
 
 def _base_from_teacher(project: "Project", request: "Request") -> str | None:
     """In a new project without a base, a teacher from outside is the clean model."""
-    from pipelines.project.checkpoint_references import is_model
+    from pipelines.project.checkpoints import is_model
     from pipelines.request import names_model
 
     teacher = request.teacher

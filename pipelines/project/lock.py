@@ -1,4 +1,5 @@
-"""The project lock: one command at a time changes a project. The system releases it when the process ends."""
+"""Only one command at a time may change a project: a file lock ensures it in the folder, a lock of the server where the
+record is PostgreSQL, which copies of the folder may share. The system releases both when the process ends."""
 
 import json
 import os
@@ -12,7 +13,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from db import advisory_lock
 from pipelines.project.paths import missing_folders, remove_empty
+from pipelines.project.project import Project
 from pipelines.storage.atomic_files import write_atomic
 from recovery.errors import RecoverError
 
@@ -34,6 +37,30 @@ class LockHolder:
 
 
 @contextmanager
+def command_lock(project: Project) -> Iterator[None]:
+    """Hold the project; raises RecoverError, with the command that holds it, if another does."""
+    command = command_line()
+    with project_lock(project.home, command):
+        if not project.is_shared:
+            yield
+            return
+        with advisory_lock.advisory_lock(project.engine, project.name, command) as is_ours:
+            if not is_ours:
+                raise _already_running(_holder_elsewhere(project))
+            yield
+
+
+def running_command(project: Project) -> LockHolder | None:
+    """The command that is running in the project, in this folder or in a copy of it."""
+    return lock_holder(project.home) or _holder_elsewhere(project)
+
+
+def _holder_elsewhere(project: Project) -> LockHolder | None:
+    holder = advisory_lock.lock_holder(project.engine, project.name) if project.is_shared else None
+    return LockHolder(holder.command, holder.pid, holder.host) if holder else None
+
+
+@contextmanager
 def project_lock(home: Path, command: str) -> Iterator[None]:
     """Hold the lock; raises RecoverError, with the command that holds it, if it is taken.
 
@@ -44,7 +71,7 @@ def project_lock(home: Path, command: str) -> Iterator[None]:
         home.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
-        raise already_running(_stored_holder(home)) from None
+        raise _already_running(_stored_holder(home)) from None
     except OSError as error:
         raise RecoverError(f"Cannot write to {home} ({error.strerror}). Name another folder with --project.") from error
     try:
@@ -59,7 +86,7 @@ def project_lock(home: Path, command: str) -> Iterator[None]:
         lock.release()
 
 
-def already_running(holder: LockHolder | None) -> RecoverError:
+def _already_running(holder: LockHolder | None) -> RecoverError:
     return RecoverError(
         f"Another command is running in this project{f': {holder}' if holder else ''}. Wait until it ends, or stop it "
         "(Ctrl-C, or `recover cancel` while it trains)."

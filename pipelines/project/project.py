@@ -13,12 +13,17 @@ from db.queries import Reader
 from db.tracker import RunKind, Tracker
 from db.views import Checkpoint, Cycle, Run, name_of_base
 from db.views import Project as ProjectRow
-from pipelines.project.base_lookup import local_base, locate_base, resolve_base
-from pipelines.project.checkpoint_files import locate_weights
-from pipelines.project.checkpoint_references import Reference, model_path, parse_reference
-from pipelines.project.gguf_base import describe_base
+from pipelines.project.base import describe_base, local_base, locate_base, resolve_base
+from pipelines.project.checkpoints import (
+    Reference,
+    chat_template_hash,
+    locate_weights,
+    model_path,
+    parse_reference,
+    weights_hash,
+    weights_id,
+)
 from pipelines.project.paths import HOME, find_root
-from pipelines.project.weights_hash import chat_template_hash, weights_hash, weights_id
 from pipelines.settings.sources import read_toml
 from pipelines.storage.atomic_files import write_atomic
 from recovery.errors import RecoverError

@@ -1,16 +1,20 @@
-"""Runs in the record: each is started, resumed and ended together with the work it stands for."""
+"""Runs in the record: each is started, resumed and ended together with the work it stands for; and the promoted cycles
+behind a checkpoint."""
 
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from db.errors import RecordError
 from db.run_inputs import RunInputs
 from db.tracker import RunKind
-from db.views import Run
+from db.views import Checkpoint, Run
 from pipelines.progress import duration
+from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 
 RUN_NAMES = {"midtrain": "mid-training", "eval": "measuring", "distill": "distilling"}  # by kind
@@ -88,3 +92,40 @@ def last_time(project: Project, command: str) -> str | None:
     whole = max(run.finished_at or run.started_at for run in last) - min(run.started_at for run in last)
     stages = [f"{RUN_NAMES[kind]} {duration(time.total_seconds())}" for kind, time in times.items() if time]
     return f"The last {name} here took {duration(whole.total_seconds())}: {', '.join(stages)}"
+
+
+@dataclass(frozen=True)
+class PastCycle:
+    cycle: int  # its number
+    checkpoint: int  # id of its recovered checkpoint
+    corpus: str  # hash
+    documents: str  # path
+    questions: Path | None
+    knowledge: float  # score of the recovered checkpoint
+
+
+def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
+    """The promoted cycles in the lineage of a checkpoint, oldest first."""
+    lineage = {ancestor.id for ancestor in project.reader.lineage(checkpoint.id)}
+    runs = {run.id: run for run in project.reader.runs(project.id)}
+    past = []
+    for cycle in project.reader.cycles(project.id):
+        recovered, damaged = cycle.recovered.checkpoint, cycle.damaged.checkpoint
+        if cycle.status != "promoted" or recovered is None or damaged is None or recovered.id not in lineage:
+            continue
+        midtraining = runs.get(damaged.run_id or 0)
+        inputs = midtraining.inputs if midtraining else RunInputs()
+        if inputs.corpus is None:
+            continue
+        knowledge = cycle.recovered.scores.get("knowledge")
+        past.append(
+            PastCycle(
+                cycle.number,
+                recovered.id,
+                inputs.corpus,
+                cycle.documents or "",
+                relocate(project.home, Path(inputs.questions)) if inputs.questions else None,
+                (knowledge.value if knowledge else None) or 0.0,  # 0 if only bits per byte were measured
+            )
+        )
+    return past

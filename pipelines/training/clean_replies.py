@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.log import log
 from pipelines.model_loading import open_subject
-from pipelines.project.weights_hash import weights_id
+from pipelines.project.checkpoints import weights_id
 from pipelines.storage.content_cache import ContentCache
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers

@@ -9,7 +9,7 @@ from db.views import Checkpoint
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import device, open_engine
-from pipelines.project.past_cycles import past_cycles
+from pipelines.project.runs import past_cycles
 from pipelines.settings.schema import LATER_CYCLE_WARM_START
 from pipelines.settings.sources import EngineName
 from pipelines.synthetic.chat_prompts import ChatPrompt

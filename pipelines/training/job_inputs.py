@@ -10,8 +10,8 @@ from evals.suites.knowledge import read_questions
 from pipelines.documents.snapshot import CorpusSnapshot, load_snapshot, require_snapshot
 from pipelines.jobs.job import Job
 from pipelines.log import log
-from pipelines.project.past_cycles import PastCycle, past_cycles
 from pipelines.project.project import Project
+from pipelines.project.runs import PastCycle, past_cycles
 from pipelines.settings.schema import Settings
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, document_prefixes

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from db.views import Checkpoint
 from pipelines.model_loading import device, frozen_dtype, open_engine, open_subject
-from pipelines.project.weights_hash import weights_id
+from pipelines.project.checkpoints import weights_id
 from pipelines.synthetic.answers import cached_answers
 from pipelines.synthetic.chat_prompts import ChatPrompt, accepted_by_checks
 from pipelines.training.stage_context import Stage

@@ -15,8 +15,8 @@ from evals.suites.config import resolve_suites
 from pipelines.log import log
 from pipelines.machine.resource_usage import ResourceMeter
 from pipelines.progress import STEPS, StepTimer
+from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
-from pipelines.project.weights_hash import weights_hash
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.frontier import Frontier, FrontierPoint
 from pipelines.training.metric_loggers import MetricLogger, metric_logger

@@ -13,7 +13,7 @@ from db.views import DONE, TOTAL
 from pipelines import job_progress
 from pipelines.cli.status_and_runs import _progress_text
 from pipelines.job_progress import published_progress
-from pipelines.project.command_lock import command_lock, running_command
+from pipelines.project.lock import command_lock, running_command
 from pipelines.project.project import Project
 from pipelines.project.runs import last_time, recorded_run
 from recovery.lab import BASE

@@ -1,8 +1,8 @@
 """Checkpoints for tests that need a record but no model."""
 
 from db.tracker import Role
+from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
-from pipelines.project.weights_hash import weights_hash
 
 
 def record_checkpoint(project: Project, cycle: int, size: int, role: Role = "recovered") -> int:

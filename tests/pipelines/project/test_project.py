@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.gate.promotion import decide
+from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
-from pipelines.project.weights_hash import weights_hash
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from tests.pipelines.project.checkpoints import record_checkpoint

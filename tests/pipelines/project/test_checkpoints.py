@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.project.checkpoint_references import Reference, is_model, model_path, parse_reference
+from pipelines.project.checkpoints import Reference, is_model, model_path, parse_reference
 from recovery.errors import RecoverError
 
 

@@ -1,0 +1,103 @@
+"""Checkpoints: how users refer to them, where their weights are now, and the hash that identifies weights.
+
+A reference is `base`, `current`, `run:7`, `run:7/step:20`, `cycle:3` or `cycle:3/midtrained`; anything else is a folder
+or a hub id."""
+
+import hashlib
+import re
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from db.queries import Reader
+from db.views import Checkpoint
+from pipelines.project.paths import absolute_if_exists, relocate
+from recovery.errors import RecoverError
+from recovery.models.gguf_dequantisation import names_gguf
+
+Stage = Literal["midtrained", "recovered"]
+PATTERN = re.compile(
+    r"(?P<name>base|current)|run:(?P<run>\d+)(/step:(?P<step>\d+))?|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?"
+)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A checkpoint of the project, by name or number."""
+
+    kind: Literal["base", "current", "run", "cycle"]
+    number: int = 0  # of the run or cycle
+    stage: Stage = "recovered"  # of the cycle
+    step: int | None = None  # of the run
+
+
+def parse_reference(text: str) -> Reference | None:
+    """The parts of a project reference; None for a folder or a hub id."""
+    match = PATTERN.fullmatch(text)
+    if match is None:
+        return None
+    if match["name"]:
+        return Reference("base" if text == "base" else "current")
+    if match["run"]:
+        return Reference("run", int(match["run"]), step=int(match["step"]) if match["step"] else None)
+    return Reference("cycle", int(match["cycle"]), "midtrained" if match["stage"] == "midtrained" else "recovered")
+
+
+def is_model(reference: str) -> bool:
+    """Whether this is a folder or a hub id, rather than a reference that only means something within a project."""
+    return parse_reference(reference) is None
+
+
+def model_path(reference: str) -> str:
+    """The folder (absolute) or hub id of a model from outside the project."""
+    path = absolute_if_exists(reference)
+    if names_gguf(path):
+        raise RecoverError(
+            f"A GGUF file such as {reference} can only be the base (--base) of a project. Name a folder or a hub id."
+        )
+    if not Path(path).exists() and (path.startswith((".", "/", "~")) or path.count("/") != 1):
+        raise RecoverError(
+            f"There is no checkpoint {reference!r}. Name base, current, cycle:N, cycle:N/midtrained, run:N, "
+            "run:N/step:M, an existing folder, or a hub id like org/name."
+        )
+    return path
+
+
+def locate_weights(checkpoint: Checkpoint, home: Path, reader: Reader) -> Checkpoint:
+    """The checkpoint with the path where its weights are now; raises RecoverError if they are gone."""
+    folder = relocate(home, Path(checkpoint.path))
+    if not folder.is_dir():
+        raise RecoverError(_gone(checkpoint, folder, reader))
+    return replace(checkpoint, path=str(folder))
+
+
+def _gone(checkpoint: Checkpoint, folder: Path, reader: Reader) -> str:
+    cycles = reader.cycles(checkpoint.project_id)
+    cycle = next((c for c in cycles if c.number == checkpoint.cycle), None)
+    documents = cycle.documents if cycle and checkpoint.role == "midtrained" else None
+    todo = f"Mid-train again with `recover cycle --docs {shlex.quote(documents)}`." if documents else "Train it again."
+    if checkpoint.deleted_at:
+        return f"The weights of {checkpoint.reference} were deleted (`recover gc --rejected`). {todo}"
+    return f"The weights of {checkpoint.reference} are gone from {folder}. {todo}"
+
+
+def weights_id(model: str) -> str:
+    """The hash of the weights of a local folder; a hub id stands for itself."""
+    return weights_hash(Path(model)) if Path(model).is_dir() else model
+
+
+def weights_hash(folder: Path) -> str:
+    """SHA-256 over the safetensors files of a folder, in the order of their names."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        with file.open("rb") as weights:
+            while chunk := weights.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def chat_template_hash(folder: Path) -> str | None:
+    """A short hash of the files that a folder's chat template may be in; None if it has none of them."""
+    files = [folder / name for name in ("chat_template.jinja", "tokenizer_config.json") if (folder / name).is_file()]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16] if files else None
