@@ -10,8 +10,7 @@ from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
 from pipelines.documents import read_corpus
-from pipelines.documents.corpus import Corpus
-from pipelines.documents.hub import is_hub_id
+from pipelines.documents.corpus import Corpus, is_hub_id
 from pipelines.documents.snapshot import sample_passages
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.attainable import Attainable, attainable

@@ -1,18 +1,19 @@
-"""Read all documents under a path: deduplicated, in a fixed order, hashed; and report what was left out."""
+"""Read all documents under a path, or of a data set of the hub: deduplicated, in a fixed order, hashed; and report what
+was left out. Files outside of the path are never opened; a data set is streamed row by row."""
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pipelines.documents.file_formats import READERS, documents_in
-from pipelines.documents.files import files_in
-from pipelines.documents.hub import dataset_rows, is_hub_id
-from pipelines.documents.near_duplicates import Signatures, exact_copies, near_copies
-from pipelines.documents.splitting import Unreadable
-from pipelines.documents.tabular import row_documents
-from pipelines.documents.text_store import Spool, Texts
-from recovery.errors import RecoverError, first_line
+from evals.downloads import is_reachable
+from pipelines.documents.file_formats import READERS, Unreadable, documents_in, row_documents
+from pipelines.documents.text_store import Signatures, Spool, Texts, exact_copies, near_copies
+from recovery.errors import RecoverError, first_line, hub_problem
+
+HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?(:(?P<split>\w+))?")
 
 Skipped = list[tuple[Path, str]]  # (file, reason)
 
@@ -115,3 +116,69 @@ def _reason(error: Exception) -> str:
     if isinstance(error, Unreadable):
         return str(error)
     return f"unreadable: {first_line(error)[:200]}"
+
+
+def files_in(root: Path) -> Iterator[tuple[Path, str]]:
+    """Yield (file, reason why it cannot be read, or ""), sorted by name, folder by folder.
+
+    Hidden files and folders (.git, .venv, .recover) are skipped: they are not documents."""
+    root = root.resolve()
+    if root.is_dir():
+        yield from _walk(root, root)
+    else:
+        yield root, "" if root.is_file() else "not a regular file"
+
+
+def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str]]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        yield folder, f"cannot be listed: {error.strerror or error}"
+        return
+    for entry in entries:
+        path = folder / entry.name
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(path, root)
+        else:
+            yield path, _unreadable_reason(path, root)
+
+
+def _unreadable_reason(path: Path, root: Path) -> str:
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError):  # RuntimeError: links in a circle
+        return "a broken link"
+    if not target.is_relative_to(root):
+        return "a link to a file outside the folder"
+    if target.is_dir():
+        return "a link to a folder; folders are read only where they are"
+    return "" if target.is_file() else "not a regular file"
+
+
+def is_hub_id(reference: str) -> bool:
+    """Whether the reference has the form `org/name`, `org/name@revision` or `org/name:split`."""
+    return HUB_ID.fullmatch(reference) is not None
+
+
+def dataset_rows(reference: str) -> Iterator[dict[str, Any]]:
+    import datasets  # type: ignore[import-untyped]
+
+    parts = HUB_ID.fullmatch(reference)
+    assert parts is not None
+    offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+    if not offline and not is_reachable(os.environ.get("HF_ENDPOINT", "https://huggingface.co")):
+        raise RecoverError(
+            f"There is no file or folder {reference}, and the hub, where it may be a data set, cannot be reached. "
+            "Give a folder or a file."
+        )
+    try:
+        yield from datasets.load_dataset(
+            parts["name"], revision=parts["revision"], split=parts["split"] or "train", streaming=True
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise RecoverError(
+            f"There is no file or folder {reference}, and it cannot be read as a data set of the hub "
+            + hub_problem(error, "Give a folder or a file.")
+        ) from error

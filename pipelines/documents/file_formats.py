@@ -1,14 +1,70 @@
-"""A reader for each file format: it takes a path and yields documents."""
+"""A reader for each file format: it takes a path and yields documents.
 
-from collections.abc import Callable, Iterator
+HTML is read as Markdown, Word by paragraphs and tables, PDF by its text; pictures are skipped. Every row of a table is
+a document: the row's text field, or else all its fields with their names. Long texts become several documents, so that
+one large file takes no more memory than small ones."""
+
+import csv
+import importlib
+import json
+import logging
+import warnings
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-
-from pipelines.documents import html_word_pdf, tabular
-from pipelines.documents.splitting import MAX_CHARACTERS, Unreadable, split_document
+from typing import Any
 
 Reader = Callable[[Path], Iterator[str]]
 
+MAX_CHARACTERS = 1 << 18  # of a document; a longer one becomes several, split between paragraphs if it has any
+# Bytes that are read at once: a parsed page takes many times the memory of its text.
+MAX_PAGE_BYTES, MAX_UNPACKED_BYTES = 16 << 20, 64 << 20
+TEXT_FIELDS = ("text", "content", "document", "passage", "body", "article", "markdown")
+MAX_JSON_BYTES = 64 << 20  # of a .json file, which must be read as a whole
+BATCH_ROWS = 64
+MAX_LINE_BYTES = 16 << 20
 UTF16_BYTE_ORDER_MARKS = {b"\xff\xfe", b"\xfe\xff"}
+NOT_UTF8 = "not UTF-8 text; save it as UTF-8"
+
+for library in ("bs4", "pypdf"):  # they warn about every irregularity that they can handle
+    logging.getLogger(library).setLevel(logging.CRITICAL)
+
+
+class Unreadable(Exception):
+    """A file, or the rest of it, cannot be read: it is skipped, and the message is the reason that is reported."""
+
+
+def split_document(pieces: Iterable[str], max_characters: int = MAX_CHARACTERS) -> Iterator[str]:
+    """Join the pieces of one document; yield it whole, or in parts of at most `max_characters`."""
+    pending = ""
+    for text in pieces:
+        if "\0" in text:
+            raise Unreadable("not text: it contains NUL bytes")
+        pending += text
+        while len(pending) > max_characters:
+            cut = _cut_position(pending, max_characters)
+            if pending[:cut].strip():
+                yield pending[:cut].strip()
+            pending = pending[cut:]
+    if pending.strip():
+        yield pending.strip()
+
+
+def _cut_position(text: str, max_characters: int) -> int:
+    for separator in ("\n\n", "\n", " "):
+        position = text.rfind(separator, max_characters // 2, max_characters)
+        if position > 0:
+            return position + len(separator)
+    return max_characters
+
+
+def import_optional(name: str) -> Any:
+    """Import a module of the extra "documents". Raise Unreadable if it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Unreadable("needs a library that is not installed: pip install 'recover[documents]'") from error
 
 
 def read_text(file: Path) -> Iterator[str]:
@@ -19,7 +75,135 @@ def read_text(file: Path) -> Iterator[str]:
         try:
             yield from split_document(iter(lambda: text.read(MAX_CHARACTERS), ""))
         except UnicodeError as error:
-            raise Unreadable("not UTF-8 text; save it as UTF-8") from error
+            raise Unreadable(NOT_UTF8) from error
+
+
+def read_html(file: Path) -> Iterator[str]:
+    """All the text of a page, including boilerplate; the addresses of links are dropped."""
+    if file.stat().st_size > MAX_PAGE_BYTES:
+        raise Unreadable(f"over {MAX_PAGE_BYTES >> 20} MB, too large for one page")
+    soup, markdown = import_optional("bs4"), import_optional("markdownify")
+    with warnings.catch_warnings(action="ignore"):  # such as XML that is declared as HTML
+        page = soup.BeautifulSoup(file.read_bytes(), "html.parser")
+        for invisible in page(["script", "style", "template", "noscript"]):
+            invisible.decompose()
+        text = markdown.MarkdownConverter(
+            heading_style="ATX",
+            strip=["a", "img"],
+            escape_asterisks=False,
+            escape_underscores=False,
+        ).convert_soup(page)
+    yield from split_document(["\n".join(line.rstrip() for line in text.splitlines())])
+
+
+def read_docx(file: Path) -> Iterator[str]:
+    if sum(part.file_size for part in zipfile.ZipFile(file).infolist()) > MAX_UNPACKED_BYTES:
+        raise Unreadable(f"unpacks to more than {MAX_UNPACKED_BYTES >> 20} MB")
+    docx = import_optional("docx")
+    blocks = docx.Document(str(file)).iter_inner_content()
+    yield from split_document(f"{_block_text(block)}\n\n" for block in blocks)
+
+
+def _block_text(block: Any) -> str:
+    """A paragraph, as a Markdown heading if it is one; or a table, row by row."""
+    if hasattr(block, "rows"):
+        return "\n".join(" | ".join(cell.text for cell in row.cells) for row in block.rows)
+    level = block.style.name.removeprefix("Heading ") if block.style is not None and block.style.name else ""
+    return f"{'#' * int(level)} {block.text}" if level.isdecimal() and len(level) == 1 else str(block.text)
+
+
+def read_pdf(file: Path) -> Iterator[str]:
+    pypdf = import_optional("pypdf")
+    with file.open("rb") as raw:
+        reader = pypdf.PdfReader(raw)
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise Unreadable("locked with a password")
+        has_text = False
+        for part in split_document(f"{page.extract_text()}\n\n".replace("\0", "") for page in reader.pages):
+            has_text = True
+            yield part
+    if not has_text:
+        raise Unreadable("no text; perhaps its pages are pictures")
+
+
+def row_text(row: Any) -> str:
+    if isinstance(row, dict):
+        fields = {str(name).lower(): value for name, value in row.items()}
+        body = next((fields[t] for t in TEXT_FIELDS if isinstance(fields.get(t), str) and fields[t].strip()), None)
+        if body is None:
+            return "\n".join(f"{name}: {_as_text(value)}" for name, value in row.items() if _has_content(value))
+        title = fields.get("title")
+        return f"{title}\n\n{body}" if isinstance(title, str) and title.strip() and title not in body else body
+    return _as_text(row)
+
+
+def row_documents(rows: Iterable[Any]) -> Iterator[str]:
+    for row in rows:
+        yield from split_document([row_text(row)])
+
+
+def read_csv(file: Path) -> Iterator[str]:
+    csv.field_size_limit(MAX_LINE_BYTES)
+    with file.open(encoding="utf-8-sig", newline="") as text:
+        try:
+            header = text.readline(MAX_LINE_BYTES)
+            delimiter = max(",;\t", key=header.count)
+            lines = chain([header], iter(lambda: text.readline(MAX_LINE_BYTES), ""))
+            yield from row_documents(csv.DictReader(lines, delimiter=delimiter, restkey="more"))
+        except UnicodeError as error:
+            raise Unreadable(NOT_UTF8) from error
+        except csv.Error as error:
+            raise Unreadable(f"not a table of comma-separated values: {error}") from error
+
+
+def read_json(file: Path) -> Iterator[str]:
+    """An object, or a list of them."""
+    if file.stat().st_size > MAX_JSON_BYTES:
+        raise Unreadable(f"over {MAX_JSON_BYTES >> 20} MB, too large; save it as .jsonl, with one object in each line")
+    try:
+        content = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"not valid JSON: {error}") from error
+    yield from row_documents(content if isinstance(content, list) else [content])
+
+
+def read_jsonl(file: Path) -> Iterator[str]:
+    """Skip lines that are not JSON, and report them by raising Unreadable at the end."""
+    invalid: list[int] = []
+    with file.open("rb") as raw:
+        number = 0
+        while line := raw.readline(MAX_LINE_BYTES):
+            number += 1
+            try:
+                row = json.loads(line.decode("utf-8-sig")) if line.strip() else ""
+            except (ValueError, RecursionError):
+                invalid.append(number)
+                continue
+            yield from row_documents([row])
+    if invalid:
+        raise Unreadable(f"{len(invalid)} of {number} lines are not JSON; the first is line {invalid[0]}")
+
+
+def read_parquet(file: Path) -> Iterator[str]:
+    yield from row_documents(parquet_rows(file))
+
+
+def parquet_rows(file: Path) -> Iterator[Any]:
+    with import_optional("pyarrow.parquet").ParquetFile(file) as table:
+        for batch in table.iter_batches(batch_size=BATCH_ROWS):
+            yield from batch.to_pylist()
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
+
+
+def _has_content(value: Any) -> bool:
+    return value is not None and value not in ("", [], {}) and not isinstance(value, bytes)
 
 
 READERS: dict[str, Reader] = {
@@ -28,17 +212,17 @@ READERS: dict[str, Reader] = {
     ".md": read_text,
     ".markdown": read_text,
     ".rst": read_text,
-    ".html": html_word_pdf.read_html,
-    ".htm": html_word_pdf.read_html,
-    ".xhtml": html_word_pdf.read_html,
-    ".pdf": html_word_pdf.read_pdf,
-    ".docx": html_word_pdf.read_docx,
-    ".csv": tabular.read_csv,
-    ".tsv": tabular.read_csv,
-    ".json": tabular.read_json,
-    ".jsonl": tabular.read_jsonl,
-    ".ndjson": tabular.read_jsonl,
-    ".parquet": tabular.read_parquet,
+    ".html": read_html,
+    ".htm": read_html,
+    ".xhtml": read_html,
+    ".pdf": read_pdf,
+    ".docx": read_docx,
+    ".csv": read_csv,
+    ".tsv": read_csv,
+    ".json": read_json,
+    ".jsonl": read_jsonl,
+    ".ndjson": read_jsonl,
+    ".parquet": read_parquet,
 }
 
 

@@ -11,8 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipelines.documents.optional_libraries import import_optional
-from pipelines.documents.tabular import BATCH_ROWS, MAX_JSON_BYTES, MAX_LINE_BYTES
+from pipelines.documents.file_formats import MAX_JSON_BYTES, MAX_LINE_BYTES, parquet_rows
 from recovery.models.chat_template import Message
 
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant"}
@@ -80,9 +79,7 @@ def _rows(path: Path) -> Iterator[Any]:
     """The rows that can be read; what is wrong with the others is no matter here."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        with import_optional("pyarrow.parquet").ParquetFile(path) as table:
-            for batch in table.iter_batches(batch_size=BATCH_ROWS):
-                yield from batch.to_pylist()
+        yield from parquet_rows(path)
         return
     try:
         if suffix == ".json" and path.stat().st_size <= MAX_JSON_BYTES:

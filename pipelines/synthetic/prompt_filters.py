@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pipelines.documents.near_duplicates import Signatures, near_copies
+from pipelines.documents.text_store import Signatures, near_copies
 
 MIN_WORDS, MAX_WORDS = 2, 1_000
 MIN_CHARACTERS = 4  # instead of MIN_WORDS, in scripts without spaces between words

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.jsonl import read_rows
-from pipelines.documents.hub import dataset_rows, is_hub_id
+from pipelines.documents.corpus import dataset_rows, is_hub_id
 from pipelines.storage.content_cache import ContentCache
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
 from pipelines.synthetic.prompt_filters import count_kinds, filter_prompts

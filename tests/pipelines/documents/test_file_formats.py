@@ -6,11 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.documents import optional_libraries as libraries
-from pipelines.documents import read_corpus
-from pipelines.documents.file_formats import documents_in
-from pipelines.documents.splitting import Unreadable, split_document
-from pipelines.documents.tabular import row_text
+from pipelines.documents import file_formats, read_corpus
+from pipelines.documents.file_formats import Unreadable, documents_in, row_text, split_document
 from tests.pipelines.documents.make import every_format, with_libraries
 
 
@@ -49,7 +46,7 @@ def test_files_of_a_missing_library_are_skipped_with_a_hint(folder: Path, monkey
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(libraries.importlib, "import_module", missing)
+    monkeypatch.setattr(file_formats.importlib, "import_module", missing)
     corpus = read_corpus(folder)
     reasons = {path.name: reason for path, reason in corpus.skipped}
     assert set(reasons) == {"page.html", "paper.pdf", "letter.docx", "rows.parquet"}

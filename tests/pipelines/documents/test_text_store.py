@@ -3,8 +3,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.documents.near_duplicates import Signatures, exact_copies, near_copies, shingles, similarity
-from pipelines.documents.text_store import Spool
+from pipelines.documents.text_store import Signatures, Spool, exact_copies, near_copies, shingles, similarity
 
 
 def prose(seed: int, words: int) -> list[str]:
