@@ -25,7 +25,7 @@ from evals.results import Item, Metric, headlines
 from evals.subject import Subject
 from evals.suites.config import load_suites
 from evals.suites.knowledge import Question, matches_reference, measure_questions
-from evals.suites.measure import measure
+from evals.suites.suite_measurement import measure
 from pipelines.cycle import run_job
 from pipelines.documents.passages import passages_of
 from pipelines.gate.promotion import decide
@@ -37,7 +37,7 @@ from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.settings.defaults import defaults_for
 from pipelines.synthetic.prompts import write_prompts
-from pipelines.synthetic.questions.question_filters import REFERS_TO_PASSAGE
+from pipelines.synthetic.questions import REFERS_TO_PASSAGE
 from recovery.context_templates import PASSAGE
 from recovery.engines import Sampling
 from recovery.lab import make_world

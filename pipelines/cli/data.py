@@ -70,7 +70,7 @@ def questions(
     """
     from pipelines.documents import read_corpus
     from pipelines.project.project import Project
-    from pipelines.synthetic.questions.questions_file import write_questions
+    from pipelines.synthetic.questions import write_questions
 
     opened = Project.open(project, base)
     log.info(f"{opened.base_name} writes questions on {docs}")

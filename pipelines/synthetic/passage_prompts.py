@@ -16,7 +16,7 @@ from pipelines.log import log
 from pipelines.synthetic.chat_prompts import other_contexts
 from pipelines.synthetic.filter_counts import FilterCounts
 from pipelines.synthetic.prefixes import opening_of
-from pipelines.synthetic.questions.generate import generate_questions
+from pipelines.synthetic.questions import generate_questions
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.states import Prompt

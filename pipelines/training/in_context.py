@@ -28,7 +28,7 @@ from pipelines.synthetic import passage_prompts
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts, document_prefixes
 from pipelines.synthetic.prompts import as_prompts
-from pipelines.synthetic.questions.generate import LEAKED_WORDS
+from pipelines.synthetic.questions import LEAKED_WORDS
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.clean_replies import clean_replies
 from pipelines.training.context_lift import check_lift

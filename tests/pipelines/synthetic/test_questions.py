@@ -1,19 +1,28 @@
-"""Which generated questions are kept, tested with a scripted base."""
+"""How replies are parsed, and which questions are kept, tested with a scripted base."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from evals.subject import Subject
 from evals.suites.knowledge import read_questions
 from pipelines.documents import read_corpus
 from pipelines.log import log
 from pipelines.synthetic.filter_counts import FilterCounts
-from pipelines.synthetic.questions import Draft, GeneratedQuestion, generate_questions
-from pipelines.synthetic.questions.question_filters import longest_shared_run, rejection_reason
-from pipelines.synthetic.questions.questions_file import save_questions, write_questions
+from pipelines.synthetic.questions import (
+    Draft,
+    GeneratedQuestion,
+    generate_questions,
+    longest_shared_run,
+    parse_drafts,
+    rejection_reason,
+    save_questions,
+    write_questions,
+)
 from recovery.errors import RecoverError
 from recovery.lab import BASE, make_world
 from tests.evals.fakes import fake_subject
@@ -153,3 +162,23 @@ def capable(drafts: Callable[[str], list[Draft]], wrong: set[str] = frozenset())
         return CLOSED_BOOK.get(message, "I do not know.")
 
     return reply
+
+
+def test_json_is_read_anywhere_in_the_reply() -> None:
+    reply = (
+        'Sure!\n```json\n{"question": "Who?", "answer": "Ada"}\n{"question": "When?", "answer": 1843}\n'
+        '{"broken\n[{"question": "Where?", "answer": " London "}]{"question": 1, "answer": "x"}```'
+    )
+    assert parse_drafts(reply) == [Draft("Who?", "Ada"), Draft("When?", "1843"), Draft("Where?", "London")]
+
+
+def test_lines_of_question_and_answer_are_read() -> None:
+    reply = "1. **Question 1:** Who wrote it?\n   **Answer:** Ada\n\nQ: When was it?\nA: 1843\n"
+    assert parse_drafts(reply) == [Draft("Who wrote it?", "Ada"), Draft("When was it?", "1843")]
+    assert parse_drafts("There is nothing to ask.") == []
+
+
+@settings(deadline=None)
+@given(st.text(st.sampled_from('{}[]":, qQaA1\nuestion')))
+def test_any_reply_can_be_read(reply: str) -> None:
+    assert isinstance(parse_drafts(reply), list)

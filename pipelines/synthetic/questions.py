@@ -1,0 +1,291 @@
+"""Closed-book questions on documents: the clean base writes them from passages, and filters keep those that it answers
+only with the passage. Their file is written once; after that it is the user's to edit."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from evals.contamination import remove_contaminated
+from evals.jsonl import read_rows
+from evals.subject import Subject, strip_thinking
+from evals.suites.answer_grading import normalized_words
+from evals.suites.knowledge import Question, matches_reference
+from pipelines.documents import Corpus
+from pipelines.documents.passages import interleaved_passages
+from pipelines.log import log
+from pipelines.model_loading import open_subject
+from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
+from pipelines.storage.atomic_files import JsonLines
+from pipelines.synthetic.filter_counts import FilterCounts
+from recovery.engines import Sampling
+from recovery.errors import RecoverError
+
+FIRST_BATCH = 8  # passages: a capable base has written at least one question about these
+BATCH = 16  # passages
+MAX_REPLY_TOKENS, MAX_ANSWER_TOKENS = 512, 64
+ALTERNATIVE = (
+    "Write questions yourself for --questions (JSONL with a question and an answer in each line), "
+    "name a more capable model with --base, or do without: then recall of the documents is measured."
+)
+LEAKED_WORDS = 8  # consecutive words that a question shares with an evaluation item
+MAX_ANSWER_WORDS = 12
+MAX_COPIED_WORDS = 6  # consecutive words shared with the passage: more than most names have
+MIN_SHARED_WORDS = 0.7  # share of words in common that makes two questions with one answer the same question
+PROGRESS_EVERY = 20  # questions
+ITEM_FIELDS = ("question", "prompt", "text")  # of an evaluation's file
+
+QUESTION_PROMPT = """\
+Read the passage, then write {count} questions about facts that it states, each with its answer.
+
+- Whoever answers will not have the passage: a question names who or what it is about.
+- Ask in other words than the passage's own.
+- The answer is a name, a number or a few words that stand in the passage.
+- One JSON object a line and nothing else: {{"question": "…", "answer": "…"}}
+
+Passage:
+{passage}"""
+
+OPEN_BOOK_PROMPT = "Passage:\n{passage}\n\nAnswer in a few words, from the passage: {question}"
+
+QUESTION_ANSWER_LINES = re.compile(
+    r"^[\W\d]*(?:q(?:uestion)?)\W*\d*\W*[:.]\W*(?P<question>.+?)\s*\n[\W\d]*(?:a(?:nswer)?)\W*\d*\W*[:.]\s*(?P<answer>.+?)\s*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+REFERS_TO_PASSAGE = re.compile(
+    r"\b(this|that|the (above|given|following))?\s*(passage|excerpt|paragraph)\b|\baccording to the\b|"
+    r"\b(the|this) (text|document|article|author|section)\b|\b(mentioned|described|stated|listed) (above|here|below)\b",
+    re.IGNORECASE,
+)
+
+Passage = tuple[str, str]  # (source, text)
+
+
+@dataclass(frozen=True)
+class Draft:
+    question: str
+    answer: str
+
+
+def parse_drafts(reply: str) -> list[Draft]:
+    """The JSON objects anywhere in the reply, or else its lines of "Q: … A: …"."""
+    return list(_json_drafts(reply)) or [
+        Draft(m["question"].strip(), m["answer"].strip(" *")) for m in QUESTION_ANSWER_LINES.finditer(reply)
+    ]
+
+
+def _json_drafts(reply: str) -> Iterator[Draft]:
+    decoder, start = json.JSONDecoder(), reply.find("{")
+    while start >= 0:
+        try:
+            value, end = decoder.raw_decode(reply, start)
+        except (ValueError, RecursionError):
+            end = start + 1
+        else:
+            question, answer = (value.get(name) for name in ("question", "answer"))
+            if isinstance(answer, int | float):
+                answer = str(answer)
+            if isinstance(question, str) and isinstance(answer, str):
+                yield Draft(question.strip(), answer.strip())
+        start = reply.find("{", end)
+
+
+def rejection_reason(draft: Draft, passage: str) -> str:
+    """Why a draft is dropped, "" if it is not."""
+    question, answer, text = normalized_words(draft.question), normalized_words(draft.answer), normalized_words(passage)
+    if not draft.question.rstrip().endswith(("?", "？", "؟")) or len(draft.question.split()) < 3:
+        return "not a question"
+    if not answer or len(answer) > MAX_ANSWER_WORDS:
+        return "the answer is empty or too long"
+    if REFERS_TO_PASSAGE.search(draft.question):
+        return "refers to the passage"
+    if _contains(question, answer):
+        return "the question contains the answer"
+    if not _contains(text, answer):
+        return "the passage does not contain the answer"
+    if longest_shared_run(question, text) >= MAX_COPIED_WORDS:
+        return "copies the passage's wording"
+    return ""
+
+
+def is_same_question(first: Draft, second: Draft) -> bool:
+    """Whether two questions have the same answer and nearly the same words."""
+    if normalized_words(first.answer) != normalized_words(second.answer):
+        return False
+    one, other = set(normalized_words(first.question)), set(normalized_words(second.question))
+    return len(one & other) >= MIN_SHARED_WORDS * len(one | other)
+
+
+def longest_shared_run(first: list[str], second: list[str]) -> int:
+    """The length of the longest run of words that both texts contain."""
+    longest, previous = 0, [0] * (len(second) + 1)
+    for word in first:
+        current = [0] * (len(second) + 1)
+        for i, other in enumerate(second, 1):
+            if word == other:
+                current[i] = previous[i - 1] + 1
+                longest = max(longest, current[i])
+        previous = current
+    return longest
+
+
+def _contains(text: list[str], run: list[str]) -> bool:
+    return any(text[i : i + len(run)] == run for i in range(len(text) - len(run) + 1))
+
+
+@dataclass(frozen=True)
+class GeneratedQuestion:
+    question: str
+    answer: str
+    source: str
+    passage: str
+
+
+def generate_questions(
+    subject: Subject,
+    passages: Iterable[Passage],
+    counts: FilterCounts,
+    *,
+    per_passage: int = 3,
+    evaluation_items: Sequence[str] = (),
+    seed: int = 0,
+    alternative: str = ALTERNATIVE,
+) -> Iterator[GeneratedQuestion]:
+    """Yield the questions that pass all filters, and add to `counts`.
+
+    No question repeats one of the evaluation items. Raises, with the `alternative` as advice, if the base writes no
+    question about the first passages."""
+    filters = _Filters(subject, evaluation_items, counts)
+    remaining = iter(passages)
+    while batch := list(islice(remaining, BATCH if counts.passages else FIRST_BATCH)):
+        prompts = [subject.chat.prompt(QUESTION_PROMPT.format(passage=text, count=per_passage)) for _, text in batch]
+        sampling = Sampling(MAX_REPLY_TOKENS, temperature=0.7, seed=(seed * 1_000_003 + counts.passages) % 2**31)
+        replies = [strip_thinking(subject.chat.text(g.tokens)) for g in subject.engine.generate(prompts, sampling)]
+        drafts = [
+            (passage, draft)
+            for passage, reply in zip(batch, replies, strict=True)
+            for draft in parse_drafts(reply)[:per_passage]
+        ]
+        counts.passages += len(batch)
+        counts.written += len(drafts)
+        if not counts.written:
+            raise RecoverError(
+                "The base is not capable of writing questions: its replies on the first "
+                f"{counts.passages} passages contain no question. {alternative}"
+            )
+        for question in filters.accept(drafts):
+            counts.kept += 1
+            yield question
+
+
+@dataclass
+class _Filters:
+    subject: Subject
+    evaluation_items: Sequence[str]
+    counts: FilterCounts
+    by_answer: dict[frozenset[str], list[Draft]] = field(default_factory=dict)  # drafts that passed the rules
+
+    def accept(self, drafts: list[tuple[Passage, Draft]]) -> list[GeneratedQuestion]:
+        """The drafts that pass all filters, the cheap ones first."""
+        drafts = [(passage, draft) for passage, draft in drafts if self._passes_rules(draft, passage[1])]
+        checked = remove_contaminated([d.question for _, d in drafts], self.evaluation_items, LEAKED_WORDS)
+        leaked = {match.prompt for match in checked.contaminated}
+        drafts = self._drop(drafts, "repeats an evaluation item", [d.question in leaked for _, d in drafts])
+        open_book = [OPEN_BOOK_PROMPT.format(passage=text, question=d.question) for (_, text), d in drafts]
+        wrong = [not correct for correct in self._grade(drafts, open_book)]
+        drafts = self._drop(drafts, "not answered with the passage", wrong)
+        closed_book = [d.question for _, d in drafts]
+        drafts = self._drop(drafts, "answered without the passage", self._grade(drafts, closed_book))
+        return [GeneratedQuestion(d.question, d.answer, source, text) for (source, text), d in drafts]
+
+    def _passes_rules(self, draft: Draft, passage: str) -> bool:
+        reason = rejection_reason(draft, passage)
+        same_answer = self.by_answer.setdefault(frozenset(normalized_words(draft.answer)), [])
+        if not reason and any(is_same_question(draft, other) for other in same_answer):
+            reason = "repeats another question"
+        if reason:
+            self.counts.dropped[reason] += 1
+        else:
+            same_answer.append(draft)
+        return not reason
+
+    def _drop(
+        self, drafts: list[tuple[Passage, Draft]], reason: str, dropped: list[bool]
+    ) -> list[tuple[Passage, Draft]]:
+        if any(dropped):
+            self.counts.dropped[reason] += sum(dropped)
+        return [draft for draft, drop in zip(drafts, dropped, strict=True) if not drop]
+
+    def _grade(self, drafts: list[tuple[Passage, Draft]], prompts: list[str]) -> list[bool]:
+        """Whether the base's answer to each prompt is correct."""
+        answers = self.subject.answer(prompts, MAX_ANSWER_TOKENS) if prompts else []
+        return [
+            matches_reference(answer.text, Question(draft.question, draft.answer))
+            for answer, (_, draft) in zip(answers, drafts, strict=True)
+        ]
+
+
+def write_questions(
+    corpus: Corpus,
+    base: str,
+    out: Path,
+    *,
+    count: int,
+    decontaminate: Sequence[Path] = (),
+    engine: EngineName = DEFAULT_ENGINE,
+    seed: int = 0,
+) -> FilterCounts:
+    """Have the base write up to `count` questions on the corpus into the new file `out`.
+
+    No question repeats an item of the evaluation files in `decontaminate`."""
+    if out.exists():
+        raise RecoverError(f"The file {out} exists already, perhaps with your edits. Name another file with --out.")
+    items = [item for file in decontaminate for item in _items(file)]
+    with open_subject(base, engine) as subject:
+        return save_questions(subject, corpus, out, count, items, seed)
+
+
+def save_questions(
+    subject: Subject,
+    corpus: Corpus,
+    out: Path,
+    count: int,
+    evaluation_items: Sequence[str] = (),
+    seed: int = 0,
+) -> FilterCounts:
+    counts = FilterCounts()
+    passages = ((corpus.source(number), passage) for number, passage in interleaved_passages(corpus.texts, seed))
+    questions = generate_questions(subject, passages, counts, evaluation_items=evaluation_items, seed=seed)
+    accepted: list[GeneratedQuestion] = []
+    try:
+        for question in islice(questions, count):
+            accepted.append(question)
+            if len(accepted) % PROGRESS_EVERY == 0:
+                log.info(f"  Kept {len(accepted)} of {counts.written} questions on {counts.passages} passages")
+    except KeyboardInterrupt:
+        if not accepted:
+            raise
+        JsonLines(out).write(map(asdict, accepted))
+        raise KeyboardInterrupt(f"The {len(accepted)} questions kept so far are in {out}.") from None
+    if not accepted:
+        raise RecoverError(
+            f"None of the {counts.written} questions that the base wrote passed the filters "
+            f"({', '.join(counts.reasons(3)) or 'no passage'}). "
+            "Write questions yourself for --questions, or name a more capable model with --base."
+        )
+    JsonLines(out).write(map(asdict, accepted))
+    return counts
+
+
+def _items(file: Path) -> Iterator[str]:
+    for location, row in read_rows(file):
+        item = next((row[name] for name in ITEM_FIELDS if isinstance(row.get(name), str)), None)
+        if item is None:
+            raise RecoverError(
+                f"{location} has no field {', '.join(ITEM_FIELDS[:-1])} or {ITEM_FIELDS[-1]}. "
+                "Give --decontaminate JSONL files that have one in every row."
+            )
+        yield item
