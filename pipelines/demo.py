@@ -12,7 +12,7 @@ from typing import Any
 from db.run_inputs import RunInputs
 from evals.results import Result, headlines, main_result
 from pipelines.cycle import run_job
-from pipelines.evaluation.measure import knowledge_result, measure_checkpoint
+from pipelines.evaluation.checkpoint_measurement import knowledge_result, measure_checkpoint
 from pipelines.evaluation.printed_tables import scores_table
 from pipelines.gate.promotion import current_user
 from pipelines.gate.verdict import OtherResults, Verdict, judge

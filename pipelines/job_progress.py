@@ -6,11 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from db.views import DONE, TOTAL
-from pipelines.progress import STEPS, seconds_left
+from pipelines.progress import STEPS, no_silence, seconds_left
 from pipelines.project.lock import store_progress
 from pipelines.project.project import Project
 from pipelines.project.runs import RUN_NAMES
-from pipelines.silence import no_silence
 from recovery.progress import Update, also_listen
 
 PUBLISH_SECONDS = 5.0  # between two reports

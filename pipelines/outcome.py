@@ -7,7 +7,7 @@ from typing import Any
 from db.next_attempt import NextAttempt
 from evals.results import Result, headlines, main_result
 from evals.stats.paired_comparison import paired_test
-from pipelines.evaluation.measure import earlier_results
+from pipelines.evaluation.checkpoint_measurement import earlier_results
 from pipelines.gate.verdict import Verdict
 from pipelines.training.training_run import RunResult
 

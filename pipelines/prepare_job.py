@@ -14,8 +14,7 @@ from pipelines.documents.corpus import Corpus, is_hub_id
 from pipelines.documents.snapshot import sample_passages
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.attainable import Attainable, attainable
-from pipelines.jobs.job import Job
-from pipelines.jobs.stored_inputs import store_context, store_corpus, store_prompts, store_questions
+from pipelines.jobs.job import Job, store_context, store_corpus, store_prompts, store_questions
 from pipelines.log import log
 from pipelines.machine.server_check import check_servers
 from pipelines.machine.training_memory import check_memory, check_window

@@ -9,8 +9,7 @@ from pipelines.documents import read_corpus
 from pipelines.documents.snapshot import CorpusSnapshot, sample_passages
 from pipelines.documents.training_file import read_training_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.jobs.job import Job
-from pipelines.jobs.stored_inputs import store_corpus, store_prompts, store_questions
+from pipelines.jobs.job import Job, store_corpus, store_prompts, store_questions
 from pipelines.log import log
 from pipelines.prepare_job import announce_settings, check_files, check_model_fits
 from pipelines.project.checkpoints import weights_hash

@@ -1,12 +1,19 @@
-"""Shows how far a long computation is: a bar on a terminal, a line now and then in a log."""
+"""Shows how far a long computation is: a bar on a terminal, a line now and then in a log. And no long silence: where
+nothing was logged for half a minute, a line says what is still going on, such as starting an engine, one long step, or
+reading weights over a network."""
 
+import logging
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pipelines.log import log
-from recovery.progress import Update
+from recovery.progress import Update, also_listen
 
-LINE_SECONDS = 20.0  # with slow steps, still less than the half minute of `pipelines.silence`
+LINE_SECONDS = 20.0  # with slow steps, still less than SILENCE_SECONDS
+SILENCE_SECONDS = 30.0
 BAR_SECONDS = 0.5
 BAR_WIDTH = 30
 MIN_SHARE = 0.03  # below it nothing is estimated: of many replies that are written at once, the first says little
@@ -90,3 +97,45 @@ class StepTimer:
         self._last = time.monotonic()
         seconds = (self._last - self._start_time) / (step + 1 - self.first) * (self.steps - step - 1)
         return f" · about {duration(seconds)} left" if seconds >= 60 else ""
+
+
+class _LastMessage(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = time.monotonic()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.at = time.monotonic()
+
+    def listener(self, units: str, total: int) -> Update:
+        """On a terminal a bar shows the progress, so it is not silent."""
+        is_shown = sys.stderr.isatty()
+
+        def update(done: int) -> None:
+            if is_shown:
+                self.at = time.monotonic()
+
+        return update
+
+
+@contextmanager
+def no_silence(describe: Callable[[], str], seconds: float = SILENCE_SECONDS) -> Iterator[None]:
+    """Log `describe()` whenever nothing was logged for so long."""
+    last, ended = _LastMessage(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(max(0.01, last.at + seconds - time.monotonic())):
+            if time.monotonic() - last.at >= seconds:
+                last.at = time.monotonic()
+                log.info(describe())
+
+    thread = threading.Thread(target=watch, name="silence", daemon=True)
+    log.addHandler(last)
+    thread.start()
+    try:
+        with also_listen(last.listener):
+            yield
+    finally:
+        ended.set()
+        thread.join()
+        log.removeHandler(last)

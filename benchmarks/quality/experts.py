@@ -26,7 +26,7 @@ from benchmarks.common import table
 from evals.results import Metric, headlines
 from evals.suites.config import load_suites
 from evals.suites.knowledge import Question, measure_questions
-from evals.suites.measure import measure
+from evals.suites.suite_measurement import measure
 from pipelines.cycle import run_job
 from pipelines.jobs.job import unfinished_jobs
 from pipelines.model_loading import open_subject

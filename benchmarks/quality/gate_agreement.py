@@ -30,9 +30,9 @@ from evals.stats.paired_comparison import wilson
 from evals.subject import Subject
 from evals.suites.config import load_suites
 from evals.suites.lab import measure_arithmetic, measure_own_world
-from evals.suites.measure import measure
+from evals.suites.suite_measurement import measure
+from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.evaluation.measure import measure_checkpoint
 from pipelines.gate.verdict import OtherResults, Verdict, judge
 from pipelines.model_loading import load_frozen
 from pipelines.outcome import Outcome

@@ -16,7 +16,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.quality.world_cycles import cycle_parser, run_cycle
 from evals.results import Result, main_result
-from pipelines.evaluation.measure import earlier_results
+from pipelines.evaluation.checkpoint_measurement import earlier_results
 from pipelines.log import print_progress
 from pipelines.outcome import Outcome
 

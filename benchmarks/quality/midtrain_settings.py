@@ -14,14 +14,14 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.common import table
-from evals.drift.measure import MAX_NEW_TOKENS
+from evals.drift.drift_measurement import MAX_NEW_TOKENS
 from evals.drift.rollouts import reply_sample, sample_rollouts
 from evals.drift.token_kl import token_kl
 from evals.results import Result, main_result
 from evals.stats.paired_comparison import paired_test
 from pipelines.cycle import run_job
+from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.evaluation.measure import measure_checkpoint
 from pipelines.model_loading import device
 from pipelines.prepare_job import prepare_job
 from pipelines.project.project import Project

@@ -49,9 +49,9 @@ def evaluate(
     \b
     Example: recover eval current --suite behaviour --limit 200
     """
+    from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
     from pipelines.evaluation.evaluation_plan import EvalPlan
     from pipelines.evaluation.lineage_questions import lineage_questions
-    from pipelines.evaluation.measure import measure_checkpoint
     from pipelines.project.project import Project
 
     opened = Project.open(project, base)
@@ -89,11 +89,11 @@ def compare(
     \b
     Example: recover compare base current
     """
+    from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
     from pipelines.evaluation.compare import compare_results, mean_forgetting, mean_lines
     from pipelines.evaluation.drift import checkpoint_drift, new_task
     from pipelines.evaluation.evaluation_plan import EvalPlan
     from pipelines.evaluation.lineage_questions import lineage_questions
-    from pipelines.evaluation.measure import measure_checkpoint
     from pipelines.evaluation.printed_tables import drift_table
     from pipelines.evaluation.results_store import comparable_results
     from pipelines.project.project import Project
@@ -137,7 +137,7 @@ def _with_public_prompts(
     """The plan, with the choice made whether to use the public IFEval prompts. Where all results on them are stored,
     they are used even if the prompts cannot be downloaded now."""
     from evals.suites.config import load_suites
-    from pipelines.evaluation.measure import is_measured
+    from pipelines.evaluation.checkpoint_measurement import is_measured
 
     public = replace(plan, public_ifeval=True) if plan.may_use_public_ifeval else plan
     if not rerun and all(is_measured(project, checkpoint, public) for checkpoint in checkpoints):

@@ -23,7 +23,7 @@ def status(project: Path | None) -> CommandResult:
     """
     from db.next_attempt import next_attempt
     from db.views import promotion_against_gate
-    from pipelines.jobs.job_store import interrupted_commands
+    from pipelines.jobs.job_files import interrupted_commands
     from pipelines.project.base import describe_base, resolve_base
     from pipelines.project.lock import running_command
     from pipelines.project.project import Project

@@ -17,8 +17,8 @@ from evals.suites.custom_checks import read_tasks
 from evals.suites.general import FACTS, count_general_questions
 from evals.suites.instruction_following import read_prompts
 from evals.suites.knowledge import measure_questions, read_questions
-from evals.suites.measure import SUITES, count_prompts, is_public_ifeval_available, measure, suite_tasks
 from evals.suites.passage_recall import read_passages
+from evals.suites.suite_measurement import SUITES, count_prompts, is_public_ifeval_available, measure, suite_tasks
 from pipelines.project.paths import relocate
 
 FILES = ("questions", "ifeval_data", "passages")  # fields of EvalPlan that are files

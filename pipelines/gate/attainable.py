@@ -7,7 +7,7 @@ from typing import Any, Literal
 from db.views import Cycle
 from evals.stats.paired_comparison import n_needed, smallest_margin
 from evals.stats.sequential import greedy_alpha, sample_levels
-from evals.suites.measure import count_prompts
+from evals.suites.suite_measurement import count_prompts
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.judgements import behaviour_limit
 from pipelines.settings.schema import Gate

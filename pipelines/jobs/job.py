@@ -1,21 +1,28 @@
-"""A job: what one training command was asked to do, saved before anything is computed.
+"""A job: what one training command was asked to do, saved with copies of its inputs before anything is computed.
 
-`recover resume` needs nothing else. A job never changes; what of it is done already is known from the record, where
-every run names its job and its stage.
-"""
+`recover resume` needs nothing else, whatever becomes of the user's files. A job never changes; what of it is done
+already is known from the record, where every run names its job and its stage."""
 
+import hashlib
+import json
 import secrets
+import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
+from pipelines.documents.corpus import Corpus
+from pipelines.documents.snapshot import CorpusSnapshot, save_snapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.jobs.job_store import delete_job, job_files, read_job_file, unreadable, write_job
+from pipelines.jobs.job_files import delete_job, job_files, read_job_file, unreadable, write_job
 from pipelines.project.paths import relocate
+from pipelines.project.project import Project
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
+from pipelines.storage.atomic_files import JsonLines, write_atomic
+from pipelines.storage.content_cache import ContentCache
+from pipelines.synthetic.prompts import read_prompts
 from recovery.errors import RecoverError
 
 Command = Literal["midtrain", "distill", "cycle", "repair"]
@@ -103,3 +110,38 @@ def _read(file: Path, home: Path) -> Job:
         return Job.from_json(values, home)
     except (ValueError, TypeError, KeyError, RecoverError) as error:
         raise unreadable(file, error) from error
+
+
+def store_corpus(project: Project, corpus: Corpus) -> CorpusSnapshot:
+    snapshot = save_snapshot(project.home, corpus)
+    return replace(snapshot, path=corpus.path.resolve()) if corpus.path.exists() else snapshot  # else it is a hub id
+
+
+def store_questions(project: Project, file: Path | None) -> Path | None:
+    """A copy named by its content: later cycles are measured by it, whatever becomes of the user's file."""
+    if file is None:
+        return None
+    content = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    copy = project.home / "questions" / content / file.name
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(file, copy)
+    return copy
+
+
+def store_prompts(project: Project, file: Path | None) -> Path | None:
+    if file is None:
+        return None
+    prompts = [prompt.row[1] for prompt in read_prompts(file)]
+    content = "\n".join(json.dumps(prompt, ensure_ascii=False) for prompt in prompts)  # names the file
+    copy = ContentCache(project.home / "cache").path("prompts", content, ".jsonl")
+    JsonLines(copy).write(prompts)
+    return copy
+
+
+def store_context(project: Project, file: Path | None) -> Path | None:
+    if file is None:
+        return None
+    content = file.read_text(encoding="utf-8-sig")
+    copy = ContentCache(project.home / "cache").path("contexts", content, file.suffix.lower())
+    write_atomic(copy, [content])
+    return copy

@@ -16,8 +16,8 @@ from db.views import Checkpoint
 from evals.results import Result, headline, headlines
 from evals.suites.config import load_suites
 from pipelines.cycle import run_job
+from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
 from pipelines.evaluation.drift import NewTask, checkpoint_drift
-from pipelines.evaluation.measure import measure_checkpoint
 from pipelines.evaluation.results_store import as_result
 from pipelines.jobs.job import unfinished_jobs
 from pipelines.log import log

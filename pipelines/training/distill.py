@@ -20,9 +20,9 @@ from pipelines.training.mix import document_rows
 from pipelines.training.probe_results import ProbeFunction
 from pipelines.training.recipe_inputs import chosen_recipe
 from pipelines.training.recipe_rows import open_writer, recipe_states, replies_beforehand, reward_by_checks
-from pipelines.training.saved_progress import has_started
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers, TrainingSource
+from pipelines.training.state_folders import has_started
 from pipelines.training.training_file_rows import training_file_rows
 from pipelines.training.training_run import RunResult, TrainingRun
 from pipelines.training.warm_start import WarmStart, WarmStartPlan, warm_start

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 
 from evals.results import Metric, Result, headline, main_result
 from evals.subject import Subject
-from evals.suites.measure import suite_tasks
+from evals.suites.suite_measurement import suite_tasks
+from pipelines.evaluation.checkpoint_measurement import knowledge_result
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.evaluation.measure import knowledge_result
 from pipelines.gate.judgements import Judgement, likelihood_floor
 from pipelines.gate.verdict import OtherResults, judge
 from pipelines.settings.schema import Gate

@@ -22,9 +22,9 @@ from pipelines.training.frontier import Frontier, FrontierPoint
 from pipelines.training.metric_loggers import MetricLogger, metric_logger
 from pipelines.training.probe_results import ProbeResult
 from pipelines.training.rollout_samples import RecordedStates, record_rollouts
-from pipelines.training.saved_progress import last_good_folder, progress_folder
 from pipelines.training.stage_context import Role, Stage
 from pipelines.training.stage_teachers import TrainingSource
+from pipelines.training.state_folders import last_good_folder, progress_folder
 from pipelines.training.stop_requests import stop_requests
 from pipelines.training.warm_start import WarmStart
 from recovery.losses.objectives import Objective

@@ -32,7 +32,7 @@ PUBLIC = {
     "recovery.telemetry.collapse": ["CleanReplies", "CollapseWatch"],
     "recovery.lab.worlds.world": ["make_world", "own_world", "World"],
     "evals.subject": ["Subject"],
-    "evals.suites.measure": ["measure"],
+    "evals.suites.suite_measurement": ["measure"],
     "evals.results": ["Metric", "Item", "Result"],
     "db.engine": ["open_database"],
     "db.queries": ["Reader"],

@@ -5,8 +5,8 @@ import pytest
 
 from evals.results import Result
 from evals.splits import oversampled_count, parse_split, select_items, split_of
-from evals.suites import measure as suites
-from evals.suites.measure import measure
+from evals.suites import suite_measurement as suites
+from evals.suites.suite_measurement import measure
 from recovery.errors import RecoverError
 from tests.evals.fakes import fake_subject
 

@@ -14,7 +14,7 @@ import json, socket, sys
 def fail(*args, **kwargs):
     raise OSError("no network here")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = fail
-from evals.suites.measure import measure
+from evals.suites.suite_measurement import measure
 from tests.evals.fakes import fake_subject
 suites = {"retention": "lab", "knowledge": "lab"}
 results = measure(fake_subject("I can't share that. 3, so it is."), limit=4, suites=suites)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from pipelines.cli import main
 from pipelines.documents import read_corpus
-from pipelines.jobs.stored_inputs import store_prompts
+from pipelines.jobs.job import store_prompts
 from pipelines.prepare_job import prepare_job, teachers_in_memory
 from pipelines.project.project import Project
 from pipelines.request import Request

@@ -1,12 +1,14 @@
 import io
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipelines import progress
-from pipelines.progress import StepTimer, duration, progress_text, show_progress
+from pipelines.log import log
+from pipelines.progress import StepTimer, duration, no_silence, progress_text, show_progress
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.progress import also_listen, listen, track
@@ -93,3 +95,21 @@ def test_a_second_listener_listens_for_a_while() -> None:
         track("replies", 3)(1)
     track("replies", 3)(2)
     assert reports == [1]
+
+
+def test_a_long_silence_is_broken(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="recover")
+    with no_silence(lambda: "still training", seconds=0.2):
+        time.sleep(1.0)
+    count = caplog.messages.count("still training")
+    assert 1 <= count <= 5
+    time.sleep(0.5)
+    assert caplog.messages.count("still training") == count
+
+
+def test_what_is_logged_anyway_needs_no_other_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="recover")
+    with no_silence(lambda: "still training", seconds=60):
+        for step in range(3):
+            log.info("step %d", step)
+    assert caplog.messages == ["step 0", "step 1", "step 2"]

@@ -8,7 +8,7 @@ import pytest
 from evals.results import Item, Result
 from evals.subject import Subject
 from evals.suites.blocks import Blocks
-from evals.suites.measure import main_prompt_task, measure
+from evals.suites.suite_measurement import main_prompt_task, measure
 from tests.evals.fakes import ScriptedEngine, fake_subject
 
 

@@ -8,7 +8,7 @@ import pytest
 from evals.results import Metric
 from evals.subject import Answer
 from evals.suites.custom_checks import measure_checks, parse_task, read_tasks
-from evals.suites.measure import measure
+from evals.suites.suite_measurement import measure
 from recovery.errors import RecoverError
 from tests.evals.fakes import fake_subject
 

@@ -9,7 +9,7 @@ from evals.results import Result
 from evals.splits import split_of
 from evals.subject import Subject
 from evals.suites.general import FACTS, GeneralQuestion, _parse, _sections, general_questions, measure_general
-from evals.suites.measure import measure
+from evals.suites.suite_measurement import measure
 from tests.evals.fakes import fake_subject
 
 QUESTIONS = general_questions()

@@ -4,7 +4,7 @@ import pytest
 
 from evals.results import Result, headlines
 from evals.subject import Subject
-from evals.suites.measure import measure
+from evals.suites.suite_measurement import measure
 from recovery import lab
 from recovery.engines.transformers import TransformersEngine
 from recovery.models.students import checkpoint_metadata, load_student

@@ -6,8 +6,8 @@ import pytest
 
 from evals.results import Metric
 from evals.subject import Subject
-from evals.suites.measure import measure
 from evals.suites.passage_recall import WINDOW, Cloze, find_clozes, measure_bits_per_byte, measure_cloze, read_passages
+from evals.suites.suite_measurement import measure
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from tests.evals.fakes import fake_subject

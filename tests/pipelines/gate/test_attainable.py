@@ -30,7 +30,7 @@ def of(
 
 @pytest.fixture
 def public_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evals.suites.measure.public_ifeval", lambda: [{"key": n} for n in range(541)])
+    monkeypatch.setattr("evals.suites.suite_measurement.public_ifeval", lambda: [{"key": n} for n in range(541)])
 
 
 @pytest.mark.parametrize(("n", "differ"), [(200, 0.02), (541, 0.1), (541, 0.25), (2000, 0.25)])

@@ -11,9 +11,9 @@ from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.settings.schema import Distill, Settings
 from pipelines.training.early_stopping import EarlyStopping
-from pipelines.training.saved_progress import has_started
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import TrainingSource
+from pipelines.training.state_folders import has_started
 from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.lab import BASE
 from recovery.losses.objectives import CrossEntropy

@@ -1,4 +1,4 @@
-"""Where jobs are stored. Unlike `jobs.job` this imports no model library, so that `recover status` stays fast."""
+"""The files of jobs. Unlike `jobs.job` this imports no model library, so that `recover status` stays fast."""
 
 import json
 from pathlib import Path

@@ -8,8 +8,8 @@ from click.testing import CliRunner, Result
 
 from evals.splits import split_of
 from pipelines.cli import main
+from pipelines.evaluation.checkpoint_measurement import measure_checkpoint, missing_suites
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.evaluation.measure import measure_checkpoint, missing_suites
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from recovery.lab import BASE
@@ -171,7 +171,7 @@ def test_whether_the_public_prompts_are_reachable_is_checked_once(monkeypatch: p
 def test_a_higher_limit_reaches_generated_items_and_those_that_a_limit_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evals.suites.measure.public_ifeval", lambda: [{"key": n} for n in range(541)])
+    monkeypatch.setattr("evals.suites.suite_measurement.public_ifeval", lambda: [{"key": n} for n in range(541)])
     for plan in (EvalPlan(), EvalPlan(limit=100)):
         assert plan.can_measure("behaviour", 541, {})
         assert not plan.can_measure("behaviour", 542, {})

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from evals.drift.drift_measurement import jaccard, measure_drift
 from evals.drift.features import hidden_features, lexical_features
-from evals.drift.measure import jaccard, measure_drift
 from evals.drift.rollouts import BaseUnderAdapter, Rollout, passage_samples
 from evals.drift.token_kl import token_kl
 from evals.stats.forgetting import forgetting_correlation
