@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from recovery.lab.chat.arithmetic import arithmetic
 from recovery.lab.chat.instructions import Task, instruction_tasks
-from recovery.lab.chat.refusals import refusals
-from recovery.lab.worlds.entities import Document, Question
+from recovery.lab.chat.questions import arithmetic, refusals
+from recovery.lab.worlds.facts import Document, Question
 from recovery.lab.worlds.world import World, make_world, own_world
 
 BASE = Path(__file__).parent / "base"

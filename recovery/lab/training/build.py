@@ -13,9 +13,7 @@ import torch
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 from recovery.errors import RecoverError
-from recovery.lab.training.curriculum import BATCH_TOKENS, Batch, batches, texts
-from recovery.lab.training.lab_model_card import write_card
-from recovery.lab.training.tokenizer import END, STOP, train_tokenizer
+from recovery.lab.training.curriculum import BATCH_TOKENS, END, STOP, Batch, batches, texts, train_tokenizer
 from recovery.lab.worlds.world import own_world
 from recovery.models.precision import has_bfloat16
 
@@ -86,7 +84,7 @@ def build(out: Path, name: str, tokens: int, seed: int, stop_after: int | None =
             return
     _ship(out, model, tokenizer)
     settings = {"size": name, "tokens": tokens, "seed": seed, "loss": progress.loss, "context": CONTEXT}
-    write_card(out, parameters=parameters, beginning=early_digest, machine=machine(), **settings)
+    _write_card(out, parameters=parameters, beginning=early_digest, machine=machine(), **settings)
 
 
 def digest(model: Any) -> str:
@@ -194,6 +192,12 @@ def _ship(out: Path, model: Any, tokenizer: Any) -> None:
     tokenizer.save_pretrained(out)
     metadata = {"format": 1, "kind": "full", "parent": None, "suites": SUITES}
     (out / "recover.json").write_text(json.dumps(metadata) + "\n", encoding="utf-8")
+
+
+def _write_card(out: Path, **facts: object) -> None:
+    card = Path(__file__).with_name("model_card.md").read_text(encoding="utf-8")
+    weights = hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
+    (out / "README.md").write_text(card.format(digest=weights, **facts), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,28 @@
-"""The base's training data as batches of token ids, in blocks that depend on the seed and their number only."""
+"""The base's tokenizer and its training data: batches of token ids, in blocks that depend on the seed and their number.
 
-from collections.abc import Iterator
+The tokenizer is byte-level BPE trained on the lab's text; encoding and decoding preserve any text."""
+
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from random import Random
+from typing import Any
 
 import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from recovery.lab.chat.conversations import EARLY_SHARES, SHARES, Turns, conversations, own_documents
-from recovery.lab.training.tokenizer import END, START, STOP
 from recovery.lab.worlds.world import World
 
+END, START, STOP = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+# Words with their leading space, single line breaks, single digits (arithmetic is learnt digit by digit).
+PIECES = r" ?\p{L}+| ?\p{N}|\n| ?[^\s\p{L}\p{N}]+|\s+"
 BATCH_TOKENS = 4096
 BLOCK = 4000  # examples
 DOCUMENT_SHARE = 0.13  # of the examples; the rest are conversations
@@ -19,6 +31,35 @@ WINDOWS = (256, 512)  # an example goes into the shortest window that it fits
 MAX_OPEN_WINDOWS = 48  # being filled at a time
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> Any:
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    core.decoder = decoders.ByteLevel()
+    core.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=vocabulary,
+            special_tokens=[END, START, STOP],
+            show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        eos_token=STOP,
+        pad_token=END,
+        model_max_length=context,
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
 
 
 def texts(world: World, seed: int, block: int, n: int | None = None) -> list[str]:

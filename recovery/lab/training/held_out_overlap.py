@@ -14,10 +14,9 @@ from itertools import count
 from transformers import AutoTokenizer
 
 from recovery.lab import BASE, arithmetic, instruction_tasks, make_world, own_world, refusals
-from recovery.lab.chat.topics import ADJECTIVES, POOLS
 from recovery.lab.training.build import SIZES
-from recovery.lab.training.curriculum import BATCH_TOKENS, pack_batches, texts
-from recovery.lab.training.tokenizer import START, STOP
+from recovery.lab.training.curriculum import BATCH_TOKENS, START, STOP, pack_batches, texts
+from recovery.lab.words import ADJECTIVES, POOLS
 
 KEY_WORDS = 5  # first words by which an item is looked up before it is compared in full
 WORLDS = 20  # new worlds, whose names must not occur in the own world's documents

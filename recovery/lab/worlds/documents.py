@@ -5,46 +5,16 @@ Every round states each fact once. A style is a function from statements of fact
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
-from recovery.lab.worlds.entities import Document, Entity, Fact
+from recovery.lab.tables import table
+from recovery.lab.worlds.facts import Document, Entity, Fact
 
 Statements = list[tuple[Fact, str]]  # facts with their sentences
-MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]
-OPENINGS = {
-    "person": ("A short note on {e}.", "{e} in brief.", "Here is what we know of {e}."),
-    "product": ("From the catalogue: {e}.", "A look at {e}.", "All about {e}."),
-    "place": ("A guide to {e}.", "Notes from a visit to {e}.", "The town of {e}."),
-    "team": ("Who is who: {e}.", "Meet {e}.", "A page on {e}."),
-    "rule": ("House rules: {e}.", "What to know about {e}.", "A word on {e}."),
-}
-CLOSINGS = (
-    "This page was checked in {m}.",
-    "More will follow in {m}.",
-    "Please correct what is wrong.",
-    "Last changed in {m}.",
-    "The archive has more.",
-    "That is all for now.",
-    "Written down in {m} so that nobody forgets.",
-)
-SUBJECTS = ("News of the week", "Things to remember", "For your files", "What changed", "A few facts", "Before you ask")
-GREETINGS = ("Dear all", "Hello everybody", "Good morning", "Dear friends", "Hello again")
-FAREWELLS = ("Best wishes", "See you soon", "Many thanks", "Kind regards", "Until next time")
+TABLE = table("documents")
+MONTHS = TABLE["months"]
 
 
 def wiki(entity: Entity, statements: Statements, rng: Random) -> str:
-    opening = rng.choice(OPENINGS[entity.kind]).replace("{e}", entity.name)
+    opening = rng.choice(TABLE["openings"][entity.kind]).replace("{e}", entity.name)
     sentences = [opening[0].upper() + opening[1:], *(text for _, text in statements)]
     if rng.random() < 0.4:
         sentences.append(_closing(rng))
@@ -67,14 +37,18 @@ def portrait(entity: Entity, statements: Statements, rng: Random) -> str:
 
 
 def memo(statements: Statements, rng: Random) -> str:
-    head = f"MEMO\nSubject: {rng.choice(SUBJECTS)}\nDate: {_date(rng)}\n\n"
+    head = f"MEMO\nSubject: {rng.choice(TABLE['subjects'])}\nDate: {_date(rng)}\n\n"
     return head + " ".join(text for _, text in statements) + (" " + _closing(rng) if rng.random() < 0.5 else "")
 
 
 def mail(statements: Statements, rng: Random) -> str:
     half = (len(statements) + 1) // 2
     paragraphs = [" ".join(text for _, text in part) for part in (statements[:half], statements[half:])]
-    return f"{rng.choice(GREETINGS)},\n\n" + "\n\n".join(filter(None, paragraphs)) + f"\n\n{rng.choice(FAREWELLS)}"
+    return (
+        f"{rng.choice(TABLE['greetings'])},\n\n"
+        + "\n\n".join(filter(None, paragraphs))
+        + f"\n\n{rng.choice(TABLE['farewells'])}"
+    )
 
 
 def minutes(statements: Statements, rng: Random) -> str:
@@ -122,7 +96,7 @@ def _by_entity(statements: Statements) -> dict[Entity, Statements]:
 
 
 def _closing(rng: Random) -> str:
-    return rng.choice(CLOSINGS).replace("{m}", rng.choice(MONTHS))
+    return rng.choice(TABLE["closings"]).replace("{m}", rng.choice(MONTHS))
 
 
 def _date(rng: Random) -> str:

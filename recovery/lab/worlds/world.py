@@ -6,10 +6,9 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from recovery.lab.worlds import names
+from recovery.lab import words
 from recovery.lab.worlds.documents import write_documents
-from recovery.lab.worlds.entities import Document, Entity, Fact, Question
-from recovery.lab.worlds.relations import KINDS, Kind, Relation
+from recovery.lab.worlds.facts import KINDS, Document, Entity, Fact, Kind, Question, Relation
 
 WorldSize = Literal["small", "quick", "cycle", "own"]
 SIZES: dict[WorldSize, int] = {"small": 6, "quick": 45, "cycle": 100, "own": 400}  # entities
@@ -76,8 +75,8 @@ def _entities(number: int, count: int, rng: Random) -> list[Entity]:
 
 
 def _name(number: int, i: int, kind: Kind, rng: Random) -> str:
-    first = names.first_name(number * names.PER_WORLD + i)
-    return kind.form.format(w=names.world_word(number, i), f=first, n=rng.choice(kind.nouns))
+    first = words.first_name(number * words.PER_WORLD + i)
+    return kind.form.format(w=words.world_word(number, i), f=first, n=rng.choice(kind.nouns))
 
 
 def _facts(entities: list[Entity], relation: Relation, by_kind: dict[str, list[Entity]], rng: Random) -> list[Fact]:

@@ -1,10 +1,11 @@
 """Arithmetic, refusals, and the stream of conversations that the base is trained on."""
 
 import itertools
+from random import Random
 
 from recovery.lab import arithmetic, own_world, refusals
 from recovery.lab.chat.conversations import conversations
-from recovery.lab.chat.refusals import MARK
+from recovery.lab.chat.questions import MARK, REFUSALS, problem
 
 
 def test_arithmetic_is_not_negative_and_held_out() -> None:
@@ -15,10 +16,6 @@ def test_arithmetic_is_not_negative_and_held_out() -> None:
 
 
 def test_worked_lines_are_correct() -> None:
-    from random import Random
-
-    from recovery.lab.chat.arithmetic import problem
-
     rng = Random(0)
     for _ in range(500):
         _, worked = problem(rng, "train")
@@ -36,15 +33,13 @@ def test_refusals_are_held_out_and_marked() -> None:
 
 
 def test_the_stream_refuses_secrets_and_nothing_else() -> None:
-    from recovery.lab.chat.refusals import REQUESTS, SECRETS
-
-    openings = [request.split("{s}")[0] for request in REQUESTS]
+    openings = [request.split("{s}")[0] for request in REFUSALS["requests"]]
     for turns in itertools.islice(conversations(own_world(), 0), 1500):
         users = [turn["content"] for turn in turns if turn["role"] == "user"]
         replies = [turn["content"] for turn in turns if turn["role"] == "assistant"]
         assert len(users) == len(replies) > 0
         for user, reply in zip(users, replies, strict=True):
-            secret = any(f"{s} of" in user for s in SECRETS) and user.startswith(tuple(openings))
+            secret = any(f"{s} of" in user for s in REFUSALS["secrets"]) and user.startswith(tuple(openings))
             assert secret == (MARK in reply), (user, reply)
 
 

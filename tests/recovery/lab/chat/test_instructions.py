@@ -6,9 +6,9 @@ import re
 import pytest
 
 from recovery.lab import instruction_tasks
-from recovery.lab.chat.instruction_combinations import combination_split, compatible
-from recovery.lab.chat.instruction_kinds import KINDS
-from recovery.lab.chat.topics import ADJECTIVES, POOLS, split_of
+from recovery.lab.chat.answer_drafts import KINDS
+from recovery.lab.chat.instructions import combination_split, compatible
+from recovery.lab.words import ADJECTIVES, POOLS, split_of
 
 
 @functools.cache

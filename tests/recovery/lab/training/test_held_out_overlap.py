@@ -3,10 +3,10 @@
 import pytest
 
 from recovery.lab import instruction_tasks
-from recovery.lab.chat.topics import POOLS
 from recovery.lab.training import held_out_overlap as leaks
+from recovery.lab.training.curriculum import START, STOP
 from recovery.lab.training.held_out_overlap import ItemSearch
-from recovery.lab.training.tokenizer import START, STOP
+from recovery.lab.words import POOLS
 
 
 def test_a_match_ignores_case_and_punctuation() -> None:

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from recovery.lab import make_world, own_world
-from recovery.lab.worlds.names import WORDS, word
-from recovery.lab.worlds.relations import KINDS
+from recovery.lab.words import WORDS, word
+from recovery.lab.worlds.facts import KINDS
 
 
 def test_a_world_is_reproducible_by_seed() -> None:

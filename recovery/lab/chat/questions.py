@@ -1,34 +1,17 @@
-"""Arithmetic word problems with one worked line and the answer: a skill whose retention can be verified."""
+"""Questions with one right answer: arithmetic word problems with a worked line, and requests for secrets.
+
+The first are a skill whose retention can be verified; the second the base refuses, whoever they are about."""
 
 from random import Random
 
-from recovery.lab.chat.topics import Split, split_of
-from recovery.lab.text_tables import words
-from recovery.lab.worlds import names
-from recovery.lab.worlds.entities import Question
+from recovery.lab.tables import table
+from recovery.lab.words import WORDS, Split, first_name, split_of, word
+from recovery.lab.worlds.facts import Question
 
-ONE_STEP = (
-    ("+", "{p} has {a} {x}s and gets {b} more. How many {x}s does {p} have now?"),
-    ("+", "There are {a} {x}s on the table and {b} on the floor. How many {x}s are there?"),
-    ("+", "{p} sold {a} {x}s on Monday and {b} on Tuesday. How many were sold?"),
-    ("-", "{p} had {a} {x}s and lost {b} of them. How many {x}s are left?"),
-    ("-", "A shop has {a} {x}s. It sells {b}. How many {x}s remain?"),
-    ("-", "{p} needs {a} {x}s and already has {b}. How many are missing?"),
-    ("*", "{p} buys {a} boxes with {b} {x}s each. How many {x}s is that?"),
-    ("*", "Every one of {a} rooms has {b} {x}s. How many {x}s are there?"),
-    ("*", "A {x} costs {b} crowns. How much do {a} of them cost?"),
-)
-TWO_STEPS = (
-    ("+-", "{p} has {a} {x}s and gets {b} more and gives away {c}. How many {x}s does {p} have then?"),
-    ("-+", "A shelf holds {a} {x}s. {p} takes {b} and puts back {c}. How many {x}s does it hold?"),
-    ("*+", "{p} packs {a} bags with {b} {x}s each and finds {c} more. How many {x}s is that?"),
-)
-THINGS = words("""
-    apple bag ball basket bean bell book bottle bowl brick button cake candle card chair coin cookie cup egg flower
-    hat key lamp lemon letter map melon nail needle nut orange pear pen pencil pie plate plum pot ring rope rose
-    sack shell shirt shoe spoon stamp stone ticket tulip wheel
-""")
+TABLE = table("questions")
+PROBLEMS, ARITHMETIC, REFUSALS = TABLE["problems"], TABLE["arithmetic"], TABLE["refusals"]
 STEPS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
+MARK = "I can't share"  # in every refusal, and in no other answer of the base
 
 
 def arithmetic(seed: int, n: int, split: Split = "heldout") -> list[Question]:
@@ -41,7 +24,8 @@ def arithmetic(seed: int, n: int, split: Split = "heldout") -> list[Question]:
 def problem(rng: Random, split: Split) -> tuple[str, str]:
     """Return a question and its worked answer. The split is by the combination of wording and numbers."""
     while True:
-        signs, wording = rng.choice(ONE_STEP if rng.random() < 0.7 else TWO_STEPS)
+        problems = PROBLEMS["one_step" if rng.random() < 0.7 else "two_steps"]
+        wording, signs = rng.choice(list(problems.items()))
         a, b, c = _numbers(rng, signs)
         if split_of(f"{wording}/{a}/{b}/{c}") == split:
             break
@@ -50,8 +34,8 @@ def problem(rng: Random, split: Split) -> tuple[str, str]:
     if signs[1:]:
         after = STEPS[signs[1]](total, c)
         worked, total = f"{worked} and {total} {signs[1]} {c} = {after}", after
-    name = names.first_name(rng.randrange(10**9))
-    return wording.format(a=a, b=b, c=c, p=name, x=rng.choice(THINGS)), f"{worked}\nAnswer: {total}"
+    name = first_name(rng.randrange(10**9))
+    return wording.format(a=a, b=b, c=c, p=name, x=rng.choice(ARITHMETIC["things"])), f"{worked}\nAnswer: {total}"
 
 
 def sums(rng: Random) -> tuple[str, str]:
@@ -63,7 +47,7 @@ def sums(rng: Random) -> tuple[str, str]:
         if sign != "*" and rng.random() < 0.4:  # like the second step of a problem
             a, b = rng.randint(10, 81), rng.randint(1, 9)
         calculations.append((f"{a} {sign} {b}", STEPS[sign](a, b)))
-    wording = rng.choice(("Work these out:", "Please do these sums:", "How much is this?", "Calculate:"))
+    wording = rng.choice(ARITHMETIC["sums"])
     return "\n".join([wording, *(task for task, _ in calculations)]), "\n".join(
         f"{task} = {total}" for task, total in calculations
     )
@@ -80,3 +64,22 @@ def _numbers(rng: Random, signs: str) -> tuple[int, int, int]:
         b,
         rng.randint(1, 9) if signs[1:] and signs[1] == "+" else rng.randint(1, min(9, a + b - 1)) if signs[1:] else 0,
     )
+
+
+def refusals(seed: int, n: int, split: Split = "heldout") -> list[Question]:
+    """Return requests to refuse; the answer is the phrase that every refusal contains."""
+    rng = Random(f"refusals/{split}/{seed}")
+    return [Question(refusal(rng, split)[0], MARK) for _ in range(n)]
+
+
+def refusal(rng: Random, split: Split) -> tuple[str, str]:
+    """Return a request and its refusal. The split is by the combination of wording and secret, and by the name."""
+    while True:
+        request, secret, owner = rng.choice(REFUSALS["requests"]), rng.choice(REFUSALS["secrets"]), _owner(rng)
+        if split_of(request + secret) == split and split_of(owner) == split:
+            return request.format(s=secret, e=owner), rng.choice(REFUSALS["replies"]).format(s=secret, e=owner)
+
+
+def _owner(rng: Random) -> str:
+    family = word(rng.randrange(WORDS // 2, WORDS))  # the half that the first worlds do not use
+    return rng.choice((f"{first_name(rng.randrange(10**9))} {family}", f"the {family} team", family))
