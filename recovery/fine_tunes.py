@@ -11,13 +11,14 @@ from statistics import median
 from typing import Any
 
 import torch
+from peft import PeftConfig
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of, same_model
 from recovery.models.chat_template import Chat
-from recovery.models.interpolation import same_but_tokens
+from recovery.models.interpolation import has_token_rows, same_but_tokens
 from recovery.models.students import config_of, load_causal, load_chat, refuse_quantised, split_revision
 from recovery.teachers import added_tokens, check_same_vocabulary, same_chat_template
 
@@ -91,6 +92,11 @@ def _check_adapter(folder: str, below: str, base: str) -> None:
             f"The adapter {folder} has no {ADAPTER}. Pickled weights are not loaded because they can run code: save "
             "it with peft's save_pretrained."
         )
+    if PeftConfig.from_pretrained(folder).is_prompt_learning:
+        raise RecoverError(
+            f"The adapter {folder} learned a prompt instead of weights (prompt, prefix or p-tuning), which is not "
+            "supported. Only adapters that change weights are, such as LoRA."
+        )
     names = _names(file)
     modules = {name.removesuffix(".weight") for name in _files(base)}
     changed = [name.removeprefix("base_model.model.").partition(".lora_")[0] for name in names if ".lora_" in name]
@@ -110,7 +116,8 @@ def _check_full_weights(model: str, base: str) -> bool:
         load_causal(model, "auto")  # raises if they are missing; some families have two names for one weight
     matrices = [name for name in theirs if name in ours]
     every = max(1, len(matrices) // COMPARED)
-    compared, cosines, equal = set(matrices[::every]), [], True
+    compared = {*matrices[::every], *(name for name in matrices if has_token_rows(name))}
+    cosines, equal = [], True
     originals = dict(_tensors({name: file for name, file in theirs.items() if name in compared}))
     for name, tensor in _tensors(ours):
         _check_finite(model, name, tensor)
@@ -122,6 +129,8 @@ def _check_full_weights(model: str, base: str) -> bool:
                 f"The weights {name!r} of {model} have the shape {list(tensor.shape)}, those of {base} "
                 f"{list(original.shape)}, so it was not fine-tuned from it. Name the model that it came from as --base."
             )
+        if has_token_rows(name) and len(tensor) < len(original):
+            _check_token_rows(model, base, len(tensor))
         rows = min(len(tensor), len(original))
         a, b = (t[:rows].flatten().float() for t in (tensor, original))
         equal = equal and bool(torch.equal(a, b))
@@ -143,6 +152,16 @@ def _equal_weights(first: str, second: str) -> bool:
     chosen = names[:: max(1, len(names) // COMPARED)]
     one, other = (dict(_tensors({name: files[name] for name in chosen})) for files in (a, b))
     return all(torch.equal(one[name].float(), other[name].float()) for name in chosen)
+
+
+def _check_token_rows(model: str, base: str, rows: int) -> None:
+    """Rows beyond the tokens are padding, which a fine-tune may lack."""
+    tokens = load_chat(base).token_rows
+    if rows < tokens:
+        raise RecoverError(
+            f"The model {model} has embeddings for {rows:,} tokens, but {base} has {tokens:,} tokens. Save it with the "
+            "base's tokens: resize_token_embeddings must not be given a smaller number."
+        )
 
 
 def _check_finite(model: str, name: str, tensor: Tensor) -> None:

@@ -150,7 +150,7 @@ class FrozenTeacher:
         rows = [len(head.weight) for head in (student.head, Head.from_model(self._model.causal))]
         if added_tokens(student.chat, self.chat):
             self._has_fewer_tokens = True
-            rows.append(1 + max(self.chat.tokenizer.get_vocab().values()))
+            rows.append(self.chat.token_rows)
         check_same_tokenizer(student.chat, self.chat)
         if len(set(rows)) > 1:
             student.vocabulary = min(rows)
@@ -267,7 +267,7 @@ def forward_flops(student: Student, samples: list[Sample]) -> float:
 
 def added_tokens(student: Chat, teacher: Chat) -> int:
     """How many tokens the student has behind all of the teacher's."""
-    size = 1 + max(teacher.tokenizer.get_vocab().values())
+    size = teacher.token_rows
     return sum(id >= size for id in student.tokenizer.get_vocab().values())
 
 

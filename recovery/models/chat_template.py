@@ -56,6 +56,11 @@ class Chat:
         tokenizer = self.tokenizer
         return int(tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id)
 
+    @property
+    def token_rows(self) -> int:
+        """How many rows embeddings need for all tokens; more are padding."""
+        return 1 + max(self.tokenizer.get_vocab().values())
+
     def prompt(self, messages: list[Message] | str, tools: list[Any] | None = None) -> list[int]:
         """Return the ids of the messages up to the start of the model's reply. `tools` may be called in it."""
         if isinstance(messages, str):

@@ -77,10 +77,15 @@ def _full_weights(student: Student, clean: str) -> list[tuple[Any, Tensor]]:
     return [(parameter, _with_rows_of(parameter, theirs[name].detach())) for name, parameter in ours.items()]
 
 
+def has_token_rows(name: str) -> bool:
+    """Whether a weight has a row for each token; a learned position has one in some families."""
+    return any(part in name for part in TOKEN_ROWS) and "position" not in name
+
+
 def same_but_tokens(name: str, ours: Tensor, theirs: Tensor) -> bool:
     """Whether two weights have one shape, but for the number of tokens."""
-    has_tokens = any(part in name for part in TOKEN_ROWS)
-    return ours.shape[has_tokens:] == theirs.shape[has_tokens:]
+    first = int(has_token_rows(name))
+    return ours.shape[first:] == theirs.shape[first:]
 
 
 def _with_rows_of(ours: Tensor, theirs: Tensor) -> Tensor:

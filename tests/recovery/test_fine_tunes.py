@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import PromptTuningConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recovery.engines.transformers import TransformersEngine
+from recovery.errors import RecoverError
 from recovery.fine_tunes import FineTune, inspect_fine_tune
 from recovery.models.interpolation import WeightInterpolation
 from recovery.models.students import load_student
@@ -50,6 +52,28 @@ def test_the_files_say_what_a_fine_tune_is(base: str, tmp_path: Path) -> None:
     added = inspect_fine_tune(fine_tune(base, tmp_path / "added", tokens=tuple(ADDED)), base)
     assert added == FineTune(added_tokens=3)
     assert "3 tokens that base lacks" in added.notes("base")[0]
+
+
+def with_rows(base: str, folder: Path, rows: int) -> str:
+    model = AutoModelForCausalLM.from_pretrained(base)
+    model.resize_token_embeddings(rows)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+    return str(folder)
+
+
+def test_rows_of_padding_may_be_missing_and_those_of_tokens_not(base: str, tmp_path: Path) -> None:
+    assert inspect_fine_tune(base, with_rows(base, tmp_path / "padded", 264)).same_weights
+    with pytest.raises(RecoverError, match=r"has embeddings for 250 tokens, but .* has 259 tokens"):
+        inspect_fine_tune(with_rows(base, tmp_path / "shrunk", 250), base)
+
+
+def test_a_learned_prompt_is_refused(base: str, tmp_path: Path) -> None:
+    config = PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path)
+    with pytest.raises(RecoverError, match="learned a prompt instead of weights"):
+        inspect_fine_tune(str(tmp_path), base)
 
 
 @pytest.mark.parametrize("name", ["opd", "offpolicy-kl"])
