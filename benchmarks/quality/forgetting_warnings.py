@@ -1,6 +1,6 @@
 """Does `ForgettingCallback` warn of trainings that damage a model, in time, and leave the others alone?
 
-    python -m benchmarks.quality.forgetting_warnings --out FILE.jsonl [--steps 400] [--budget 0.05] [--seed 7]
+    python -m benchmarks.quality.forgetting_warnings --out FILE.jsonl [--steps 400] [--seed 7]
 
 Twenty-three trainings of the built-in model by transformers' Trainer, each with the callback: documents of an invented
 world, short answers to questions, or the base's own replies; full weights or an adapter; several learning rates.
@@ -42,14 +42,12 @@ from pipelines.settings.schema import Gate
 from pipelines.synthetic.answers import sample_answers
 from pipelines.synthetic.prompts import write_prompts
 from pipelines.watch import ForgettingCallback
-from pipelines.watch.budget import Budget
-from pipelines.watch.clean_rows import REPLIES
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, make_world
+from recovery.models.precision import has_bfloat16
 from recovery.models.students import Student, load_student
 
 ROWS, MAX_ROW, RANK = 16, 256, 16  # of a step; tokens; of an adapter
-AMPLE = 10.0  # a budget that pays for everything
 DATA = ("documents", "answers", "own replies")
 TRAININGS = (  # (data, learning rate, whether it trains an adapter)
     *itertools.product(("documents",), (2e-5, 1e-4, 3e-4, 1e-3, 2e-3), (False,)),
@@ -69,10 +67,10 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     numbers = range(len(TRAININGS))
     parser.add_argument("--only", type=int, action="append", choices=numbers, metavar="N", help="the N-th training")
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--budget", type=float, default=0.05, help="the share of the time that readings may take")
+    parser.add_argument("--budget", type=float, default=0.03, help="the share of the time that readings may take")
     parser.add_argument("--items", type=int, default=1000, help="instruction prompts that measure the loss at a look")
     parser.add_argument("--looks", type=int, default=6, help="readings at which the model is kept and measured")
-    parser.add_argument("--every", type=int, help="read each so many steps, whatever it takes, and check no replies")
+    parser.add_argument("--every", type=int, help="read each so many steps, whatever it takes, and write no replies")
     parser.add_argument("--seed", type=int, default=7)
     args = parser.parse_args(arguments)
     disable_progress_bar()
@@ -108,6 +106,7 @@ def watch(
                 learning_rate=learning_rate,
                 warmup_steps=args.steps // 20,
                 per_device_train_batch_size=ROWS,
+                bf16=has_bfloat16(),
                 save_strategy="no",
                 report_to="none",
                 disable_tqdm=True,
@@ -117,14 +116,13 @@ def watch(
             train_dataset=list(data[name]),
             data_collator=DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=-100),
         )
-        callback = ForgettingCallback(trainer, budget=args.budget)
-        if args.every:
-            callback = ForgettingCallback(trainer, budget=AMPLE, probes=REPLIES)
-            callback.budgets = {"rows": Budget(AMPLE, args.every), "looks": Budget(0.0), "checks": Budget(0.0)}
+        probes = 0 if args.every else 60
+        callback = ForgettingCallback(trainer, every=args.every, budget=args.budget, probes=probes)
         kept = _KeptStates(callback)
         trainer.add_callback(callback)
         trainer.add_callback(kept)
         trainer.train()
+        model = trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # no longer in bfloat16
     student = Student(model.eval(), load_student(str(BASE)).chat, str(BASE))
     looks = []
     for step in sorted({*spread(list(kept.states), args.looks), kept.warned_at or args.steps}):
@@ -140,7 +138,7 @@ def watch(
         "warned": kept.warned_at,
         "looks": looks,
         "readings": callback.readings,
-        "share_of_time": callback.share_of_time,
+        "share_of_time": callback.budget.taken_share,
     }
 
 

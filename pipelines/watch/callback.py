@@ -1,46 +1,53 @@
 """`ForgettingCallback`: readings of what a model forgets while transformers' Trainer, or any of TRL's, trains it."""
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from shlex import quote
+from typing import Any
 
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback
+from transformers.integrations import is_deepspeed_zero3_enabled
 
+from db.run_inputs import RunInputs
+from db.tracker import RunEnd
+from evals.suites import lab
 from pipelines.log import log
-from pipelines.watch import probe_rows
-from pipelines.watch.budget import Budget
-from pipelines.watch.clean_rows import REPLIES, ROWS, CleanRows
-from pipelines.watch.early_warning import MOST_LOOKS, EarlyWarning
-from pipelines.watch.instruction_checks import InstructionChecks
-from pipelines.watch.other_trainers import obstacle, on_any_process
-from pipelines.watch.probe_rows import Rows, WatchedModel
-from pipelines.watch.record import WatchRecord
-from recovery.errors import first_line
+from pipelines.project.project import Project
+from pipelines.watch import readings as take
+from pipelines.watch.budget import PARTS, Budget
+from pipelines.watch.readings import InstructionReadings, RowReadings
+from pipelines.watch.rows import WatchedModel, beginning, evaluating, instruction_rows, known_facts, training_rows
+from recovery.errors import RecoverError, first_line
+from recovery.models.adapters import changes_head, same_model
 from recovery.models.chat_template import Chat
+from recovery.models.model_families import head_matches
 from recovery.models.students import load_chat
 
+PREFIX = "forgetting/"
 MIN_LOSS = 0.01  # that is worth a sentence once it is certain
-FOR_ROWS = 0.7  # of the budget; the rest is for checked instructions
-FOR_LOOKS = 0.6  # at single replies, of what is left of the budget for rows when the clean model has been read
-MOST_FOR_REPLIES = 0.8  # of the budget for rows; the rest is left for reading them
-T = TypeVar("T")
+PASSES_OF_A_STEP = 3  # a step takes about three times the forward pass of its rows
 
 
 class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
     """Takes cheap readings, and warns when a loss of instruction following is likely and when it is certain.
 
     Add it once the trainer exists: `trainer.add_callback(ForgettingCallback(trainer))`. The readings go to the
-    trainer's own logs: `forgetting/kl_training` and `forgetting/kl_replies` (KL of the clean model to this one on rows
-    of the training data, and on its replies to instructions) and `forgetting/known` (the difference of the
-    log-likelihood of answers that the clean model knew). `forgetting/instructions` (the difference of the share of
-    `probes` instructions that are followed) takes replies, and so is read more rarely.
+    trainer's own logs: `forgetting/kl_training` and `forgetting/kl_instructions` (KL of the clean model to this one on
+    rows of the training data, and on ready-made answers to instructions), `forgetting/kl_limit` (where the second of
+    them makes a loss likely) and `forgetting/known` (the difference of the log-likelihood of answers that the clean
+    model knew). `forgetting/instructions` (the difference of the share of `probes` instructions that are followed)
+    takes replies, and so is read more rarely.
 
-    Between two readings it looks at single replies, and takes a reading at once where the KL has risen. `budget` is
-    the share of the training's time that all this may take, `every` a minimum of steps between two readings as long as
-    nothing has risen. With an adapter the clean model is the one below it; otherwise it is read before the first step.
+    `budget` is the share of the training's time that all this may take. Between two readings it checks a few answers,
+    and takes a reading at once where the KL has risen. With `every` it reads after each so many steps instead, whatever
+    that takes. With an adapter the clean model is the one below it; otherwise it is read before the first step.
     `stop` ends the training at the first warning. `record` is the folder of a project in which the readings are stored
     as a run. Of several processes with a whole copy of the model each, the first one reads. Where nothing can be read,
     a sentence says why, and the training goes on."""
@@ -50,92 +57,168 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
         trainer: Any,
         *,
         every: int | None = None,
-        budget: float = 0.04,
+        budget: float = 0.03,
         probes: int = 60,
         stop: bool = False,
         record: str | Path | None = None,
     ):
-        self.trainer, self.stop, self.share = trainer, stop, budget
-        self.budgets = {
-            "rows": Budget(FOR_ROWS * budget, every),
-            "looks": Budget(0.0),
-            "checks": Budget((1 - FOR_ROWS) * budget, every),
-        }
-        self.warning: str | None = None  # the first one
+        self.trainer, self.stop = trainer, stop
+        self.budget = Budget(budget, every)
         self.readings: list[dict[str, float]] = []
-        self._record = WatchRecord(Path(record)) if record is not None else None
-        self._rows: CleanRows | None = None
-        self._early: EarlyWarning | None = None
-        self._checks = InstructionChecks(probe_rows.instruction_probes(probes))
+        self._folder = record
+        self._record: Record | None = None
+        self._rows: RowReadings | None = None
+        self._instructions = InstructionReadings(lab.instruction_prompts(probes, natural=True) if probes else [])
         self._reads = False  # whether this process takes readings
-        self._is_prepared = False
-        self._given: set[str] = set()  # the kinds of warnings that were given
-        self._dataloader: Any = None
+        self._warnings: dict[str, str] = {}  # by kind: likely, certain
+        self._has_begun = False
         self._first_step = 0  # of this training, which may go on from a checkpoint
         self._step_started_at = 0.0
 
     @property
-    def share_of_time(self) -> float:
-        """What readings and checks have taken of the training's time so far."""
-        return sum(budget.taken_share for budget in self.budgets.values())
+    def warning(self) -> str | None:
+        """The first one that was given."""
+        return next(iter(self._warnings.values()), None)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._reads, self._first_step = state.is_world_process_zero, state.global_step
-        self._dataloader = kwargs.get("train_dataloader")
-        with self._training_goes_on():
-            if problem := obstacle(self.trainer, state.global_step) if self._reads else None:
+        with self._without_ending_the_training():
+            if problem := obstacle(self.trainer, self._chat, state.global_step) if self._reads else None:
                 self._reads = False
                 log.warning(f"Forgetting is not measured: {problem}. Check the result with `recover check`.")
             if not self._reads:
                 return
-            if self._record:
-                self._record.start(self._base, state.max_steps)
-            if not self._model().has_adapter:
-                in_step = args.per_device_train_batch_size * args.gradient_accumulation_steps
-                rows = in_step * state.max_steps
-                self._read_clean_model(self._timed("rows", lambda: self._expected_training_seconds(rows)))
+            self._finish_record("interrupted")  # an attempt whose batch was too large
+            if self._folder is not None:
+                self._record = Record(Path(self._folder), self._base, state.max_steps)
+            if self._has_begun:
+                self._begin_again()
+            else:
+                rows = args.per_device_train_batch_size * args.gradient_accumulation_steps * state.max_steps
+                self._read_clean_model(kwargs.get("train_dataloader"), rows)
+            self._has_begun = True
+
+    def _read_clean_model(self, dataloader: Any, rows_of_the_training: int) -> None:
+        """Once, as far as the training is expected to be long enough to pay for it and for one reading."""
+        model, budget = self._model(), self.budget
+        with budget.timed(), evaluating(model.model):  # a collator may draw random numbers
+            training = training_rows(dataloader, take.TRAINING_ROWS)
+            answers, facts = instruction_rows(model, take.INSTRUCTIONS), known_facts(model, take.FACTS)
+        # A trainer whose rows cannot be had is expected to train on rows as long as those.
+        example = training or answers
+        training_tokens = rows_of_the_training * sum(len(row.tokens) for row in example) / len(example)
+        training = [beginning(row) for row in training]
+        tokens = sum(len(row.tokens) for row in (*training, *answers, *facts))
+        if not budget.every and 2 * tokens > budget.share * PASSES_OF_A_STEP * training_tokens:
+            return
+        with budget.timed("rows"):
+            self._rows = RowReadings(model, training, answers, facts)
+        seconds = budget.costs["rows"]
+        budget.costs["spot_checks"] = seconds / take.GROUPS
+        self._read_clean_replies(PASSES_OF_A_STEP * seconds * training_tokens / tokens)
+
+    def _read_clean_replies(self, training_seconds: float) -> None:
+        """If the training pays for replies of the clean model and for one reading of them."""
+        model, budget, instructions = self._model(), self.budget, self._instructions
+        affordable = PARTS["instructions"] * (budget.share * training_seconds - budget.spent_seconds)
+        # Replies take longer than a forward pass: no trial is needed to tell that they do not fit.
+        least = budget.costs["rows"] * len(instructions.prompts) / take.INSTRUCTIONS
+        if not instructions.prompts or (not budget.every and 2 * least > affordable):
+            return
+        with budget.timed():
+            expected = instructions.expected_seconds(model)
+        if budget.every or 2 * expected <= affordable:
+            with budget.timed():
+                instructions.read_clean(model)
+            budget.costs["instructions"] = expected
+
+    def _begin_again(self) -> None:
+        """As after a batch that was too large (`auto_find_batch_size`). Full weights are no longer the clean ones, so
+        what was read of those is kept."""
+        self.budget = Budget(self.budget.share, self.budget.every, costs=self.budget.costs)
+        self.readings, self._warnings, self._instructions.rounds = [], {}, 0
+        if self._rows:
+            self._rows.begin()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._step_started_at = time.monotonic()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         seconds = time.monotonic() - self._step_started_at
-        with self._training_goes_on():
-            if self._reads:
-                self._read(seconds, args, state, control)
+        with self._without_ending_the_training():
+            if self._reads and self._rows:
+                self.budget.add_step(seconds)
+                self._read(self._rows, state, control)
         if self.stop and on_any_process(self.warning is not None, args.device):
             control.should_training_stop = True
 
-    def _read(self, step_seconds: float, args: Any, state: Any, control: Any) -> None:
-        for budget in self.budgets.values():
-            budget.stepped(step_seconds)
-        rows, steps = self.budgets["rows"], state.max_steps - self._first_step
-        if not self._is_prepared and rows.steps > 1:  # the first step is slower than the others
-            self._read_clean_model(rows.training_seconds * steps / rows.steps)
-        if values := self._due_readings(state.global_step, steps, args.output_dir):
-            values["forgetting/share_of_time"] = self.share_of_time
-            self.readings.append({"step": state.global_step, **values})
-            self._log(values, control)
-            if self._record:
-                self._record.step(state.global_step, values)
+    def _read(self, rows: RowReadings, state: Any, control: Any) -> None:
+        step, steps, model = state.global_step, state.max_steps - self._first_step, self._model()
+        values: dict[str, float] = {}
+        if self.budget.is_due("rows", steps) or self._has_risen(rows, model, steps):
+            with self.budget.timed("rows"):
+                values, finding = rows.read(model, step)
+            if finding:
+                self._warn(
+                    "likely",
+                    f"Instruction following is likely to suffer: after {step:,} steps the KL to the clean model on "
+                    f"instructions is {finding}. Lower the learning rate, or mix in the clean model's answers; "
+                    f"`recover check MODEL --base {quote(self._base)}` measures the loss.",
+                )
+        if self._instructions.clean and self.budget.is_due("instructions", steps):
+            with self.budget.timed("instructions"):
+                test = self._instructions.read(model)
+            values["instructions"] = test.difference
+            if test.high <= -MIN_LOSS:
+                self._warn(
+                    "certain",
+                    f"Instruction following is down by at least {math.floor(-1000 * test.high) / 10:g} points after "
+                    f"{step:,} steps. `recover repair MODEL --base {quote(self._base)}` brings it back. Or lower the "
+                    "learning rate, or mix in the clean model's answers.",
+                )
+        if values:
+            values["share_of_time"] = self.budget.taken_share
+            self._log(step, {PREFIX + name: value for name, value in values.items()}, control)
 
-    def _log(self, values: dict[str, float], control: Any) -> None:
+    def _has_risen(self, rows: RowReadings, model: WatchedModel, steps: int) -> bool:
+        """Whether a check of a few answers, where one is due, calls for a reading at once."""
+        if "likely" in self._warnings or not self.budget.is_due("spot_checks", steps):
+            return False
+        with self.budget.timed("spot_checks"):
+            has_risen = rows.has_risen(model)
+        return has_risen and self.budget.affords("rows", steps)
+
+    def _log(self, step: int, values: dict[str, float], control: Any) -> None:
         """To the trainer's own log, without taking the place of the line that the trainer may be about to write."""
+        self.readings.append({"step": step, **values})
         should_log = control.should_log
         Trainer.log(self.trainer, dict(values))  # TRL's trainers empty their own metrics in theirs
         control.should_log = should_log
+        if self._record:
+            self._record.tracker.step(self._record.run, step, values)
+
+    def _warn(self, kind: str, sentence: str) -> None:
+        """Each kind once."""
+        if kind not in self._warnings:
+            self._warnings[kind] = sentence
+            log.warning(sentence)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._reads and not self.readings:
+        if self._reads and not self.readings and not self.warning:
             log.warning(
-                f"No reading of forgetting was taken: it did not fit into {100 * self.share:g} % of the "
+                f"No reading of forgetting was taken: it did not fit into {100 * self.budget.share:g} % of the "
                 "training's time. Check the result with `recover check`."
             )
-        if self._reads and self._record:
-            self._record.finish()
+        with self._without_ending_the_training():
+            self._finish_record("done" if self._reads else "failed")
+
+    def _finish_record(self, status: RunEnd) -> None:
+        if self._record:
+            self._record.tracker.finish_run(self._record.run, status)
+            self._record = None
 
     @contextmanager
-    def _training_goes_on(self) -> Iterator[None]:
+    def _without_ending_the_training(self) -> Iterator[None]:
         """A failure here must not end a training of hours: it is said once, and nothing is read any more."""
         try:
             yield
@@ -154,7 +237,7 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
         return str(model.config._name_or_path)
 
     def _model(self) -> WatchedModel:
-        return WatchedModel(self.trainer.model, self._chat, self._base)
+        return WatchedModel(self.trainer.model, self._chat, self._base, precision=self.trainer.accelerator.autocast)
 
     @cached_property
     def _chat(self) -> Chat:
@@ -164,77 +247,43 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
             return Chat.from_tokenizer(tokenizer, getattr(self.trainer.model, "generation_config", None))
         return load_chat(self._base)
 
-    def _expected_training_seconds(self, rows_in_all: int) -> float:
-        """A step takes about three times the forward pass of its rows, or of prompts where those cannot be had."""
-        model = self._model()
-        with probe_rows.evaluating(self.trainer.model):
-            rows = probe_rows.training_rows(self._dataloader, ROWS) or probe_rows.prompt_rows(model, ROWS)
-            Rows.of_clean(model, rows[:1])  # the first call is slower
-            started_at = time.monotonic()
-            Rows.of_clean(model, rows)
-        return 3 * (time.monotonic() - started_at) / len(rows) * rows_in_all
 
-    def _read_clean_model(self, training_seconds: float) -> None:
-        """Read it once, as far as the training is expected to be long enough to pay for it."""
-        self._is_prepared = True
-        model, checks = self._model(), self._checks
-        affordable = {name: budget.share * training_seconds for name, budget in self.budgets.items()}
-        expected = self._timed("rows", lambda: checks.expected_seconds(model, REPLIES))
-        if expected > MOST_FOR_REPLIES * affordable["rows"]:
-            return
-        self._rows = self._timed("rows", lambda: CleanRows.read(model, self._base, self._dataloader, checks.prompts))
-        self.budgets["rows"].expected = self._rows.seconds
-        self.budgets["looks"].expected = self._rows.seconds / max(1, len(self._rows.of_replies))
-        self.budgets["rows"].give(self.budgets["looks"], FOR_LOOKS, training_seconds)
-        self._early = EarlyWarning(self._rows.of_replies)
-        expected = self._timed("checks", lambda: checks.expected_seconds(model, len(checks.prompts)))
-        if 2 * expected <= affordable["checks"]:
-            self._timed("checks", lambda: checks.read_clean(model))
-            self.budgets["checks"].expected = expected
+class Record:
+    """The readings of a training as the points of a run."""
 
-    def _due_readings(self, step: int, max_steps: int, output: str) -> dict[str, float]:
-        values: dict[str, float] = {}
-        model, rows, early = self._model(), self._rows, self._early
-        if rows and early and (self.budgets["rows"].is_due(max_steps) or self._is_called_for(early, model, max_steps)):
-            read, kls = self._timed("rows", lambda: rows.values(model), is_reading=True)
-            values |= read
-            if kls and (finding := early.read(step, read["kl_replies"], kls)):
-                self._warn(
-                    "likely",
-                    f"Instruction following is likely to suffer: after {step:,} steps the KL to the clean model on its "
-                    f"replies is {finding}. Lower the learning rate, or mix in the clean model's "
-                    f"answers; `recover check {output} --base {self._base}` measures the loss.",
-                )
-        if self._checks.is_ready and self.budgets["checks"].is_due(max_steps):
-            test = self._timed("checks", lambda: self._checks.test(model), is_reading=True)
-            values["instructions"] = test.difference
-            if test.high <= -MIN_LOSS:
-                self._warn(
-                    "certain",
-                    f"Instruction following is down by at least {-100 * test.high:.0f} points after {step:,} steps. "
-                    f"`recover repair {output} --base {self._base}` brings it back; or lower the rate, or mix in "
-                    "replay.",
-                )
-        return {f"forgetting/{name}": value for name, value in values.items()}
+    def __init__(self, folder: Path, base: str, steps: int):
+        """The first run in a new folder makes a project there, with that base."""
+        project = Project.open(folder, None if Project.exists(folder) else base)
+        if not same_model(project.base, base):
+            raise RecoverError(f"the project in {folder} has the base {project.base_name}, not {base}")
+        self.tracker = project.tracker
+        self.run = self.tracker.start_run(project.id, "midtrain", steps=steps, inputs=RunInputs(stage="watched"))
 
-    def _is_called_for(self, early: EarlyWarning, model: WatchedModel, max_steps: int) -> bool:
-        """Whether a look at a few replies calls for a reading at once."""
-        budget = self.budgets["looks"]
-        if not early.replies or "likely" in self._given or not budget.is_due(max_steps):
-            return False
-        looks = min(MOST_LOOKS, budget.fit_in_a_step(max_steps))
-        has_risen = self._timed("looks", lambda: early.has_risen(model, looks), is_reading=True, parts=looks)
-        return has_risen and self.budgets["rows"].affords(max_steps)
 
-    def _warn(self, kind: str, sentence: str) -> None:
-        """Each kind once."""
-        if kind not in self._given:
-            self._given.add(kind)
-            self.warning = self.warning or sentence
-            log.warning(sentence)
+def obstacle(trainer: Any, chat: Chat, step: int) -> str | None:
+    """Why nothing can be read of the trainer's model; None if it can."""
+    model = trainer.model
+    if getattr(trainer, "is_fsdp_enabled", False) or is_deepspeed_zero3_enabled():
+        return "several processes hold a part of the weights each"
+    if any(isinstance(parameter, DTensor) for parameter in model.parameters()):
+        return "several processes hold a part of each layer"
+    has_adapter = hasattr(model, "peft_config")
+    if step and not has_adapter:
+        return "the training goes on from a checkpoint, so the clean weights are not in memory"
+    if has_adapter and changes_head(model):
+        return "the adapter changes the output head"
+    if has_adapter and model.active_peft_config.is_prompt_learning:
+        return "the adapter learns a prompt instead of weights"
+    if len(model.get_input_embeddings().weight) < chat.token_rows:
+        return "the model has fewer tokens than its tokenizer"
+    with evaluating(model), trainer.accelerator.autocast():  # as the model's own forward pass
+        is_usual = head_matches(model.get_base_model() if has_adapter else model)
+    return None if is_usual else "its output layer computes logits in a way that is not supported"
 
-    def _timed(self, budget: str, work: Callable[[], T], *, is_reading: bool = False, parts: int = 1) -> T:
-        started_at = time.monotonic()
-        result = work()
-        self.budgets[budget].spent(time.monotonic() - started_at, is_reading=is_reading, parts=parts)
-        return result
+
+def on_any_process(is_so: bool, device: torch.device) -> bool:
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return is_so
+    flag = torch.tensor(float(is_so), device=device)
+    dist.all_reduce(flag, dist.ReduceOp.MAX)
+    return bool(flag)

@@ -10,16 +10,18 @@ import numpy
 import pytest
 import torch
 from datasets import Dataset
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from transformers import AutoModelForCausalLM, DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
 from db.queries import Reader
 from pipelines.project.project import Project
-from pipelines.watch import ForgettingCallback, probe_rows
-from pipelines.watch.clean_rows import CleanRows
+from pipelines.watch import ForgettingCallback, rows
+from pipelines.watch.callback import obstacle
+from pipelines.watch.readings import InstructionReadings, RowReadings
+from recovery.models.chat_template import Chat
 from tests.models import save_tiny, tiny_tokenizer
 
-NAMES = {"kl_training", "kl_replies", "known", "instructions", "share_of_time"}
+NAMES = {"kl_training", "kl_instructions", "kl_limit", "known", "instructions", "share_of_time"}
 
 
 def trainer_of(
@@ -51,9 +53,8 @@ def trainer_of(
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("clean_rows", "instruction_checks"):
-        monkeypatch.setattr(f"pipelines.watch.{module}.NEW_TOKENS", 8)
-    monkeypatch.setattr("pipelines.watch.clean_rows.FACTS", 4)
+    monkeypatch.setattr("pipelines.watch.readings.NEW_TOKENS", 8)
+    monkeypatch.setattr("pipelines.watch.readings.FACTS", 4)
 
 
 def readings_in(log: list[dict[str, Any]]) -> list[dict[str, float]]:
@@ -62,41 +63,43 @@ def readings_in(log: list[dict[str, Any]]) -> list[dict[str, float]]:
     return [row for row in rows if row]
 
 
-@pytest.mark.parametrize("lora", [False, True])
-def test_readings_are_in_the_trainers_own_log_and_in_a_record(tmp_path: Path, lora: bool) -> None:
-    trainer = trainer_of(tmp_path, lora=lora)
-    callback = ForgettingCallback(trainer, every=2, budget=1000.0, probes=4, record=tmp_path / "project")
+@pytest.mark.parametrize(("lora", "bf16"), [(False, False), (True, False), (False, True)])
+def test_readings_are_in_the_trainers_own_log_and_in_a_record(tmp_path: Path, lora: bool, bf16: bool) -> None:
+    trainer = trainer_of(tmp_path, lora=lora, bf16=bf16)
+    callback = ForgettingCallback(trainer, every=2, probes=4, record=tmp_path / "project")
     trainer.add_callback(callback)
     trainer.train()
     readings = readings_in(trainer.state.log_history)
     assert len(readings) == 2
     assert set(readings[0]) == NAMES
     assert readings[-1]["kl_training"] > readings[0]["kl_training"] > 0
-    assert readings[-1]["kl_replies"] > 0
+    assert readings[-1]["kl_instructions"] > 0
     project = Project.open_existing(tmp_path / "project")
     run = project.reader.runs(project.id)[0]
     assert (run.status, run.steps) == ("done", 4)
     assert isinstance(project.reader, Reader)
 
 
-def test_a_training_is_the_same_with_and_without_the_callback(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("lora", "bf16"), [(False, True), (True, False)])
+def test_a_training_is_the_same_with_and_without_the_callback(tmp_path: Path, lora: bool, bf16: bool) -> None:
     weights = []
     for watched in (False, True):
         torch.manual_seed(0)
-        trainer = trainer_of(tmp_path / str(watched), lora=True)
+        trainer = trainer_of(tmp_path / str(watched), lora=lora, bf16=bf16)
         if watched:
-            trainer.add_callback(ForgettingCallback(trainer, every=1, budget=1000.0, probes=2))
+            trainer.add_callback(ForgettingCallback(trainer, every=1, probes=2))
         trainer.train()
+        assert bool(readings_in(trainer.state.log_history)) == watched
         weights.append([p.detach().clone() for p in trainer.model.parameters() if p.requires_grad])
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
 
 
 def test_the_trainers_own_lines_stay_in_its_log(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, logging_steps=1)
-    trainer.add_callback(ForgettingCallback(trainer, every=1, budget=1000.0, probes=2))
+    trainer.add_callback(ForgettingCallback(trainer, every=1, probes=2))
     trainer.train()
     assert [row["step"] for row in trainer.state.log_history if "loss" in row] == [1, 2, 3, 4]
-    assert len(readings_in(trainer.state.log_history)) == 3
+    assert len(readings_in(trainer.state.log_history)) == 4
 
 
 def test_what_an_adapter_has_frozen_stays_frozen(tmp_path: Path) -> None:
@@ -105,7 +108,7 @@ def test_what_an_adapter_has_frozen_stays_frozen(tmp_path: Path) -> None:
         if "lora_A" in name:
             parameter.requires_grad_(False)
     before = {name: p.requires_grad for name, p in trainer.model.named_parameters()}
-    trainer.add_callback(ForgettingCallback(trainer, every=2, budget=1000.0, probes=2))
+    trainer.add_callback(ForgettingCallback(trainer, every=2, probes=2))
     trainer.train()
     assert {name: p.requires_grad for name, p in trainer.model.named_parameters()} == before
     assert readings_in(trainer.state.log_history)
@@ -118,7 +121,7 @@ def test_full_weights_that_go_on_from_a_checkpoint_are_not_read(
     trainer_of(tmp_path, steps=2, save_strategy="steps", save_steps=2).train()
     for lora in (False, True):
         trainer = trainer_of(tmp_path, lora=lora, save_strategy="steps", save_steps=2)
-        trainer.add_callback(ForgettingCallback(trainer, every=1, budget=1000.0, probes=2))
+        trainer.add_callback(ForgettingCallback(trainer, every=1, probes=2))
         trainer.train(resume_from_checkpoint=not lora)
         assert bool(readings_in(trainer.state.log_history)) == lora
         assert trainer.state.global_step == 4
@@ -128,7 +131,7 @@ def test_full_weights_that_go_on_from_a_checkpoint_are_not_read(
 def test_an_adapter_on_the_output_head_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="recover")
     trainer = trainer_of(tmp_path, lora=["q_proj", "lm_head"])
-    trainer.add_callback(ForgettingCallback(trainer, every=1, budget=1000.0, probes=2))
+    trainer.add_callback(ForgettingCallback(trainer, every=1, probes=2))
     trainer.train()
     assert trainer.state.global_step == 4
     assert "Forgetting is not measured: the adapter changes the output head." in caplog.text
@@ -139,12 +142,12 @@ def test_a_reading_that_fails_does_not_end_the_training(
 ) -> None:
     caplog.set_level(logging.WARNING, logger="recover")
     trainer = trainer_of(tmp_path)
-    trainer.add_callback(ForgettingCallback(trainer, every=1, budget=1000.0, probes=2))
+    trainer.add_callback(ForgettingCallback(trainer, every=1, probes=2))
 
-    def fail(rows: CleanRows, model: object) -> dict[str, float]:
+    def fail(*arguments: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(CleanRows, "values", fail)
+    monkeypatch.setattr(RowReadings, "read", fail)
     trainer.train()
     assert trainer.state.global_step == 4
     assert caplog.text.count("no longer measured (RuntimeError: out of memory); the training goes on") == 1
@@ -152,7 +155,7 @@ def test_a_reading_that_fails_does_not_end_the_training(
 
 def test_rows_that_are_no_batch_are_left_out() -> None:
     prompts = SimpleNamespace(dataset=[{"prompt": "a"}] * 4, collate_fn=lambda rows: rows)  # as GRPO has them
-    assert probe_rows.training_rows(prompts, 2) == []
+    assert rows.training_rows(prompts, 2) == []
 
 
 def test_all_random_states_are_left_as_they_were() -> None:
@@ -165,7 +168,7 @@ def test_all_random_states_are_left_as_they_were() -> None:
     expected = draw()
     for seed in (random.seed, numpy.random.seed, torch.manual_seed):
         seed(1)
-    with probe_rows.evaluating(model):
+    with rows.evaluating(model):
         draw()
     assert draw() == expected
 
@@ -188,20 +191,20 @@ def test_a_certain_loss_is_one_sentence_and_may_stop_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stop: bool
 ) -> None:
     caplog.set_level(logging.WARNING, logger="recover")
-    monkeypatch.setattr("pipelines.watch.early_warning.LIMIT", float("inf"))
+    monkeypatch.setattr("pipelines.watch.readings.LIMIT_PER_ENTROPY", float("inf"))
     scripted = iter([[True] * 40, [False] * 40, [False] * 40])
 
     def passed(items: object) -> dict[str, bool]:
         return {str(i): value for i, value in enumerate(next(scripted, [False] * 40))}
 
-    monkeypatch.setattr("pipelines.watch.instruction_checks._passed", passed)
+    monkeypatch.setattr("pipelines.watch.readings._passed", passed)
     trainer = trainer_of(tmp_path)
-    callback = ForgettingCallback(trainer, every=2, budget=1000.0, probes=2, stop=stop)
+    callback = ForgettingCallback(trainer, every=2, probes=2, stop=stop)
     trainer.add_callback(callback)
     trainer.train()
     assert callback.warning is not None
-    assert callback.warning.startswith("Instruction following is down by at least 8")
-    assert f"`recover repair {tmp_path / 'out'} --base {tmp_path / 'base'}`" in callback.warning
+    assert callback.warning.startswith("Instruction following is down by at least 79.6 points")
+    assert f"`recover repair MODEL --base {tmp_path / 'base'}`" in callback.warning
     assert caplog.text.count("is down by at least") == 1, "only once"
     assert trainer.state.global_step == (2 if stop else 4)
 
@@ -211,25 +214,87 @@ def test_a_likely_loss_is_one_sentence_with_the_kl(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, limit: float, warned: bool
 ) -> None:
     caplog.set_level(logging.WARNING, logger="recover")
-    monkeypatch.setattr("pipelines.watch.early_warning.LIMIT", limit)
+    monkeypatch.setattr("pipelines.watch.readings.LIMIT_PER_ENTROPY", limit)
     monkeypatch.setattr("pipelines.watch.callback.MIN_LOSS", float("inf"))
     trainer = trainer_of(tmp_path)
-    callback = ForgettingCallback(trainer, every=2, budget=1000.0, probes=2)
+    callback = ForgettingCallback(trainer, every=2, probes=2)
     trainer.add_callback(callback)
     trainer.train()
-    kl = callback.readings[0]["forgetting/kl_replies"]
+    kl = callback.readings[0]["forgetting/kl_instructions"]
     assert (callback.warning is not None) == warned
     assert caplog.text.count("is likely to suffer") == warned
     if callback.warning:
-        assert f"after 2 steps the KL to the clean model on its replies is {kl:.2g} per token" in callback.warning
-        assert f"`recover check {tmp_path / 'out'} --base {tmp_path / 'base'}`" in callback.warning
+        assert f"after 2 steps the KL to the clean model on instructions is {kl:.2g} per token" in callback.warning
+        assert f"`recover check MODEL --base {tmp_path / 'base'}`" in callback.warning
 
 
-def test_checks_that_do_not_fit_leave_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = trainer_of(tmp_path)
-    callback = ForgettingCallback(trainer, every=2, budget=1000.0, probes=2)
-    seconds = iter([0.0, 1e9])
-    monkeypatch.setattr(callback._checks, "expected_seconds", lambda model, rows: next(seconds))
+def test_readings_fit_into_the_budget_by_themselves(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, steps=12, rate=1e-5)
+    callback = ForgettingCallback(trainer, budget=1000.0, probes=2)
     trainer.add_callback(callback)
     trainer.train()
+    assert set(readings_in(trainer.state.log_history)[0]) == NAMES
+    assert [row["step"] for row in callback.readings] == list(range(2, 13))
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_replies_that_do_not_fit_leave_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: bool) -> None:
+    monkeypatch.setattr(InstructionReadings, "expected_seconds", lambda readings, model: 1e9)
+    trainer = trainer_of(tmp_path, lora=lora)
+    trainer.add_callback(ForgettingCallback(trainer, budget=1000.0, probes=2))
+    trainer.train()
     assert {name for row in readings_in(trainer.state.log_history) for name in row} == NAMES - {"instructions"}
+
+
+def test_without_probes_no_reply_is_written(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path)
+    trainer.add_callback(ForgettingCallback(trainer, every=2, probes=0))
+    trainer.train()
+    assert {name for row in readings_in(trainer.state.log_history) for name in row} == NAMES - {"instructions"}
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_training_that_begins_again_is_compared_with_the_clean_model(tmp_path: Path, lora: bool) -> None:
+    """As with `auto_find_batch_size`, after a batch that was too large."""
+    trainer = trainer_of(tmp_path, lora=lora)
+    callback = ForgettingCallback(trainer, every=2, probes=2)
+    trainer.add_callback(callback)
+    trainer.train()
+    before = callback.readings
+    trainer.train()
+    assert callback.readings[0]["step"] == 2
+    assert callback.readings[0]["forgetting/kl_instructions"] > before[0]["forgetting/kl_instructions"]
+    assert callback.budget.steps == 4
+
+
+def test_an_attempt_that_was_given_up_is_a_run_of_its_own(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, lora=True)
+    callback = ForgettingCallback(trainer, every=2, probes=2, record=tmp_path / "project")
+    trainer.state.max_steps = 4
+    callback.on_train_begin(trainer.args, trainer.state, trainer.control)  # and then the memory was too small
+    trainer.add_callback(callback)
+    trainer.train()
+    project = Project.open_existing(tmp_path / "project")
+    assert [run.status for run in project.reader.runs(project.id)] == ["done", "interrupted"]
+
+
+def test_a_record_of_another_base_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="recover")
+    project = Project.open(tmp_path / "project", str(save_tiny(tmp_path / "other", seed=1)))
+    assert not project.reader.runs(project.id)
+    trainer = trainer_of(tmp_path)
+    trainer.add_callback(ForgettingCallback(trainer, every=2, probes=2, record=tmp_path / "project"))
+    trainer.train()
+    assert trainer.state.global_step == 4
+    assert f"has the base {tmp_path / 'other'}, not {tmp_path / 'base'}" in caplog.text
+    assert not project.reader.runs(project.id)
+
+
+def test_models_that_cannot_be_read_are_told_by_what_they_are(tmp_path: Path) -> None:
+    chat = Chat.from_tokenizer(tiny_tokenizer())
+    trainer = trainer_of(tmp_path / "prompt")
+    trainer.model = get_peft_model(trainer.model, PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM"))
+    assert obstacle(trainer, chat, 0) == "the adapter learns a prompt instead of weights"
+    trainer = trainer_of(tmp_path / "shrunk")
+    trainer.model.resize_token_embeddings(250)
+    assert obstacle(trainer, chat, 0) == "the model has fewer tokens than its tokenizer"

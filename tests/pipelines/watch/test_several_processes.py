@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.watch import ForgettingCallback, clean_rows, early_warning, instruction_checks
+from pipelines.watch import ForgettingCallback, readings
 from tests.pipelines.watch.test_callback import trainer_of
 
 
 def main(folder: Path, process: int) -> None:
-    early_warning.LIMIT = 1e-12  # the first reading warns
-    clean_rows.NEW_TOKENS = instruction_checks.NEW_TOKENS = 8
+    readings.LIMIT_PER_ENTROPY = 1e-12  # the first reading warns
+    readings.NEW_TOKENS = 8
     trainer = trainer_of(folder / str(process), steps=6, ddp_backend="gloo", logging_steps=1)
-    watch = ForgettingCallback(trainer, every=2, budget=1000.0, probes=2, stop=True)
+    watch = ForgettingCallback(trainer, every=2, probes=2, stop=True)
     trainer.add_callback(watch)
     trainer.train()
     result = {"steps": trainer.state.global_step, "readings": len(watch.readings)}

@@ -1,0 +1,100 @@
+"""When the KL on answers to instructions speaks against a training."""
+
+import math
+from typing import Any, cast
+
+import pytest
+import torch
+
+from pipelines.watch import readings
+from pipelines.watch.readings import FORECAST_FROM, GROUPS, RISE, RowReadings
+from pipelines.watch.rows import Rows, WatchedModel
+from recovery.samples import Sample
+
+LIMIT = 0.009
+LEAST = FORECAST_FROM * LIMIT
+MODEL = cast(WatchedModel, type("Model", (), {"model": torch.nn.Linear(1, 1), "has_adapter": False})())
+
+
+class Answers:
+    """A group whose KL is set by the test."""
+
+    entropy, targets = 0.1, 10
+
+    def __init__(self) -> None:
+        self.value, self.checks = 0.0, 0
+
+    def kl(self, model: Any) -> float:
+        self.checks += 1
+        return self.value
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> RowReadings:
+    monkeypatch.setattr(Rows, "of_clean", lambda model, samples: Answers())
+    monkeypatch.setattr(readings, "answer_logprobs", lambda model, facts: 0.0)
+    found = RowReadings(MODEL, [], [], [])
+    found.training = Rows([])
+    assert found.limit == pytest.approx(LIMIT)
+    return found
+
+
+def groups_of(rows: RowReadings) -> list[Answers]:
+    return cast(list[Answers], rows.answers)
+
+
+def test_answers_are_checked_in_turn_and_a_small_rise_calls_for_nothing(rows: RowReadings) -> None:
+    for group in groups_of(rows):
+        group.value = 0.9 * RISE * LIMIT
+    assert not any(rows.has_risen(MODEL) for _ in range(2 * GROUPS))
+    assert [group.checks for group in groups_of(rows)] == [2] * GROUPS
+
+
+def test_a_group_is_compared_with_itself_at_the_last_reading(rows: RowReadings) -> None:
+    high, low = groups_of(rows)[:2]
+    high.value, low.value = 0.9 * LIMIT, 0.1 * LIMIT
+    assert rows.has_risen(MODEL)
+    values, finding = rows.read(MODEL, 1000)
+    assert values["kl_instructions"] == pytest.approx(LIMIT / GROUPS)
+    assert not finding
+    rows.spot_checks = 0
+    assert not rows.has_risen(MODEL), "it was as high in the reading"
+    low.value = math.nan
+    assert rows.has_risen(MODEL)
+
+
+@pytest.mark.parametrize("mean", [LIMIT, math.inf, math.nan])
+def test_the_limit_itself_is_a_finding_and_so_is_what_is_no_number(rows: RowReadings, mean: float) -> None:
+    rows.limit = LIMIT
+    assert rows.finding(10, mean) == f"{mean:.2g} per token ({LIMIT:g} is the limit)"
+
+
+@pytest.mark.parametrize(
+    ("before", "steps", "now", "is_found"),
+    [
+        (0.0, 3, 4 * LEAST, True),  # from nothing in three steps: many times as much in five more
+        (0.0, 500, 4 * LEAST, False),  # in five hundred
+        (LEAST, 10, 1.1 * LEAST, False),
+        (0.9 * LIMIT, 5, 0.99 * LIMIT, False),  # near the limit, but slowly
+        (0.0, 1, 0.9 * LEAST, False),  # too little to tell
+        (2 * LEAST, 5, LEAST, False),  # it falls
+    ],
+)
+def test_fast_growth_is_a_finding_before_the_limit(
+    rows: RowReadings, before: float, steps: int, now: float, is_found: bool
+) -> None:
+    assert rows.finding(1000, before) == ""
+    assert rows.finding(1000 + steps, now).endswith("will soon pass 0.009 (the limit) at this growth") == is_found
+
+
+def test_a_first_reading_is_no_growth(rows: RowReadings) -> None:
+    """An adapter that was trained before differs from the clean model from the start."""
+    assert rows.finding(2, 0.9 * LIMIT) == ""
+
+
+def test_all_but_the_likeliest_tokens_are_one_outcome_of_the_entropy() -> None:
+    targets = [False, True, True]
+    even = Rows([Sample([1] * 3, targets)], [], [torch.full((2, 4), math.log(0.25))])
+    assert even.entropy == pytest.approx(math.log(4), abs=1e-4)
+    with_rest = Rows([Sample([1] * 2, targets[:2])], [], [torch.tensor([[math.log(0.5), math.log(0.25)]])])
+    assert with_rest.entropy == pytest.approx(1.5 * math.log(2), abs=1e-4)
