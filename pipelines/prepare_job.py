@@ -22,7 +22,7 @@ from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import last_time, past_cycles
 from pipelines.request import Request, domain_teachers, names_model, with_teacher
-from pipelines.settings.resolve import differences, resolve_settings
+from pipelines.settings.resolve import Resolved, differences, resolve_settings
 from pipelines.settings.schema import Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.training.base_model_outputs import BaseOutputs
@@ -51,7 +51,7 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Corpus 
     """Check everything that a command was given, and read its documents.
 
     Creates no project: after a command is refused, another base may be named."""
-    settings = announce_settings(project, request)
+    settings = announce_settings(project, request).settings
     check_recipes(settings)
     check_mix(settings, request.mix, request.assignments)
     request = with_teacher(request, settings)
@@ -149,16 +149,14 @@ def _attainable(project: Project, request: Request, settings: Settings) -> Attai
     return result
 
 
-def announce_settings(project: Project, request: Request) -> Settings:
+def announce_settings(project: Project, request: Request) -> Resolved:
     """Resolve the settings; log each that is not the default."""
     if project.base_is_default:
         log.info(f"Base: the built-in lab model ({project.base}); choose another with --base FOLDER or a hub id")
-    settings, defaults = resolve_settings(
-        parameters_of(project.base), project.root, request.setting_flags(), request.assignments
-    )
-    for line in differences(settings, defaults):
+    resolved = resolve_settings(parameters_of(project.base), project.root, request.setting_flags(), request.assignments)
+    for line in differences(resolved.settings, resolved.default):
         log.info(f"Setting {line}")
-    return settings
+    return resolved
 
 
 def teachers_in_memory(

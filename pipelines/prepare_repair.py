@@ -39,7 +39,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     assert request.student is not None
     path = project.path_of(request.student)
     about = inspect_fine_tune(path, project.base)
-    settings = announce_settings(project, request)
+    settings, _, given = announce_settings(project, request)
     check_processes(request.processes, settings)
     check_model_fits(project, request, settings, path)
     check_files(project, request)
@@ -67,6 +67,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         student=student.id,
         teacher=project.clean.id,
         prompts=store_prompts(project, request.prompts),
+        given=given,
     )
     contents = [project.weights_id(student), project.base_weights_id, {**job.as_json(), "id": ""}]
     return Prepared(replace(job, id=content_hash(contents)[:8], processes=request.processes), about, own)

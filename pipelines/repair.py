@@ -21,9 +21,10 @@ from pipelines.jobs.job import Job
 from pipelines.log import log
 from pipelines.progress import duration
 from pipelines.project.project import Project
-from pipelines.settings.resolve import apply_overrides
+from pipelines.settings.resolve import apply_overrides, change_recipe
 from pipelines.settings.schema import AUTO, DEFAULT_WARM_START
 from pipelines.storage.content_cache import ContentCache
+from recovery.models.students import parameters_of
 
 NAMES = {
     "none": "as it is",
@@ -31,6 +32,7 @@ NAMES = {
     "answers": "training on the base's answers",
     "opd": "on-policy distillation",
 }
+RECIPES_OF_MOVES = {"interpolation": "offpolicy", "answers": "offpolicy-kl", "opd": "opd"}
 GUARDS = {
     "questions": "New knowledge is guarded by the questions",
     "documents": "New knowledge is guarded by the recall of the documents",
@@ -134,7 +136,7 @@ def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str]
         assert student is not None
         moves = [Move("none", headlines(results), verdict, student.reference, student.path)]
         while not moves[-1].verdict.passed and (name := _next(moves)):
-            moves.append(_try(project, _job_of(job, name, moves, can_probe), name))
+            moves.append(_try(project, _job_of(job, name, moves, can_probe, parameters_of(project.base)), name))
     name, guard = model or student.reference, _guard(job.eval_plan)
     return RepairResult(name, project.base_name, headlines(clean), guard, moves, list(notes))
 
@@ -163,19 +165,20 @@ def _try(project: Project, job: Job, name: str) -> Move:
     )
 
 
-def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool) -> Job:
+def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool, parameters: int) -> Job:
     """The job of one move: its runs carry its name, so that each is found again."""
+    settings = change_recipe(job.settings, RECIPES_OF_MOVES[name], parameters, job.given)
     distill: dict[str, Any] = {}
     overrides: dict[str, Any] = {"distill": distill}
     if name == "interpolation":
         overrides["lora_rank"] = 0  # a new adapter would leave nothing to interpolate
-        distill |= {"steps": 0, "recipe": "offpolicy", "warm_start": AUTO if can_probe else DEFAULT_WARM_START}
+        distill |= {"steps": 0, "warm_start": AUTO if can_probe else DEFAULT_WARM_START}
     else:
         share = next((move.share for move in moves if move.name == "interpolation"), None)
-        distill |= {"recipe": "offpolicy-kl" if name == "answers" else "opd", "warm_start": share or "off"}
+        distill["warm_start"] = share or "off"
         if (job.corpus or job.training_file) and job.settings.distill.documents is None:
             distill["documents"] = REREAD  # else the distillation would cost what they taught
-    return replace(job, command="distill", settings=apply_overrides(job.settings, overrides), id=f"{job.id}-{name}")
+    return replace(job, command="distill", settings=apply_overrides(settings, overrides), id=f"{job.id}-{name}")
 
 
 def _took(move: Move) -> str:

@@ -65,7 +65,7 @@ def plan(
     refuse_quantised(opened.base)
     # Whether this machine computes in bfloat16 says nothing about a rented one.
     default = {} if "bf16" in read_toml(opened.root) else {"bf16": True}
-    settings, _ = resolve_settings(parameters_of(opened.base), opened.root, default, assignments)
+    settings = resolve_settings(parameters_of(opened.base), opened.root, default, assignments).settings
     check_window(opened.base, settings)
     tokens, counted = corpus_tokens(read_corpus(docs), opened.base)
     planned = GpuPlan(

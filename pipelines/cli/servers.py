@@ -34,7 +34,7 @@ def serve_plan(
             f"The servers read what is made of {opened.base_name}. Run `recover init --base` with it first."
         )
     request = Request("cycle", base=base, teacher=teacher, engine=engine, assignments=assignments)
-    settings = announce_settings(opened, request)
+    settings = announce_settings(opened, request).settings
     if not is_address(settings.engine) and not is_address(teacher):
         settings = settings.model_copy(update={"engine": DEFAULT_ADDRESS})
     planned = plan_servers(opened.base, settings, teacher)

@@ -46,7 +46,7 @@ class CorpusSummary:
 
 def summarise(corpus: Corpus, base: str, root: Path) -> CorpusSummary:
     """The summary for mid-training `base` with the settings of the project folder `root`."""
-    settings, chat = resolve_settings(parameters_of(base), root, {})[0], load_chat(base)
+    settings, chat = resolve_settings(parameters_of(base), root, {}).settings, load_chat(base)
     tokens = count_tokens(corpus.texts, chat.tokenizer)
     return CorpusSummary(
         path=str(corpus.path),

@@ -45,6 +45,7 @@ class Job:
     teacher_servers: str | None = None  # vLLM servers of that teacher: their addresses, with a comma between them
     prompts: Path | None = None
     teacher_context: Path | None = None  # what only the teacher reads
+    given: tuple[str, ...] = ()  # names of settings of distillation that the moves of a repair keep
     ask: bool = False  # whether a person decides about the promotion
     processes: int = 1  # that `--processes` started, and which continue it
     id: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -81,6 +82,7 @@ class Job:
             "teacher_servers": self.teacher_servers,
             "prompts": str(self.prompts) if self.prompts else None,
             "teacher_context": str(self.teacher_context) if self.teacher_context else None,
+            **({"given": list(self.given)} if self.given else {}),
             "ask": self.ask,
             **({"processes": self.processes} if self.processes > 1 else {}),
         }
@@ -93,6 +95,7 @@ class Job:
             file = snapshot_file(home, corpus["hash"])
             fields["corpus"] = CorpusSnapshot(Path(corpus["path"]), corpus["hash"], corpus["files"], file)
         fields["settings"] = apply_overrides(Settings(), fields["settings"])
+        fields["given"] = tuple(fields.get("given", ()))
         fields["eval_plan"] = EvalPlan.from_json(fields["eval_plan"]).relocated(home)
         for name in ("training_file", "prompts", "teacher_context"):
             fields[name] = relocate(home, Path(fields[name])) if fields.get(name) else None

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeGuard, get_args
+from typing import Any, NamedTuple, TypeGuard, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -17,17 +17,31 @@ from recovery.errors import RecoverError
 SHORT_NAMES = {"lr": "learning_rate"}
 
 
+class Resolved(NamedTuple):
+    settings: Settings
+    default: Settings  # by the size of the model and the recipe
+    given: tuple[str, ...]  # names of the settings of distillation that some source has
+
+
 def resolve_settings(
     parameters: int, root: Path, flags: Mapping[str, Any], assignments: Iterable[str] = ()
-) -> tuple[Settings, Settings]:
+) -> Resolved:
     """The settings of a command, and the defaults they differ from. `assignments` are those of `--set`; `flags` are
     nested like recover.toml, and `midtrain.mix` may be the text of `--mix`."""
-    default = defaults_for(parameters)
-    values = default.model_dump()
-    environment = read_environment(os.environ, flatten(default.model_dump()))
-    for layer in (read_toml(root), environment, flags, parse_set_options(assignments)):
-        values = _merge(values, _expand_mix(layer))
-    return _validate(values), default
+    usual = defaults_for(parameters)
+    environment = read_environment(os.environ, flatten(usual.model_dump()))
+    layers = [_expand_mix(one) for one in (read_toml(root), environment, flags, parse_set_options(assignments))]
+    own = defaults_for(parameters, _with_layers(usual, layers).distill.recipe)
+    default = apply_overrides(own, {"distill": {"recipe": usual.distill.recipe}})
+    given = {SHORT_NAMES.get(name, name) for layer in layers for name in layer.get("distill", {})}
+    return Resolved(_with_layers(own, layers), default, tuple(sorted(given)))
+
+
+def change_recipe(settings: Settings, recipe: str, parameters: int, given: Iterable[str] = ()) -> Settings:
+    """The settings for another recipe of distillation: with its own defaults, but for settings that were given."""
+    former, own = (defaults_for(parameters, name).distill for name in (settings.distill.recipe, recipe))
+    kept = {name for name, value in own if value == getattr(former, name)} | set(given)
+    return apply_overrides(settings, {"distill": {**own.model_dump(exclude=kept), "recipe": recipe}})
 
 
 def check_toml(values: Mapping[str, Any]) -> None:
@@ -80,6 +94,13 @@ def _merge(values: dict[str, Any], changes: Mapping[str, Any], prefix: str = "")
             raise RecoverError(f"The setting {path} is a group of settings. Write it as a [{path}] table.")
         merged[name] = _merge(merged[name], value, f"{prefix}{name}.") if is_group else value
     return merged
+
+
+def _with_layers(settings: Settings, layers: Iterable[Mapping[str, Any]]) -> Settings:
+    values = settings.model_dump()
+    for layer in layers:
+        values = _merge(values, layer)
+    return _validate(values)
 
 
 def _validate(values: dict[str, Any]) -> Settings:

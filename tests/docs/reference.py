@@ -1,17 +1,21 @@
-"""Generates docs/reference.md: the help of every command."""
+"""Generates docs/reference.md: the help of every command, and the defaults of distillation by recipe."""
 
 import shlex
 from collections.abc import Iterator
 from inspect import cleandoc
+from typing import get_args
 
 import click
 
 from pipelines.cli import main
 from pipelines.cli.help_sections import SECTIONS
+from pipelines.settings.defaults import PACES, Size, learns_from
+from pipelines.training.recipe_inputs import DISTILL_RECIPES
 
 HEAD = """# Command reference
 
-`make docs` writes this page from the help of the commands; do not edit it by hand. JSON output, exit codes and
+`make docs` writes this page from the code; do not edit it by hand. The help of each command is followed by the
+[defaults of distillation](#defaults-of-distillation). JSON output, exit codes and
 references to checkpoints are described in [contracts.md](contracts.md).
 """
 
@@ -22,7 +26,24 @@ def reference() -> str:
     for title, names in SECTIONS.items():
         lines += [f"## {title}", ""]
         lines += [page for name, page in pages.items() if name.split()[1] in names]
-    return "\n".join(lines)
+    return "\n".join([*lines, defaults_of_distillation()])
+
+
+def defaults_of_distillation() -> str:
+    sizes = list(get_args(Size))
+    lines = [
+        "## Defaults of distillation",
+        "",
+        "Learning rate, steps and rows of a step, by the size of the model and by what a recipe learns from.",
+        "",
+        f"| learns from | {' | '.join(sizes)} | recipes |",
+        "|---|---|---|---|---|",
+    ]
+    for source, paces in PACES.items():
+        cells = [f"{rate:g}, {steps}, {rows}" for rate, steps, rows in (paces[size] for size in sizes)]
+        names = [f"`{name}`" for name in DISTILL_RECIPES if learns_from(name) == source]
+        lines.append(f"| {source} | {' | '.join(cells)} | {', '.join(names)} |")
+    return "\n".join([*lines, ""])
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

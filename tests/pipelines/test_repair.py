@@ -1,5 +1,6 @@
 """`recover repair`: which moves are tried, from where, and what a repair says."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from pipelines.gate.judgements import Judgement
 from pipelines.gate.verdict import Verdict
 from pipelines.jobs.job import Job
 from pipelines.repair import NAMES, REREAD, Move, RepairResult, _guard, _job_of, _next
+from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
 
@@ -20,6 +22,7 @@ LOST = Judgement(False, -0.3, -0.35, -0.03, 400)
 KEPT = Judgement(True, 0.0, -0.01, -0.03, 400)
 SCORES = {"behaviour": 0.6, "knowledge": None, "earlier": None, "retention": 0.9}
 JOB = Job("repair", Settings(), student=3, teacher=1, id="abcd1234")
+MEDIUM, LARGE = MEDIUM_MODEL_PARAMETERS, MEDIUM_MODEL_PARAMETERS + 1
 
 
 def verdict(behaviour: Judgement, passed: bool) -> Verdict:
@@ -38,39 +41,65 @@ def test_the_moves_are_tried_in_the_order_of_their_cost() -> None:
 
 
 def test_interpolation_trains_nothing_and_its_share_is_where_the_others_begin() -> None:
-    first = _job_of(JOB, "interpolation", [move("none")], can_probe=True)
+    first = _job_of(JOB, "interpolation", [move("none")], can_probe=True, parameters=LARGE)
     assert (first.id, first.command, first.student) == ("abcd1234-interpolation", "distill", 3)
     assert (first.settings.distill.steps, first.settings.distill.warm_start, first.settings.lora_rank) == (0, "auto", 0)
     moves = [move("none"), move("interpolation", share=0.5)]
     for name, recipe in (("answers", "offpolicy-kl"), ("opd", "opd")):
-        later = _job_of(JOB, name, moves, can_probe=True).settings
+        later = _job_of(JOB, name, moves, can_probe=True, parameters=LARGE).settings
         assert (later.distill.recipe, later.distill.warm_start) == (recipe, 0.5)
         assert later.distill.steps == JOB.settings.distill.steps
-    unmoved = _job_of(JOB, "opd", [move("none"), move("interpolation", share=0.0)], can_probe=True)
+    unmoved = _job_of(JOB, "opd", [move("none"), move("interpolation", share=0.0)], can_probe=True, parameters=LARGE)
     assert unmoved.settings.distill.warm_start == "off"
+
+
+def test_every_move_learns_at_the_rate_of_its_own_recipe() -> None:
+    medium = replace(JOB, settings=defaults_for(MEDIUM))
+    given = replace(
+        medium,
+        settings=apply_overrides(medium.settings, {"distill": {"learning_rate": 1e-3, "steps": 9}}),
+        given=("learning_rate", "steps"),
+    )
+    paces = [
+        (own.distill.learning_rate, own.distill.rows, own.distill.steps)
+        for job in (medium, given)
+        for name in ("answers", "opd")
+        for own in [_job_of(job, name, [move("none")], can_probe=True, parameters=MEDIUM).settings]
+    ]
+    assert paces == [(1e-3, 7, 80), (2e-5, 16, 80), (1e-3, 7, 9), (1e-3, 16, 9)]
 
 
 def test_documents_of_the_fine_tune_are_read_again_while_it_is_distilled() -> None:
     given = replace(JOB, corpus=CorpusSnapshot(Path("docs"), "0" * 64, 3, Path("snapshot")))
     shares = [
-        _job_of(given, name, [move("none")], can_probe=True).settings.distill.documents for name in list(NAMES)[1:]
+        _job_of(given, name, [move("none")], can_probe=True, parameters=LARGE).settings.distill.documents
+        for name in list(NAMES)[1:]
     ]
     assert shares == [None, REREAD, REREAD]
     chosen = replace(given, settings=apply_overrides(Settings(), {"distill": {"documents": 0.4}}))
-    assert _job_of(chosen, "opd", [move("none")], can_probe=True).settings.distill.documents == 0.4
+    assert _job_of(chosen, "opd", [move("none")], can_probe=True, parameters=LARGE).settings.distill.documents == 0.4
 
 
 def test_answers_of_its_training_file_are_learned_again_too() -> None:
     given = replace(JOB, training_file=Path("chats.jsonl"))
-    assert _job_of(given, "answers", [move("none")], can_probe=True).settings.distill.documents == REREAD
-    assert _job_of(JOB, "answers", [move("none")], can_probe=True).settings.distill.documents is None
+    assert (
+        _job_of(given, "answers", [move("none")], can_probe=True, parameters=LARGE).settings.distill.documents == REREAD
+    )
+    assert _job_of(JOB, "answers", [move("none")], can_probe=True, parameters=LARGE).settings.distill.documents is None
     unwanted = replace(given, settings=apply_overrides(Settings(), {"distill": {"documents": 0.0}}))
-    assert _job_of(unwanted, "answers", [move("none")], can_probe=True).settings.distill.documents == 0.0
+    assert (
+        _job_of(unwanted, "answers", [move("none")], can_probe=True, parameters=LARGE).settings.distill.documents == 0.0
+    )
 
 
 def test_without_probes_a_fixed_share_is_taken() -> None:
-    assert _job_of(JOB, "interpolation", [move("none")], can_probe=False).settings.distill.warm_start == 0.3
-    only_retention = _job_of(JOB, "interpolation", [move("none", behaviour=KEPT)], can_probe=True).settings.distill
+    assert (
+        _job_of(JOB, "interpolation", [move("none")], can_probe=False, parameters=LARGE).settings.distill.warm_start
+        == 0.3
+    )
+    only_retention = _job_of(
+        JOB, "interpolation", [move("none", behaviour=KEPT)], can_probe=True, parameters=LARGE
+    ).settings.distill
     assert (only_retention.warm_start, only_retention.probe_every) == ("auto", Settings().distill.probe_every)
 
 
@@ -120,5 +149,6 @@ def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:
 
 
 def test_a_repair_is_saved_and_read_like_any_job(tmp_path: Path) -> None:
-    saved = JOB.save(tmp_path)
-    assert Job.from_json(saved.as_json(), tmp_path) == replace(JOB, settings=saved.settings)
+    for job in (JOB, replace(JOB, given=("rows", "steps"))):
+        saved = job.save(tmp_path)
+        assert Job.from_json(json.loads(json.dumps(saved.as_json())), tmp_path) == replace(job, settings=saved.settings)

@@ -50,7 +50,7 @@ def test_later_sources_replace_earlier_ones(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setenv(f"RECOVER_DISTILL__{name}", value)
     monkeypatch.setenv("RECOVER_AUTH", "no:setting")
     flags = {"distill": {"rows": 3, "prompts": 3}}
-    settings, default = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, flags, ["distill.prompts=4"])
+    settings, default, _ = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, flags, ["distill.prompts=4"])
     distill = settings.distill
     assert (distill.learning_rate, distill.steps, distill.rows, distill.prompts) == (1.0, 2, 3, 4)
     assert default == defaults_for(SMALL_MODEL_PARAMETERS)
@@ -165,8 +165,8 @@ def test_the_mix_option_replaces_the_whole_mix(text: str, parameters: int, mix: 
 
 def test_a_mix_in_short_may_stand_wherever_a_setting_may(tmp_path: Path) -> None:
     (tmp_path / "recover.toml").write_text('[midtrain]\nmix = "answers=0.1"')
-    assert resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {})[0].midtrain.mix == Mix(answers=0.1, earlier=0)
-    settings, _ = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["midtrain.mix=documents"])
+    assert resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}).settings.midtrain.mix == Mix(answers=0.1, earlier=0)
+    settings = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["midtrain.mix=documents"]).settings
     assert settings.midtrain.mix == Mix(answers=0, texts=0, earlier=0)
 
 
@@ -191,7 +191,7 @@ def test_flags_have_only_what_was_set() -> None:
 
 
 def test_one_entry_of_the_mix_can_be_changed(tmp_path: Path) -> None:
-    settings, default = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["midtrain.mix.answers=0.1"])
+    settings, default, _ = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["midtrain.mix.answers=0.1"])
     assert settings.midtrain.mix == default.midtrain.mix.model_copy(update={"answers": 0.1})
 
 
@@ -204,7 +204,7 @@ def test_a_mix_that_cannot_be_read_is_one_sentence(text: str, tmp_path: Path) ->
 def test_the_mix_must_leave_room_for_the_new_documents(tmp_path: Path) -> None:
     with pytest.raises(RecoverError, match="leave nothing to the new documents"):
         resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {"midtrain": {"mix": "earlier=0.6,texts=0.4"}})
-    settings, _ = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["midtrain.mix.texts=0.5"])
+    settings = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["midtrain.mix.texts=0.5"]).settings
     assert settings.midtrain.mix == Mix(answers=0.3, texts=0.5, earlier=0.3)
 
 
@@ -241,7 +241,7 @@ def test_a_mix_lists_each_entry_once() -> None:
 
 def test_the_address_of_the_database_is_in_no_output(tmp_path: Path) -> None:
     (tmp_path / "recover.toml").write_text('db = "postgresql://me:secret@host/db"\nbf16 = false\n')
-    settings, default = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {})
+    settings, default, _ = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {})
     assert "secret" not in json.dumps(settings.model_dump()) + "".join(differences(settings, default))
 
 

@@ -1,0 +1,91 @@
+"""Which rate, steps and rows a distillation has by default, whatever names its recipe."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.request import Request
+from pipelines.settings.defaults import (
+    MEDIUM_MODEL_PARAMETERS,
+    PACES,
+    SMALL_MODEL_PARAMETERS,
+    Pace,
+    defaults_for,
+    learns_from,
+)
+from pipelines.settings.resolve import change_recipe, differences, resolve_settings
+from pipelines.settings.schema import Distill
+from pipelines.training.recipe_inputs import DISTILL_RECIPES, check_recipes
+from recovery.recipes import RECIPES
+
+SIZES = {"small": SMALL_MODEL_PARAMETERS, "medium": MEDIUM_MODEL_PARAMETERS, "large": MEDIUM_MODEL_PARAMETERS + 1}
+PUBLISHED_ON_POLICY_RATES = (1e-6, 5e-5)  # with full weights
+
+
+def pace(distill: Distill) -> Pace:
+    return Pace(distill.learning_rate, distill.steps, distill.rows)
+
+
+@pytest.mark.parametrize("recipe", DISTILL_RECIPES)
+@pytest.mark.parametrize("size", SIZES)
+def test_every_recipe_runs_by_default_at_every_size(recipe: str, size: str, tmp_path: Path) -> None:
+    settings = resolve_settings(SIZES[size], tmp_path, Request("distill", recipe=recipe).setting_flags()).settings
+    assert settings.distill.recipe == recipe
+    assert settings.distill.rows % RECIPES[recipe].group == 0
+    assert round(RECIPES[recipe].on_policy_fraction * settings.distill.rows) % RECIPES[recipe].group == 0
+    check_recipes(settings)
+
+
+def test_a_recipe_on_rollouts_never_inherits_the_rate_of_ready_made_answers() -> None:
+    low, high = PUBLISHED_ON_POLICY_RATES
+    for recipe in DISTILL_RECIPES:
+        rate = defaults_for(SIZES["medium"], recipe).distill.learning_rate
+        assert (low <= rate <= high) == (learns_from(recipe) != "texts"), recipe
+
+
+def test_what_a_recipe_learns_from() -> None:
+    for recipe in ("sft", "dft", "asft", "offpolicy", "offpolicy-kl", "self-sft", "rs-sft", "continuation"):
+        assert learns_from(recipe) == "texts", recipe
+    for recipe in ("opd", "opd-sampled", "gkd", "opsd", "sdft", "in-context"):
+        assert learns_from(recipe) == "teacher on rollouts", recipe
+    for recipe in ("grpo", "teacher-reward", "pi-distill"):
+        assert learns_from(recipe) == "reward", recipe
+
+
+def test_a_reward_is_learned_at_a_lower_rate_in_more_steps_on_the_lab() -> None:
+    small = {kind: sizes["small"] for kind, sizes in PACES.items()}
+    assert small["reward"].learning_rate < small["teacher on rollouts"].learning_rate
+    assert small["reward"].steps > small["teacher on rollouts"].steps
+
+
+@pytest.mark.parametrize("source", ["flag", "file", "variable", "--set"])
+def test_every_source_that_names_a_recipe_brings_its_defaults(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if source == "file":
+        (tmp_path / "recover.toml").write_text('[distill]\nrecipe = "opd"\n')
+    if source == "variable":
+        monkeypatch.setenv("RECOVER_DISTILL__RECIPE", "opd")
+    flags = Request("distill", recipe="opd" if source == "flag" else None).setting_flags()
+    assignments = ["distill.recipe=opd"] if source == "--set" else []
+    settings, default, given = resolve_settings(SIZES["medium"], tmp_path, flags, assignments)
+    assert pace(settings.distill) == PACES["teacher on rollouts"]["medium"] == pace(default.distill)
+    assert differences(settings, default) == ["distill.recipe = opd (default offpolicy-kl)"]
+    assert given == ("recipe",)
+
+
+def test_what_is_given_wins_in_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recover.toml").write_text("[distill]\nlr = 1e-3\n")
+    monkeypatch.setenv("RECOVER_DISTILL__STEPS", "3")
+    settings, _, given = resolve_settings(
+        SIZES["medium"], tmp_path, Request("distill", recipe="grpo").setting_flags(), ["distill.rows=8"]
+    )
+    assert pace(settings.distill) == Pace(1e-3, 3, 8)
+    assert given == ("learning_rate", "recipe", "rows", "steps")
+
+
+def test_another_recipe_keeps_what_was_given() -> None:
+    settings = defaults_for(SIZES["medium"])
+    assert change_recipe(settings, "opd", SIZES["medium"]) == defaults_for(SIZES["medium"], "opd")
+    assert pace(change_recipe(settings, "opd", SIZES["medium"], ["rows"]).distill) == Pace(2e-5, 80, 7)
+    assert change_recipe(change_recipe(settings, "grpo", SIZES["medium"]), "offpolicy-kl", SIZES["medium"]) == settings
