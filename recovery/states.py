@@ -218,15 +218,17 @@ def _common_length(tokens: list[int], vocabulary: int | None) -> int:
 class Accepted:
     """Another draw, of which only the rows that are accepted are learned. They have a reward of 1, the others of 0.
 
-    A draw without any that is accepted is repeated, with the next prompts."""
+    A draw without any that is accepted is repeated. What it draws then comes before step 0, where no step has its own:
+    each prompt has its turn once an epoch."""
 
     def __init__(self, states: States, accept: Callable[[Sample], bool], attempts: int = 4):
         self.states, self.accept, self.attempts = states, accept, attempts
 
     def draw(self, student: Student, step: int) -> list[Sample]:
         drawn: list[Sample] = []
+        retries = self.attempts - 1
         for attempt in range(self.attempts):
-            drawn += map(self._marked, self.states.draw(student, step * self.attempts + attempt))
+            drawn += map(self._marked, self.states.draw(student, -(step * retries + attempt) if attempt else step))
             if any(sample.target_count for sample in drawn):
                 return drawn
         raise RecoverError(

@@ -170,6 +170,23 @@ def test_a_contextual_recipe_learns_what_the_context_makes_of_the_teacher(name: 
     assert (records[0].clipped is not None) == (chosen.clip is not None)
 
 
+def test_accepted_rollouts_are_to_every_prompt_once_an_epoch(tmp_path: Path) -> None:
+    """A step without any asks further prompts, and leaves those of all steps as they are."""
+    student, asked = tiny_student(tmp_path), list[int]()
+
+    class Asked:
+        def draw(self, student: Student, step: int) -> list[Sample]:
+            asked.append(step)
+            return [Sample([1, 5], [False, True])] * 2
+
+    right = iter([False, False, False, True, True, True, False, False, True, *[True] * 20])
+    accepted = Accepted(Asked(), lambda sample: next(right))
+    rows = [len(accepted.draw(student, step)) for step in range(5)]
+    assert rows == [4, 2, 4, 2, 2]
+    assert [step for step in asked if step >= 0] == [0, 1, 2, 3, 4]
+    assert len(set(asked)) == len(asked) == 7
+
+
 def test_only_accepted_rollouts_are_learned_and_all_are_paid_for(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     drawn = rollouts(student, 4)
