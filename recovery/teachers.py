@@ -8,7 +8,7 @@ scores with the student's trained weights, so a student cannot be distilled from
 as the same question with its solution. What a teacher reads and whose weights it has are separate choices.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Protocol
@@ -116,7 +116,7 @@ class FrozenTeacher:
         self.reference = reference
         self.chat = self._model.chat
         self._student: Student | None = None
-        self._has_fewer_tokens = False
+        self._tokens: int | None = None  # how many it has, if the student has more
 
     @property
     def model(self) -> Student:
@@ -138,9 +138,9 @@ class FrozenTeacher:
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
-        if self._has_fewer_tokens:  # rollouts have none of the others, but the padding may be one
-            rows = self._model.causal.get_input_embeddings().num_embeddings
-            batch = replace(batch, tokens=batch.tokens.clamp(max=rows - 1))
+        if self._tokens is not None and self._student is not None:
+            check_tokens((sample.tokens for sample in batch.samples), self._tokens, self._student.chat)
+            batch = replace(batch, tokens=batch.tokens.clamp(max=self._tokens - 1))  # of the padding
         return Distribution.from_hidden(self._model.hidden(batch), self.head)
 
     def bind_student(self, student: Student) -> None:
@@ -149,8 +149,8 @@ class FrozenTeacher:
         teacher reads that number at every batch, since a teacher bound later may lower it."""
         rows = [len(head.weight) for head in (student.head, Head.from_model(self._model.causal))]
         if added_tokens(student.chat, self.chat):
-            self._has_fewer_tokens = True
-            rows.append(self.chat.token_rows)
+            self._tokens = self.chat.token_rows
+            rows.append(self._tokens)
         check_same_tokenizer(student.chat, self.chat)
         if len(set(rows)) > 1:
             student.vocabulary = min(rows)
@@ -269,6 +269,16 @@ def added_tokens(student: Chat, teacher: Chat) -> int:
     """How many tokens the student has behind all of the teacher's."""
     size = teacher.token_rows
     return sum(id >= size for id in student.tokenizer.get_vocab().values())
+
+
+def check_tokens(rows: Iterable[Sequence[int]], vocabulary: int, student: Chat) -> None:
+    """Raise if a row that a teacher is to read holds a token that only the student has."""
+    last = max((token for row in rows for token in row), default=0)
+    if last >= vocabulary:
+        raise RecoverError(
+            f"The teacher has no token {student.tokenizer.convert_ids_to_tokens(last)!r}, which the student has. Leave "
+            "out prompts and replies with it, or name a teacher that has it."
+        )
 
 
 def check_same_tokenizer(student: Chat, teacher: Chat) -> None:

@@ -33,7 +33,7 @@ from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe, objective_of, signal_of
 from recovery.self_teachers import EmaTeacher
 from recovery.states import CommonTokens, Mixture, States
-from recovery.teachers import Teacher
+from recovery.teachers import Teacher, check_tokens
 
 MakeProbe = Callable[[Student, Engine, bool], ProbeFunction]  # the last: whether it measures retention
 
@@ -60,6 +60,8 @@ def distill(
     teacher: Teacher | None = None
     if chosen.scores_with_teacher and not teachers.own:
         teacher = teachers.load(student, device())
+        if student.vocabulary:
+            check_tokens((prompt.teacher_prompt or prompt.tokens for prompt in prompts), student.vocabulary, chat)
     inputs = RunInputs(job=stage.job.id, stage="recovered", teacher=str(teachers), lift=lift)
     has_probe = make_probe is not None and settings.probe_every > 0
     with (

@@ -13,6 +13,7 @@ from recovery.fine_tunes import FineTune, inspect_fine_tune
 from recovery.models.interpolation import WeightInterpolation
 from recovery.models.students import load_student
 from recovery.recipes import objective_of, recipe, signal_of
+from recovery.samples import Batch, Sample
 from recovery.states import Prompt, Rollouts
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
@@ -91,6 +92,19 @@ def test_the_common_tokens_are_distilled_where_the_student_has_more(base: str, t
     assert all(token < 259 for sample in samples for token in sample.tokens)
     steps = list(train(student, states, signal_of(chosen, teacher), objective_of(chosen), Plan(2, 1e-4)))
     assert all(step.kl is not None and step.kl >= 0 for step in steps)
+
+
+def test_a_row_with_a_token_that_the_teacher_lacks_is_refused_and_padding_is_not(base: str, tmp_path: Path) -> None:
+    student = load_student(fine_tune(base, tmp_path / "added", tokens=tuple(ADDED)))
+    teacher = FrozenTeacher(base)
+    teacher.bind_student(student)
+    known = [Sample([5, 6, 7], [False, True, True]), Sample([5, 6, 7, 8, 9], [False, True, True, True, True])]
+    assert student.chat.pad_id == 261
+    padded, alone = (teacher.distribution(Batch.collate(known, pad)) for pad in (student.chat.pad_id, 0))
+    assert torch.equal(padded.hidden, alone.hidden)
+    prompt = Sample([5, 259, 7], [False, False, True])
+    with pytest.raises(RecoverError, match=r"The teacher has no token '<zebra>'.* Leave out prompts and replies"):
+        teacher.distribution(Batch.collate([*known, prompt], student.chat.pad_id))
 
 
 def test_interpolation_leaves_the_rows_of_added_tokens(base: str, tmp_path: Path) -> None:
