@@ -42,7 +42,7 @@ class TeacherContinuations:
 
 def _beginning(row: Sample, cut: int) -> list[int]:
     """The prompt and the first `cut` tokens of the reply."""
-    return row.tokens[: row.targets.index(True) + cut]
+    return row.tokens[: row.prompt_length + cut]
 
 
 class PrivilegedPairs:
@@ -57,7 +57,7 @@ class PrivilegedPairs:
             if row.teacher_prompt is None or not row.target_count:  # one prompt for both
                 rows.append(row)
                 continue
-            own = row.tokens[: row.targets.index(True)]
+            own = row.tokens[: row.prompt_length]
             rows.append(replace(row, privileged=True))
             rows.append(replace(row.for_teacher, teacher_prompt=own, privileged=False))
         return rows

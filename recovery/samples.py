@@ -27,6 +27,7 @@ class Sample:
     privileged: bool | None = None  # of two rows with one reply: whether it is the one with what the teacher reads
     writing_flops: float = 0.0  # of writing it, where more was computed than its tokens show
     use_labels: bool = False  # learn the labels, where other rows learn from a teacher or a reward
+    prompt_length: int = 0  # tokens before the reply, where there is a prompt of its own for the teacher
 
     @property
     def target_count(self) -> int:
@@ -37,9 +38,14 @@ class Sample:
         """The row that a teacher in context reads: its own prompt, then the same reply with the same targets."""
         if self.teacher_prompt is None:
             return self
-        reply = self.targets.index(True) if any(self.targets) else len(self.tokens)
-        targets = [False] * len(self.teacher_prompt) + self.targets[reply:]
-        return replace(self, tokens=self.teacher_prompt + self.tokens[reply:], targets=targets, teacher_prompt=None)
+        prompt, length = self.teacher_prompt, self.prompt_length
+        return replace(
+            self,
+            tokens=prompt + self.tokens[length:],
+            targets=[False] * len(prompt) + self.targets[length:],
+            teacher_prompt=None,
+            prompt_length=len(prompt),
+        )
 
     @property
     def longest_row(self) -> int:

@@ -165,7 +165,7 @@ class Prompt:
         """Return a sample of the prompt and a reply to it, with the reply's tokens as targets."""
         targets = [False] * len(self.tokens) + [True] * len(reply)
         fields |= {"prompt": self.text, "domain": self.domain, "teacher_prompt": self.teacher_prompt}
-        return Sample(self.tokens + reply, targets, **fields)
+        return Sample(self.tokens + reply, targets, prompt_length=len(self.tokens), **fields)
 
 
 class Rollouts:

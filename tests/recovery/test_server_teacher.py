@@ -94,7 +94,7 @@ def test_targets_have_the_sampled_token_first_and_the_likeliest_behind_it(
 def test_a_teacher_in_context_reads_its_own_prompt_on_the_server(
     student: Student, server: SmallServer, reference: str
 ) -> None:
-    row = Sample([5, 6, 7, 8, 9], [False, False, True, True, True], teacher_prompt=[40, 41, 42, 5, 6])
+    row = Sample([5, 6, 7, 8, 9], [False, False, True, True, True], teacher_prompt=[40, 41, 42, 5, 6], prompt_length=2)
     batch = Batch.collate([row], 0)
     local = InContext(FrozenTeacher(reference)).distribution(batch).logprobs(slice(None))
     with serving(server) as named:

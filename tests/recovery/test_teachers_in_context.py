@@ -129,6 +129,14 @@ def gradient(
     return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
 
 
+def test_the_teacher_reads_the_whole_reply_also_where_its_beginning_is_no_target() -> None:
+    row = replace(Prompt("a", [1, 2], None, [3, 4, 5]).with_reply([6, 7, 8]), targets=[False, False, False, True, True])
+    assert row.for_teacher.tokens == [3, 4, 5, 6, 7, 8]
+    assert row.for_teacher.targets == [False] * 4 + [True] * 2
+    unlearned = replace(row, targets=[False] * 5)
+    assert unlearned.for_teacher.tokens == row.for_teacher.tokens
+
+
 LENGTHS = st.tuples(st.integers(1, 30), st.one_of(st.none(), st.integers(1, 60)), st.integers(1, 20))
 
 

@@ -40,7 +40,17 @@ def rows(student: Student) -> list[Sample]:
         for own, other, privileged in ((SHOWN, BARE, True), (BARE, SHOWN, False)):
             targets = [False] * len(own) + [True] * len(reply)
             logprobs = sampled.detach().tolist()
-            samples.append(Sample(own + reply, targets, logprobs, 0, teacher_prompt=other, privileged=privileged))
+            samples.append(
+                Sample(
+                    own + reply,
+                    targets,
+                    logprobs,
+                    0,
+                    teacher_prompt=other,
+                    privileged=privileged,
+                    prompt_length=len(own),
+                )
+            )
     return samples
 
 
