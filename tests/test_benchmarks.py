@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,16 @@ def test_all_benchmarks_go_on_after_one_that_fails(
         assert "No GPU" in capsys.readouterr().err
 
 
+@pytest.fixture
+def left_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The working folder gets nothing."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    yield
+    assert not list((tmp_path / "here").iterdir())
+
+
+@pytest.mark.usefixtures("left_clean")
 def test_a_distillation_step_against_trl(tmp_path: Path) -> None:
     pytest.importorskip("trl")
     model = str(save_tiny(tmp_path))
@@ -79,6 +90,7 @@ def test_a_distillation_step_against_trl(tmp_path: Path) -> None:
     assert 0 < result["trl tokens"] <= 24
 
 
+@pytest.mark.usefixtures("left_clean")
 def test_mid_training_against_the_trainer(tmp_path: Path) -> None:
     pytest.importorskip("datasets")
     model = str(save_tiny(tmp_path))

@@ -3,6 +3,7 @@
 python -m benchmarks.speed.midtrain [--steps 8] [--bf16] [--profile]
 """
 
+from tempfile import gettempdir
 from typing import Any
 
 import torch
@@ -82,7 +83,7 @@ def _trainer(student: Student, rows: list[list[int]], args: Any, steps: int) -> 
     from transformers import Trainer, TrainingArguments
 
     arguments = TrainingArguments(
-        output_dir="unused",
+        output_dir=gettempdir(),  # nothing is saved
         per_device_train_batch_size=args.rows,
         max_steps=steps,
         learning_rate=RATE,

@@ -7,6 +7,7 @@ limit of new tokens, and the exact reverse KL. TRL runs without gradient checkpo
 """
 
 from collections.abc import Iterator, Sequence
+from tempfile import gettempdir
 from typing import Any
 
 import torch
@@ -119,7 +120,7 @@ def _trl(student: Student, folder: str, texts: list[str], args: Any, steps: int)
     from trl import DistillationConfig, DistillationTrainer
 
     config = DistillationConfig(
-        output_dir="unused",
+        output_dir=gettempdir(),  # nothing is saved
         per_device_train_batch_size=args.rows,
         max_steps=steps,
         max_completion_length=args.max_new_tokens,

@@ -205,17 +205,17 @@ def instruction_kinds(evaluations: Evaluations, cycle: Cycle) -> Markup:
 
 
 def settings(runs: Sequence[Run], cycle: Cycle, previous: Cycle | None) -> Markup:
-    """The training settings that differ from the previous cycle; without one, all of them."""
+    """The settings that were used in this cycle and in the previous one, and changed; without one, all of them."""
     own, other = _training_settings(runs, cycle), _training_settings(runs, previous) if previous else {}
     if not own:
         return Markup()
-    names = [name for name in {**own, **other} if previous is None or own.get(name) != other.get(name)]
+    names = [name for name in own if previous is None or own[name] != other.get(name, own[name])]
     if not names:
         return card("Settings", nothing("Same settings as the previous cycle."))
     title = "Settings changed since the previous cycle" if previous else "Settings"
     columns = ["Setting", "This cycle", *([f"Cycle {previous.number}"] if previous else [])]
     sides = (own, other) if previous else (own,)
-    rows = [[Cell(bdi(name, 80)), *(Cell(bdi(side.get(name, "–"), 200)) for side in sides)] for name in names]
+    rows = [[Cell(bdi(name, 80)), *(Cell(bdi(side[name], 200)) for side in sides)] for name in names]
     content = table(title, columns, rows, save="settings")
     return card(title, content if previous else _html.details(f"{len(rows)} settings", content))
 
@@ -240,7 +240,11 @@ def _training_settings(runs: Sequence[Run], cycle: Cycle) -> dict[str, str]:
     ended = {stage.checkpoint.run_id for stage in (cycle.damaged, cycle.recovered) if stage.checkpoint}
     own = [run for run in reversed(runs) if run.cycle == cycle.number and run.kind != "eval"]
     own.sort(key=lambda run: (run.kind != "midtrain", run.id in ended))
-    return dict(_flat({run.kind: run.settings for run in own}))
+    settings: dict[str, str] = {}
+    for run in own:
+        of_others = ("midtrain.",) if run.kind == "distill" else ("distill.", "gate.")
+        settings |= {name: value for name, value in _flat(run.settings) if not name.startswith(of_others)}
+    return settings
 
 
 def _strict_by_kind(evaluations: Mapping[Task, Evaluation]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from db.queries import Reader
 from db.tracker import Tracker
 from db.views import DONE, TOTAL
 from tests.dashboard.page_requests import page_html, page_request, parts
-from tests.db.seeded import seed, under_way
+from tests.db.seeded import seed, training_settings, under_way
 
 
 def numbers_in_order(html: str) -> list[int]:
@@ -50,10 +50,23 @@ def test_a_cycle_shows_the_gate_the_kinds_and_what_changed(reader: Reader) -> No
     assert "−0.030" in html
     assert "punctuation:no_comma" in html
     assert "12 documents, 36.1 kB" in html
-    assert "midtrain.rows" in html
-    assert "midtrain.lr" not in html, "only what differs"
+    assert changed_settings(html) == ["midtrain.rows"], "only what differs"
     assert "Settings changed" not in page_html(cycle, reader, "?number=1"), "the first cycle has no previous one"
     assert "Cycle 3" in page_html(cycle, reader), "the latest is the default"
+
+
+def changed_settings(html: str) -> list[str]:
+    card = html[html.index("Settings changed since the previous cycle") :].partition("</section>")[0]
+    return re.findall(r'<th scope="row"[^>]*><bdi[^>]*>([^<]*)</bdi>', card)
+
+
+def test_a_cycle_that_only_mid_trained_has_changed_no_setting_of_distillation(writable_record) -> None:
+    tracker, reader = writable_record
+    seeded = seed(tracker, cycles=1)
+    again = training_settings(99) | {"lora_rank": 8, "distill": {"recipe": "grpo"}}
+    tracker.start_run(seeded.project, "midtrain", tracker.open_cycle(seeded.project, None).id, again)
+    tracker.flush()
+    assert changed_settings(page_html(cycle, reader, "?number=2")) == ["lora_rank", "midtrain.rows"]
 
 
 def test_a_page_that_does_not_exist_raises_not_found(reader: Reader) -> None:

@@ -163,12 +163,21 @@ def _rollouts(step: int, rng: random.Random) -> list[dict[str, Any]]:
     ]
 
 
+def training_settings(rows: int) -> dict[str, Any]:
+    """Every run of a training stores the settings of all stages."""
+    return {
+        "lora_rank": 0,
+        "midtrain": {"learning_rate": 1e-4, "rows": rows},
+        "distill": {"learning_rate": 1e-4, "recipe": "opd", "steps": 10},
+        "gate": {"block": 200},
+    }
+
+
 def _train(
     tracker: Tracker, seeded: Seeded, cycle: int, kind: RunKind, parent: int, scores: dict[str, float], steps: int,
     rng: random.Random,
 ) -> int:  # fmt: skip
-    settings = {"lr": 1e-4, "recipe": kind, "rows": 16 + cycle, "distill": {"recipe": "opd"}}
-    run = tracker.start_run(seeded.project, kind, cycle, settings, seed=0, steps=steps)
+    run = tracker.start_run(seeded.project, kind, cycle, training_settings(16 + cycle), seed=0, steps=steps)
     tracker.event(run, f"{kind} starts from checkpoint {parent}")
     for step in range(steps):
         loss = (2.5 if kind == "midtrain" else 0.8) * math.exp(-3 * step / steps) + 0.05 * rng.random()
