@@ -17,6 +17,7 @@ from recovery.engines.http import HttpEngine
 from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
 from recovery.host_memory import give_back_freed_memory
+from recovery.models.adapters import Adapter, base_of
 from recovery.models.precision import has_bfloat16
 from recovery.models.students import Student, load_student, parameters_of
 from recovery.processes import SharedEngine
@@ -31,10 +32,17 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def frozen_dtype(path: str) -> torch.dtype:
-    """bfloat16, except for small models and where the machine has no units for it."""
+def frozen_dtype(path: str, bf16: bool | None = None) -> torch.dtype:
+    """bfloat16, except for small models; `bf16` is the setting of a training, by default what the machine has units
+    for."""
     large = parameters_of(path) > SMALL_MODEL_PARAMETERS
-    return torch.bfloat16 if large and has_bfloat16() else torch.float32
+    return torch.bfloat16 if large and (has_bfloat16() if bf16 is None else bf16) else torch.float32
+
+
+def load_trained(path: str, adapter: Adapter | None, *, bf16: bool) -> Student:
+    """A model to train: its trained weights in float32, those below an adapter as frozen models have them."""
+    dtype = frozen_dtype(path, bf16) if adapter or base_of(path) else torch.float32
+    return load_student(path, adapter=adapter, dtype=dtype, device=device())
 
 
 def load_frozen(path: str) -> Student:

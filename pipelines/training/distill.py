@@ -8,7 +8,7 @@ from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
-from pipelines.model_loading import device, open_engine
+from pipelines.model_loading import open_engine
 from pipelines.project.runs import past_cycles
 from pipelines.settings.schema import LATER_CYCLE_WARM_START
 from pipelines.settings.sources import EngineName
@@ -59,7 +59,7 @@ def distill(
     # Where the teachers' answers are the labels, the teachers' weights are needed for writing them alone.
     teacher: Teacher | None = None
     if chosen.scores_with_teacher and not teachers.own:
-        teacher = teachers.load(student, device())
+        teacher = teachers.load(student, bf16=stage.settings.bf16)
         if student.vocabulary:
             check_tokens((prompt.teacher_prompt or prompt.tokens for prompt in prompts), student.vocabulary, chat)
     inputs = RunInputs(job=stage.job.id, stage="recovered", teacher=str(teachers), lift=lift)
@@ -101,7 +101,13 @@ def distill(
             signal=signal_of(chosen, teacher, reward_by_checks(chosen, given_prompts, chat)),
             objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
-            source=TrainingSource(start.path, stage.adapter, chosen, teachers if chosen.scores_with_teacher else None),
+            source=TrainingSource(
+                start.path,
+                stage.adapter,
+                stage.settings.bf16,
+                chosen,
+                teachers if chosen.scores_with_teacher else None,
+            ),
             monitor=EarlyStopping(
                 settings,
                 probe_in_training,

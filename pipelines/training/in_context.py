@@ -68,7 +68,7 @@ def midtrain_in_context(
     drawn_prompts = prompts[: steps * settings.rows]
     answers = replies_beforehand(data.stage, start, teachers, chosen, chat, questions, drawn_prompts)
     clean = clean_replies(data.stage, chosen, teachers, prompts)
-    source = TrainingSource(start.path, stage.adapter, chosen, teachers, chat.separator)
+    source = TrainingSource(start.path, stage.adapter, stage.settings.bf16, chosen, teachers, chat.separator)
     student, signal = source.load()
     log.info(
         f"Mid-training in context on {corpus.files} file{'s' * (corpus.files != 1)}: {steps} steps of {settings.rows} "

@@ -104,7 +104,12 @@ class TrainingMix:
 
     def source(self, recipe: Recipe, has_answers: bool) -> TrainingSource:
         return TrainingSource(
-            self.start.path, self.stage.adapter, recipe, self.teachers(has_answers), self.chat.separator
+            self.start.path,
+            self.stage.adapter,
+            self.stage.settings.bf16,
+            recipe,
+            self.teachers(has_answers),
+            self.chat.separator,
         )
 
     def shares(self, answers: float) -> dict[str, float]:

@@ -7,12 +7,12 @@ from typing import Literal
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from pipelines.jobs.job import Job
-from pipelines.model_loading import device
+from pipelines.model_loading import load_trained
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.settings.schema import Settings
 from recovery.models.adapters import Adapter
-from recovery.models.students import Student, load_student
+from recovery.models.students import Student
 from recovery.train import Plan
 
 SEEDS_PER_CYCLE = 100  # between the generation seeds of two cycles
@@ -42,7 +42,7 @@ class Stage:
         return Adapter(rank=rank, seed=self.job.seed) if rank else None
 
     def load_student(self, start: Checkpoint) -> Student:
-        return load_student(start.path, adapter=self.adapter, device=device())
+        return load_trained(start.path, self.adapter, bf16=self.settings.bf16)
 
     def plan(self, steps: int, learning_rate: float, warmup: int) -> Plan:
         settings = self.settings

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from db.views import Checkpoint
-from pipelines.model_loading import device
+from pipelines.model_loading import device, frozen_dtype, load_trained
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts
 from pipelines.training.domain_teachers import in_domains
@@ -57,11 +57,11 @@ class Teachers:
             Random(seed).shuffle(prompts)
         return prompts
 
-    def load(self, student: Student, device: str) -> Teacher:
+    def load(self, student: Student, *, bf16: bool = False) -> Teacher:
         if self.servers:
             return _served(student, self.main.path, self.servers)
         loaded = {
-            path: _load(student, path, device)
+            path: _load(student, path, bf16)
             for path in dict.fromkeys([self.main.path, *(one.path for one in self.by_domain.values())])
         }
         main = loaded[self.main.path]
@@ -94,17 +94,18 @@ class TrainingSource:
 
     start: str
     adapter: Adapter | None
+    bf16: bool
     recipe: Recipe
     teachers: Teachers | None = None
     separator: int | None = None  # between the documents that it reads; None: as its chat has it
 
     def load(self) -> tuple[Student, Signal]:
-        student = load_student(self.start, adapter=self.adapter, device=device())
+        student = load_trained(self.start, self.adapter, bf16=self.bf16)
         if self.separator is not None:
             student.chat = student.chat.with_separator(self.separator)
         teacher: Teacher | None = None
         if self.teachers is not None:
-            teacher = LiveTeacher(student) if self.teachers.own else self.teachers.load(student, device())
+            teacher = LiveTeacher(student) if self.teachers.own else self.teachers.load(student, bf16=self.bf16)
         return student, signal_of(self.recipe, teacher, reward=_of_leader)
 
 
@@ -123,13 +124,13 @@ def _served(student: Student, path: str, servers: str) -> ServerTeacher:
     return ServerTeacher(student, servers, path, own)
 
 
-def _load(student: Student, path: str, device: str) -> FrozenTeacher | AdapterOffTeacher | AdapterTeacher:
+def _load(student: Student, path: str, bf16: bool) -> FrozenTeacher | AdapterOffTeacher | AdapterTeacher:
     """Shares the student's weights where only the adapter differs; else a model of its own."""
     below, base = student.adapter_base, base_of(path)
     if below and same_model(below, path):
         return AdapterOffTeacher(student, path)
     if below and base and same_model(below, base):
         return AdapterTeacher(student, path)
-    teacher = FrozenTeacher(path, device=device)
+    teacher = FrozenTeacher(path, dtype=frozen_dtype(path, bf16), device=device())
     teacher.bind_student(student)
     return teacher

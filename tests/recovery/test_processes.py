@@ -39,9 +39,10 @@ class Case:
     teacher: str | None = None  # a folder; none: labels alone
     adapter: Adapter | None = None
     rollouts: bool = True
+    frozen: torch.dtype = torch.float32  # below the adapter
 
     def load(self) -> tuple[Student, Signal]:
-        student = load_student(self.student, adapter=self.adapter)
+        student = load_student(self.student, adapter=self.adapter, dtype=self.frozen)
         if self.teacher is None:
             return student, Labels()
         if self.adapter:
@@ -136,6 +137,12 @@ def test_two_processes_have_the_losses_and_the_replies_of_one(tmp_path: Path, na
     for key, tensor in weights[0].items():
         # Adam divides tiny gradients by their size, so single weights may differ.
         assert float((tensor - weights[1][key]).norm()) < 1e-3 * float(tensor.norm()), key
+
+
+@pytest.mark.release
+def test_weights_below_an_adapter_are_shared_out_in_bfloat16_too(tmp_path: Path) -> None:
+    case = Case(str(save_tiny(tmp_path / "s")), None, Adapter(rank=3), rollouts=False, frozen=torch.bfloat16)
+    same(on_two(case, tmp_path / "two"), on_one(case, tmp_path / "one"))
 
 
 @pytest.mark.parametrize(

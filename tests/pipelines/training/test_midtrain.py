@@ -166,7 +166,7 @@ def test_the_base_scores_what_it_wrote_and_the_promoted_model_what_it_learned(do
         return teacher.distribution(Batch.collate(rows, 0)).logprobs(slice(None))
 
     def teacher(teachers: Teachers | None) -> Teacher | None:
-        return teachers.load(student, "cpu") if teachers else None
+        return teachers.load(student) if teachers else None
 
     clean, promoted = (logprobs(FrozenTeacher(c.path), [row]) for c in (project.clean, project.current))
     assert float((clean - promoted).abs().max()) > 0.1

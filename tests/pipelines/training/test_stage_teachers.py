@@ -49,12 +49,12 @@ def logprobs(teacher: Teacher, domain: str | None) -> torch.Tensor:
 
 def test_a_router_has_the_promoted_model_score_rows_about_earlier_documents_only(base: str, router: Teachers) -> None:
     student = load_student(base)
-    teacher = router.load(student, "cpu")
+    teacher = router.load(student)
     assert torch.equal(logprobs(teacher, None), logprobs(FrozenTeacher(base), None))
     promoted = FrozenTeacher(router.by_domain[EARLIER_DOMAIN].path)
     assert torch.equal(logprobs(teacher, EARLIER_DOMAIN), logprobs(promoted, EARLIER_DOMAIN))
     single = replace(router, by_domain={}, prefixes=())
-    assert isinstance(single.load(student, "cpu"), FrozenTeacher)
+    assert isinstance(single.load(student), FrozenTeacher)
     assert str(single) == "base"
     assert str(router) == "base (and cycle:1/recovered for openings of earlier documents)"
 
@@ -67,7 +67,7 @@ def test_adapters_on_one_base_need_no_second_copy_of_it(tmp_path: Path, base: st
     save_student(first, tmp_path / "first", {"parent": base})
     student: Student = load_student(str(tmp_path / "first"))
     promoted = checkpoint(str(tmp_path / "first"), "recovered/1")
-    teacher = Teachers(checkpoint(base, "base"), {EARLIER_DOMAIN: promoted}, ("Once",)).load(student, "cpu")
+    teacher = Teachers(checkpoint(base, "base"), {EARLIER_DOMAIN: promoted}, ("Once",)).load(student)
     assert isinstance(teacher, RouterTeacher)
     assert isinstance(teacher.default, AdapterOffTeacher)
     assert isinstance(teacher.by_domain[EARLIER_DOMAIN], AdapterTeacher)
@@ -109,7 +109,7 @@ def test_a_domain_of_prompts_has_a_teacher_of_its_own(tmp_path: Path, base: str)
     given = [parse_prompt((f"line {i}", row)) for i, row in enumerate(rows)]
     student = load_student(base)
     assert [p.domain for p in teachers.prompts(given, student.chat, seed=1)] == ["maths", None, None]
-    teacher = teachers.load(student, "cpu")
+    teacher = teachers.load(student)
     assert isinstance(teacher, RouterTeacher)
     assert teacher.by_domain["maths"] is teacher.by_domain["sums"]  # one copy of the weights
     assert torch.equal(logprobs(teacher, "maths"), logprobs(FrozenTeacher(maths.path), None))
@@ -123,7 +123,7 @@ def test_servers_must_serve_the_teacher(adapter: Adapter | None, tmp_path: Path,
     other = load_student(str(save_tiny(tmp_path / "other", seed=1)), frozen=True)
     with serving(SmallServer(load_student(base, frozen=True))) as right, serving(SmallServer(other)) as wrong:
         teachers = Teachers(clean, servers=right)
-        assert isinstance(teachers.load(student, "cpu"), ServerTeacher)
+        assert isinstance(teachers.load(student), ServerTeacher)
         assert str(teachers) == f"base at {right}"
         with pytest.raises(RecoverError, match="another model than the teacher"):
-            Teachers(clean, servers=wrong).load(student, "cpu")
+            Teachers(clean, servers=wrong).load(student)

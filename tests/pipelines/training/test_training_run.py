@@ -53,7 +53,7 @@ def test_without_probes_a_collapse_costs_only_the_steps_since_the_last_report(
         role="recovered",
         start=project.clean,
         student=load_student(str(BASE)),
-        source=TrainingSource(str(BASE), None, recipe("sft")),
+        source=TrainingSource(str(BASE), None, False, recipe("sft")),
         states=FixedRows([Sample([5, 6, 7], [False, True, True])], rows=1),
         signal=Labels(),
         objective=CrossEntropy(),
