@@ -92,10 +92,14 @@ class TrainState:
         plan: Plan,
         metrics: StepMetrics,
     ) -> tuple[int, float, bool]:
-        """Return the number of target tokens, the gradient norm, and whether the step was skipped."""
+        """Return the number of target tokens, the gradient norm, and whether the step was skipped.
+
+        The gradient is freed at once: rollouts and probes follow, which need the memory."""
         is_measured = self.step % plan.measure_every == 0
         count = _compute_gradient(student, samples, signal, objective, plan, metrics, is_measured)
-        return count, *_optimizer_step(student, plan, self, metrics)
+        norm, skipped = _optimizer_step(student, plan, self, metrics)
+        student.model.zero_grad(set_to_none=True)
+        return count, norm, skipped
 
     def report(self, student: Student, signal: Signal, samples: list[Sample]) -> list[list[TokenReport]] | None:
         """Compare student and teacher on each token of some samples; None without a teacher."""
@@ -173,7 +177,7 @@ def _compute_gradient(
     if count == 0:
         raise RecoverError("No token of this step is a target, so there is nothing to train on. Add data with targets.")
     stops = student.stops
-    student.model.zero_grad(set_to_none=True)
+    student.model.zero_grad(set_to_none=True)  # of a step that was broken off
     student.model.train()
     for rows in micro_batches([s for s in samples if s.target_count], plan.tokens_at_once):
         own = own_rows(rows)

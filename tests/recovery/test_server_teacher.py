@@ -15,10 +15,10 @@ from recovery.models.students import Student, load_student
 from recovery.samples import Batch, Sample
 from recovery.server_teacher import ListedLogprobs, ServerTeacher
 from recovery.signals import TeacherSignal
-from recovery.states import FixedRows
 from recovery.teachers import FrozenTeacher, InContext, Teacher
 from recovery.telemetry.token_report import report_tokens
-from recovery.train import Plan, TrainState, train
+from recovery.train import Plan
+from tests.gradients import gradient_of_step
 from tests.models import save_tiny
 from tests.recovery.engines.small_server import SmallServer, serving
 
@@ -49,10 +49,7 @@ def connect(student: Student, named: str, reference: str, **options: int) -> Ser
 
 
 def gradient(student: Student, teacher: Teacher, objective: Objective) -> torch.Tensor:
-    plan = Plan(1, 0.0, clip_norm=1e9)
-    state = TrainState.start(student, plan)
-    next(train(student, FixedRows(ROWS, rows=len(ROWS)), TeacherSignal(teacher), objective, plan, state))
-    return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
+    return gradient_of_step(student, ROWS, TeacherSignal(teacher), objective, Plan(1, 0.0, clip_norm=1e9))
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from recovery.losses.objectives import CrossEntropy, Divergence
 from recovery.models.students import Student, load_student
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Labels, Signal, SignalBatch, TeacherSignal
-from recovery.states import Documents, FixedRows
+from recovery.states import Documents
 from recovery.teachers import FrozenTeacher, OverVocabulary, Part
 from recovery.telemetry.step_cost import flops_of_step
-from recovery.train import Plan, train
+from recovery.train import Plan
+from tests.gradients import gradient_of_step
 from tests.models import save_tiny
 
 ROWS = [
@@ -87,9 +88,7 @@ def test_the_first_windows_of_a_draw_have_soft_labels_and_a_domain(student: Stud
 def gradient(
     student: Student, signal: Signal, rows: list[Sample], objective: CrossEntropy | Divergence | None = None
 ) -> torch.Tensor:
-    plan = Plan(1, 0.0, clip_norm=1e9)
-    next(train(student, FixedRows(rows, rows=len(rows)), signal, objective or CrossEntropy(), plan))
-    return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
+    return gradient_of_step(student, rows, signal, objective or CrossEntropy(), Plan(1, 0.0, clip_norm=1e9))
 
 
 class _FixedLogprobs(OverVocabulary):

@@ -14,7 +14,8 @@ from recovery.states import FixedRows
 from recovery.teacher_router import RouterTeacher
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
 from recovery.telemetry.step_cost import flops_of_step
-from recovery.train import Plan, TrainState, train
+from recovery.train import Plan, train
+from tests.gradients import gradient_of_step
 from tests.models import save_tiny
 
 DOMAINS = ["old", None, "old", "unknown", None]
@@ -89,10 +90,7 @@ def test_the_gradient_combines_each_teacher_on_its_rows(
 
 
 def gradient(student: Student, teacher: Teacher, rows: list[Sample], objective: Objective) -> torch.Tensor:
-    plan = Plan(1, 0.0, clip_norm=1e9)
-    state = TrainState.start(student, plan)
-    next(train(student, FixedRows(rows, rows=len(rows)), TeacherSignal(teacher), objective, plan, state))
-    return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
+    return gradient_of_step(student, rows, TeacherSignal(teacher), objective, Plan(1, 0.0, clip_norm=1e9))
 
 
 def test_each_teachers_pass_is_counted_once(

@@ -14,11 +14,12 @@ from recovery.losses.objectives import Divergence, Objective, SampledGradient
 from recovery.models.students import Student, load_student
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import TeacherSignal
-from recovery.states import FixedRows, Prompt, Rollouts
+from recovery.states import Prompt, Rollouts
 from recovery.teacher_router import RouterTeacher
 from recovery.teachers import SHARED_CONTEXT, FrozenTeacher, InContext
 from recovery.telemetry.step_cost import flops_of_step
-from recovery.train import Plan, TrainState, train
+from recovery.train import Plan, train
+from tests.gradients import gradient_of_step
 from tests.models import save_tiny
 
 CONTEXTS = ([9, 8, 7, 6, 5, 4, 3], None, [11], [12] * 17, [70, 71])
@@ -124,9 +125,7 @@ def gradient(
     student: Student, teacher: FrozenTeacher, rows: list[Sample], tokens_at_once: int = 10_000
 ) -> torch.Tensor:
     plan = Plan(1, 0.0, clip_norm=1e9, tokens_at_once=tokens_at_once)
-    state = TrainState(torch.optim.SGD(student.trainable(), lr=0.0))
-    list(train(student, FixedRows(rows, rows=len(rows)), TeacherSignal(teacher), Divergence(), plan, state))
-    return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
+    return gradient_of_step(student, rows, TeacherSignal(teacher), Divergence(), plan)
 
 
 def test_the_teacher_reads_the_whole_reply_also_where_its_beginning_is_no_target() -> None:

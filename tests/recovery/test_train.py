@@ -16,16 +16,14 @@ from recovery.signals import Blend, Labels, Signal, TeacherSignal
 from recovery.states import Documents, FixedRows, Prompt, Rollouts
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, TrainState, train
+from tests.gradients import gradient_of_step
 from tests.models import save_tiny, tiny_student
 
 UNEVEN = [Sample([3 + i] * (4 + 3 * i), [False] * 2 + [True] * (2 + 3 * i)) for i in range(8)]
 
 
 def gradient(student: Student, plan: Plan, objective: Objective, signal: Signal, rows: list[Sample]) -> torch.Tensor:
-    """Return the gradient of one step, with an optimiser that does not change the weights."""
-    state = TrainState(torch.optim.SGD(student.trainable(), lr=0.0))
-    list(train(student, FixedRows(rows, rows=len(rows)), signal, objective, plan, state))
-    return torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
+    return gradient_of_step(student, rows, signal, objective, plan)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
@@ -77,6 +75,13 @@ def test_a_teacher_equal_to_the_student_gives_no_gradient(tmp_path: Path, bf16: 
         assert record.kl == pytest.approx(0, abs=1e-9)
         assert record.grad_norm < 1e-5  # float32 rounding; a real disagreement gives around 1
     assert all(torch.equal(before[k], v) for k, v in student.model.state_dict().items())
+
+
+def test_no_gradient_is_held_between_two_steps(tmp_path: Path) -> None:
+    """Rollouts and probes need the memory."""
+    student = tiny_student(tmp_path)
+    for _ in train(student, FixedRows(UNEVEN, rows=8), Labels(), CrossEntropy(), Plan(2, 1e-3)):
+        assert all(parameter.grad is None for parameter in student.model.parameters())
 
 
 def test_training_reduces_the_divergence_from_the_teacher(tmp_path: Path) -> None:
