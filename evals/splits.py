@@ -12,6 +12,7 @@ from recovery.errors import RecoverError
 
 Split = Literal["probe", "final", "all"]
 SPLITS: tuple[Split, ...] = ("probe", "final", "all")
+RETENTION_ITEMS = 300  # of each task: both together show a loss of 2 % to be below 5 %, if 6 % of the answers differ
 PROBE_SHARE = 5  # one item in five is a probe item, which leaves most items for the verdict
 
 T = TypeVar("T")

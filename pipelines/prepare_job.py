@@ -21,15 +21,15 @@ from pipelines.machine.training_memory import check_memory, check_window
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import last_time, past_cycles
-from pipelines.request import Request, domain_teachers, names_model, with_teacher
+from pipelines.request import Request
 from pipelines.settings.resolve import Resolved, differences, resolve_settings
 from pipelines.settings.schema import Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.training.base_model_outputs import BaseOutputs
+from pipelines.training.domain_teachers import ROUTER, SELF_TEACHERS, DomainTeachers, names_model
 from pipelines.training.metric_loggers import check_logger
 from pipelines.training.process_checks import check_processes
 from pipelines.training.recipe_inputs import (
-    SELF_TEACHERS,
     RecipeFiles,
     as_distillation,
     check_contamination,
@@ -38,7 +38,6 @@ from pipelines.training.recipe_inputs import (
     check_prompts,
     check_recipes,
 )
-from pipelines.training.stage_teachers import ROUTER
 from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
@@ -54,8 +53,8 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Corpus 
     settings = announce_settings(project, request).settings
     check_recipes(settings)
     check_mix(settings, request.mix, request.assignments)
-    request = with_teacher(request, settings)
-    check_processes(request.processes, settings, request.teacher)
+    request = _with_teacher(request, settings)
+    check_processes(request.processes or 1, settings, request.teacher)
     check_logger(settings.report_to)
     if request.docs:
         start = project.path_of("current")
@@ -76,7 +75,7 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Corpus 
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
     """What `prepare_job` would prepare (`--dry-run`); writes nothing."""
     settings, corpus = check_request(project, request)
-    request = with_teacher(request, settings)
+    request = _with_teacher(request, settings)
     teacher = _teacher(project, request)
     return {
         "command": request.command,
@@ -95,7 +94,7 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
     """A job that is ready to run, and saved; by default under a new id. Unless it `is_alone`, nothing is said about
     what its verdict can show, and how long the last one took."""
     settings, documents = check_request(project, request)
-    request = with_teacher(request, settings)
+    request = _with_teacher(request, settings)
     check_servers(project.base, settings, request.teacher)
     if is_alone:
         _ = _attainable(project, request, settings)
@@ -130,9 +129,16 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
         prompts=store_prompts(project, request.prompts),
         teacher_context=store_context(project, request.teacher_context),
         ask=request.ask,
-        processes=request.processes,
+        processes=request.processes or 1,
     )
     return (replace(job, id=job_id) if job_id else job).save(project.home)
+
+
+def _with_teacher(request: Request, settings: Settings) -> Request:
+    """The request with the recipe's own teacher, where it names none."""
+    if request.teacher is not None or request.command == "midtrain":
+        return request
+    return replace(request, teacher=recipe(settings.distill.recipe).teacher)
 
 
 def _attainable(project: Project, request: Request, settings: Settings) -> Attainable | None:
@@ -215,7 +221,7 @@ def _check_prompts(request: Request, settings: Settings, chat: Chat, model: str)
         files.check(distill, request.teacher or "base")
         longest = " a" * MAX_PROMPT_TOKENS  # of what the base may write
         prompts = files.read(distill, request.seed, lambda: [longest])
-        if named := domain_teachers(request.teacher):
+        if named := DomainTeachers.parse(request.teacher):
             named.check(prompts)
     check_prompts(prompts, distill, chat, model)
     if request.questions:
@@ -249,7 +255,7 @@ def _teacher(project: Project, request: Request) -> Checkpoint | None:
 
 
 def _domain_teachers(project: Project, request: Request) -> dict[str, int]:
-    named = domain_teachers(request.teacher)
+    named = DomainTeachers.parse(request.teacher)
     return {domain: project.resolve(one).id for domain, one in named.by_domain.items()} if named else {}
 
 
@@ -257,7 +263,7 @@ def _teacher_references(teacher: str | None) -> list[str]:
     """The main teacher, then those of domains. A router's main teacher is the base, and so is what servers serve."""
     if teacher is None or teacher in SELF_TEACHERS:
         return []
-    if named := domain_teachers(teacher):
+    if named := DomainTeachers.parse(teacher):
         return [named.main, *named.by_domain.values()]
     return ["base" if teacher == ROUTER or is_address(teacher) else teacher]
 

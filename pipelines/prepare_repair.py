@@ -40,7 +40,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     path = project.path_of(request.student)
     about = inspect_fine_tune(path, project.base)
     settings, _, given = announce_settings(project, request)
-    check_processes(request.processes, settings)
+    check_processes(request.processes or 1, settings)
     check_model_fits(project, request, settings, path)
     check_files(project, request)
     for note in about.notes(project.base_name):
@@ -70,7 +70,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         given=given,
     )
     contents = [project.weights_id(student), project.base_weights_id, {**job.as_json(), "id": ""}]
-    return Prepared(replace(job, id=content_hash(contents)[:8], processes=request.processes), about, own)
+    return Prepared(replace(job, id=content_hash(contents)[:8], processes=request.processes or 1), about, own)
 
 
 def _with_base_template(home: Path, model: str, base: str) -> str:

@@ -1,49 +1,125 @@
-"""What a training command was given on its command line, before anything of it is checked."""
+"""What a training command was given on its command line, before anything of it is checked.
 
-from dataclasses import dataclass, replace
+The options of the commands are made from the fields of `Request`. Nothing heavy is imported here, so that `--help`
+answers at once.
+"""
+# ruff: noqa: RUF009 (`option` makes a field)
+
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from evals.suites.lab import RETENTION_ITEMS
-from pipelines.jobs.job import Command
-from pipelines.settings.schema import Settings
-from pipelines.settings.sources import EngineName
-from pipelines.training.domain_teachers import DomainTeachers
-from pipelines.training.recipe_inputs import SELF_TEACHERS
-from pipelines.training.stage_teachers import ROUTER
-from recovery.engines.servers import is_address
-from recovery.recipes import recipe
+from evals.splits import RETENTION_ITEMS
+from pipelines.settings.sources import ENGINES, EngineName
 
-NAMED_TEACHERS = (ROUTER, *SELF_TEACHERS)  # values of `--teacher` that are no references to a checkpoint
-SECONDARY_LIMIT = RETENTION_ITEMS  # or half of --limit: retention and refusals need fewer items
+if TYPE_CHECKING:  # it imports torch
+    from pipelines.jobs.job import Command
+
+CommandWithRequest = Literal["midtrain", "distill", "cycle", "check", "repair"]
+Commands = tuple[CommandWithRequest, ...]
+
+READ: Commands = ("midtrain", "cycle")
+DISTILL: Commands = ("distill", "cycle")
+TRAIN: Commands = ("midtrain", "distill", "cycle")
+JUDGE: Commands = ("check", "repair")  # a model that was trained elsewhere
+
+
+@dataclass(frozen=True)
+class Option:
+    """How some commands are given a field."""
+
+    commands: Commands
+    help: str
+    metavar: str | None = None
+    flag: str | None = None  # by default the name of the field
+    required: bool = False
+
+
+def option(
+    commands: Commands, help: str, metavar: str | None = None, flag: str | None = None, default: Any = None
+) -> Any:
+    """A field that an option of these commands sets."""
+    return field(default=default, metadata={"options": [Option(commands, help, metavar, flag)]})
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a training command was given; options that it does not have stay None."""
+    """What a training command was given; options that it does not have stay None.
 
-    command: Command
-    base: str | None = None
-    docs: Path | None = None
-    teacher: str | None = None
-    student: str | None = None
-    prompts: Path | None = None
-    teacher_context: Path | None = None
-    questions: Path | None = None
-    ifeval_data: Path | None = None
-    limit: int | None = None
-    secondary_limit: int = SECONDARY_LIMIT
-    seed: int = 0
-    ask: bool = False
-    recipe: str | None = None
-    mix: str | None = None
-    warm_start: str | None = None
-    engine: EngineName | None = None
-    processes: int = 1  # that train together
-    max_steps: int | None = None
-    max_minutes: float | None = None
-    max_flops: float | None = None
-    assignments: tuple[str, ...] = ()  # of `--set`
+    `--help` lists the options in the order of the fields."""
+
+    command: "Command"
+    docs: Path | None = field(
+        default=None,
+        metadata={
+            "options": [
+                Option(READ, "A file or folder of documents, or a data set on the hub.", required=True),
+                Option(
+                    JUDGE,
+                    "What it was fine-tuned on: documents, or a file of conversations (Alpaca, ShareGPT, messages).",
+                ),
+            ]
+        },
+    )
+    student: str | None = option(
+        ("distill",),
+        "The model to repair [default: the last cycle's mid-trained checkpoint, unless that cycle was promoted]",
+        "REF",
+    )
+    base: str | None = option(
+        (*TRAIN, *JUDGE),
+        "The clean model: a folder, GGUF file or hub id "
+        "[default: the project's, RECOVER_BASE, recover.toml, else the built-in model]",
+        "REF",
+    )
+    questions: Path | None = option((*TRAIN, *JUDGE), "Closed-book questions on the documents (JSONL).")
+    recipe: str | None = option(TRAIN, "A named training recipe.", "NAME")
+    max_steps: int | None = option(TRAIN, "Take at most this many optimiser steps.")
+    engine: EngineName | None = option(
+        (*TRAIN, *JUDGE),
+        "The library that generates text, or vLLM servers (http://host:8000,http://…); auto: vLLM if it is "
+        "installed, but transformers for small models [default: auto]",
+        f"{'|'.join(ENGINES)}|URL",
+    )
+    processes: int | None = option(
+        (*TRAIN, "repair"),
+        "Train with this many processes, one for each GPU; they share out the weights and the rows [default: 1]",
+    )
+    seed: int = option((*TRAIN, "repair"), "The random seed.", default=0)
+    assignments: tuple[str, ...] = option(
+        (*TRAIN, *JUDGE), "Any setting, such as distill.steps=20; repeatable.", "NAME=VALUE", "--set", default=()
+    )
+    mix: str | None = option(
+        READ,
+        "What mid-training reads: documents alone, or shares of other texts besides (such as answers=0.3,texts=0.3).",
+        "documents|ENTRIES",
+    )
+    teacher: str | None = option(
+        DISTILL,
+        "The model to learn from; http://host:8000: the base on a server; or router, ema, live, or maths=REF,*=base: "
+        "by the domain of each prompt [default: base, with sdft ema]",
+        "REF",
+    )
+    prompts: Path | None = option(
+        (*DISTILL, "repair"), "Prompts to distil on: a file, or a data set on the hub [default: the base writes them]"
+    )
+    teacher_context: Path | None = option(
+        TRAIN,
+        "What only the teacher reads: JSONL with prompts, or one text for all prompts (opsd, sdft, opcd, …); of "
+        "midtrain, questions with their passages (in-context).",
+    )
+    limit: int | None = option((*DISTILL, *JUDGE), "Use at most this many items per task.")
+    secondary_limit: int = RETENTION_ITEMS  # or half of --limit: retention and refusals need fewer items
+    ifeval_data: Path | None = option((*DISTILL, *JUDGE), "IFEval prompts in the public JSONL format.")
+    warm_start: str | None = option(
+        DISTILL,
+        "Before distilling, move the weights by this share towards those before mid-training; auto tries some shares "
+        "[default: default for small models, off for large ones]",
+        "off|auto|default|SHARE",
+    )
+    max_minutes: float | None = option(DISTILL, "Distil for at most this many minutes.")
+    max_flops: float | None = option(DISTILL, "Distil with at most this many FLOPs.")
+    ask: bool = option(DISTILL, "Let a person decide after the gate's verdict.", default=False)
 
     def setting_flags(self) -> dict[str, Any]:
         """The options that are settings, nested as in recover.toml."""
@@ -63,20 +139,3 @@ class Request:
         }
         set_flags = {group: values for group, values in set_flags.items() if values}
         return set_flags | ({"engine": self.engine} if self.engine is not None else {})
-
-
-def names_model(teacher: str) -> bool:
-    """Whether a value of `--teacher` refers to one model, and does not say where or how the base teaches."""
-    return teacher not in NAMED_TEACHERS and not is_address(teacher) and domain_teachers(teacher) is None
-
-
-def domain_teachers(teacher: str | None) -> DomainTeachers | None:
-    """What `--teacher DOMAIN=REF,…` names; None where it names a single teacher."""
-    return DomainTeachers.parse(teacher or "", NAMED_TEACHERS)
-
-
-def with_teacher(request: Request, settings: Settings) -> Request:
-    """The request with the recipe's own teacher, where it names none."""
-    if request.teacher is not None or request.command == "midtrain":
-        return request
-    return replace(request, teacher=recipe(settings.distill.recipe).teacher)

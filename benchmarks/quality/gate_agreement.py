@@ -26,6 +26,7 @@ from transformers.utils.logging import disable_progress_bar
 from benchmarks.quality.world_cycles import DOCUMENTS_ALONE, cycle_parser, run_cycle
 from db.views import Checkpoint
 from evals.results import Item, Metric, Result, main_result
+from evals.splits import RETENTION_ITEMS
 from evals.stats.paired_comparison import wilson
 from evals.subject import Subject
 from evals.suites.config import load_suites
@@ -38,7 +39,6 @@ from pipelines.model_loading import load_frozen
 from pipelines.outcome import Outcome
 from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
-from pipelines.request import SECONDARY_LIMIT
 from pipelines.settings.schema import Gate
 from recovery.engines.transformers import TransformersEngine
 
@@ -104,7 +104,7 @@ def measured_project(args: Namespace) -> Path:
     """A project whose record has the clean model's scores on the prompts and on what it knew before."""
     root: Path = args.out.with_suffix(".project")
     project = Project.open(root, args.base)
-    plan = EvalPlan(limit=args.items, secondary_limit=SECONDARY_LIMIT).with_public_ifeval_checked(
+    plan = EvalPlan(limit=args.items, secondary_limit=RETENTION_ITEMS).with_public_ifeval_checked(
         load_suites(project.base)
     )
     measure_checkpoint(project, project.clean, plan, None)

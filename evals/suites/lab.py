@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from random import Random
 
 from evals.results import Result, item_key
-from evals.splits import Split, oversampled_count, select_items
+from evals.splits import RETENTION_ITEMS, Split, oversampled_count, select_items
 from evals.subject import Subject
 from evals.suites.answer_grading import last_number_matches
 from evals.suites.blocks import Blocks
@@ -15,7 +15,6 @@ from recovery import lab
 
 SEED = 0  # of the generated items; the base is trained on the "train" items
 DEFAULT_INSTRUCTIONS, DEFAULT_NATURAL = 200, 2000  # the second decide a margin of three points
-RETENTION_ITEMS = 300  # of each task: both together show a loss of 2 % to be below 5 %, if 6 % of the answers differ
 WRITING_TOKENS, ANSWER_TOKENS = 320, 96  # limits that all but one in a thousand right answers fit
 
 

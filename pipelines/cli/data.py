@@ -13,7 +13,7 @@ from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 
 @main.command()
 @click.argument("docs", type=options.file_path)
-@options.base
+@options.of_request("base")
 @command_result
 def documents(project: Path | None, docs: Path, base: str | None) -> CommandResult:
     """Summarise documents without training on them.
@@ -35,7 +35,7 @@ def documents(project: Path | None, docs: Path, base: str | None) -> CommandResu
 
 
 @main.command()
-@options.combine(options.docs, options.base)
+@options.of_request("docs", "base")
 @click.option(
     "--out", type=options.file_path, default=Path("questions.jsonl"), show_default=True, help="The file to write."
 )
@@ -48,7 +48,7 @@ def documents(project: Path | None, docs: Path, base: str | None) -> CommandResu
     multiple=True,
     help="JSONL of an evaluation whose questions must not be repeated; repeatable.",
 )
-@options.combine(options.engine, options.seed)
+@options.of_request("engine", "seed")
 @command_result
 def questions(
     project: Path | None,

@@ -25,13 +25,15 @@ suite = click.option(
     help="What to measure.",
 )
 rerun = click.option("--rerun", is_flag=True, help="Measure again instead of reusing stored results.")
-measuring = options.combine(suite, options.limit, options.ifeval_data, options.questions, options.engine, rerun)
+measured = options.of_request("limit", "ifeval_data", "questions", "engine")
 
 
 @main.command("eval")
 @click.argument("ref", default="current")
-@options.base
-@measuring
+@options.of_request("base")
+@suite
+@measured
+@rerun
 @command_result
 def evaluate(
     project: Path | None,
@@ -66,7 +68,9 @@ def evaluate(
 @main.command()
 @click.argument("first")
 @click.argument("second")
-@measuring
+@suite
+@measured
+@rerun
 @click.option("--drift", is_flag=True, help="Also measure how far both have drifted from the clean base.")
 @command_result
 def compare(

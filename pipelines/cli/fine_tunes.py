@@ -1,5 +1,6 @@
 """Commands about a model that was fine-tuned elsewhere: check and repair."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,7 @@ import click
 from pipelines.cli import INCONCLUSIVE, REJECTED, SUCCESS, CommandResult, command_result, main
 from pipelines.cli import shared_options as options
 from pipelines.cli.processes import start_processes
-from pipelines.settings.sources import EngineName
+from pipelines.request import Request
 
 if TYPE_CHECKING:  # these import torch
     from pipelines.repair import RepairResult
@@ -18,21 +19,10 @@ EXIT_CODES = {"passed": SUCCESS, "failed": REJECTED, "inconclusive": INCONCLUSIV
 
 @main.command()
 @click.argument("ref")
-@options.judging
+@options.takes_request("check")
 @click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="Also write the result as one HTML file.")
 @command_result
-def check(
-    project: Path | None,
-    ref: str,
-    base: str | None,
-    questions: Path | None,
-    docs: Path | None,
-    limit: int | None,
-    ifeval_data: Path | None,
-    engine: EngineName | None,
-    assignments: tuple[str, ...],
-    to: Path | None,
-) -> CommandResult:
+def check(project: Path | None, ref: str, request: Request, to: Path | None) -> CommandResult:
     """Check what a fine-tune has forgotten of its base.
 
     Measures instruction following, what the base knew before, and with --questions or --docs also what was learned.
@@ -46,11 +36,9 @@ def check(
     from pipelines.prepare_repair import prepare_repair
     from pipelines.project.lock import command_lock
     from pipelines.project.project import Project
-    from pipelines.request import Request
 
-    opened = Project.open(project, base)
-    request = Request("repair", base, docs, student=ref, questions=questions, ifeval_data=ifeval_data, limit=limit,
-                      engine=engine, assignments=assignments)  # fmt: skip
+    opened = Project.open(project, request.base)
+    request = replace(request, student=ref)
     with command_lock(opened):
         result = check_model(opened, prepare_repair(opened, request, trains=False), ref)
     data = result.as_json()
@@ -61,22 +49,9 @@ def check(
 
 @main.command()
 @click.argument("ref")
-@options.combine(options.judging, options.prompts, options.processes, options.seed)
+@options.takes_request("repair")
 @command_result
-def repair(
-    project: Path | None,
-    ref: str,
-    base: str | None,
-    questions: Path | None,
-    docs: Path | None,
-    limit: int | None,
-    ifeval_data: Path | None,
-    engine: EngineName | None,
-    assignments: tuple[str, ...],
-    prompts: Path | None,
-    processes: int | None,
-    seed: int,
-) -> CommandResult:
+def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
     """Repair a fine-tune by the cheapest move that passes the gate.
 
     Tries interpolation towards the base, training on the base's answers, and on-policy distillation, and stops at the
@@ -89,13 +64,10 @@ def repair(
     from pipelines.project.lock import command_lock
     from pipelines.project.project import Project
     from pipelines.repair import run_repair
-    from pipelines.request import Request
 
-    start_processes(processes or 1)
-    opened = Project.open(project, base)
-    request = Request("repair", base, docs, student=ref, prompts=prompts, questions=questions, ifeval_data=ifeval_data,
-                      limit=limit, seed=seed, engine=engine, processes=processes or 1,
-                      assignments=assignments)  # fmt: skip
+    start_processes(request.processes or 1)
+    opened = Project.open(project, request.base)
+    request = replace(request, student=ref)
     with command_lock(opened):
         prepared = prepare_repair(opened, request)
         job = prepared.job.save(opened.home)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@options.base
+@options.of_request("base")
 @click.option("--db", metavar="URL", help="The database, such as postgresql://… [default: SQLite in .recover]")
 @command_result
 def init(project: Path | None, base: str | None, db: str | None) -> CommandResult:

@@ -25,7 +25,7 @@ class Positive(click.FloatRange):
 
 
 @main.command()
-@options.combine(options.docs, options.base, options.processes, options.assignments)
+@options.of_request("docs", "base", "processes", "assignments")
 @click.option("--gpu-memory", type=Positive(), default=80, show_default=True, help="Gigabytes of each GPU.")
 @click.option("--price", type=Positive(), help="The price of a GPU for an hour, in any currency.")
 @click.option(

@@ -4,11 +4,12 @@ from pathlib import Path
 
 from pipelines.cli import CommandResult, command_result, main
 from pipelines.cli import shared_options as options
+from pipelines.request import Request
 from pipelines.settings.sources import EngineName
 
 
 @main.command()
-@options.combine(options.base, options.engine, options.teacher, options.assignments)
+@options.of_request("base", "engine", "teacher", "assignments")
 @command_result
 def serve_plan(
     project: Path | None, base: str | None, engine: EngineName | None, teacher: str | None, assignments: tuple[str, ...]
@@ -24,7 +25,6 @@ def serve_plan(
     from pipelines.machine.server_check import DEFAULT_ADDRESS, plan_servers
     from pipelines.prepare_job import announce_settings
     from pipelines.project.project import Project
-    from pipelines.request import Request
     from recovery.engines.servers import is_address
     from recovery.errors import RecoverError
 

@@ -20,7 +20,7 @@ SIZES = ("quick", "full", "real")
 @click.argument("name", required=False)
 @click.option("--list", "list_studies", is_flag=True, help="List the studies that come with recover.")
 @click.option("--size", type=click.Choice(SIZES), default="quick", show_default=True, help="How large to run it.")
-@options.base
+@options.of_request("base")
 @click.option("--to", type=options.file_path, help="The folder of the table, picture and page [default: the study's]")
 @options.dry_run
 @command_result

@@ -14,35 +14,21 @@ from pipelines.cli import shared_options as options
 from pipelines.cli.fine_tunes import repair_result
 from pipelines.cli.processes import start_processes
 from pipelines.log import log
-from pipelines.settings.sources import EngineName
+from pipelines.request import Request
 
 if TYPE_CHECKING:  # these import torch
     from pipelines.gate.verdict import Verdict
     from pipelines.jobs.job import Job
     from pipelines.outcome import Answer, Outcome
     from pipelines.project.project import Project
-    from pipelines.request import Request
     from pipelines.training.training_run import RunResult
 
 
 @main.command()
-@options.combine(options.docs, options.training, options.mix, options.teacher_context)
+@options.takes_request("midtrain")
+@options.dry_run
 @command_result
-def midtrain(
-    project: Path | None,
-    docs: Path,
-    base: str | None,
-    questions: Path | None,
-    recipe: str | None,
-    max_steps: int | None,
-    engine: EngineName | None,
-    processes: int | None,
-    seed: int,
-    assignments: tuple[str, ...],
-    dry_run: bool,
-    mix: str | None,
-    teacher_context: Path | None,
-) -> CommandResult:
+def midtrain(project: Path | None, request: Request, dry_run: bool) -> CommandResult:
     """Train the current model on documents.
 
     This usually costs some instruction following, which `recover distill` restores. With the recipe in-context the
@@ -52,58 +38,14 @@ def midtrain(
     Examples: recover midtrain --docs ./corpus
               recover midtrain --docs ./corpus --recipe in-context
     """
-    from pipelines.request import Request
-
-    request = Request(
-        "midtrain",
-        base=base,
-        docs=docs,
-        teacher_context=teacher_context,
-        questions=questions,
-        seed=seed,
-        recipe=recipe,
-        mix=mix,
-        engine=engine,
-        processes=processes or 1,
-        max_steps=max_steps,
-        assignments=assignments,
-    )
     return _run(project, request, dry_run)
 
 
 @main.command()
-@options.combine(
-    click.option(
-        "--student",
-        metavar="REF",
-        help="The model to repair [default: the last cycle's mid-trained checkpoint, unless that cycle was promoted]",
-    ),
-    options.training,
-    options.distilling,
-)
+@options.takes_request("distill")
+@options.dry_run
 @command_result
-def distill(
-    project: Path | None,
-    student: str | None,
-    base: str | None,
-    questions: Path | None,
-    recipe: str | None,
-    max_steps: int | None,
-    engine: EngineName | None,
-    processes: int | None,
-    seed: int,
-    assignments: tuple[str, ...],
-    dry_run: bool,
-    teacher: str | None,
-    prompts: Path | None,
-    teacher_context: Path | None,
-    limit: int | None,
-    ifeval_data: Path | None,
-    warm_start: str | None,
-    max_minutes: float | None,
-    max_flops: float | None,
-    ask: bool,
-) -> CommandResult:
+def distill(project: Path | None, request: Request, dry_run: bool) -> CommandResult:
     """Restore instruction following from a teacher, then judge.
 
     The student learns the teacher's token distribution on the student's own rollouts. Then the gate promotes or
@@ -114,93 +56,25 @@ def distill(
               recover distill --teacher base --set distill.steps=120
               recover distill --student ./my-finetune --teacher Qwen/Qwen3-8B
     """
-    from pipelines.request import Request
-
-    request = Request(
-        "distill",
-        base=base,
-        teacher=teacher,
-        student=student,
-        prompts=prompts,
-        teacher_context=teacher_context,
-        questions=questions,
-        ifeval_data=ifeval_data,
-        limit=limit,
-        seed=seed,
-        ask=ask,
-        recipe=recipe,
-        warm_start=warm_start,
-        engine=engine,
-        processes=processes or 1,
-        max_steps=max_steps,
-        max_minutes=max_minutes,
-        max_flops=max_flops,
-        assignments=assignments,
-    )
     return _run(project, request, dry_run)
 
 
 @main.command()
-@options.combine(options.docs, options.training, options.mix, options.distilling)
+@options.takes_request("cycle")
+@options.dry_run
 @command_result
-def cycle(
-    project: Path | None,
-    docs: Path,
-    base: str | None,
-    questions: Path | None,
-    recipe: str | None,
-    max_steps: int | None,
-    engine: EngineName | None,
-    processes: int | None,
-    seed: int,
-    assignments: tuple[str, ...],
-    dry_run: bool,
-    mix: str | None,
-    teacher: str | None,
-    prompts: Path | None,
-    teacher_context: Path | None,
-    limit: int | None,
-    ifeval_data: Path | None,
-    warm_start: str | None,
-    max_minutes: float | None,
-    max_flops: float | None,
-    ask: bool,
-) -> CommandResult:
+def cycle(project: Path | None, request: Request, dry_run: bool) -> CommandResult:
     """Mid-train, distil, measure, and promote or reject the result.
 
     \b
     Example: recover cycle --docs ./corpus --questions ./questions.jsonl
     """
-    from pipelines.request import Request
-
-    request = Request(
-        "cycle",
-        base=base,
-        docs=docs,
-        teacher=teacher,
-        prompts=prompts,
-        teacher_context=teacher_context,
-        questions=questions,
-        ifeval_data=ifeval_data,
-        limit=limit,
-        seed=seed,
-        ask=ask,
-        recipe=recipe,
-        mix=mix,
-        warm_start=warm_start,
-        engine=engine,
-        processes=processes or 1,
-        max_steps=max_steps,
-        max_minutes=max_minutes,
-        max_flops=max_flops,
-        assignments=assignments,
-    )
     return _run(project, request, dry_run)
 
 
 @main.command()
 @click.argument("run", type=click.IntRange(min=1), required=False)
-@options.processes
+@options.of_request("processes")
 @command_result
 def resume(project: Path | None, run: int | None, processes: int | None) -> CommandResult:
     """Continue an interrupted command.
@@ -242,9 +116,9 @@ def _interrupted_job(project: "Project", run: int | None) -> "Job":
 
 
 @main.command()
-@options.base
+@options.of_request("base")
 @click.option("--quick", is_flag=True, help="Show the damage only, with the built-in model.")
-@options.seed
+@options.of_request("seed")
 @partial(command_result, project=options.project_in("./recover-demo"))
 def demo(project: Path | None, base: str | None, quick: bool, seed: int) -> CommandResult:
     """Run the whole process on the built-in model, or on another base.
@@ -262,9 +136,9 @@ def demo(project: Path | None, base: str | None, quick: bool, seed: int) -> Comm
     return CommandResult(data, lines)
 
 
-def _run(folder: Path | None, request: "Request", dry_run: bool) -> CommandResult:
+def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
     """Prepare the job and run it; on a dry run, describe it."""
-    start_processes(1 if dry_run else request.processes)
+    start_processes(1 if dry_run else request.processes or 1)
     from pipelines.cycle import run_job
     from pipelines.prepare_job import describe_job, prepare_job
     from pipelines.project.lock import command_lock
@@ -290,10 +164,10 @@ def _run(folder: Path | None, request: "Request", dry_run: bool) -> CommandResul
         return _result(run_job(project, job, _ask_person if job.ask else None))
 
 
-def _base_from_teacher(project: "Project", request: "Request") -> str | None:
+def _base_from_teacher(project: "Project", request: Request) -> str | None:
     """In a new project without a base, a teacher from outside is the clean model."""
     from pipelines.project.checkpoints import is_model
-    from pipelines.request import names_model
+    from pipelines.training.domain_teachers import names_model
 
     teacher = request.teacher
     if teacher and names_model(teacher) and project.base_is_default and is_model(teacher):

@@ -16,7 +16,7 @@ from evals.stats.claims import Direction
 from pipelines.settings.resolve import apply_overrides, as_text, flatten
 from pipelines.settings.schema import Settings
 from pipelines.settings.sources import PROJECT_SETTINGS, parse_mix
-from pipelines.training.recipe_inputs import SELF_TEACHERS
+from pipelines.training.domain_teachers import ROUTER, SELF_TEACHERS
 from recovery.errors import RecoverError
 from recovery.lab.worlds.world import WorldSize
 
@@ -27,7 +27,6 @@ DRIFT_METRICS = (  # of `recover compare --drift`
 )
 METRICS = (*MEASURES, "slope", "pflops", *DRIFT_METRICS)
 INSTRUCTIONS = "instructions"  # the lab's prompts with checks and right answers, as a file of an arm
-ROUTER = "router"  # a teacher, as `--teacher router`
 OWN_CYCLE = "own-cycle"  # of an arm with several cycles: what each cycle reached on its own documents
 EVERY_ARM = {"gate": {"block": 0}, "distill": {"probe_every": 0}}  # all prompts are asked, and all steps are taken
 SHIPPED = resources.files("pipelines.studies") / "declarations"

@@ -27,9 +27,9 @@ from pipelines.project.project import Project
 from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.request import Request
 from pipelines.storage.atomic_files import write_atomic
-from pipelines.studies.declaration import CLEAN, DRIFT_METRICS, ROUTER, START, Arm, Study, WithSettings, as_assignments
+from pipelines.studies.declaration import CLEAN, DRIFT_METRICS, START, Arm, Study, WithSettings, as_assignments
 from pipelines.studies.materials import arm_file, documents, prompts_by_length
-from pipelines.training.recipe_inputs import SELF_TEACHERS
+from pipelines.training.domain_teachers import ROUTER, SELF_TEACHERS
 from recovery.models.students import load_chat
 
 FLAGS = ("recipe", "mix", "warm_start")

@@ -7,7 +7,7 @@ of `*`, by default the base.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self, get_args
 
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from recovery.engines.servers import is_address
@@ -15,6 +15,10 @@ from recovery.errors import RecoverError
 from recovery.states import Prompt
 
 OTHERS = "*"
+ROUTER = "router"
+SelfTeacher = Literal["ema", "live"]  # values of `--teacher`: the student's average, or its weights as they are
+SELF_TEACHERS: tuple[SelfTeacher, ...] = get_args(SelfTeacher)
+NAMED_TEACHERS = (ROUTER, *SELF_TEACHERS)  # values of `--teacher` that are no references to a checkpoint
 
 
 @dataclass(frozen=True)
@@ -25,9 +29,9 @@ class DomainTeachers:
     by_domain: dict[str, str]
 
     @classmethod
-    def parse(cls, value: str, no_references: Collection[str]) -> Self | None:
-        """None for a value that names a single teacher. `no_references` are values with another meaning."""
-        if "=" not in value or is_address(value) or Path(value).exists():
+    def parse(cls, value: str | None) -> Self | None:
+        """None for a value that names a single teacher."""
+        if value is None or "=" not in value or is_address(value) or Path(value).exists():
             return None
         teachers: dict[str, str] = {}
         for part in value.split(","):
@@ -36,7 +40,7 @@ class DomainTeachers:
                 raise RecoverError(f"The teacher {part.strip()!r} is not DOMAIN=REF. Write --teacher maths=REF,*=base.")
             if domain in teachers:
                 raise RecoverError(f"The domain {domain} has two teachers. Name one.")
-            if reference in no_references or is_address(reference):
+            if reference in NAMED_TEACHERS or is_address(reference):
                 raise RecoverError(
                     f"The teacher {reference} cannot teach one domain alone. Name a checkpoint for {domain}."
                 )
@@ -54,6 +58,11 @@ class DomainTeachers:
                 f'No prompt is of the domain {idle[0]}. Write "domain": "{idle[0]}" into its rows of --prompts, or '
                 "leave its teacher out."
             )
+
+
+def names_model(teacher: str) -> bool:
+    """Whether a value of `--teacher` refers to one model, and does not say where or how the base teaches."""
+    return teacher not in NAMED_TEACHERS and not is_address(teacher) and DomainTeachers.parse(teacher) is None
 
 
 def domain_of(prompt: ChatPrompt) -> str | None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
 
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
@@ -18,14 +17,13 @@ from pipelines.synthetic.chat_prompts import (
 )
 from pipelines.synthetic.passage_prompts import passages_in
 from pipelines.synthetic.prompts import read_prompts
+from pipelines.training.domain_teachers import SELF_TEACHERS
 from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import config_of
 from recovery.recipes import RECIPES, Recipe, recipe
 
-SelfTeacher = Literal["ema", "live"]  # values of `--teacher`: the student's average, or its weights as they are
-SELF_TEACHERS: tuple[SelfTeacher, ...] = get_args(SelfTeacher)
 CONTEXT_TEXTS = (".txt", ".md")  # files that are one context for all prompts
 
 DISTILL_RECIPES = [name for name, r in RECIPES.items() if r.data != "documents"]

@@ -12,8 +12,7 @@ from db.views import Checkpoint
 from pipelines.model_loading import device, frozen_dtype, load_trained
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts
-from pipelines.training.domain_teachers import in_domains
-from pipelines.training.recipe_inputs import SelfTeacher
+from pipelines.training.domain_teachers import SelfTeacher, in_domains
 from recovery.engines.served_model import Probe
 from recovery.models.adapters import Adapter, base_of, preserve_adapter_state, same_model
 from recovery.models.chat_template import Chat
@@ -27,7 +26,6 @@ from recovery.states import Prompt
 from recovery.teacher_router import RouterTeacher
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
 
-ROUTER = "router"  # the value of `--teacher`
 SampleAnswers = Callable[[str, list[Prompt]], list[Sample]]  # by the model at a path
 
 

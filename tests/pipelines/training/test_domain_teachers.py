@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.request import domain_teachers, names_model
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
-from pipelines.training.domain_teachers import DomainTeachers
+from pipelines.training.domain_teachers import DomainTeachers, names_model
 from recovery.errors import RecoverError
 
 
@@ -20,7 +19,7 @@ from recovery.errors import RecoverError
 def test_each_domain_has_its_teacher_and_the_others_have_the_base(
     value: str, main: str, by_domain: dict[str, str]
 ) -> None:
-    assert domain_teachers(value) == DomainTeachers(main, by_domain)
+    assert DomainTeachers.parse(value) == DomainTeachers(main, by_domain)
     assert not names_model(value)
 
 
@@ -28,7 +27,7 @@ def test_a_single_teacher_names_no_domain(tmp_path: Path) -> None:
     folder = tmp_path / "lr=1e-4"
     folder.mkdir()
     for value in (None, "base", "run:3", "router", "http://host:8000/?a=b", str(folder)):
-        assert domain_teachers(value) is None
+        assert DomainTeachers.parse(value) is None
 
 
 @pytest.mark.parametrize(
@@ -44,7 +43,7 @@ def test_a_single_teacher_names_no_domain(tmp_path: Path) -> None:
 )
 def test_what_names_no_teachers_is_refused(value: str, message: str) -> None:
     with pytest.raises(RecoverError) as refused:
-        domain_teachers(value)
+        DomainTeachers.parse(value)
     assert message in str(refused.value)
 
 
