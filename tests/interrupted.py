@@ -159,7 +159,7 @@ def _killed(root: Path, processes: int) -> list[str]:
 
 def _cycle(world: Path, settings: dict[str, Any]) -> list[str]:
     flags = [f"--set={name}={value}" for name, value in settings.items()]
-    return ["cycle", f"--docs={world / 'docs'}", f"--questions={world / 'questions.jsonl'}", "--limit=40", *flags]
+    return ["cycle", f"--docs={world / 'docs'}", f"--questions={world / 'questions.jsonl'}", "--limit=12", *flags]
 
 
 def _command(folder: Path, *arguments: str) -> list[str]:

@@ -126,6 +126,7 @@ def test_what_a_callback_costs_a_training_that_is_too_short_for_it() -> None:
     assert result["pairs"] == [result["cost"]]
 
 
+@pytest.mark.release
 @pytest.mark.browser
 def test_the_pages_of_a_long_history(browser: object, tmp_path: Path) -> None:
     sizes = ["--cycles", "3", "--runs", "12", "--points", "500", "--rounds", "1", "--viewers", "2", "--minutes", "0.05"]

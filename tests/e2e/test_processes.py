@@ -24,7 +24,7 @@ FLOAT32 = SMALL | {
 
 def cycle(processes: int) -> list[str]:
     settings = set_options(*(f"{name}={value}" for name, value in FLOAT32.items()))
-    flags = ["--docs", "docs", "--questions", "questions.jsonl", "--limit", "40"]
+    flags = ["--docs", "docs", "--questions", "questions.jsonl", "--limit", "12"]
     return ["cycle", *flags, *settings, "--processes", str(processes)]
 
 
