@@ -23,6 +23,7 @@ import torch
 from benchmarks.common import table
 from benchmarks.speed.heap import heap_bytes, measured
 from pipelines.machine.training_memory import Device, ModelShape, Teacher, kv_cache, sums, training_memory
+from pipelines.model_loading import frozen_dtype, load_trained
 from pipelines.settings.schema import Distill, Midtrain, Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from recovery.distributed import join, leave, processes, rank, together
@@ -31,7 +32,7 @@ from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE
 from recovery.losses.objectives import Divergence
 from recovery.models.adapters import Adapter
-from recovery.models.students import Student, load_student
+from recovery.models.students import Student
 from recovery.processes import Member
 from recovery.samples import Sample
 from recovery.signals import TeacherSignal
@@ -196,7 +197,6 @@ def measure(case: Case, folder: str) -> dict[str, int]:
     state = training.state if several else training
     return {
         "weights": _bytes(model.parameters()),
-        "gradients": _bytes(p.grad for p in model.parameters() if p.grad is not None),
         "optimiser": _bytes(value for values in state.optimizer.state.values() for value in values.values()),
         "while loading": loading - before,
         "in a step": in_a_step - before,
@@ -205,10 +205,10 @@ def measure(case: Case, folder: str) -> dict[str, int]:
 
 
 def _load(case: Case, path: str) -> tuple[Student, TeacherSignal]:
-    student = load_student(path, adapter=Adapter(rank=case.rank) if case.rank else None)
+    student = load_trained(path, Adapter(rank=case.rank) if case.rank else None, bf16=case.bf16)
     if case.rank:
         return student, TeacherSignal(AdapterOffTeacher(student, path))
-    own = FrozenTeacher(path)
+    own = FrozenTeacher(path, dtype=frozen_dtype(path, case.bf16))
     own.bind_student(student)
     return student, TeacherSignal(own)
 

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import torch
 
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS
 from pipelines.settings.engine_choice import choose_engine
 from pipelines.settings.resolve import as_text
 from pipelines.settings.schedule import MAX_STEP_TOKENS
@@ -165,31 +166,37 @@ def training_memory(
     """Bytes on each process. `teachers` are loaded together, beside the student. `replies`: bytes of what transformers
     generates at once; vLLM has a share of the GPU for its weights and its cache."""
     count, several, adapter = device.processes, device.processes > 1, shape.adapter(settings.lora_rank)
-    whole, trained = FULL * (shape.parameters + adapter), adapter or shape.parameters
-    teacher = FULL * sum(each.own for each in teachers)
+    trained, frozen = adapter or shape.parameters, frozen_bytes(shape, settings)
+    weight = frozen if adapter else FULL
+    whole, teacher = weight * shape.parameters + FULL * adapter, frozen * sum(each.own for each in teachers)
     activations, output_head = _in_a_step(shape, settings, teachers, device)
     loaded = {"weights": whole / count, "teacher": teacher / count}
     always = {
         **loaded,
-        "gradients": FULL * trained / count,
         "optimiser": 2 * FULL * trained / count,
         "vLLM": gpu_memory_share(shape.parameters, int(device.memory)) * device.memory * uses_vllm,
     }
     return {
         "while loading": loaded  # nothing is shared out before all of it is there
-        | {"not yet shared out": (whole + teacher * (1 - 1 / count) + 2 * FULL * shape.head) * several},
+        | {"not yet shared out": (whole + teacher * (1 - 1 / count) + 2 * weight * shape.head) * several},
         "in a step": always
         | {
+            "gradients": FULL * trained / count,
             "activations": activations,
             "output head": output_head,
-            "layers of other GPUs": FULL * (shape.outside + 2 * shape.layer) * several,
+            "layers of other GPUs": weight * (shape.outside + 2 * shape.layer) * several,
         },
         "between steps": always  # every process has the whole student, to generate, measure and save
         | {
-            "all weights of the student": (whole + FULL * shape.head) * several,
+            "all weights of the student": (whole + weight * shape.head) * several,
             "KV cache": replies * (not uses_vllm),
         },
     }
+
+
+def frozen_bytes(shape: ModelShape, settings: Settings) -> int:
+    """Of each weight that is not trained: `pipelines.model_loading.frozen_dtype`."""
+    return FULL // 2 if settings.bf16 and shape.parameters > SMALL_MODEL_PARAMETERS else FULL
 
 
 def sums(memory: TrainingMemory) -> dict[str, float]:
@@ -218,8 +225,11 @@ def _in_a_step(
     """Activations, and what the output head takes: at the loss or in the backward pass, whichever is more.
 
     Besides a layer's own, autocast keeps bfloat16 copies of weights: of trained ones until the loss is computed, of
-    frozen ones as long as the layer is needed."""
+    frozen ones in float32 as long as the layer is needed."""
     tokens, bf16_copy = tokens_at_once(settings, device.processes), FULL // 2 * settings.bf16
+    frozen = frozen_bytes(shape, settings)
+    frozen_copy = bf16_copy if frozen == FULL else 0
+    weight, copy = (frozen, frozen_copy) if settings.lora_rank else (FULL, bf16_copy)
     states = tokens * shape.hidden * FULL
     adapter = bf16_copy * shape.adapter(settings.lora_rank)
     layer_activations = tokens * shape.activation_bytes(settings.lora_rank, bf16=settings.bf16)
@@ -227,19 +237,19 @@ def _in_a_step(
     if settings.checkpointing:  # each layer's input; all else is computed again, one layer at a time
         kept += shape.layers * states
         at_loss, backward = (
-            kept + (adapter or bf16_copy * shape.matrices),
-            kept + layer_activations + bf16_copy * shape.layer,
+            kept + (adapter or copy * shape.matrices),
+            kept + layer_activations + copy * shape.layer,
         )
     else:
-        kept += shape.layers * layer_activations + bf16_copy * shape.matrices + adapter
+        kept += shape.layers * layer_activations + copy * shape.matrices + adapter
         at_loss, backward = kept, kept
-    heads = shape.head + sum(each.head for each in teachers)
+    teacher_heads = sum(each.head for each in teachers)
     gradient = 0 if settings.lora_rank else FULL * shape.head
-    remaining = gradient + states * (2 + bool(teachers)) + bf16_copy * (heads - shape.head)
+    remaining = gradient + states * (2 + bool(teachers)) + frozen_copy * teacher_heads
     chunk = min(tokens * shape.vocabulary, CHUNK_ELEMENTS_ON_GPU if device.is_gpu else CHUNK_ELEMENTS)
-    gathered = FULL * heads if device.processes > 1 else 0
+    gathered = weight * shape.head + frozen * teacher_heads if device.processes > 1 else 0
     tensors = MIXED_CHUNK_TENSORS if 0 < recipe(settings.distill.recipe).beta < 1 else CHUNK_TENSORS
-    computing = remaining + FULL * tensors * chunk + bf16_copy * shape.head + gathered
+    computing = remaining + FULL * tensors * chunk + copy * shape.head + gathered
     return max((float(at_loss), float(computing)), (float(backward), float(remaining)), key=sum)
 
 

@@ -11,7 +11,7 @@ from pipelines.settings.defaults import defaults_for
 from tests.real_shapes import save_config
 
 ALLOWED = 0.15
-PARTS = {"weights", "gradients", "optimiser", *PHASES}
+PARTS = {"weights", "optimiser", *PHASES}
 
 needs_heap = pytest.mark.skipif(not can_measure(), reason="C's library does not say what is allocated")
 
@@ -80,6 +80,6 @@ def test_more_processes_share_out_all_but_what_each_needs_whole(tmp_path: Path) 
     assert [4 * shape.parameters // each["in a step"]["weights"] for each in memory] == [1, 2, 64]
     assert memory[0]["in a step"]["optimiser"] == 8 * shape.parameters
     assert in_a_step[0] > in_a_step[1] > in_a_step[2]
-    # Before it is shared out, each process has loaded the student and the teacher.
-    assert last["while loading"] >= 8 * shape.parameters
+    # Before it is shared out, each process has loaded the student, and the teacher in bfloat16.
+    assert last["while loading"] >= 6 * shape.parameters
     assert last["between steps"] >= 4 * shape.parameters
