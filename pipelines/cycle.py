@@ -106,15 +106,17 @@ class Cycle:
         self.id, self.number = cycle_of_attempt(self.project, student, self.job)
         return self.recover(student, ask)
 
-    def judge_student(self, with_samples: bool = True) -> tuple[list[Result], list[Result], Verdict]:
+    def judge_student(
+        self, name: str = "the fine-tune", *, with_samples: bool = True
+    ) -> tuple[list[Result], list[Result], Verdict]:
         """The results of the clean model and of the student as it is, and the gate's verdict on the student."""
         student = self._inputs.checkpoint(self.job.student)
         final = self._final_plan()
         clean = self._measure_clean(final)
         until_clear = self._stop_rule(clean, partial(settles_behaviour, self._gate, clean))
-        results = self._measure(student, "the fine-tune", final, "damaged", until_clear)
+        results = self._measure(student, name, final, "damaged", until_clear)
         if with_samples:
-            return clean, results, self._judge_with_samples(clean, results, results, student, final, "the fine-tune")
+            return clean, results, self._judge_with_samples(clean, results, results, student, final, name)
         return clean, results, self._judge(clean, results, results)
 
     def recover(self, damaged: Checkpoint, ask: Ask | None = None) -> Outcome:

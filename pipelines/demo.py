@@ -1,21 +1,19 @@
 """`recover demo`: what reading documents costs a model, and how a cycle prevents it.
 
-The built-in model first reads documents alone, so that the damage shows. Then a cycle with the default mix starts from
-the clean model. Another base runs one cycle that reads documents alone and distils, with its default settings.
+The model first reads documents alone, so that the damage shows. Then a cycle with the default mix starts from the clean
+model. With the built-in model both are shortened; another base has its default settings.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from db.run_inputs import RunInputs
-from evals.results import Result, headlines, main_result
-from pipelines.cycle import run_job
-from pipelines.evaluation.checkpoint_measurement import knowledge_result, measure_checkpoint
+from evals.results import Result, headlines
+from pipelines.cycle import Cycle, run_job
 from pipelines.evaluation.printed_tables import scores_table
 from pipelines.gate.promotion import current_user
-from pipelines.gate.verdict import OtherResults, Verdict, judge
+from pipelines.gate.verdict import Verdict
 from pipelines.jobs.job import Command
 from pipelines.log import log
 from pipelines.outcome import Outcome
@@ -29,6 +27,7 @@ from recovery.lab import BASE, make_world
 EXAMPLES = 3  # prompts in the output
 ITEMS = 600  # instruction prompts: enough to show a loss of a hundredth to be below three
 ITEMS_OF_OTHER_BASES = 2000  # a small real model follows few instructions: so many prompts show three points
+DOCUMENTS_ALONE = "documents alone"  # its name in the table
 DOCUMENTS_ONLY = "midtrain.mix=documents"  # the demo shows what this costs
 NO_PROBES = "distill.probe_every=0"
 NO_SAMPLES = "gate.samples=0"  # further replies to so many prompts would take longer than all else
@@ -66,36 +65,28 @@ class Demo:
 
     def documents_alone(self) -> tuple[Models, Verdict]:
         """Mid-train on the documents alone, measure, and reject the result, whatever it lost: it is a comparison."""
-        project, job = self.project, prepare_job(self.project, self._request("midtrain", DOCUMENTS_ONLY, *BRIEF))
+        project, tracker = self.project, self.project.tracker
+        job = prepare_job(project, self._request("midtrain", DOCUMENTS_ONLY, NO_PROBES, *self.shortened))
         log.info("First part: the model reads the documents alone")
         trained = run_job(project, job)
         assert isinstance(trained, RunResult)
-        cycle = next(c for c in project.reader.cycles(project.id) if c.number == trained.checkpoint.cycle)
-        clean, damaged = (
-            measure_checkpoint(project, one, job.eval_plan, cycle.id, name, inputs=RunInputs(stage=f"measure/{stage}"))
-            for one, name, stage in (
-                (project.clean, "the clean model", "clean"),
-                (trained.checkpoint, "the model that read documents alone", "damaged"),
-            )
-        )
-        followed = [main_result(results, "behaviour") for results in (clean, damaged)]
-        knowledge = knowledge_result(damaged)
-        assert followed[0] is not None
-        assert followed[1] is not None
-        assert knowledge is not None
-        best, gate = knowledge.headline.value, job.settings.gate
-        verdict = judge(gate, followed[0], followed[1], OtherResults(knowledge, best, retention=(clean, damaged)))
+        student = trained.checkpoint
+        cycle = next(c for c in project.reader.cycles(project.id) if c.number == student.cycle)
+        judged = Cycle(project, replace(job, student=student.id), cycle.id, cycle.number)
+        clean, damaged, verdict = judged.judge_student("the model that read documents alone", with_samples=False)
         reason = f"documents alone, for comparison: {verdict.reason}"
-        project.tracker.promote(
-            project.id, cycle.id, trained.checkpoint.id, "rejected", current_user(), reason, verdict.as_dict()
-        )
-        return {"clean": clean, "documents alone": damaged}, verdict
+        tracker.promote(project.id, cycle.id, student.id, "rejected", current_user(), reason, verdict.as_dict())
+        return {"clean": clean, DOCUMENTS_ALONE: damaged}, verdict
 
-    def cycle(self, *settings: str) -> tuple[Models, Outcome]:
-        request = self._request("cycle", NO_PROBES, NO_SAMPLES, *settings)
+    def cycle(self) -> tuple[Models, Outcome]:
+        request = self._request("cycle", NO_PROBES, NO_SAMPLES, *self.shortened)
         outcome = run_job(self.project, prepare_job(self.project, request))
         assert isinstance(outcome, Outcome)
         return {"clean": outcome.clean, "mid-trained": outcome.damaged, "recovered": outcome.recovered}, outcome
+
+    @property
+    def shortened(self) -> tuple[str, ...]:
+        return BRIEF if self.is_builtin else ()
 
     def _request(self, command: Command, *settings: str) -> Request:
         return Request(
@@ -110,29 +101,27 @@ class Demo:
 
 
 def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple[dict[str, Any], list[str]]:
-    """Run the demo of the base; return the results as JSON and as lines of text. With `quick` the built-in model reads
-    documents alone and nothing else."""
+    """Run the demo of the base; return the results as JSON and as lines of text. With `quick` the model reads documents
+    alone and nothing else."""
     started_at = time.perf_counter()
     project = Project.open(folder, base or str(BASE))
     demo = Demo(project, seed)
-    models, outcome, damaged = Models(), None, "mid-trained"
+    outcome = None
     with command_lock(project):
         demo.write_documents()
-        if demo.is_builtin:
-            models, verdict = demo.documents_alone()
-            damaged = "documents alone"
-            for line in [*_table(models), f"Not good enough: {verdict.reason}"]:
-                log.info(line)
-        if not (demo.is_builtin and quick):
+        models, verdict = demo.documents_alone()
+        for line in [*_table(models), f"Not good enough: {verdict.reason}"]:
+            log.info(line)
+        if not quick:
             log.info("The cycle begins with the clean model")
-            measured, outcome = demo.cycle(*(BRIEF if demo.is_builtin else (DOCUMENTS_ONLY,)))
+            measured, outcome = demo.cycle()
             models |= measured
             verdict = outcome.verdict
     results: dict[str, Any] = {
         "models": {name: headlines(measured) for name, measured in models.items()},
         "verdict": verdict.as_dict(),
         "promoted": bool(outcome and outcome.promoted),
-        "examples": side_by_side(models, damaged),
+        "examples": side_by_side(models),
         "seconds": round(time.perf_counter() - started_at, 1),
     }
     decision = outcome.decision.capitalize() if outcome else "Rejected"
@@ -140,13 +129,14 @@ def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple
     return results, [*lines, f"{results['seconds']:.0f} s; to see the results: recover dashboard --project {folder}"]
 
 
-def side_by_side(models: Models, damaged: str) -> list[dict[str, Any]]:
+def side_by_side(models: Models) -> list[dict[str, Any]]:
     """Prompts whose instructions the damaged model broke, with each model's answer and whether it passed."""
-    shown = {name: models[name] for name in ("clean", damaged, "recovered") if name in models}
+    shown = {name: models[name] for name in ("clean", DOCUMENTS_ALONE, "recovered") if name in models}
     items = {
         model: {i.key: i for r in results if r.task == "ifeval" for i in r.items} for model, results in shown.items()
     }
-    broken = [k for k, item in items[damaged].items() if not item.passed and items["clean"][k].passed]
+    asked_of_all = [key for key in items["clean"] if all(key in of_model for of_model in items.values())]
+    broken = [k for k in asked_of_all if items["clean"][k].passed and not items[DOCUMENTS_ALONE][k].passed]
     return [
         {
             "prompt": items["clean"][key].prompt,

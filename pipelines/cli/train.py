@@ -117,7 +117,7 @@ def _interrupted_job(project: "Project", run: int | None) -> "Job":
 
 @main.command()
 @options.of_request("base")
-@click.option("--quick", is_flag=True, help="Show the damage only, with the built-in model.")
+@click.option("--quick", is_flag=True, help="Show the damage only.")
 @options.of_request("seed")
 @partial(command_result, project=options.project_in("./recover-demo"))
 def demo(project: Path | None, base: str | None, quick: bool, seed: int) -> CommandResult:
