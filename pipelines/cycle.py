@@ -85,8 +85,8 @@ class Cycle:
 
     def run(self, ask: Ask | None = None) -> Outcome:
         prompts = self._inputs.files.read(self.settings.distill, self.job.seed)
-        if prompts and self.job.self_teacher is None:  # else prompts or teacher do not exist yet
-            self._inputs.check_lift(self._inputs.checkpoint(self.job.teacher), prompts)
+        if prompts and (teacher := self._inputs.main_teacher()):  # else prompts or teacher do not exist yet
+            self._inputs.check_lift(teacher, prompts)
         midtrained = self.midtrain()
         return self.recover(midtrained.checkpoint, ask)
 
@@ -120,7 +120,7 @@ class Cycle:
         return clean, results, self._judge(clean, results, results)
 
     def recover(self, damaged: Checkpoint, ask: Ask | None = None) -> Outcome:
-        main_teacher = damaged if self.job.self_teacher else self._inputs.checkpoint(self.job.teacher)
+        main_teacher = self._inputs.main_teacher() or damaged
         lift = self._inputs.check_lift(main_teacher)
         probe = None
         if self.settings.distill.probe_every and self._can_probe:

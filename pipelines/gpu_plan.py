@@ -139,7 +139,7 @@ class GpuPlan:
 
     def check(self) -> None:
         """Raise if it cannot be trained so, and say what would fit."""
-        check_processes(self.processes, self.settings, "base")
+        check_processes(self.processes, self.settings)
         if self.fits:
             return
         changes = cheaper_settings(self.settings) | ({"engine": "transformers"} if self.engine == "vllm" else {})
@@ -160,7 +160,7 @@ class GpuPlan:
     @property
     def can_share(self) -> bool:
         try:
-            check_processes(self.processes, self.settings, "base")
+            check_processes(self.processes, self.settings)
         except RecoverError:
             return False
         return True

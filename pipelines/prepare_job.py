@@ -15,6 +15,17 @@ from pipelines.documents.snapshot import sample_passages
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.attainable import Attainable, attainable
 from pipelines.jobs.job import Job, store_context, store_corpus, store_prompts, store_questions
+from pipelines.jobs.teacher_choice import (
+    BASE,
+    Itself,
+    Model,
+    Router,
+    Served,
+    TeacherChoice,
+    named_checkpoints,
+    parse_teacher,
+    with_ids,
+)
 from pipelines.log import log
 from pipelines.machine.server_check import check_servers
 from pipelines.machine.training_memory import check_memory, check_window
@@ -26,19 +37,18 @@ from pipelines.settings.resolve import Resolved, differences, resolve_settings
 from pipelines.settings.schema import Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.training.base_model_outputs import BaseOutputs
-from pipelines.training.domain_teachers import ROUTER, SELF_TEACHERS, DomainTeachers, names_model
 from pipelines.training.metric_loggers import check_logger
 from pipelines.training.process_checks import check_processes
 from pipelines.training.recipe_inputs import (
     RecipeFiles,
     as_distillation,
     check_contamination,
+    check_domains,
     check_mix,
     check_passages,
     check_prompts,
     check_recipes,
 )
-from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat, parameters_of
@@ -46,44 +56,44 @@ from recovery.recipes import recipe
 from recovery.teachers import check_same_tokenizer
 
 
-def check_request(project: Project, request: Request) -> tuple[Settings, Corpus | None]:
+def check_request(project: Project, request: Request) -> tuple[Settings, TeacherChoice[str], Corpus | None]:
     """Check everything that a command was given, and read its documents.
 
     Creates no project: after a command is refused, another base may be named."""
     settings = announce_settings(project, request).settings
     check_recipes(settings)
     check_mix(settings, request.mix, request.assignments)
-    request = _with_teacher(request, settings)
-    check_processes(request.processes or 1, settings, request.teacher)
+    teacher = parse_teacher(_named_teacher(request, settings))
+    check_processes(request.processes or 1, settings, teacher)
     check_logger(settings.report_to)
     if request.docs:
         start = project.path_of("current")
     else:
         start = project.path_of(request.student) if request.student else _student(project, request).path
-    check_model_fits(project, request, settings, start)
+    check_model_fits(project, request, settings, start, teacher)
     check_files(project, request)
     chat = load_chat(project.base if request.docs else start)  # refuses a model without a tokenizer
-    _check_prompts(request, settings, chat, start)
-    for reference in _teacher_references(request.teacher):
-        check_same_tokenizer(chat, load_chat(project.path_of(reference)))
+    _check_prompts(request, settings, teacher, chat, start)
+    if not isinstance(teacher, Itself):
+        for reference in named_checkpoints(teacher) or ["base"]:
+            check_same_tokenizer(chat, load_chat(project.path_of(reference)))
     corpus = _read_corpus(request.docs) if request.docs else None
     if corpus is not None and recipe(settings.midtrain.recipe).context:
         check_passages(corpus.texts, settings.distill, request.seed)
-    return settings, corpus
+    return settings, teacher, corpus
 
 
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
     """What `prepare_job` would prepare (`--dry-run`); writes nothing."""
-    settings, corpus = check_request(project, request)
-    request = _with_teacher(request, settings)
-    teacher = _teacher(project, request)
+    settings, teacher, corpus = check_request(project, request)
+    named = _named_teacher(request, settings)
     return {
         "command": request.command,
         "base": project.base_name,
         "start": (project.current if request.docs else _student(project, request)).reference,
         "files": corpus.files if corpus else None,
         "characters": corpus.texts.characters if corpus else None,
-        "teacher": teacher.reference if teacher and names_model(request.teacher or "") else request.teacher,
+        "teacher": project.resolve(teacher.checkpoint).reference if isinstance(teacher, Model) else named,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
         "attainable": asdict(shown) if (shown := _attainable(project, request, settings)) else None,
         "settings": settings.model_dump(),
@@ -93,14 +103,12 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
 def prepare_job(project: Project, request: Request, job_id: str | None = None, *, is_alone: bool = True) -> Job:
     """A job that is ready to run, and saved; by default under a new id. Unless it `is_alone`, nothing is said about
     what its verdict can show, and how long the last one took."""
-    settings, documents = check_request(project, request)
-    request = _with_teacher(request, settings)
-    check_servers(project.base, settings, request.teacher)
+    settings, teacher, documents = check_request(project, request)
+    check_servers(project.base, settings, teacher.addresses if isinstance(teacher, Served) else None)
     if is_alone:
         _ = _attainable(project, request, settings)
         if project.row and (last := last_time(project, request.command)):
             log.info(last)
-    teacher = _teacher(project, request)
     student = None if request.docs else _student(project, request)
     start = student or project.current
     plan = eval_plan(project, request, start, student)
@@ -121,11 +129,7 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
         corpus,
         start=start.id,
         student=student.id if student else None,
-        teacher=teacher.id if teacher else None,
-        router=request.teacher == ROUTER,
-        domain_teachers=_domain_teachers(project, request),
-        teacher_servers=request.teacher if is_address(request.teacher) else None,
-        self_teacher=next((own for own in SELF_TEACHERS if own == request.teacher), None),
+        teacher=with_ids(teacher, lambda reference: project.resolve(reference).id),
         prompts=store_prompts(project, request.prompts),
         teacher_context=store_context(project, request.teacher_context),
         ask=request.ask,
@@ -134,11 +138,11 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
     return (replace(job, id=job_id) if job_id else job).save(project.home)
 
 
-def _with_teacher(request: Request, settings: Settings) -> Request:
-    """The request with the recipe's own teacher, where it names none."""
+def _named_teacher(request: Request, settings: Settings) -> str | None:
+    """Where `--teacher` is not given, the recipe's own."""
     if request.teacher is not None or request.command == "midtrain":
-        return request
-    return replace(request, teacher=recipe(settings.distill.recipe).teacher)
+        return request.teacher
+    return recipe(settings.distill.recipe).teacher
 
 
 def _attainable(project: Project, request: Request, settings: Settings) -> Attainable | None:
@@ -166,7 +170,7 @@ def announce_settings(project: Project, request: Request) -> Resolved:
 
 
 def teachers_in_memory(
-    request: Request, settings: Settings, base: str, promoted: str | None
+    request: Request, settings: Settings, teacher: TeacherChoice[str], base: str, promoted: str | None
 ) -> tuple[list[str], list[str]]:
     """The models beside the student during mid-training and during distillation.
 
@@ -180,18 +184,18 @@ def teachers_in_memory(
             midtraining.append(base)
         if promoted and midtrain.mix.earlier > 0:
             midtraining.append(promoted)
-    if request.command == "midtrain":
+    if request.command == "midtrain" or isinstance(teacher, Served):
         return midtraining, []
-    if is_address(request.teacher):
-        return midtraining, []
-    named = [one if Path(one).is_dir() or is_hub_id(one) else base for one in _teacher_references(request.teacher)]
-    return midtraining, [*(named or [base]), *([promoted] if promoted and request.teacher == ROUTER else [])]
+    named = [one if Path(one).is_dir() or is_hub_id(one) else base for one in named_checkpoints(teacher)]
+    return midtraining, [*(named or [base]), *([promoted] if promoted and teacher == Router() else [])]
 
 
-def check_model_fits(project: Project, request: Request, settings: Settings, start: str) -> None:
+def check_model_fits(
+    project: Project, request: Request, settings: Settings, start: str, teacher: TeacherChoice[str] = BASE
+) -> None:
     check_window(project.base, settings)
     promoted = project.current.path if project.row and past_cycles(project, project.current) else None
-    teachers = teachers_in_memory(request, settings, project.base, promoted)
+    teachers = teachers_in_memory(request, settings, teacher, project.base, promoted)
     check_memory(start, settings, *teachers, generates=request.command != "midtrain")
 
 
@@ -207,7 +211,7 @@ def check_files(project: Project, request: Request) -> None:
             read(file)
 
 
-def _check_prompts(request: Request, settings: Settings, chat: Chat, model: str) -> None:
+def _check_prompts(request: Request, settings: Settings, teacher: TeacherChoice[str], chat: Chat, model: str) -> None:
     """Everything about prompts and contexts that can be checked before a model is loaded."""
     files = RecipeFiles(request.prompts, request.teacher_context)
     if request.command == "midtrain":
@@ -218,11 +222,10 @@ def _check_prompts(request: Request, settings: Settings, chat: Chat, model: str)
         prompts = files.read(distill, request.seed)
     else:
         distill = settings.distill
-        files.check(distill, request.teacher or "base")
+        files.check(distill, teacher)
         longest = " a" * MAX_PROMPT_TOKENS  # of what the base may write
         prompts = files.read(distill, request.seed, lambda: [longest])
-        if named := DomainTeachers.parse(request.teacher):
-            named.check(prompts)
+        check_domains(prompts, teacher)
     check_prompts(prompts, distill, chat, model)
     if request.questions:
         check_contamination(prompts, [question.text for question in read_questions(request.questions)])
@@ -246,26 +249,6 @@ def _no_student(cycle: Cycle | None) -> str:
         f"Cycle {cycle.number} was promoted, so no mid-trained checkpoint waits to be distilled. Begin again from "
         f"there with `--student {promoted.reference}`, or train on other documents with `recover midtrain --docs DIR`."
     )
-
-
-def _teacher(project: Project, request: Request) -> Checkpoint | None:
-    if request.teacher is None or request.teacher in SELF_TEACHERS:
-        return None
-    return project.resolve(_teacher_references(request.teacher)[0])
-
-
-def _domain_teachers(project: Project, request: Request) -> dict[str, int]:
-    named = DomainTeachers.parse(request.teacher)
-    return {domain: project.resolve(one).id for domain, one in named.by_domain.items()} if named else {}
-
-
-def _teacher_references(teacher: str | None) -> list[str]:
-    """The main teacher, then those of domains. A router's main teacher is the base, and so is what servers serve."""
-    if teacher is None or teacher in SELF_TEACHERS:
-        return []
-    if named := DomainTeachers.parse(teacher):
-        return [named.main, *named.by_domain.values()]
-    return ["base" if teacher == ROUTER or is_address(teacher) else teacher]
 
 
 def eval_plan(project: Project, request: Request, start: Checkpoint, student: Checkpoint | None) -> EvalPlan:

@@ -65,7 +65,6 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         corpus,
         _store(project, conversations, "conversations") if trains else None,
         student=student.id,
-        teacher=project.clean.id,
         prompts=store_prompts(project, request.prompts),
         given=given,
     )

@@ -22,6 +22,7 @@ def serve_plan(
     \b
     Example: recover serve-plan --engine http://gpu1:8000 --teacher http://gpu2:8000
     """
+    from pipelines.jobs.teacher_choice import Served, parse_teacher
     from pipelines.machine.server_check import DEFAULT_ADDRESS, plan_servers
     from pipelines.prepare_job import announce_settings
     from pipelines.project.project import Project
@@ -35,8 +36,10 @@ def serve_plan(
         )
     request = Request("cycle", base=base, teacher=teacher, engine=engine, assignments=assignments)
     settings = announce_settings(opened, request).settings
-    if not is_address(settings.engine) and not is_address(teacher):
+    choice = parse_teacher(teacher)
+    of_teacher = choice.addresses if isinstance(choice, Served) else None
+    if not is_address(settings.engine) and not of_teacher:
         settings = settings.model_copy(update={"engine": DEFAULT_ADDRESS})
-    planned = plan_servers(opened.base, settings, teacher)
+    planned = plan_servers(opened.base, settings, of_teacher)
     lines = [line for p in planned for line in (f"# {p.server.address}: {' and '.join(p.roles)}", str(p.command))]
     return CommandResult({"servers": [p.as_json() for p in planned]}, lines)

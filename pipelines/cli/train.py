@@ -94,7 +94,7 @@ def resume(project: Path | None, run: int | None, processes: int | None) -> Comm
     start_processes(processes or _interrupted_job(opened, run).processes)
     with command_lock(opened):
         job = _interrupted_job(opened, run)
-        check_processes(1, job.settings, job.teacher_servers or job.self_teacher)
+        check_processes(1, job.settings, job.teacher)
         log.info(f"Resuming `recover {job.command}`")
         if job.command == "repair":
             return repair_result(run_repair(opened, job))
@@ -166,12 +166,12 @@ def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
 
 def _base_from_teacher(project: "Project", request: Request) -> str | None:
     """In a new project without a base, a teacher from outside is the clean model."""
+    from pipelines.jobs.teacher_choice import Model, parse_teacher
     from pipelines.project.checkpoints import is_model
-    from pipelines.training.domain_teachers import names_model
 
-    teacher = request.teacher
-    if teacher and names_model(teacher) and project.base_is_default and is_model(teacher):
-        return teacher
+    match parse_teacher(request.teacher):
+        case Model(model) if project.base_is_default and is_model(model):
+            return model
     return None
 
 

@@ -8,7 +8,7 @@ import json
 import secrets
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -16,6 +16,7 @@ from pipelines.documents.corpus import Corpus
 from pipelines.documents.snapshot import CorpusSnapshot, save_snapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.jobs.job_files import delete_job, job_files, read_job_file, unreadable, write_job
+from pipelines.jobs.teacher_choice import BASE, OF_JOB, TeacherChoice, named_checkpoints
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 from pipelines.settings.resolve import apply_overrides
@@ -38,11 +39,7 @@ class Job:
     training_file: Path | None = None  # conversations that the student was trained on elsewhere
     start: int | None = None  # the checkpoint that is mid-trained
     student: int | None = None  # the checkpoint that is repaired, where the job does not mid-train one
-    teacher: int | None = None
-    router: bool = False  # whether the last promoted checkpoint teaches earlier documents beside that teacher
-    domain_teachers: dict[str, int] = field(default_factory=dict)  # checkpoints that teach the prompts of a domain
-    self_teacher: Literal["ema", "live"] | None = None  # the student itself teaches: its average, or as it is
-    teacher_servers: str | None = None  # vLLM servers of that teacher: their addresses, with a comma between them
+    teacher: TeacherChoice[int] = BASE
     prompts: Path | None = None
     teacher_context: Path | None = None  # what only the teacher reads
     given: tuple[str, ...] = ()  # names of settings of distillation that the moves of a repair keep
@@ -53,7 +50,7 @@ class Job:
     @property
     def checkpoints(self) -> set[int]:
         """Ids of the checkpoints that it uses."""
-        named = (self.start, self.student, self.teacher, *self.domain_teachers.values())
+        named = (self.start, self.student, *named_checkpoints(self.teacher))
         return {id for id in named if id is not None}
 
     def save(self, home: Path) -> Self:
@@ -75,11 +72,7 @@ class Job:
             **({"training_file": str(self.training_file)} if self.training_file else {}),
             "start": self.start,
             "student": self.student,
-            "teacher": self.teacher,
-            "router": self.router,
-            "domain_teachers": self.domain_teachers,
-            "self_teacher": self.self_teacher,
-            "teacher_servers": self.teacher_servers,
+            "teacher": asdict(self.teacher),
             "prompts": str(self.prompts) if self.prompts else None,
             "teacher_context": str(self.teacher_context) if self.teacher_context else None,
             **({"given": list(self.given)} if self.given else {}),
@@ -95,6 +88,7 @@ class Job:
             file = snapshot_file(home, corpus["hash"])
             fields["corpus"] = CorpusSnapshot(Path(corpus["path"]), corpus["hash"], corpus["files"], file)
         fields["settings"] = apply_overrides(Settings(), fields["settings"])
+        fields["teacher"] = OF_JOB.validate_python(fields["teacher"])
         fields["given"] = tuple(fields.get("given", ()))
         fields["eval_plan"] = EvalPlan.from_json(fields["eval_plan"]).relocated(home)
         for name in ("training_file", "prompts", "teacher_context"):

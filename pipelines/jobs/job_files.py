@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.storage.atomic_files import write_atomic
-from recovery.errors import RecoverError
+from recovery.errors import RecoverError, first_line
 
 
 def write_job(home: Path, id: str, values: dict[str, Any]) -> None:
@@ -31,7 +31,9 @@ def read_job_file(file: Path) -> dict[str, Any]:
 
 
 def unreadable(file: Path, error: Exception) -> RecoverError:
-    return RecoverError(f"The job in {file} cannot be read ({error}). Delete the file and run the command again.")
+    return RecoverError(
+        f"The job in {file} cannot be read ({first_line(error)}). Delete the file and run the command again."
+    )
 
 
 def interrupted_commands(home: Path, running_job: str | None) -> list[str]:

@@ -24,10 +24,10 @@ class PlannedServer:
         return {"address": self.server.address, "roles": self.roles, **command}
 
 
-def plan_servers(base: str, settings: Settings, teacher: str | None) -> list[PlannedServer]:
-    """The servers that the settings and `--teacher` name, each once."""
+def plan_servers(base: str, settings: Settings, of_teacher: str | None) -> list[PlannedServer]:
+    """The servers of the engine and those of the teacher, each once."""
     engines = parse_addresses(settings.engine) if is_address(settings.engine) else []
-    teachers = parse_addresses(teacher) if teacher is not None and is_address(teacher) else []
+    teachers = parse_addresses(of_teacher) if of_teacher else []
     rank = settings.lora_rank
     if not rank and (shared := sorted(set(engines) & set(teachers))):
         raise RecoverError(
@@ -44,10 +44,10 @@ def plan_servers(base: str, settings: Settings, teacher: str | None) -> list[Pla
     return planned
 
 
-def check_servers(base: str, settings: Settings, teacher: str | None) -> None:
+def check_servers(base: str, settings: Settings, of_teacher: str | None) -> None:
     """Raise unless each answers, has the base's tokenizer and can take its weights; where none answers, the sentence
     says how to start one."""
-    for planned in plan_servers(base, settings, teacher):
+    for planned in plan_servers(base, settings, of_teacher):
         try:
             identify(planned.server, load_chat(base))
             if not settings.lora_rank and "engine" in planned.roles:

@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from evals.results import MEASURES
 from evals.stats.claims import Direction
+from pipelines.jobs.teacher_choice import NAMED
 from pipelines.settings.resolve import apply_overrides, as_text, flatten
 from pipelines.settings.schema import Settings
 from pipelines.settings.sources import PROJECT_SETTINGS, parse_mix
-from pipelines.training.domain_teachers import ROUTER, SELF_TEACHERS
 from recovery.errors import RecoverError
 from recovery.lab.worlds.world import WorldSize
 
@@ -128,7 +128,7 @@ class Declaration(Part):
                 raise ValueError(f"An arm cannot be called {name!r}. Use letters, digits and hyphens.")
             if arm.command == "distill":
                 _require(arm.student, seen, f"The arm {name}")
-            _require(arm.teacher, [*seen, ROUTER, *SELF_TEACHERS], f"The arm {name}")
+            _require(arm.teacher, [*seen, *NAMED], f"The arm {name}")
             if arm.cycles > 1 and (arm.command != "cycle" or self.data):
                 raise ValueError(
                     f'The arm {name} has several cycles. That takes command = "cycle" and the lab\'s worlds.'

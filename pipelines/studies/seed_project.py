@@ -20,6 +20,7 @@ from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
 from pipelines.evaluation.drift import NewTask, checkpoint_drift
 from pipelines.evaluation.results_store import as_result
 from pipelines.jobs.job import unfinished_jobs
+from pipelines.jobs.teacher_choice import NAMED
 from pipelines.log import log
 from pipelines.outcome import Answer
 from pipelines.prepare_job import eval_plan, prepare_job
@@ -29,7 +30,6 @@ from pipelines.request import Request
 from pipelines.storage.atomic_files import write_atomic
 from pipelines.studies.declaration import CLEAN, DRIFT_METRICS, START, Arm, Study, WithSettings, as_assignments
 from pipelines.studies.materials import arm_file, documents, prompts_by_length
-from pipelines.training.domain_teachers import ROUTER, SELF_TEACHERS
 from recovery.models.students import load_chat
 
 FLAGS = ("recipe", "mix", "warm_start")
@@ -162,7 +162,7 @@ class SeedProject:
         return arm_file(self.study, getattr(arm, key, None), self.seed, self.root)
 
     def _reference(self, role: str) -> str:
-        if role in (CLEAN, ROUTER, *SELF_TEACHERS):
+        if role == CLEAN or role in NAMED:
             return "base" if role == CLEAN else role
         entry = self.entry(role)
         assert entry is not None, "arms run in their order"

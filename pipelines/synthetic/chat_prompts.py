@@ -51,6 +51,11 @@ class ChatPrompt:
         return self.row[1].get("tools") or None
 
     @property
+    def domain(self) -> str | None:
+        domain = self.row[1].get("domain")
+        return domain if isinstance(domain, str) else None
+
+    @property
     def check(self) -> ReplyCheck | None:
         return reply_check(self.row, self.text)
 

@@ -24,7 +24,7 @@ def clean_replies(stage: Stage, chosen: Recipe, teachers: Teachers, prompts: Seq
 
     None where nothing is rolled out or scored, or no teacher is a model that is loaded here and stays as it is. It
     loads the models, so it is called while no other is in memory."""
-    if teachers.own or teachers.servers or not (chosen.on_policy_fraction and chosen.scores_with_teacher):
+    if teachers.instead or not (chosen.on_policy_fraction and chosen.scores_with_teacher):
         return None
     seed, limit = stage.job.seed, stage.settings.distill.max_new_tokens
     some = Random(seed).sample(prompts, min(CLEAN_REPLIES, len(prompts)))

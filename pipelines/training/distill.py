@@ -7,6 +7,7 @@ from typing import Any
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.jobs.teacher_choice import Itself
 from pipelines.log import log
 from pipelines.model_loading import open_engine
 from pipelines.project.runs import past_cycles
@@ -58,7 +59,7 @@ def distill(
     student = stage.load_student(start)
     # Where the teachers' answers are the labels, the teachers' weights are needed for writing them alone.
     teacher: Teacher | None = None
-    if chosen.scores_with_teacher and not teachers.own:
+    if chosen.scores_with_teacher:
         teacher = teachers.load(student, bf16=stage.settings.bf16)
         if student.vocabulary:
             check_tokens((prompt.teacher_prompt or prompt.tokens for prompt in prompts), student.vocabulary, chat)
@@ -81,8 +82,8 @@ def distill(
             # It teaches something new, or the gate has rejected where it begins: then a probe does not end it at once.
             if not chosen.restores or is_repair:
                 warm = replace(warm, stop_reason="")
-        if chosen.scores_with_teacher and teachers.own:
-            teacher = teachers.self_teacher(student, settings.ema_decay)
+        if teachers.instead == Itself("ema"):
+            teacher = EmaTeacher(student, settings.ema_decay)  # it begins with the weights after the warm start
         if steps:
             about = f"at most {steps} steps, {len(prompts)} prompts"
             log.info(f"Distilling {start.reference} with {teachers} as teacher: {about}")

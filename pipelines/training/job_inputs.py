@@ -9,6 +9,7 @@ from evals.contamination import remove_contaminated
 from evals.suites.knowledge import read_questions
 from pipelines.documents.snapshot import CorpusSnapshot, load_snapshot, require_snapshot
 from pipelines.jobs.job import Job
+from pipelines.jobs.teacher_choice import ByDomain, Itself, Router, Served, named_checkpoints
 from pipelines.log import log
 from pipelines.project.project import Project
 from pipelines.project.runs import PastCycle, past_cycles
@@ -65,19 +66,30 @@ class JobInputs:
             return None
         return check_lift(self.project, teacher, prompts or self.all_prompts(), self.settings, self.job.seed)
 
+    def main_teacher(self) -> Checkpoint | None:
+        """None: the student itself."""
+        if isinstance(self.job.teacher, Itself):
+            return None
+        named = named_checkpoints(self.job.teacher)
+        return self.checkpoint(named[0] if named else self.project.clean.id)
+
     def teachers(self, main: Checkpoint, prompts: int, evaluation_items: list[str]) -> Teachers:
-        """With a router, openings of earlier documents are prompts too; never the questions about them."""
-        if self.job.domain_teachers:
-            return Teachers(main, {domain: self.checkpoint(id) for domain, id in self.job.domain_teachers.items()})
-        if self.job.self_teacher:
-            return Teachers(main, own=self.job.self_teacher)
-        if self.job.teacher_servers:
-            return Teachers(main, servers=self.job.teacher_servers)
+        match self.job.teacher:
+            case ByDomain(_, by_domain):
+                return Teachers(main, {domain: self.checkpoint(id) for domain, id in by_domain.items()})
+            case Router():
+                return self._router(main, prompts, evaluation_items)
+            case Itself() | Served() as instead:
+                return Teachers(main, instead=instead)
+            case _:
+                return Teachers(main)
+
+    def _router(self, main: Checkpoint, prompts: int, evaluation_items: list[str]) -> Teachers:
+        """Openings of earlier documents are prompts too; never the questions about them."""
         share = self.settings.distill.earlier_prompts
-        past = self.past_cycles() if self.job.router and share else []
+        past = self.past_cycles() if share else []
         if not past:
-            if self.job.router:
-                log.info("There are no earlier cycles: the router is the clean model alone")
+            log.info("There are no earlier cycles: the router is the clean model alone")
             return Teachers(main)
         count = round(share / (1 - share) * prompts)
         prefixes = document_prefixes(self.earlier_corpora(), count, self.job.seed)

@@ -1,12 +1,14 @@
 """Whether a job can be trained by several processes together."""
 
+from typing import Any
+
+from pipelines.jobs.teacher_choice import BASE, Itself, Served, TeacherChoice
 from pipelines.settings.schema import Settings
 from recovery.distributed import processes as started_processes
-from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
 
 
-def check_processes(requested: int, settings: Settings, teacher: str | None = None) -> None:
+def check_processes(requested: int, settings: Settings, teacher: TeacherChoice[Any] = BASE) -> None:
     """Raise unless the processes that there are, or that were requested, can train with these settings."""
     started = started_processes()
     if (processes := max(requested, started)) == 1:
@@ -19,11 +21,11 @@ def check_processes(requested: int, settings: Settings, teacher: str | None = No
             f"The engine {engine} generates for a single process. Leave out --processes, or choose --engine "
             "transformers."
         )
-    if is_address(teacher or ""):
+    if isinstance(teacher, Served):
         raise RecoverError(
             "A teacher on servers scores for a single process. Leave out --processes, or choose --teacher base."
         )
-    if teacher == "ema":
+    if teacher == Itself("ema"):
         raise RecoverError(
             "The teacher ema is an average that a single process keeps. Leave out --processes, or choose --teacher "
             "live."

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
+from pipelines.jobs.teacher_choice import ByDomain, Itself, Router, Served, TeacherChoice
 from pipelines.settings.schema import Distill, Settings
 from pipelines.settings.sources import parse_mix, parse_set_options
 from pipelines.synthetic.chat_prompts import (
@@ -17,8 +18,6 @@ from pipelines.synthetic.chat_prompts import (
 )
 from pipelines.synthetic.passage_prompts import passages_in
 from pipelines.synthetic.prompts import read_prompts
-from pipelines.training.domain_teachers import SELF_TEACHERS
-from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import config_of
@@ -107,7 +106,7 @@ class RecipeFiles:
     prompts: Path | None = None
     teacher_context: Path | None = None
 
-    def check(self, settings: Distill, teacher: str) -> None:
+    def check(self, settings: Distill, teacher: TeacherChoice[str]) -> None:
         """Raise unless recipe, files and teacher fit together."""
         name, chosen = settings.recipe, recipe(settings.recipe)
         if chosen.context and self.teacher_context is None:
@@ -121,19 +120,19 @@ class RecipeFiles:
                 f"The recipe {name} shows its teacher no context. Leave out --teacher-context, or choose one of "
                 f"{', '.join(CONTEXTUAL_RECIPES)}."
             )
-        if teacher in SELF_TEACHERS and not (chosen.context and chosen.scores_with_teacher):
+        if isinstance(teacher, Itself) and not (chosen.context and chosen.scores_with_teacher):
             raise RecoverError(
-                f"The teacher {teacher} is the student itself, from which the recipe {name} learns nothing. "
+                f"The teacher {teacher.weights} is the student itself, from which the recipe {name} learns nothing. "
                 "Name another model with --teacher."
             )
-        if is_address(teacher) and not chosen.scores_with_teacher:
+        if isinstance(teacher, Served) and not chosen.scores_with_teacher:
             raise RecoverError(
                 f"In the recipe {name} the teacher writes and scores nothing, which --engine does on servers. Leave "
                 "out --teacher."
             )
-        if chosen.estimator == "privileged" and teacher != "live":
+        if chosen.estimator == "privileged" and teacher != Itself("live"):
             raise RecoverError(f"In the recipe {name} the student teaches itself. Leave out --teacher.")
-        if chosen.continued and (teacher == "router" or "=" in teacher):
+        if chosen.continued and isinstance(teacher, Router | ByDomain):
             raise RecoverError(f"In the recipe {name} one teacher writes. Name one checkpoint with --teacher.")
         if (chosen.data == "conversations" or (chosen.needs_checks and not chosen.context)) and self.prompts is None:
             needs = "checks or a short answer" if chosen.needs_checks else "replies"
@@ -206,6 +205,16 @@ def check_prompts(prompts: Sequence[ChatPrompt], settings: Distill, chat: Chat, 
                 f"{where}: the teacher's prompt of {tokens:,} tokens and a reply of {settings.max_new_tokens:,} exceed "
                 f"the model's window of {window:,}. Shorten the context, or lower distill.max_new_tokens."
             )
+
+
+def check_domains(prompts: Sequence[ChatPrompt], teacher: TeacherChoice[str]) -> None:
+    """Raise if the teacher of a domain would have nothing to teach."""
+    named, taught = {prompt.domain for prompt in prompts}, teacher.by_domain if isinstance(teacher, ByDomain) else ()
+    if idle := [domain for domain in taught if domain not in named]:
+        raise RecoverError(
+            f'No prompt is of the domain {idle[0]}. Write "domain": "{idle[0]}" into its rows of --prompts, or leave '
+            "its teacher out."
+        )
 
 
 def check_contamination(prompts: Sequence[ChatPrompt], items: Sequence[str]) -> None:

@@ -5,21 +5,21 @@ earlier cycles say, which the clean base has never read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from db.views import Checkpoint
+from pipelines.jobs.teacher_choice import Itself, Served
 from pipelines.model_loading import device, frozen_dtype, load_trained
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts
-from pipelines.training.domain_teachers import SelfTeacher, in_domains
 from recovery.engines.served_model import Probe
 from recovery.models.adapters import Adapter, base_of, preserve_adapter_state, same_model
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_student
 from recovery.recipes import Recipe, signal_of
 from recovery.samples import Sample
-from recovery.self_teachers import EmaTeacher, LiveTeacher
+from recovery.self_teachers import LiveTeacher
 from recovery.server_teacher import ServerTeacher
 from recovery.signals import Signal
 from recovery.states import Prompt
@@ -34,14 +34,14 @@ class Teachers:
     main: Checkpoint
     by_domain: Mapping[str, Checkpoint] = field(default_factory=dict)  # all other rows are the main teacher's
     prefixes: tuple[str, ...] = ()  # of documents of earlier cycles, used as prompts
-    own: SelfTeacher | None = None  # the student itself teaches, and `main` is what it begins as
-    servers: str | None = None  # addresses of vLLM servers of `main`
+    instead: Itself | Served | None = None  # the student, which begins as `main`, or servers of it
 
     def __str__(self) -> str:
-        if self.own:
-            return f"{'the average' if self.own == 'ema' else 'the current weights'} of {self.main.reference}"
-        if self.servers:
-            return f"{self.main.reference} at {self.servers}"
+        match self.instead:
+            case Itself(weights):
+                return f"{'the average' if weights == 'ema' else 'the current weights'} of {self.main.reference}"
+            case Served(addresses):
+                return f"{self.main.reference} at {addresses}"
         others = [
             f"{one.reference} for {'openings of earlier documents' if domain == EARLIER_DOMAIN else domain}"
             for domain, one in self.by_domain.items()
@@ -49,15 +49,20 @@ class Teachers:
         return f"{self.main.reference} (and {', '.join(others)})" if others else self.main.reference
 
     def prompts(self, given: Sequence[ChatPrompt], chat: Chat, seed: int, template: str = "") -> list[Prompt]:
-        tokenized = in_domains([prompt.tokenized(chat, template) for prompt in given], given, self.by_domain)
-        prompts = [*tokenized, *as_prefix_prompts(self.prefixes, chat)]
+        domains = [prompt.domain if prompt.domain in self.by_domain else None for prompt in given]
+        tokenized = [prompt.tokenized(chat, template) for prompt in given]
+        prompts = [replace(prompt, domain=domain) for prompt, domain in zip(tokenized, domains, strict=True)]
+        prompts += as_prefix_prompts(self.prefixes, chat)
         if self.prefixes:  # so that any first part of them is a fair sample
             Random(seed).shuffle(prompts)
         return prompts
 
     def load(self, student: Student, *, bf16: bool = False) -> Teacher:
-        if self.servers:
-            return _served(student, self.main.path, self.servers)
+        match self.instead:
+            case Itself():
+                return LiveTeacher(student)
+            case Served(addresses):
+                return _served(student, self.main.path, addresses)
         loaded = {
             path: _load(student, path, bf16)
             for path in dict.fromkeys([self.main.path, *(one.path for one in self.by_domain.values())])
@@ -66,10 +71,6 @@ class Teachers:
         if not self.by_domain:
             return main
         return RouterTeacher(main, {domain: loaded[one.path] for domain, one in self.by_domain.items()})
-
-    def self_teacher(self, student: Student, ema_decay: float) -> EmaTeacher | LiveTeacher:
-        """Made after a warm start: the average begins with the student's weights."""
-        return EmaTeacher(student, ema_decay) if self.own == "ema" else LiveTeacher(student)
 
     def answers(self, prompts: list[Prompt], sample: SampleAnswers) -> list[Sample]:
         """Each prompt answered by its own teacher, with one model in memory at a time."""
@@ -101,9 +102,7 @@ class TrainingSource:
         student = load_trained(self.start, self.adapter, bf16=self.bf16)
         if self.separator is not None:
             student.chat = student.chat.with_separator(self.separator)
-        teacher: Teacher | None = None
-        if self.teachers is not None:
-            teacher = LiveTeacher(student) if self.teachers.own else self.teachers.load(student, bf16=self.bf16)
+        teacher = self.teachers.load(student, bf16=self.bf16) if self.teachers else None
         return student, signal_of(self.recipe, teacher, reward=_of_leader)
 
 

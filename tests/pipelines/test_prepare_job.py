@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from pipelines.cli import main
 from pipelines.documents import read_corpus
 from pipelines.jobs.job import store_prompts
+from pipelines.jobs.teacher_choice import parse_teacher
 from pipelines.prepare_job import prepare_job, teachers_in_memory
 from pipelines.project.project import Project
 from pipelines.request import Request
@@ -132,7 +133,7 @@ def test_memory_is_checked_for_the_teachers_that_will_be_loaded() -> None:
     default, midtraining = defaults_for(SMALL_MODEL_PARAMETERS), Request("midtrain", docs=Path("docs"))
 
     def teachers(request: Request, settings: Settings, promoted: str | None = None) -> tuple[list[str], list[str]]:
-        return teachers_in_memory(request, settings, "clean", promoted)
+        return teachers_in_memory(request, settings, parse_teacher(request.teacher), "clean", promoted)
 
     assert teachers(midtraining, default) == (["clean"], [])
     assert teachers(midtraining, default, "last") == (["clean", "last"], [])

@@ -21,7 +21,7 @@ from pipelines.settings.schema import Settings
 LOST = Judgement(False, -0.3, -0.35, -0.03, 400)
 KEPT = Judgement(True, 0.0, -0.01, -0.03, 400)
 SCORES = {"behaviour": 0.6, "knowledge": None, "earlier": None, "retention": 0.9}
-JOB = Job("repair", Settings(), student=3, teacher=1, id="abcd1234")
+JOB = Job("repair", Settings(), student=3, id="abcd1234")
 MEDIUM, LARGE = MEDIUM_MODEL_PARAMETERS, MEDIUM_MODEL_PARAMETERS + 1
 
 

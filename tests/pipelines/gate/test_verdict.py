@@ -307,7 +307,7 @@ def test_a_graded_task_is_rejected_as_soon_as_the_clean_model_is_measured(
 
     monkeypatch.setattr("pipelines.cycle.measure_checkpoint", measure)
     project = Project.open(tmp_path, str(BASE))
-    job = Job("distill", Settings(distill=Distill(probe_every=0)), teacher=project.clean.id)
+    job = Job("distill", Settings(distill=Distill(probe_every=0)))
     with pytest.raises(RecoverError, match="are graded"):
         Cycle(project, job).recover(project.clean)
     assert stages == ["measure/clean"]

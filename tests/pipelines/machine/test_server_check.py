@@ -34,11 +34,11 @@ def test_where_no_server_answers_the_message_is_the_command_that_starts_it(
 ) -> None:
     settings = Settings(lora_rank=rank, engine="transformers" if is_teacher else nowhere)
     with pytest.raises(RecoverError, match=f"No vLLM server answers at {nowhere} .*{command}"):
-        check_servers(str(BASE), settings, nowhere if is_teacher else "base")
+        check_servers(str(BASE), settings, nowhere if is_teacher else None)
 
 
 def test_servers_of_the_base_are_accepted_and_no_servers_need_no_check() -> None:
-    check_servers(str(BASE), Settings(), "base")
+    check_servers(str(BASE), Settings(), None)
     with serving(SmallServer(load_student(str(BASE), frozen=True))) as named:
         check_servers(str(BASE), Settings(engine=named), named)
         with pytest.raises(RecoverError, match=r"cannot serve both .* lora_rank"):

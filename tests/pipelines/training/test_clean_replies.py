@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from pipelines.cli import main
 from pipelines.jobs.job import Job
+from pipelines.jobs.teacher_choice import Itself, Served
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
 from pipelines.training.clean_replies import clean_replies
@@ -62,17 +63,19 @@ def test_other_prompts_or_another_limit_are_measured_anew(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "teacher"),
+    ("name", "instead"),
     [
-        ("offpolicy-kl", {}),  # nothing is rolled out
-        ("grpo", {}),  # a reward
-        ("sdft", {"own": "ema"}),
-        ("opd", {"servers": "http://localhost:1"}),
+        ("offpolicy-kl", None),  # nothing is rolled out
+        ("grpo", None),  # a reward
+        ("sdft", Itself("ema")),
+        ("opd", Served("http://localhost:1")),
     ],
 )
-def test_without_a_clean_model_at_hand_nothing_is_sampled(tmp_path: Path, name: str, teacher: dict[str, str]) -> None:
+def test_without_a_clean_model_at_hand_nothing_is_sampled(
+    tmp_path: Path, name: str, instead: Itself | Served | None
+) -> None:
     project = Project.open(tmp_path, str(BASE))
-    teachers = Teachers(project.clean, **teacher)  # type: ignore[arg-type]
+    teachers = Teachers(project.clean, instead=instead)
     assert clean_replies(_stage(project, 8), recipe(name), teachers, [Prompt("Hi", [5, 6])]) is None
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from db.views import Checkpoint
+from pipelines.jobs.teacher_choice import Served
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN
 from pipelines.training.stage_teachers import Teachers
@@ -122,8 +123,8 @@ def test_servers_must_serve_the_teacher(adapter: Adapter | None, tmp_path: Path,
     student, clean = load_student(base, adapter=adapter), checkpoint(base, "base")
     other = load_student(str(save_tiny(tmp_path / "other", seed=1)), frozen=True)
     with serving(SmallServer(load_student(base, frozen=True))) as right, serving(SmallServer(other)) as wrong:
-        teachers = Teachers(clean, servers=right)
+        teachers = Teachers(clean, instead=Served(right))
         assert isinstance(teachers.load(student), ServerTeacher)
         assert str(teachers) == f"base at {right}"
         with pytest.raises(RecoverError, match="another model than the teacher"):
-            Teachers(clean, servers=wrong).load(student)
+            Teachers(clean, instead=Served(wrong)).load(student)
