@@ -32,7 +32,6 @@ from pipelines.project.runs import runs_of_job
 from pipelines.settings.schema import Gate, Settings
 from pipelines.training.distill import distill
 from pipelines.training.in_context import midtrain_in_context
-from pipelines.training.job_inputs import JobInputs
 from pipelines.training.midtrain import midtrain
 from pipelines.training.probes import distill_probe
 from pipelines.training.stage_context import Stage
@@ -42,7 +41,7 @@ from recovery.recipes import recipe
 
 def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | Outcome:
     """From the beginning, or from wherever the job was interrupted."""
-    cycle = Cycle(project, job)
+    cycle = Cycle(Stage(project, job))
     run: dict[str, Callable[[], RunResult | Outcome]] = {
         "midtrain": cycle.midtrain,
         "distill": lambda: cycle.repair(ask),
@@ -78,39 +77,44 @@ def _delete_documents(project: Project, job: Job) -> None:
 class Cycle:
     """The stages of one job, recorded under one cycle."""
 
-    project: Project
-    job: Job
-    id: int = 0
-    number: int = 0
+    stage: Stage
+
+    @property
+    def project(self) -> Project:
+        return self.stage.project
+
+    @property
+    def job(self) -> Job:
+        return self.stage.job
 
     def run(self, ask: Ask | None = None) -> Outcome:
-        prompts = self._inputs.files.read(self.settings.distill, self.job.seed)
-        if prompts and (teacher := self._inputs.main_teacher()):  # else prompts or teacher do not exist yet
-            self._inputs.check_lift(teacher, prompts)
+        prompts = self.stage.files.read(self.settings.distill, self.job.seed)
+        if prompts and (teacher := self.stage.main_teacher()):  # else prompts or teacher do not exist yet
+            self.stage.check_lift(teacher, prompts)
         midtrained = self.midtrain()
         return self.recover(midtrained.checkpoint, ask)
 
     def midtrain(self) -> RunResult:
         """The first stage, in a cycle of its own."""
-        corpus = self._inputs.corpus()
+        corpus = self.stage.corpus()
         self._open(corpus)
-        earlier = self._inputs.earlier_corpora() if self.settings.midtrain.mix.earlier else []
-        start = self._inputs.checkpoint(self.job.start)
+        earlier = self.stage.earlier_corpora() if self.settings.midtrain.mix.earlier else []
+        start = self.stage.checkpoint(self.job.start)
         if recipe(self.settings.midtrain.recipe).context:
-            return midtrain_in_context(self._stage, corpus, start, earlier)
-        return midtrain(self._stage, corpus, start, earlier)
+            return midtrain_in_context(self.stage, corpus, start, earlier)
+        return midtrain(self.stage, corpus, start, earlier)
 
     def repair(self, ask: Ask | None = None) -> Outcome:
         """The second stage alone: an attempt of the student's cycle, or the repair of a model from outside."""
-        student = self._inputs.checkpoint(self.job.student)
-        self.id, self.number = cycle_of_attempt(self.project, student, self.job)
+        student = self.stage.checkpoint(self.job.student)
+        self._enter(*cycle_of_attempt(self.project, student, self.job))
         return self.recover(student, ask)
 
     def judge_student(
         self, name: str = "the fine-tune", *, with_samples: bool = True
     ) -> tuple[list[Result], list[Result], Verdict]:
         """The results of the clean model and of the student as it is, and the gate's verdict on the student."""
-        student = self._inputs.checkpoint(self.job.student)
+        student = self.stage.checkpoint(self.job.student)
         final = self._final_plan()
         clean = self._measure_clean(final)
         until_clear = self._stop_rule(clean, partial(settles_behaviour, self._gate, clean))
@@ -120,8 +124,8 @@ class Cycle:
         return clean, results, self._judge(clean, results, results)
 
     def recover(self, damaged: Checkpoint, ask: Ask | None = None) -> Outcome:
-        main_teacher = self._inputs.main_teacher() or damaged
-        lift = self._inputs.check_lift(main_teacher)
+        main_teacher = self.stage.main_teacher() or damaged
+        lift = self.stage.check_lift(main_teacher)
         probe = None
         if self.settings.distill.probe_every and self._can_probe:
             items = self.settings.distill.probe_items
@@ -133,12 +137,12 @@ class Cycle:
         first_block = self._stop_rule(clean, lambda items: True)  # its score decides nothing
         before = self._measure(damaged, "the model to recover", final, "damaged", first_block)
         items_text = [item.prompt for result in clean for item in result.items]
-        prompts = self._inputs.prompts(items_text) if self.settings.distill.steps else []
-        teachers = self._inputs.teachers(main_teacher, len(prompts), items_text)
-        corpora = self._inputs.read_by(damaged) if self.settings.distill.documents_share else []
-        distilled = distill(self._stage, damaged, teachers, prompts, probe.on if probe else None, corpora, lift)
-        if self.id and self._earlier_decision(distilled.checkpoint) is None:
-            self.project.tracker.reopen_cycle(self.id)
+        prompts = self.stage.prompts(items_text) if self.settings.distill.steps else []
+        teachers = self.stage.teachers(main_teacher, len(prompts), items_text)
+        corpora = self.stage.read_by(damaged) if self.settings.distill.documents_share else []
+        distilled = distill(self.stage, damaged, teachers, prompts, probe.on if probe else None, corpora, lift)
+        if self.stage.cycle and self._earlier_decision(distilled.checkpoint) is None:
+            self.project.tracker.reopen_cycle(self.stage.cycle)
         until_clear = self._stop_rule(
             clean,
             partial(settles_behaviour, self._gate, clean),
@@ -152,7 +156,8 @@ class Cycle:
         verdict = self._judge_with_samples(clean, before, after, judged, final)
         promoted, decision = self._decide(distilled.checkpoint, verdict, ask)
         advice = self._next_attempt(damaged, distilled, verdict) if promoted is False else None
-        return Outcome(self.number, clean, before, after, verdict, promoted, distilled, decision, next_attempt=advice)
+        number = self.stage.cycle_number
+        return Outcome(number, clean, before, after, verdict, promoted, distilled, decision, next_attempt=advice)
 
     def _final_plan(self) -> EvalPlan:
         """Of the items that no probe uses."""
@@ -176,14 +181,6 @@ class Cycle:
         return gate if can_sample else gate.model_copy(update={"samples": 0})
 
     @property
-    def _stage(self) -> Stage:
-        return Stage(self.project, self.job, self.id or None, self.number)
-
-    @property
-    def _inputs(self) -> JobInputs:
-        return JobInputs(self.project, self.job, self.number)
-
-    @property
     def _suites(self) -> dict[str, str]:
         return load_suites(self.project.base)
 
@@ -200,9 +197,11 @@ class Cycle:
             unused = [c for c in cycles[-1:] if c.status == "open" and c.number not in with_runs]
             cycle = next((c for c in unused if c.corpus_id == corpus_id), None)
             if cycle is None:
-                self.id, self.number = tracker.open_cycle(self.project.id, corpus_id)
-                return
-        self.id, self.number = cycle.id, cycle.number
+                return self._enter(*tracker.open_cycle(self.project.id, corpus_id))
+        return self._enter(cycle.id, cycle.number)
+
+    def _enter(self, cycle: int | None, number: int) -> None:
+        self.stage = replace(self.stage, cycle=cycle, cycle_number=number)
 
     def _measure_clean_on_probes(self, plan: EvalPlan) -> list[Result]:
         return self._measure(self.project.clean, "the clean model on the probe set", plan, "probe")
@@ -211,7 +210,7 @@ class Cycle:
         self, checkpoint: Checkpoint, name: str, plan: EvalPlan, stage: str, rule: StopRule | None = None
     ) -> list[Result]:
         inputs = RunInputs(job=self.job.id, stage=f"measure/{stage}")
-        engine, cycle = self.settings.engine, self.id or None
+        engine, cycle = self.settings.engine, self.stage.cycle
         return measure_checkpoint(self.project, checkpoint, plan, cycle, name, engine=engine, inputs=inputs, rule=rule)
 
     def _stop_rule(
@@ -268,7 +267,7 @@ class Cycle:
     def _others(self, clean: list[Result], before: list[Result], after: list[Result]) -> OtherResults:
         of_clean, *in_cycle = (knowledge_result(results) for results in (clean, before, after))
         best = max((k.headline.value for k in in_cycle if k is not None), default=None)
-        current, past = earlier_results(after), {past.cycle: past for past in self._inputs.past_cycles()}
+        current, past = earlier_results(after), {past.cycle: past for past in self.stage.past_cycles()}
         earlier = {n: (current[n], past[n].knowledge) for n in current if n in past}
         clean_knowledge = of_clean.headline.value if of_clean else None
         return OtherResults(in_cycle[1], best, earlier, clean_knowledge, (clean, after))
@@ -306,9 +305,8 @@ class Cycle:
             require_reason(replace(recovered, verdict=verdict.as_dict()), decision, answer.reason, todo)
             text, reason = decision, answer.reason.strip() or f"decided by a person, with the gate: {reason}"
         log.info(f"{text.capitalize()}: {reason}")
-        cycle = self.id or None
         self.project.tracker.promote(
-            self.project.id, cycle, recovered.id, decision, current_user(), reason, verdict.as_dict()
+            self.project.id, self.stage.cycle, recovered.id, decision, current_user(), reason, verdict.as_dict()
         )
         return promote, text
 
@@ -325,13 +323,13 @@ class Cycle:
         return advise(verdict.as_dict(), attempt, "" if is_default else shlex.quote(student.reference))
 
 
-def cycle_of_attempt(project: Project, checkpoint: Checkpoint, job: Job | None = None) -> tuple[int, int]:
-    """The (id, number) of the checkpoint's cycle unless that was promoted; zeros then, and for a model from outside.
+def cycle_of_attempt(project: Project, checkpoint: Checkpoint, job: Job | None = None) -> tuple[int | None, int]:
+    """(id, number) of the checkpoint's cycle unless that was promoted; (None, 0) then, and for a model from outside.
 
     A promoted cycle stays as it is, and another repair of its model is a run by itself; unless this very job promoted
     it and was interrupted before its end."""
     cycle = next((c for c in project.reader.cycles(project.id) if c.number == checkpoint.cycle), None)
     if cycle is None or cycle.status != "promoted":
-        return (cycle.id, cycle.number) if cycle else (0, 0)
+        return (cycle.id, cycle.number) if cycle else (None, 0)
     is_ours = job and any(run.cycle == cycle.number for run in runs_of_job(project, job.id))
-    return (cycle.id, cycle.number) if is_ours else (0, 0)
+    return (cycle.id, cycle.number) if is_ours else (None, 0)

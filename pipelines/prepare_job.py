@@ -11,10 +11,10 @@ from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
 from pipelines.documents import read_corpus
 from pipelines.documents.corpus import Corpus, is_hub_id
-from pipelines.documents.snapshot import sample_passages
+from pipelines.documents.snapshot import sample_passages, save_snapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.attainable import Attainable, attainable
-from pipelines.jobs.job import Job, store_context, store_corpus, store_prompts, store_questions
+from pipelines.jobs.job import Job, store_context, store_prompts, store_questions
 from pipelines.jobs.teacher_choice import (
     BASE,
     Itself,
@@ -114,7 +114,7 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
     plan = eval_plan(project, request, start, student)
     if request.command != "midtrain":  # otherwise nothing is measured
         plan = plan.with_public_ifeval_checked(load_suites(project.base))
-    corpus = store_corpus(project, documents) if documents else None
+    corpus = save_snapshot(project.home, documents) if documents else None
     if corpus is not None and plan.questions is None:
         plan = replace(plan, passages=sample_passages(project.home, corpus))
     if corpus is not None and settings.midtrain.mix.paraphrases:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from evals.suites.config import load_suites
 from pipelines.documents import read_corpus
-from pipelines.documents.snapshot import CorpusSnapshot, sample_passages
+from pipelines.documents.snapshot import CorpusSnapshot, sample_passages, save_snapshot
 from pipelines.documents.training_file import read_training_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.jobs.job import Job, store_corpus, store_prompts, store_questions
+from pipelines.jobs.job import Job, store_prompts, store_questions
 from pipelines.log import log
 from pipelines.prepare_job import announce_settings, check_files, check_model_fits
 from pipelines.project.checkpoints import weights_hash
@@ -48,7 +48,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     own = path if about.other_template else None
     student = project.resolve(_with_base_template(project.home, path, project.base) if own else request.student)
     conversations = read_training_file(request.docs) if request.docs else []
-    corpus = store_corpus(project, read_corpus(request.docs)) if request.docs and not conversations else None
+    corpus = save_snapshot(project.home, read_corpus(request.docs)) if request.docs and not conversations else None
     plan = EvalPlan(
         questions=store_questions(project, request.questions),
         ifeval_data=request.ifeval_data,

@@ -7,24 +7,11 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from pipelines.documents.corpus import Corpus
 from pipelines.storage.atomic_files import JsonLines
 from recovery.errors import RecoverError
-
-
-class ReadCorpus(Protocol):
-    """What a snapshot is made from: `pipelines.documents.Corpus`, or another snapshot."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def hash(self) -> str: ...
-    @property
-    def files(self) -> int: ...
-    @property
-    def texts(self) -> Iterable[str]: ...
-    def source(self, number: int) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -50,13 +37,14 @@ class CorpusSnapshot:
         return iter(JsonLines(self.file))
 
 
-def save_snapshot(home: Path, corpus: ReadCorpus) -> CorpusSnapshot:
+def save_snapshot(home: Path, corpus: Corpus) -> CorpusSnapshot:
     file = snapshot_file(home, corpus.hash)
     if not file.is_file():
         JsonLines(file).write(
             {"source": corpus.source(number), "text": text} for number, text in enumerate(corpus.texts)
         )
-    return CorpusSnapshot(corpus.path, corpus.hash, corpus.files, file)
+    path = corpus.path.resolve() if corpus.path.exists() else corpus.path  # else it is a hub id
+    return CorpusSnapshot(path, corpus.hash, corpus.files, file)
 
 
 def sample_passages(home: Path, corpus: CorpusSnapshot, count: int = 200) -> Path:

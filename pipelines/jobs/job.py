@@ -8,12 +8,11 @@ import json
 import secrets
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pipelines.documents.corpus import Corpus
-from pipelines.documents.snapshot import CorpusSnapshot, save_snapshot, snapshot_file
+from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.jobs.job_files import delete_job, job_files, read_job_file, unreadable, write_job
 from pipelines.jobs.teacher_choice import BASE, OF_JOB, TeacherChoice, named_checkpoints
@@ -107,11 +106,6 @@ def _read(file: Path, home: Path) -> Job:
         return Job.from_json(values, home)
     except (ValueError, TypeError, KeyError, RecoverError) as error:
         raise unreadable(file, error) from error
-
-
-def store_corpus(project: Project, corpus: Corpus) -> CorpusSnapshot:
-    snapshot = save_snapshot(project.home, corpus)
-    return replace(snapshot, path=corpus.path.resolve()) if corpus.path.exists() else snapshot  # else it is a hub id
 
 
 def store_questions(project: Project, file: Path | None) -> Path | None:

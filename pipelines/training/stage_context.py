@@ -1,20 +1,34 @@
-"""What both training stages share: the project and job they run for, and how a model is loaded and trained."""
+"""A training stage: the project and job it runs for, what it reads and learns from, and how a model is loaded."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
+from evals.contamination import remove_contaminated
+from evals.suites.knowledge import read_questions
+from pipelines.documents.snapshot import CorpusSnapshot, load_snapshot, require_snapshot
 from pipelines.jobs.job import Job
+from pipelines.jobs.teacher_choice import ByDomain, Itself, Router, Served, named_checkpoints
+from pipelines.log import log
 from pipelines.model_loading import load_trained
 from pipelines.project.project import Project
-from pipelines.project.runs import recorded_run
+from pipelines.project.runs import PastCycle, past_cycles, recorded_run
 from pipelines.settings.schema import Settings
+from pipelines.synthetic.chat_prompts import ChatPrompt
+from pipelines.synthetic.prefixes import EARLIER_DOMAIN, document_prefixes
+from pipelines.training.base_model_outputs import BaseOutputs
+from pipelines.training.context_lift import check_lift
+from pipelines.training.recipe_inputs import RecipeFiles, check_contamination
+from pipelines.training.stage_teachers import Teachers
+from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student
 from recovery.train import Plan
 
+PROMPT_RUN_LENGTH = 40  # shared words in a row that drop a prompt: instructions share many shorter runs
 SEEDS_PER_CYCLE = 100  # between the generation seeds of two cycles
 
 Role = Literal["midtrained", "recovered"]  # of the checkpoint that a stage makes
@@ -24,7 +38,7 @@ Role = Literal["midtrained", "recovered"]  # of the checkpoint that a stage make
 class Stage:
     project: Project
     job: Job
-    cycle: int | None  # its id; None for a repair outside any cycle
+    cycle: int | None = None  # its id; None for a repair outside any cycle
     cycle_number: int = 0
 
     @property
@@ -34,7 +48,7 @@ class Stage:
     @property
     def generation_seed(self) -> int:
         """Of what the base writes: another one each cycle, for the same texts again would be learned by heart."""
-        return generation_seed(self.job.seed, self.cycle_number)
+        return self.job.seed + SEEDS_PER_CYCLE * max(0, self.cycle_number - 1)
 
     @property
     def adapter(self) -> Adapter | None:
@@ -62,6 +76,97 @@ class Stage:
         settings, seed = self.settings.model_dump(), self.job.seed
         return recorded_run(self.project, kind, self.cycle, settings, seed, inputs, steps)
 
+    def prompts(self, evaluation_items: list[str]) -> list[ChatPrompt]:
+        """The prompts of the rollouts, with what the teacher is shown: none that the student is measured by."""
+        prompts = self.all_prompts()
+        questions = self.job.eval_plan.questions
+        check_contamination(
+            prompts, [*evaluation_items, *(q.text for q in (read_questions(questions) if questions else ()))]
+        )
+        checked = remove_contaminated([prompt.text for prompt in prompts], evaluation_items, PROMPT_RUN_LENGTH)
+        overlapping = {prompt.prompt for prompt in checked.contaminated}
+        if count := len(checked.contaminated):
+            prompts_that = "1 prompt that overlaps" if count == 1 else f"{count} prompts that overlap"
+            log.info(f"Left out {prompts_that} with evaluation items")
+        if not checked.clean:
+            raise RecoverError("All prompts overlap with evaluation items. Pass others with --prompts.")
+        return [prompt for prompt in prompts if prompt.text not in overlapping]
 
-def generation_seed(seed: int, cycle_number: int) -> int:
-    return seed + SEEDS_PER_CYCLE * max(0, cycle_number - 1)
+    @property
+    def files(self) -> RecipeFiles:
+        return RecipeFiles(self.job.prompts, self.job.teacher_context)
+
+    def all_prompts(self) -> list[ChatPrompt]:
+        base = BaseOutputs(self.project, self.settings, self.generation_seed)
+        return self.files.read(self.settings.distill, self.job.seed, base.distill_prompts)
+
+    def check_lift(self, teacher: Checkpoint, prompts: list[ChatPrompt] | None = None) -> dict[str, Any] | None:
+        """What the context gives the teacher; raises if it gives nothing. None without a context."""
+        if self.job.teacher_context is None:
+            return None
+        return check_lift(self.project, teacher, prompts or self.all_prompts(), self.settings, self.job.seed)
+
+    def main_teacher(self) -> Checkpoint | None:
+        """None: the student itself."""
+        if isinstance(self.job.teacher, Itself):
+            return None
+        named = named_checkpoints(self.job.teacher)
+        return self.checkpoint(named[0] if named else self.project.clean.id)
+
+    def teachers(self, main: Checkpoint, prompts: int, evaluation_items: list[str]) -> Teachers:
+        match self.job.teacher:
+            case ByDomain(_, by_domain):
+                return Teachers(main, {domain: self.checkpoint(id) for domain, id in by_domain.items()})
+            case Router():
+                return self._router(main, prompts, evaluation_items)
+            case Itself() | Served() as instead:
+                return Teachers(main, instead=instead)
+            case _:
+                return Teachers(main)
+
+    def _router(self, main: Checkpoint, prompts: int, evaluation_items: list[str]) -> Teachers:
+        """Openings of earlier documents are prompts too; never the questions about them."""
+        share = self.settings.distill.earlier_prompts
+        past = self.past_cycles() if share else []
+        if not past:
+            log.info("There are no earlier cycles: the router is the clean model alone")
+            return Teachers(main)
+        count = round(share / (1 - share) * prompts)
+        prefixes = document_prefixes(self.earlier_corpora(), count, self.job.seed)
+        questions = [q.text for _, file in self.job.eval_plan.earlier_questions for q in read_questions(file)]
+        clean = remove_contaminated(prefixes, [*evaluation_items, *questions]).clean
+        if not clean:
+            log.info("No documents of earlier cycles are stored: the router is the clean model alone")
+            return Teachers(main)
+        log.info(f"{len(clean)} openings of earlier documents beside {prompts} prompts")
+        return Teachers(main, {EARLIER_DOMAIN: self.checkpoint(past[-1].checkpoint)}, tuple(clean))
+
+    def corpus(self) -> CorpusSnapshot:
+        corpus = self.job.corpus
+        assert corpus is not None
+        return require_snapshot(self.project.home, corpus.hash, corpus.path, corpus.files)
+
+    def read_by(self, midtrained: Checkpoint) -> list[CorpusSnapshot]:
+        """The documents that a checkpoint was mid-trained on, and those of earlier cycles; what is stored of them. Of a
+        repair, those that it was given."""
+        if self.job.corpus is not None and midtrained.id == self.job.student:
+            return [self.corpus()]
+        run = self.project.reader.run(midtrained.run_id) if midtrained.run_id is not None else None
+        hashes = [run.inputs.corpus if run else None, *(c.corpus for c in past_cycles(self.project, midtrained))]
+        snapshots = [load_snapshot(self.project.home, hash, Path(), 0) for hash in dict.fromkeys(hashes) if hash]
+        return [snapshot for snapshot in snapshots if snapshot is not None]
+
+    def earlier_corpora(self) -> list[CorpusSnapshot]:
+        snapshots = [
+            load_snapshot(self.project.home, past.corpus, Path(past.documents), 0) for past in self.past_cycles()
+        ]
+        return [snapshot for snapshot in snapshots if snapshot is not None]
+
+    def past_cycles(self) -> list[PastCycle]:
+        return past_cycles(self.project, self.checkpoint(self.job.start)) if self.job.start else []
+
+    def checkpoint(self, id: int | None) -> Checkpoint:
+        checkpoint = self.project.reader.checkpoint(id) if id is not None else None
+        if checkpoint is None:
+            raise RecoverError("The checkpoint of this job is no longer in the record. Run the command again.")
+        return self.project.verify(checkpoint)
