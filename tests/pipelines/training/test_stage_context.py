@@ -1,10 +1,11 @@
-"""What both stages share: the seeds of generation, and how a model is loaded for training."""
+"""What both stages share: the seeds of generation, who teaches, and how a model is loaded for training."""
 
 from pathlib import Path
 
 import pytest
 
 from pipelines.jobs.job import Job
+from pipelines.jobs.teacher_choice import BASE, ByDomain, Itself, Model, Router, Served, TeacherChoice
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
 from pipelines.training.stage_context import SEEDS_PER_CYCLE, Stage
@@ -26,3 +27,23 @@ def test_a_rank_trains_a_new_adapter_and_zero_trains_all_weights(project: Projec
     jobs = [Job("midtrain", Settings(lora_rank=rank)) for rank in (0, 2)]
     students = [Stage(project, job, None).load_student(project.clean) for job in jobs]
     assert [student.has_adapter for student in students] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("teacher", "shown"),
+    [
+        (BASE, "base"),
+        (Model(1), "base"),
+        (ByDomain(1, {"maths": 1}), "base (and base for maths)"),
+        (Router(), "base"),
+        (Served("http://one:8000"), "base at http://one:8000"),
+        (Itself("ema"), "the average of base"),
+        (Itself("live"), "the current weights of base"),
+    ],
+)
+def test_a_job_says_who_teaches(project: Project, teacher: TeacherChoice[int], shown: str) -> None:
+    assert project.clean.id == 1
+    stage = Stage(project, Job("distill", Settings(), teacher=teacher))
+    main = stage.main_teacher()
+    assert main == (None if isinstance(teacher, Itself) else project.clean)
+    assert str(stage.teachers(main or project.clean, 4, [])) == shown
