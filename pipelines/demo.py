@@ -26,6 +26,7 @@ from recovery.lab import BASE, make_world
 
 EXAMPLES = 3  # prompts in the output
 ITEMS = 600  # instruction prompts: enough to show a loss of a hundredth to be below three
+QUICK_ITEMS = 200  # enough to show what documents alone cost
 ITEMS_OF_OTHER_BASES = 2000  # a small real model follows few instructions: so many prompts show three points
 DOCUMENTS_ALONE = "documents alone"  # its name in the table
 DOCUMENTS_ONLY = "midtrain.mix=documents"  # the demo shows what this costs
@@ -49,10 +50,17 @@ class Demo:
 
     project: Project
     seed: int
+    quick: bool
 
     @property
     def is_builtin(self) -> bool:
         return Path(self.project.base) == BASE
+
+    @property
+    def items(self) -> int:
+        if not self.is_builtin:
+            return ITEMS_OF_OTHER_BASES
+        return QUICK_ITEMS if self.quick else ITEMS
 
     @property
     def folder(self) -> Path:
@@ -94,7 +102,7 @@ class Demo:
             docs=self.folder / "docs",
             teacher="base" if command == "cycle" else None,
             questions=self.folder / "questions.jsonl",
-            limit=ITEMS if self.is_builtin else ITEMS_OF_OTHER_BASES,
+            limit=self.items,
             assignments=settings,
             seed=self.seed,
         )
@@ -105,7 +113,7 @@ def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple
     alone and nothing else."""
     started_at = time.perf_counter()
     project = Project.open(folder, base or str(BASE))
-    demo = Demo(project, seed)
+    demo = Demo(project, seed, quick)
     outcome = None
     with command_lock(project):
         demo.write_documents()

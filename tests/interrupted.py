@@ -16,7 +16,6 @@ import random
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,20 +28,23 @@ from typing import Any
 import psutil
 
 from recovery.lab import make_world
+from tests.e2e.command_line import forked, run_forked
 
 SMALL = {
     "midtrain.max_steps": 8,
+    "midtrain.rows": 4,
     "midtrain.mix.answers": 0.3,
     "midtrain.mix.texts": 0.2,
-    "midtrain.generated_texts": 24,
+    "midtrain.generated_texts": 12,
     "distill.steps": 5,
-    "distill.rows": 16,
-    "distill.max_new_tokens": 96,
-    "distill.prompts": 48,
+    "distill.rows": 8,
+    "distill.max_new_tokens": 48,
+    "distill.prompts": 24,
     "distill.probe_every": 2,
-    "distill.probe_items": 24,
+    "distill.probe_items": 12,
     "gate.behaviour_margin": 0.2,
     "gate.block": 8,
+    "gate.samples": 1,
     "gate.keep_retention": 0,
     "save_minutes": 0,
 }
@@ -121,18 +123,18 @@ def interrupt(kills: int, seed: int = 0, jobs: int = 1, processes: int = 1, earl
 
 def _trial(root: Path, folder: Path, after: float, expected: Results, processes: int) -> str:
     shutil.copytree(root / "before", folder)
-    command = _command(folder, *_killed(root, processes))
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=root)
-    try:
-        process.communicate(timeout=after)
-        finished = True
-    except subprocess.TimeoutExpired:
-        parts = psutil.Process(process.pid).children() if processes > 1 else []
-        (random.Random(after).choice(parts) if parts else process).send_signal(signal.SIGKILL)
-        _, output = process.communicate()
-        finished = bool(parts) and process.returncode in (0, 3)  # the first process had done everything
+    with forked(root, _command(folder, *_killed(root, processes)), _environment()) as (process, _, stderr):
+        process.join(after)
+        finished, parts = process.exitcode is not None, []
+        if not finished:
+            main = psutil.Process(process.pid)
+            parts = main.children() if processes > 1 else []
+            (random.Random(after).choice(parts) if parts else main).send_signal(signal.SIGKILL)
+            process.join()
+            finished = bool(parts) and process.exitcode in (0, 3)  # the first process had done everything
+        output = stderr.read_text(encoding="utf-8")
         if parts and not finished:
-            assert process.returncode == 1, output
+            assert process.exitcode == 1, output
             assert output.count("Error: ") == 1, output
             assert "was lost (SIGKILL), so the others were ended" in output
     if finished:
@@ -163,17 +165,18 @@ def _cycle(world: Path, settings: dict[str, Any]) -> list[str]:
 
 
 def _command(folder: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "pipelines.cli", *arguments, "--project", str(folder)]
+    return [*arguments, "--project", str(folder)]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "HF_HUB_OFFLINE": "1"}
 
 
 def recover(root: Path, folder: Path, *arguments: str) -> None:
     folder.mkdir(exist_ok=True)
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    result = subprocess.run(
-        _command(folder, *arguments), cwd=root, capture_output=True, text=True, env=environment, check=False
-    )
-    if result.returncode not in (0, 3):
-        raise RuntimeError(f"recover {arguments[0]} ended with {result.returncode}: {result.stderr[-2000:]}")
+    exit_code, _, stderr = run_forked(root, _command(folder, *arguments), _environment())
+    if exit_code not in (0, 3):
+        raise RuntimeError(f"recover {arguments[0]} ended with {exit_code}: {stderr[-2000:]}")
 
 
 def read_results(folder: Path) -> Results:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 REQUIREMENTS: list[str] = [*PROJECT["dependencies"], *chain(*EXTRAS.values())]
-HEAVY = {"torch", "transformers", "peft", "lm_eval", "sqlalchemy", "alembic", "gradio", "plotly", "nltk", "numpy"}
+HEAVY = {"torch", "transformers", "peft", "lm_eval", "pydantic", "sqlalchemy", "alembic", "gradio", "plotly", "numpy"}
 
 
 def read(name: str) -> str:

@@ -29,9 +29,8 @@ def test_the_overview_shows_both_curves(url, visit, width, dark):
     assert session.hosts == {url.removeprefix("http://")}, "nothing is fetched from elsewhere"
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_overview_cycle_and_report_show_all_four_measures(url, visit, reader, tmp_path, width, dark):
+def test_overview_cycle_and_report_show_all_four_measures(url, visit, reader, tmp_path, width):
     (project,) = reader.projects()
     file = tmp_path / "report.html"
     file.write_text(report(reader, project, 3), encoding="utf-8")
@@ -41,7 +40,7 @@ def test_overview_cycle_and_report_show_all_four_measures(url, visit, reader, tm
         (file.as_uri(), "main", "What it knew before"),
     )
     for address, table, text in places:
-        page = visit(address, width=width, dark=dark).page
+        page = visit(address, width=width).page
         title = page.get_by_role("heading", level=1)
         for scores in ("0.925 → 0.225 → 0.800", "0.050 → 0.950 → 0.900", "0.800 → 0.850", "0.850 → 0.400 → 0.700"):
             expect(title).to_contain_text(scores)
@@ -61,20 +60,6 @@ def test_an_open_page_follows_the_record_and_stays_the_same_otherwise(tmp_path, 
         page.evaluate("document.querySelector('#over-time .js-plotly-plot').dataset.same = 'yes'")
         page.wait_for_timeout(6_000)
         expect(page.locator("#over-time [data-same]")).to_have_count(1)
-
-
-def test_hostile_names_stay_text(tmp_path, serving, visit):
-    engine = open_database(tmp_path / "record.db")
-    bad = "<img src=x onerror='window.hacked=1'>${window.hacked=1}{{window.hacked=1}}"
-    with Tracker(engine) as tracker:
-        seeded = seed(tracker, bad, cycles=1)
-        cycle = tracker.open_cycle(seeded.project, tracker.corpus(f"/<script>window.hacked=1</script>{bad}", "0", 1, 1))
-        recovered = tracker.checkpoint(seeded.project, "recovered", "run-1", cycle=cycle.id)
-        tracker.promote(seeded.project, cycle.id, recovered, "rejected", "gate", bad, {"reason": bad})
-    page = visit(serving(Reader(engine))).page
-    expect(page.locator(".verdict")).to_contain_text(bad)
-    expect(page.locator("#cycles")).to_contain_text("<script>")
-    assert page.evaluate("window.hacked") is None
 
 
 def test_a_report_draws_its_charts_without_a_server(reader, tmp_path, visit):

@@ -25,12 +25,15 @@ TOOLS = Path(__file__).parent / "tools"
 ON_THE_HUB = "Qwen/Qwen3-8B"
 SHORT = {
     "RECOVER_MIDTRAIN__MAX_STEPS": "2",
-    "RECOVER_MIDTRAIN__GENERATED_TEXTS": "24",
+    "RECOVER_MIDTRAIN__ROWS": "2",
+    "RECOVER_MIDTRAIN__WINDOW": "128",
+    "RECOVER_MIDTRAIN__GENERATED_TEXTS": "8",
     "RECOVER_DISTILL__MAX_STEPS": "2",
-    "RECOVER_DISTILL__ROWS": "8",
-    "RECOVER_DISTILL__PROMPTS": "16",
+    "RECOVER_DISTILL__ROWS": "4",
+    "RECOVER_DISTILL__PROMPTS": "8",
     "RECOVER_DISTILL__MAX_NEW_TOKENS": "32",
     "RECOVER_DISTILL__PROBE_EVERY": "0",  # otherwise it would stop before the first step, with so little to restore
+    "RECOVER_GATE__SAMPLES": "0",  # further replies decide nothing with so few items
 }
 
 

@@ -18,12 +18,29 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_block_runs_in_the_order_of_the_page(page: Path, tmp_path: Path) -> None:
-    folder, socket = tmp_path / "folder", tmp_path / "commands"
+def test_every_block_for_a_laptop_runs_in_the_order_of_the_page(page: Path, tmp_path: Path) -> None:
+    run_all([block for block in blocks(page) if not block.needs], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [  # those of the tutorial are commands of the README with other flags
+        pytest.param(page, marks=pytest.mark.release if page.stem == "tutorial" else pytest.mark.slow, id=page.stem)
+        for page in PAGES
+        if any(block.needs for block in blocks(page))
+    ],
+)
+def test_every_block_for_a_gpu_or_the_hub_runs_on_the_built_in_base(page: Path, tmp_path: Path) -> None:
+    """Each in a project of its own, so that it needs no other block."""
+    run_all([block for block in blocks(page) if block.needs], tmp_path)
+
+
+def run_all(parts: list[Block], scratch: Path) -> None:
+    folder, socket = scratch / "folder", scratch / "commands"
     folder.mkdir()
     fill_folder(folder)
     with command_server(socket):
-        for block in blocks(page):
+        for block in parts:
             if block.language in ("sh", "python"):
                 run(block, folder, socket)
 

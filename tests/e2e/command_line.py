@@ -9,7 +9,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,13 +38,24 @@ def recover(folder: Path, *arguments: object, as_json: bool = True) -> Completed
 
 def run_forked(folder: Path, command: list[str], environment: dict[str, str]) -> tuple[int, str, str]:
     """The exit code, standard output and standard error of `recover COMMAND` in this folder."""
-    with TemporaryDirectory() as output:
-        stdout, stderr = Path(output, "stdout"), Path(output, "stderr")
-        process = _server.Process(target=_run, args=(folder, command, environment, stdout, stderr))
-        process.start()
+    with forked(folder, command, environment) as (process, stdout, stderr):
         process.join()
         assert process.exitcode is not None
         return process.exitcode, stdout.read_text(encoding="utf-8"), stderr.read_text(encoding="utf-8")
+
+
+@contextmanager
+def forked(
+    folder: Path, command: list[str], environment: dict[str, str]
+) -> Iterator[tuple[ForkServerProcess, Path, Path]]:
+    """A process that runs `recover COMMAND` in this folder, with the files of its standard output and error."""
+    with TemporaryDirectory() as output:
+        stdout, stderr = Path(output, "stdout"), Path(output, "stderr")
+        for file in (stdout, stderr):
+            file.touch()
+        process = _server.Process(target=_run, args=(folder, command, environment, stdout, stderr))
+        process.start()
+        yield process, stdout, stderr
 
 
 def interrupt_at(line_start: str, folder: Path, *arguments: object) -> tuple[int, str]:

@@ -19,6 +19,7 @@ SMALL = set_options(
     "distill.rows=4",
     "distill.steps=2",
     "distill.probe_every=0",
+    "gate.samples=0",
 )
 STRICT = set_options("gate.behaviour_margin=0", "gate.keep_knowledge=0", "gate.keep_retention=0")
 LENIENT = set_options("gate.behaviour_margin=0.99", "gate.keep_knowledge=0", "gate.keep_retention=0")
@@ -102,7 +103,7 @@ def test_without_the_midtrained_weights_there_is_nothing_to_try_again(tmp_path: 
 @pytest.mark.release
 def test_a_copy_that_is_promoted_has_scores_which_later_cycles_must_keep(tmp_path: Path) -> None:
     make_world(78, size="small").write(tmp_path / "corpus")
-    unmoved = set_options("distill.steps=0", "distill.warm_start=off", "gate.samples=0")
+    unmoved = set_options("distill.steps=0", "distill.warm_start=off")
     questions = ["--questions", tmp_path / "corpus/questions.jsonl"]
     short = set_options("midtrain.max_steps=3", "midtrain.rows=4")
     cycle = recover(tmp_path, "cycle", "--docs", tmp_path / "corpus/docs", *questions, "--mix", "documents",

@@ -8,6 +8,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.e2e.command_line import recover
 from tests.e2e.damaged_project import midtraining_of
+from tests.pipelines.options import set_options
 
 pytestmark = pytest.mark.slow
 
@@ -18,9 +19,10 @@ def results(damaged_project: Path) -> dict[str, Any]:
     documents alone, so that there is damage to repair."""
     folder = damaged_project
     results: dict[str, Any] = {"folder": folder, "midtrain": midtraining_of(folder)}
+    # With one limit, each model is measured once.
     results["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 60)  # with the same questions
-    few = ["--set", "distill.prompts=200", "--set", "distill.probe_items=40", "--max-steps", 6]
-    results["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 100, *few)
+    few = set_options("distill.prompts=64", "distill.rows=16", "distill.probe_items=40", "gate.samples=0")
+    results["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 60, "--max-steps", 4, *few)
     results["recovered"] = recover(folder, "eval", "cycle:1", "--limit", 60, "--suite", "behaviour")
     results["status"] = recover(folder, "status")
     results["drift"] = recover(
@@ -102,8 +104,11 @@ def test_compare_shows_forgetting_and_drift(results: dict[str, Any]) -> None:
     assert completed.exit_code == 0, completed.stderr
     data = completed.data
     assert data["forgetting"]["first"] > data["forgetting"]["second"]
+    assert data["retention"]["first"] < data["retention"]["second"]
+    assert data["tasks"][0]["recovered"]["value"] > 0
     kls = {side: data["drift"][side][0]["metrics"] for side in ("first", "second")}
     assert kls["first"]["kl_from_clean"]["value"] > kls["second"]["kl_from_clean"]["value"]
+    assert kls["first"]["kl_from_clean/new_task"]["value"] > 0
     assert [result["task"] for result in data["drift"]["first"]] == ["drift", "diversity"]
 
 

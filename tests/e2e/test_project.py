@@ -1,5 +1,4 @@
-"""Two cycles through the real command line, decisions, an export that other libraries load, and the repair of a
-fine-tuned model without documents."""
+"""Two cycles through the real command line, decisions, and the repair of a fine-tuned model without documents."""
 
 import json
 import re
@@ -49,13 +48,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     results["first"] = cycle(folder, 1, *NO_BASE_TEXTS)
     results["second"] = cycle(folder, 2, *WITH_BASE_TEXTS, "--warm-start", "auto")
     results["compare"] = recover(folder, "compare", "cycle:1", "cycle:2", "--suite", "behaviour", "--limit", 120)
-    results["drift"] = recover(
-        folder, "compare", "cycle:1/midtrained", "cycle:1", "--suite", "behaviour", "--limit", 120, "--drift"
-    )
     results["lineage"] = recover(folder, "lineage", "cycle:2")
     results["rollback"] = recover(folder, "rollback", "--reason", "to test it")
     results["promote"] = recover(folder, "promote", "cycle:2", "--reason", "back again")
-    results["export"] = recover(folder, "export", "current", "--to", folder / "exported")
     results["status"] = recover(folder, "status")
     results["runs"] = recover(folder, "runs")
     return results
@@ -99,24 +94,6 @@ def test_lineage_reaches_the_clean_model_and_decisions_change_the_current_one(re
     assert {run["status"] for run in results["runs"].data["runs"]} == {"done"}
 
 
-def test_compare_shows_forgetting_and_drift(results: dict[str, Any]) -> None:
-    completed = results["drift"]
-    assert completed.exit_code == 0, completed.stderr
-    data = completed.data
-    assert data["forgetting"]["first"] > data["forgetting"]["second"]
-    assert data["retention"]["first"] < data["retention"]["second"]
-    task = data["tasks"][0]
-    assert task["recovered"]["value"] > 0
-    kls = {side: data["drift"][side][0]["metrics"] for side in ("first", "second")}
-    assert kls["first"]["kl_from_clean"]["value"] > kls["second"]["kl_from_clean"]["value"]
-    assert kls["first"]["kl_from_clean/new_task"]["value"] > 0
-    assert [result["task"] for result in data["drift"]["first"]] == ["drift", "diversity"]
-    repeated = recover(
-        results["folder"], "compare", "cycle:1", "base", "--suite", "behaviour", "--limit", 120, "--drift"
-    )
-    assert repeated.stderr.count("Reusing the stored drift of cycle:1/recovered") == 1
-
-
 def test_rollouts_metrics_and_documents_are_stored(results: dict[str, Any]) -> None:
     with sqlite3.connect(results["folder"] / ".recover" / "recover.db") as record:
         rollouts = record.execute("SELECT tokens FROM rollouts").fetchall()
@@ -131,22 +108,6 @@ def test_rollouts_metrics_and_documents_are_stored(results: dict[str, Any]) -> N
     assert documents[0] > 100
 
 
-def test_transformers_loads_the_exported_model(results: dict[str, Any]) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder = results["folder"] / "exported"
-    assert results["export"].data["kind"] == "full"
-    card = (folder / "README.md").read_text()
-    assert "cycle:1/midtrained" in card
-    assert "| clean model" in card
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
-    prompt = tokenizer.apply_chat_template([{"role": "user", "content": "Hello!"}], add_generation_prompt=True)[
-        "input_ids"
-    ]
-    output = model.generate(input_ids=_tensor(prompt), max_new_tokens=30, do_sample=False)
-    assert tokenizer.decode(output[0][len(prompt) :], skip_special_tokens=True).strip()
-
-
 def test_a_fine_tuned_model_is_repaired_without_documents(results: dict[str, Any], tmp_path: Path) -> None:
     damaged = recover(results["folder"], "show", "cycle:1/midtrained").data["path"]
     completed = recover(tmp_path, "distill", "--student", damaged, "--teacher", BASE, "--limit", 120, *QUICK)
@@ -154,9 +115,3 @@ def test_a_fine_tuned_model_is_repaired_without_documents(results: dict[str, Any
     assert completed.data["recovered"]["behaviour"] > completed.data["damaged"]["behaviour"]
     assert completed.data["verdict"]["knowledge"] is None
     assert "knowledge was not measured, so it was not judged" in completed.data["verdict"]["reason"]
-
-
-def _tensor(ids: list[int]) -> Any:
-    import torch
-
-    return torch.tensor([ids])
