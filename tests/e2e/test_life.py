@@ -21,12 +21,12 @@ def results(damaged_project: Path) -> dict[str, Any]:
     results: dict[str, Any] = {"folder": folder, "midtrain": midtraining_of(folder)}
     # With one limit, each model is measured once.
     results["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 60)  # with the same questions
-    few = set_options("distill.prompts=64", "distill.rows=16", "distill.probe_items=40", "gate.samples=0")
+    few = set_options("distill.prompts=64", "distill.rows=16", "distill.probe_items=24", "gate.samples=0")
     results["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 60, "--max-steps", 4, *few)
     results["recovered"] = recover(folder, "eval", "cycle:1", "--limit", 60, "--suite", "behaviour")
     results["status"] = recover(folder, "status")
-    results["drift"] = recover(
-        folder, "compare", "cycle:1/midtrained", "cycle:1", "--suite", "behaviour", "--limit", 60, "--drift"
+    results["compare"] = recover(
+        folder, "compare", "cycle:1/midtrained", "cycle:1", "--suite", "behaviour", "--limit", 60
     )
     results["promote"] = recover(folder, "promote", "cycle:1", "--reason", "to test it")
     results["lineage"] = recover(folder, "lineage", "cycle:1")
@@ -99,17 +99,12 @@ def test_status_shows_the_cycle_and_the_current_model(results: dict[str, Any]) -
     assert status["next"].startswith("recover cycle" if promoted else "recover distill")
 
 
-def test_compare_shows_forgetting_and_drift(results: dict[str, Any]) -> None:
-    completed = results["drift"]
+def test_compare_shows_what_was_forgotten_and_recovered(results: dict[str, Any]) -> None:
+    completed = results["compare"]
     assert completed.exit_code == 0, completed.stderr
     data = completed.data
     assert data["forgetting"]["first"] > data["forgetting"]["second"]
-    assert data["retention"]["first"] < data["retention"]["second"]
     assert data["tasks"][0]["recovered"]["value"] > 0
-    kls = {side: data["drift"][side][0]["metrics"] for side in ("first", "second")}
-    assert kls["first"]["kl_from_clean"]["value"] > kls["second"]["kl_from_clean"]["value"]
-    assert kls["first"]["kl_from_clean/new_task"]["value"] > 0
-    assert [result["task"] for result in data["drift"]["first"]] == ["drift", "diversity"]
 
 
 def test_a_person_decides_and_the_lineage_reaches_the_clean_model(results: dict[str, Any]) -> None:

@@ -48,6 +48,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     results["first"] = cycle(folder, 1, *NO_BASE_TEXTS)
     results["second"] = cycle(folder, 2, *WITH_BASE_TEXTS, "--warm-start", "auto")
     results["compare"] = recover(folder, "compare", "cycle:1", "cycle:2", "--suite", "behaviour", "--limit", 120)
+    results["drift"] = recover(
+        folder, "compare", "cycle:1/midtrained", "cycle:1", "--suite", "behaviour", "--limit", 120, "--drift"
+    )
     results["lineage"] = recover(folder, "lineage", "cycle:2")
     results["rollback"] = recover(folder, "rollback", "--reason", "to test it")
     results["promote"] = recover(folder, "promote", "cycle:2", "--reason", "back again")
@@ -92,6 +95,24 @@ def test_lineage_reaches_the_clean_model_and_decisions_change_the_current_one(re
     assert task["n"] == 120
     assert task["lost"] + task["gained"] <= 120
     assert {run["status"] for run in results["runs"].data["runs"]} == {"done"}
+
+
+def test_compare_shows_forgetting_and_drift(results: dict[str, Any]) -> None:
+    completed = results["drift"]
+    assert completed.exit_code == 0, completed.stderr
+    data = completed.data
+    assert data["forgetting"]["first"] > data["forgetting"]["second"]
+    assert data["retention"]["first"] < data["retention"]["second"]
+    task = data["tasks"][0]
+    assert task["recovered"]["value"] > 0
+    kls = {side: data["drift"][side][0]["metrics"] for side in ("first", "second")}
+    assert kls["first"]["kl_from_clean"]["value"] > kls["second"]["kl_from_clean"]["value"]
+    assert kls["first"]["kl_from_clean/new_task"]["value"] > 0
+    assert [result["task"] for result in data["drift"]["first"]] == ["drift", "diversity"]
+    repeated = recover(
+        results["folder"], "compare", "cycle:1", "base", "--suite", "behaviour", "--limit", 120, "--drift"
+    )
+    assert repeated.stderr.count("Reusing the stored drift of cycle:1/recovered") == 1
 
 
 def test_rollouts_metrics_and_documents_are_stored(results: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """On the built-in base: a project with one fine-tune, the base with noise added to its weights."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,9 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
+from pipelines.cli import main
 from pipelines.evaluation import drift as drift_module
 from pipelines.evaluation.drift import NewTask, _load_both, _measure, _open_engine, checkpoint_drift, new_task
 from pipelines.project.project import Project
@@ -57,6 +60,17 @@ def test_drift_is_measured_once_and_stored(project: Project, caplog: pytest.LogC
     assert [(e.suite, e.task) for e in stored] == [("drift", "drift"), ("drift", "diversity")]
     assert len(list((project.home / "cache").glob("prompts-*.json"))) == 1  # the same prompts for both
     assert all(e.settings["cost"]["tokens_written"] > 0 for e in stored)
+
+
+def test_compare_prints_the_drift_of_both_models(project: Project) -> None:
+    models = [str(project.root / "noisy"), str(BASE)]
+    command = ["compare", *models, "--suite", "behaviour", "--limit", "2", "--drift", "--json"]
+    completed = CliRunner().invoke(main, [*command, "--project", str(project.root)])
+    assert completed.exit_code == 0, completed.stderr
+    drift = json.loads(completed.stdout)["drift"]
+    kls = [drift[side][0]["metrics"]["kl_from_clean"]["value"] for side in ("first", "second")]
+    assert kls[0] > kls[1]
+    assert [result["task"] for result in drift["first"]] == ["drift", "diversity"]
 
 
 @pytest.fixture
