@@ -19,9 +19,11 @@ def results(damaged_project: Path) -> dict[str, Any]:
     documents alone, so that there is damage to repair."""
     folder = damaged_project
     results: dict[str, Any] = {"folder": folder, "midtrain": midtraining_of(folder)}
-    # With one limit, each model is measured once.
+    # With one limit and without probes, each model is measured once.
     results["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 60)  # with the same questions
-    few = set_options("distill.prompts=64", "distill.rows=16", "distill.probe_items=24", "gate.samples=0")
+    few = set_options(
+        "distill.prompts=64", "distill.rows=16", "distill.probe_every=0", "gate.block=0", "gate.samples=0"
+    )
     results["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 60, "--max-steps", 4, *few)
     results["recovered"] = recover(folder, "eval", "cycle:1", "--limit", 60, "--suite", "behaviour")
     results["status"] = recover(folder, "status")
