@@ -62,6 +62,7 @@ def test_drift_is_measured_once_and_stored(project: Project, caplog: pytest.LogC
     assert all(e.settings["cost"]["tokens_written"] > 0 for e in stored)
 
 
+@pytest.mark.slow
 def test_compare_prints_the_drift_of_both_models(project: Project) -> None:
     models = [str(project.root / "noisy"), str(BASE)]
     command = ["compare", *models, "--suite", "behaviour", "--limit", "2", "--drift", "--json"]
