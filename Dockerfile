@@ -17,6 +17,7 @@ COPY evals evals
 COPY db db
 COPY pipelines pipelines
 COPY dashboard dashboard
+COPY studies studies
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
 
 

@@ -42,7 +42,7 @@ check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/deptry recovery evals db pipelines dashboard
+	$(BIN)/deptry recovery evals db pipelines dashboard studies
 	$(BIN)/deptry tests benchmarks --exclude '\.venv' --ignore DEP002,DEP004
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml

@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.gpu and not torch.cuda.is_available():
         print("No GPU that torch can use. Without --gpu the processor is measured.", file=sys.stderr)
         return 1
-    commands = [f"benchmarks.speed.{line}" for line in (ON_GPU if args.gpu else ON_CPU)]
+    commands = [f"benchmarks.{line}" for line in (ON_GPU if args.gpu else ON_CPU)]
     if args.real_model:
         commands.append(f"benchmarks.real --model {args.real_model}")
     failed = [command for command in commands if (args.only or "") in command and not _run(command, args.out)]

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: a model to measure on, timing another trainer and ours in alternation, a Markdown table."""
+"""Shared by the benchmarks: a model to measure on, timing another trainer and ours in alternation."""
 
 import argparse
 import copy
@@ -148,14 +148,3 @@ def print_profile(name: str, step: Callable[[], Any]) -> None:
 
 def median(values: Sequence[float]) -> float:
     return float(statistics.median(values))
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a Markdown table with aligned columns."""
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    lines = [head, ["-" * (w - (i > 0)) + ":" * (i > 0) for i, w in enumerate(widths)], *rows]
-    for line in lines:
-        cells = [
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        ]
-        print("| " + " | ".join(cells) + " |")

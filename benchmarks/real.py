@@ -4,7 +4,7 @@
 
 Rollouts: this package's engines, and the transformers engine in float32 as the baseline. Mid-training: transformers'
 `Trainer`. A step of OPD: TRL's `DistillationTrainer`. IFEval: the `lm_eval` command. Every part is a benchmark of its
-own in `benchmarks.speed` with the settings below, and prints its own table first.
+own in `benchmarks` with the settings below, and prints its own table first.
 """
 
 import argparse
@@ -16,13 +16,13 @@ from concurrent.futures import ProcessPoolExecutor
 
 import torch
 
-from benchmarks.common import table
-from benchmarks.speed import lm_eval, midtrain, opd_step
+from benchmarks import lm_eval, midtrain, opd_step
 from pipelines.model_loading import load_frozen, open_engine
 from recovery.engines import Engine, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import instruction_tasks
 from recovery.models.students import load_student
+from studies.scripts import table
 
 ROWS, NEW_TOKENS = 64, 128  # of the rollouts
 OPD_ROWS = 16  # with 32 TRL's step takes more than 24 GB beside ours

@@ -17,7 +17,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("recovery", "evals", "db", "pipelines", "dashboard")
+PACKAGES = ("recovery", "evals", "db", "pipelines", "dashboard", "studies")
 MODULE_OF = {"postgres": "psycopg", "store": "s3fs", "documents": "pypdf", "bench": "trl", "vllm": "vllm"}
 
 

@@ -11,7 +11,7 @@ from pipelines.log import log
 
 if TYPE_CHECKING:
     from db.views import Study
-    from pipelines.studies.study_run import StudyRun
+    from studies.study_run import StudyRun
 
 SIZES = ("quick", "full", "real")
 
@@ -51,8 +51,8 @@ def study(
     if name is None:
         raise RecoverError("Name a study of `recover study --list`, or a TOML file that declares one.")
     from pipelines.project.project import Project
-    from pipelines.studies.declaration import load_study
-    from pipelines.studies.study_run import StudyRun
+    from studies.declaration import load_study
+    from studies.study_run import StudyRun
 
     declared = load_study(name, size, base)
     run = StudyRun(declared, Project.open(project))
@@ -76,7 +76,7 @@ def study(
 
 
 def _list() -> CommandResult:
-    from pipelines.studies.declaration import read_declaration, shipped
+    from studies.declaration import read_declaration, shipped
 
     declared = {name: read_declaration(name)[0] for name in shipped()}
     rows = [

@@ -1,7 +1,7 @@
 """The bytes that training takes on each process, by part, from the shape of the model and the settings; and a refusal
 of what does not fit, before any model is loaded.
 
-`benchmarks.speed.training_memory` compares them with what processes hold while they train."""
+`benchmarks.training_memory` compares them with what processes hold while they train."""
 
 import os
 from collections.abc import Callable, Sequence

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from benchmarks.speed.lm_eval import Comparison, main
+from benchmarks.lm_eval import Comparison, main
 from tests.evals.data import FOLDER, IFEVAL, needs_gsm8k, needs_ifeval
 
 RANDOM_CHECKS = {"1122", "1129"}  # public prompts that name no letter: their checker draws one, seeded only by ours

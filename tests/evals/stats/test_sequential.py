@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from benchmarks.quality.sequential_verdicts import Design, ModelPair, _outcome, simulate
 from evals.stats.paired_comparison import paired_test
 from evals.stats.sequential import (
     ALPHA,
@@ -17,6 +16,7 @@ from evals.stats.sequential import (
     sequential_test,
 )
 from recovery.errors import RecoverError
+from studies.sequential_verdicts import Design, ModelPair, _outcome, simulate
 
 MARGIN = 0.03
 

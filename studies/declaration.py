@@ -1,0 +1,285 @@
+"""The declaration of a study: a TOML file with its claims, arms and sizes, checked and hashed before anything runs."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from evals.results import MEASURES
+from evals.stats.claims import Direction
+from pipelines.jobs.teacher_choice import NAMED
+from pipelines.settings.resolve import apply_overrides, as_text, flatten
+from pipelines.settings.schema import Settings
+from pipelines.settings.sources import PROJECT_SETTINGS, parse_mix
+from recovery.errors import RecoverError
+from recovery.lab.worlds.world import WorldSize
+
+CLEAN, START = "clean", "damaged"  # arms that every study has: the clean model, and the start that the others share
+DRIFT_METRICS = (  # of `recover compare --drift`
+    *("pass@8", "distinct", "answer_entropy", "token_entropy", "kl_to_clean"),
+    "mmd/lexical",
+)
+METRICS = (*MEASURES, "slope", "pflops", *DRIFT_METRICS)
+INSTRUCTIONS = "instructions"  # the lab's prompts with checks and right answers, as a file of an arm
+OWN_CYCLE = "own-cycle"  # of an arm with several cycles: what each cycle reached on its own documents
+EVERY_ARM = {"gate": {"block": 0}, "distill": {"probe_every": 0}}  # all prompts are asked, and all steps are taken
+SHIPPED = resources.files("studies") / "declarations"
+
+Count = Annotated[int, Field(ge=1)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class WithSettings(Part):
+    """A table with the flags and settings of the training commands among its keys."""
+
+    recipe: str | None = None
+    mix: str | None = None
+    warm_start: str | float | None = None
+    settings: dict[str, Any] = {}  # nested as in recover.toml
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settings_apart(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        names = Settings.model_fields.keys() - cls.model_fields.keys() - PROJECT_SETTINGS.keys()
+        settings = {name: value for name, value in values.items() if name in names}
+        others = {name: value for name, value in values.items() if name not in names}
+        return {**others, **({"settings": settings} if settings else {})}
+
+
+class Arm(WithSettings):
+    about: str = ""
+    command: Literal["distill", "midtrain", "cycle"] = "distill"  # the last two begin with the clean model
+    student: str = START  # of `distill`: an earlier arm
+    teacher: str = CLEAN
+    steps_times: Annotated[float, Field(gt=0)] | None = None  # of the study's `distill.steps`: equal FLOPs
+    prompts: str | None = None  # `instructions`, or a JSONL file as `--prompts` takes it
+    teacher_context: str | None = None  # the same, as `--teacher-context` takes it
+    cycles: Count = 1  # of `cycle`: each on another world, from the model before it
+
+
+class Claim(Part):
+    text: Text
+    metric: str
+    of: str
+    against: str
+    direction: Direction = "above"
+    margin: Annotated[float, Field(gt=0)]
+    source: float | None = None  # the difference that the source reports, in the metric's units
+    control: str = ""  # where the claim is that a simpler explanation fails: which one
+    items: str = ""  # only those of this group
+    minus_items: str = ""  # less the same difference on those of this group
+
+
+class Size(WithSettings):
+    seeds: Annotated[list[int], Field(min_length=1)]
+    items: Count
+    world: WorldSize = "quick"
+    base: str | None = None
+
+
+class Data(Part):
+    """A user's own documents, in place of the lab's worlds; paths are relative to the declaration."""
+
+    docs: str
+    questions: str | None = None
+
+
+class Tune(Part):
+    """A setting that is chosen for each arm, on a seed that no verdict uses."""
+
+    arms: Annotated[list[str], Field(min_length=1)]
+    values: Annotated[list[float], Field(min_length=2)]
+    setting: str = "distill.learning_rate"
+    seed: int
+
+
+class Declaration(Part):
+    title: Text  # the claim in words
+    source: Text
+    figure: Text  # what the source reports
+    about: str = ""
+    error: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    start: WithSettings | None = None  # how the damaged start reads the documents
+    common: WithSettings = WithSettings()
+    data: Data | None = None
+    answer_tokens: list[int] = []  # bounds of the groups of prompts by the length of their right answers
+    arms: Annotated[dict[str, Arm], Field(min_length=1)]
+    claims: Annotated[list[Claim], Field(min_length=1)]
+    sizes: Annotated[dict[Literal["quick", "full", "real"], Size], Field(min_length=1)]
+    tune: Tune | None = None
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> "Declaration":
+        seen = [CLEAN, START] if self.start else [CLEAN]
+        for name, arm in self.arms.items():
+            if name in (CLEAN, START) or not name.replace("-", "").isalnum():
+                raise ValueError(f"An arm cannot be called {name!r}. Use letters, digits and hyphens.")
+            if arm.command == "distill":
+                _require(arm.student, seen, f"The arm {name}")
+            _require(arm.teacher, [*seen, *NAMED], f"The arm {name}")
+            if arm.cycles > 1 and (arm.command != "cycle" or self.data):
+                raise ValueError(
+                    f'The arm {name} has several cycles. That takes command = "cycle" and the lab\'s worlds.'
+                )
+            if arm.command == "midtrain" and (arm.prompts or arm.teacher_context):
+                raise ValueError(f"The arm {name} only mid-trains, so it takes no prompts and no teacher_context.")
+            seen.append(name)
+        groups = length_groups(self.answer_tokens)
+        for claim in self.claims:
+            _require(claim.metric, METRICS, f"The claim {claim.text!r}", "metric")
+            for role in (claim.of, claim.against):
+                _require(role, [*seen, OWN_CYCLE], f"The claim {claim.text!r}")
+            for group in filter(None, (claim.items, claim.minus_items)):
+                _require(group, groups, f"The claim {claim.text!r}", "group of prompts")
+        for name in self.tune.arms if self.tune else ():
+            _require(name, list(self.arms), "The table tune", "arm")
+        for size in self.sizes.values():
+            if self.tune and self.tune.seed in size.seeds:
+                raise ValueError(
+                    f"The seed {self.tune.seed} of the table tune is also a seed of a verdict. Use another."
+                )
+        return self
+
+
+@dataclass(frozen=True)
+class Study:
+    """One size of a declaration."""
+
+    name: str
+    size_name: str
+    declared: Declaration
+    folder: Path | None = None  # of the declaration, which its paths are relative to
+    other_base: str | None = None  # of `--base`
+
+    @property
+    def size(self) -> Size:
+        return self.declared.sizes[self.size_name]  # type: ignore[index]
+
+    @property
+    def base(self) -> str | None:
+        return self.other_base or self.size.base
+
+    def as_json(self) -> dict[str, Any]:
+        """What runs, and what decides: other sizes are left out."""
+        values = self.declared.model_dump(exclude_none=True)
+        size = values["sizes"][self.size_name] | ({"base": self.base} if self.base else {})
+        return values | {"sizes": {self.size_name: size}}
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256(json.dumps(self.as_json(), sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def measures_drift(self) -> bool:
+        return any(claim.metric in DRIFT_METRICS for claim in self.declared.claims)
+
+    def settings_of(self, arm: WithSettings | None) -> dict[str, Any]:
+        """Settings and flags of an arm or of the start, by their dotted names; flags are `recipe`, `mix` and
+        `warm_start`. The arm's own win, then those of the size, then those of all arms."""
+        values = flatten(EVERY_ARM)
+        for part in (self.declared.common, self.size, arm):
+            if part is not None:
+                flags = {name: getattr(part, name) for name in ("recipe", "mix", "warm_start")}
+                values |= flatten(part.settings) | {name: value for name, value in flags.items() if value is not None}
+        times = getattr(arm, "steps_times", None)
+        if times is not None:
+            if "distill.steps" not in values:
+                raise RecoverError(
+                    "An arm with steps_times needs distill.steps in [common] or in the size. Declare it."
+                )
+            values["distill.steps"] = max(1, round(times * values["distill.steps"]))
+        return values
+
+
+def load_study(name: str, size: str, base: str | None = None) -> Study:
+    """A shipped study by its name, or a user's by the path of its file."""
+    declared, folder = read_declaration(name)
+    if size not in declared.sizes:
+        raise RecoverError(f"The study {name} has no size {size}. Choose one of {', '.join(declared.sizes)}.")
+    study = Study(Path(name).stem, size, declared, folder, base)
+    for arm in (declared.start, *declared.arms.values()):
+        if arm is not None:
+            study.settings_of(arm)
+    return study
+
+
+def read_declaration(name: str) -> tuple[Declaration, Path | None]:
+    path = Path(name).expanduser()
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise RecoverError(f"There is no file {path}. Name a study of `recover study --list`, or a TOML file.")
+        return parse_declaration(path.read_text(encoding="utf-8"), str(path)), path.parent
+    if name not in shipped():
+        raise RecoverError(
+            f"There is no study {name!r}. Choose one of {', '.join(shipped())}, or name a TOML file of your own."
+        )
+    return parse_declaration((SHIPPED / f"{name}.toml").read_text(encoding="utf-8"), name), None
+
+
+def shipped() -> list[str]:
+    return sorted(file.name.removesuffix(".toml") for file in SHIPPED.iterdir() if file.name.endswith(".toml"))
+
+
+def parse_declaration(text: str, name: str) -> Declaration:
+    try:
+        declared = Declaration.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise RecoverError(f"The declaration {name} is not valid TOML: {error}. Correct it and try again.") from error
+    except ValidationError as error:
+        raise RecoverError(_explain(error, name)) from error
+    for part in (declared.common, declared.start, *declared.sizes.values(), *declared.arms.values()):
+        if part is not None:
+            _check_settings(part)
+    return declared
+
+
+def length_groups(bounds: list[int]) -> list[str]:
+    """Names of the groups of prompts by the tokens of their right answers, such as 1-64, 65-150, 151-."""
+    starts = [1, *(bound + 1 for bound in bounds)]
+    return [f"{low}-{high}" for low, high in zip(starts, [*map(str, bounds), ""], strict=True)] if bounds else []
+
+
+def as_assignments(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Dotted settings as `--set` takes them."""
+    return tuple(
+        f"{name}={as_text(value)}" for name, value in values.items() if "." in name or name in Settings.model_fields
+    )
+
+
+def _check_settings(part: WithSettings) -> None:
+    apply_overrides(Settings(), part.settings)
+    if part.mix is not None:
+        apply_overrides(Settings(), {"midtrain": {"mix": parse_mix(part.mix)}})
+    if part.warm_start is not None:
+        apply_overrides(Settings(), {"distill": {"warm_start": part.warm_start}})
+
+
+def _require(name: str, known: Sequence[str], who: str, kind: str = "arm") -> None:
+    if name not in known:
+        raise ValueError(f"{who} names the {kind} {name!r}, which does not exist. Use one of {', '.join(known)}.")
+
+
+def _explain(error: ValidationError, name: str) -> str:
+    """One sentence on the first thing that is wrong."""
+    first = error.errors()[0]
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    where = ".".join(map(str, first["loc"]))
+    problems = {
+        "missing": "is missing. Add it.",
+        "extra_forbidden": "does not exist. Remove it, or correct its name.",
+    }
+    problem = problems.get(first["type"]) or f"is not right: {first['msg'][0].lower()}{first['msg'][1:]}."
+    return f"In the declaration {name}, {where} {problem}"

@@ -1,0 +1,105 @@
+"""Declarations: what they say of an arm, their hash, and one sentence for each that is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from recovery.errors import RecoverError
+from studies.declaration import Study, length_groups, load_study, parse_declaration, read_declaration, shipped
+from tests.studies.declarations import DECLARATION, study
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_study_can_be_run_in_every_size(name: str) -> None:
+    declared, _ = read_declaration(name)
+    for size in declared.sizes:
+        loaded = load_study(name, size)
+        assert len(loaded.size.seeds) >= 3, "three seeds are the least that give a verdict"
+        assert all(loaded.settings_of(arm)["gate.block"] == 0 for arm in declared.arms.values())
+    assert any(claim.control for claim in declared.claims) or name == "divergence", "a claim names its control"
+
+
+def test_an_arm_has_the_settings_of_all_arms_of_the_size_and_its_own() -> None:
+    one = study()
+    assert one.settings_of(one.declared.arms["opd"]) == {
+        "gate.block": 0,
+        "distill.probe_every": 0,
+        "distill.steps": 10,
+        "midtrain.mix.texts": 0.0,
+        "midtrain.epochs": 4,
+        "distill.rows": 16,
+        "recipe": "opd",
+        "warm_start": "off",
+    }
+    assert one.settings_of(one.declared.arms["off-policy"])["distill.steps"] == 17, "1.67 times the steps of all arms"
+
+
+def test_the_hash_changes_with_what_runs_and_with_what_decides_alone() -> None:
+    unchanged = study().hash
+    assert study("items = 1000", "items = 2000").hash == unchanged, "another size"
+    changed = [
+        study("margin = 0.03\nsource = 0.114", "margin = 0.02\nsource = 0.114"),
+        study("distill.rows = 16", "distill.rows = 32"),
+        study("seeds = [1, 2, 3]\n", "seeds = [1, 2, 4]\n"),
+        Study("small", "quick", study().declared, None, "another-base"),
+    ]
+    assert len({unchanged, *(one.hash for one in changed)}) == 5
+
+
+OF_DAMAGED = 'of = "opd"\nagainst = "damaged"'
+WRONG = [  # a part of the declaration, what replaces it, and a part of the sentence
+    ('title = "Distillation restores instruction following"\n', "", "title is missing. Add it."),
+    ("[start]", "[start", "is not valid TOML"),
+    ("distill.rows = 16", "distill.rowz = 16", "There is no setting distill.rowz."),
+    ("distill.rows = 16", "distill.rows = 0", "The setting distill.rows must be a whole number of at least 1, not 0."),
+    ("distill.rows = 16", "rows = 16", "arms.opd.rows does not exist. Remove it, or correct its name."),
+    ('mix = "documents"', 'mix = "papers"', "The mix 'papers' has the unknown entry 'papers'."),
+    ('warm_start = "off"\ndistill', "warm_start = 2.0\ndistill", "The setting distill.warm_start must be off, auto"),
+    ("[arms.opd]", "[arms.clean]", "An arm cannot be called 'clean'. Use letters, digits and hyphens."),
+    (OF_DAMAGED, OF_DAMAGED.replace("opd", "grpo"), "names the arm 'grpo', which does not exist."),
+    ('metric = "behaviour"', 'metric = "taste"', "names the metric 'taste', which does not exist."),
+    ("source = 0.114", "margin2 = 1.0", "claims.0.margin2 does not exist."),
+    ("source = 0.114", 'items = "1-64"', "names the group of prompts '1-64', which does not exist."),
+    ("seeds = [1, 2, 3]\n", "seeds = []\n", "sizes.quick.seeds is not right"),
+    (
+        'recipe = "opd"',
+        'recipe = "opd"\nstudent = "answers"',
+        "The arm opd names the arm 'answers', which does not exist.",
+    ),
+    (
+        'mix = "answers=0.3"',
+        'mix = "answers=0.3"\nprompts = "instructions"',
+        "The arm answers only mid-trains, so it takes no prompts and no teacher_context.",
+    ),
+    ('recipe = "opd"', 'recipe = "opd"\ncycles = 3', "The arm opd has several cycles."),
+    (
+        "[sizes.quick]",
+        '[tune]\narms = ["opd"]\nvalues = [1e-4, 1e-3]\nseed = 2\n[sizes.quick]',
+        "The seed 2 of the table tune is also a seed of a verdict. Use another.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "sentence"), WRONG)
+def test_a_declaration_that_is_wrong_gets_one_sentence(old: str, new: str, sentence: str) -> None:
+    assert old in DECLARATION
+    with pytest.raises(RecoverError) as refusal:
+        parse_declaration(DECLARATION.replace(old, new, 1), "mine.toml")
+    assert sentence in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_study_is_named_or_a_file(tmp_path: Path) -> None:
+    with pytest.raises(RecoverError, match=r"There is no study 'nothing'\. Choose one of .*personalisation"):
+        load_study("nothing", "quick")
+    with pytest.raises(RecoverError, match=r"There is no file .*mine\.toml"):
+        load_study(str(tmp_path / "mine.toml"), "quick")
+    (tmp_path / "mine.toml").write_text(DECLARATION)
+    assert load_study(str(tmp_path / "mine.toml"), "full").folder == tmp_path
+    with pytest.raises(RecoverError, match=r"has no size real\. Choose one of quick, full\."):
+        load_study(str(tmp_path / "mine.toml"), "real")
+
+
+def test_groups_of_answers_by_length() -> None:
+    assert length_groups([64, 150]) == ["1-64", "65-150", "151-"]
+    assert length_groups([]) == []

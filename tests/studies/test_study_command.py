@@ -1,0 +1,192 @@
+"""`recover study` on the built-in model: arms, verdicts, files, and going on after an interruption."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pipelines.cli import main
+from pipelines.project.project import Project
+
+TINY = """
+title = "Distillation restores instruction following"
+source = "A paper, 2025"
+figure = "71.4 before, 82.8 after"
+
+[common]
+midtrain.max_steps = 2
+midtrain.rows = 2
+distill.steps = 1
+distill.rows = 4
+distill.prompts = 24
+distill.max_new_tokens = 48
+
+[start]
+mix = "documents"
+
+[arms.opd]
+recipe = "opd"
+warm_start = "off"
+
+[arms.back]
+warm_start = 0.5
+distill.learning_rate = 0.0
+
+[arms.low-rate]
+command = "midtrain"
+mix = "documents"
+midtrain.learning_rate = 1e-5
+
+[[claims]]
+text = "It restores"
+metric = "behaviour"
+of = "opd"
+against = "damaged"
+margin = 0.03
+
+[[claims]]
+text = "It keeps what the model knew before"
+metric = "retention"
+of = "opd"
+against = "back"
+direction = "not below"
+margin = 0.03
+
+[sizes.quick]
+seeds = [SEEDS]
+world = "small"
+items = 4
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RECOVER_BASE", raising=False)
+    return tmp_path
+
+
+def recover_study(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["study", *arguments, "--json"])
+
+
+def declare(folder: Path, seeds: str) -> str:
+    (folder / "tiny.toml").write_text(TINY.replace("SEEDS", seeds))
+    return str(folder / "tiny.toml")
+
+
+@pytest.mark.slow
+def test_a_study_runs_its_arms_gives_verdicts_and_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = declare(folder, "1, 2, 3")
+    from studies import seed_project
+
+    measure, measured = seed_project.measure_checkpoint, []
+
+    def interrupted(*arguments: object, **options: object) -> object:
+        measured.append(arguments)
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        return measure(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(seed_project, "measure_checkpoint", interrupted)
+    stopped = recover_study(file)
+    assert stopped.exit_code == 130
+    assert f"Go on with `recover study {file} --size quick`." in stopped.stderr
+    project = Project.open_existing(None)
+    (begun,) = project.reader.studies(project.id)
+    assert [entry["arm"] for entry in (begun.results or {})["arms"]] == ["clean", "damaged"]
+
+    finished = recover_study(file)
+    assert finished.exit_code == 0, finished.stderr
+    data = json.loads(finished.stdout)
+    assert {name: len(entries) for name, entries in data["arms"].items()} == {
+        "clean": 3, "damaged": 3, "opd": 3, "back": 3, "low-rate": 3,
+    }  # fmt: skip
+    for entry in data["arms"]["opd"]:
+        assert entry["steps"] == 1
+        assert entry["pflops"] > 0
+        assert None not in (entry["scores"][measure] for measure in ("behaviour", "knowledge", "retention"))
+    assert data["arms"]["clean"][0]["pflops"] == 0
+    assert {claim["verdict"] for claim in data["claims"]} <= {"supported", "refuted", "cannot tell"}
+    assert all(Path(written).is_file() for written in data["files"])
+    row = project.reader.study(begun.id)
+    assert row is not None
+    assert row.hash == data["hash"] == begun.hash
+    runs = {seed: len(Project.open(begun_folder(project, seed)).reader.runs(1)) for seed in (1, 2, 3)}
+    assert len(set(runs.values())) == 1, "the arm that was interrupted was not trained twice"
+    assert json.loads(recover_study(file).stdout)["claims"] == data["claims"]
+
+
+def begun_folder(project: Project, seed: int) -> Path:
+    (study,) = (project.home / "studies").iterdir()
+    return study / f"seed-{seed}"
+
+
+OF_INSTRUCTIONS = """
+[arms.sft]
+recipe = "sft"
+prompts = "instructions"
+
+[arms.grpo]
+student = "sft"
+recipe = "grpo"
+prompts = "instructions"
+distill.rows = 8
+
+[arms.sdft]
+teacher = "ema"
+recipe = "sdft"
+teacher_context = "instructions"
+distill.require_lift = false
+
+[[claims]]
+text = "It restores"
+"""
+
+
+@pytest.mark.release
+def test_arms_learn_from_right_answers_a_reward_and_a_context(folder: Path) -> None:
+    text = TINY.replace("SEEDS", "1").replace('[[claims]]\ntext = "It restores"', OF_INSTRUCTIONS.strip(), 1)
+    (folder / "tiny.toml").write_text(text)
+    finished = recover_study("tiny.toml")
+    assert finished.exit_code == 0, finished.stderr
+    arms = json.loads(finished.stdout)["arms"]
+    assert [entry["steps"] for name in ("sft", "grpo", "sdft") for entry in arms[name]] == [1, 1, 1]
+    project = Project.open(begun_folder(Project.open_existing(None), 1))
+    by_recipe = {
+        run.settings["distill"]["recipe"]: run for run in project.reader.runs(project.id) if run.kind == "distill"
+    }
+    assert {"sft", "grpo", "sdft"} <= by_recipe.keys()
+
+
+def test_a_dry_run_says_what_would_run_and_creates_nothing(folder: Path) -> None:
+    shown = recover_study(declare(folder, "1"), "--dry-run")
+    assert shown.exit_code == 0, shown.stderr
+    data = json.loads(shown.stdout)
+    assert list(data["declaration"]["arms"]) == ["opd", "back", "low-rate"]
+    assert [path.name for path in folder.iterdir()] == ["tiny.toml"]
+
+
+def test_the_studies_that_come_with_recover_are_listed(folder: Path) -> None:
+    listed = recover_study("--list")
+    assert listed.exit_code == 0
+    studies = {row["study"]: row for row in json.loads(listed.stdout)["studies"]}
+    assert studies["personalisation"]["sizes"] == ["quick", "full", "real"]
+    assert "Thinking Machines" in studies["personalisation"]["source"]
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "Name a study of `recover study --list`"),
+        (["nothing"], "There is no study 'nothing'."),
+        (["./mine.toml"], "There is no file mine.toml."),
+    ],
+)
+def test_a_study_that_does_not_exist_gets_one_sentence(folder: Path, arguments: list[str], sentence: str) -> None:
+    refused = recover_study(*arguments)
+    assert refused.exit_code == 1
+    assert sentence in json.loads(refused.stdout)["error"]
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,145 @@
+"""A whole study with simulated outcomes: arms that are done, items that pass as planted, verdicts in the record."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from db.views import Study as StudyRow
+from evals.results import Item, Metric, Result
+from pipelines.project.project import Project
+from recovery.errors import RecoverError
+from studies.declaration import Study
+from studies.study_run import StudyRun
+from tests.studies.declarations import study
+
+ITEMS = 500
+Outcome = dict[str, float]  # how many items each arm passes, as a share
+PLANTED: Outcome = {"clean": 0.90, "damaged": 0.50, "opd": 0.85, "off-policy": 0.85, "answers": 0.7}
+
+
+@pytest.fixture
+def simulate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., StudyRow]:
+    """Run a study whose arms have these shares of passes on every seed; no model is used."""
+    outcomes: dict[tuple[str, int], list[Result]] = {}
+
+    def results_of(project: Project, checkpoint: int) -> list[Result]:
+        return outcomes[project.root.name, checkpoint]
+
+    monkeypatch.setattr("studies.differences.results_of", results_of)
+
+    def run(planted: Outcome, declared: Study | None = None, without: str = "") -> StudyRow:
+        one = StudyRun(declared or study(), Project.open(tmp_path))
+        for seed in one.study.size.seeds:
+            made = one.seed(seed)
+            for number, name in enumerate(made.arms):
+                rng = np.random.default_rng([seed, number])
+                passed = np.random.default_rng(0).random(ITEMS) < np.clip(planted[name] + rng.normal(0, 0.01), 0, 1)
+                outcomes[made.root.name, number] = [ifeval(passed)]
+                if name != without:
+                    write_entry(made.root, name, seed, number)
+        return one.run()
+
+    return run
+
+
+def ifeval(passed: np.ndarray) -> Result:
+    items = [Item(str(key), "", "", bool(value)) for key, value in enumerate(passed)]
+    metrics = {"prompt_level_strict_acc": Metric.from_passes([item.passed for item in items])}
+    return Result("ifeval", "behaviour", "lab", metrics, items, {}, 1.0)
+
+
+def write_entry(root: Path, name: str, seed: int, checkpoint: int) -> None:
+    scores = {"behaviour": 0.5, "knowledge": 0.9, "earlier": None, "retention": 0.8}
+    entry = {
+        **{"arm": name, "seed": seed, "project": root.name, "checkpoint": checkpoint, "run": 1, "reference": "run:1"},
+        **{"steps": 8, "pflops": 0.1, "seconds": 3.0, "scores": scores},
+        "values": {"pflops": 0.1 * seed, "slope": 0.0},
+        "stages": [{"checkpoint": checkpoint, "scores": scores}],
+    }
+    (root / "arms").mkdir(parents=True, exist_ok=True)
+    (root / "arms" / f"{name}.json").write_text(json.dumps(entry))
+
+
+def test_a_planted_true_claim_is_supported_and_a_planted_false_one_refuted(simulate: Callable[..., StudyRow]) -> None:
+    row = simulate(PLANTED)
+    assert [claim["verdict"] for claim in row.claims] == ["supported", "cannot tell"]
+    first = row.claims[0]
+    assert first["low"] < 0.35 < first["high"]
+    assert (first["source"], len(first["seeds"]), first["n"]) == (0.114, 3, ITEMS)
+    worse = simulate(PLANTED | {"opd": 0.5, "off-policy": 0.85})
+    assert [claim["verdict"] for claim in worse.claims] == ["refuted", "refuted"]
+    assert "seeds" in row.claims[1]["needed"]
+
+
+def test_the_declaration_is_in_the_record_before_any_arm(simulate: Callable[..., StudyRow], tmp_path: Path) -> None:
+    one = StudyRun(study(), Project.open(tmp_path))
+    assert one.id
+    (stored,) = one.project.reader.studies(one.project.id)
+    assert (stored.hash, stored.results) == (study().hash, None)
+    assert stored.declaration["claims"][0]["text"] == "It restores"
+    assert simulate(PLANTED).id == stored.id
+
+
+def test_one_seed_gives_no_verdict(simulate: Callable[..., StudyRow]) -> None:
+    row = simulate(PLANTED, study("seeds = [1, 2, 3]\n", "seeds = [1]\n"))
+    assert {claim["verdict"] for claim in row.claims} == {"no verdict"}
+    assert row.claims[0]["needed"] == "a verdict needs at least 3 seeds, and this has 1"
+    assert row.claims[0]["low"] is None
+
+
+def test_arms_that_are_done_are_not_run_again_and_the_missing_one_is(
+    simulate: Callable[..., StudyRow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def run_cycle(self: object, project: Project, name: str, *_: object) -> None:
+        started.append(name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("studies.seed_project.SeedProject._run_cycle", run_cycle)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(PLANTED, without="off-policy")
+    assert started == ["off-policy"]
+    assert simulate(PLANTED).finished_at is not None
+    assert started == ["off-policy"]
+
+
+def test_a_seed_that_another_process_works_on_is_left_to_it(
+    simulate: Callable[..., StudyRow], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("studies.study_run.lock_holder", lambda home: home.parent.name == "seed-2")
+    monkeypatch.setattr("studies.study_run.StudyRun._run_seed", lambda self, one: None)
+    row = simulate(PLANTED, without="opd")
+    assert row.finished_at is None
+    assert row.claims[0].get("verdict") is None
+    assert "Another process works on seeds 2" in caplog.text
+
+
+def test_a_metric_without_items_has_an_interval_over_the_seeds(simulate: Callable[..., StudyRow]) -> None:
+    cheaper = study(
+        'metric = "behaviour"\nof = "opd"\nagainst = "damaged"', 'metric = "pflops"\nof = "opd"\nagainst = "damaged"'
+    )
+    claim = simulate(PLANTED, cheaper).claims[0]
+    assert claim["estimate"] == pytest.approx(0.0)
+    assert claim["verdict"] == "refuted", "no difference at all"
+
+
+def test_a_metric_that_an_arm_lacks_is_an_error(simulate: Callable[..., StudyRow]) -> None:
+    lacking = study(
+        'metric = "behaviour"\nof = "opd"\nagainst = "off', 'metric = "distinct"\nof = "opd"\nagainst = "off'
+    )
+    with pytest.raises(RecoverError, match="has no distinct"):
+        simulate(PLANTED, lacking)
+
+
+def test_a_changed_declaration_is_another_study(simulate: Callable[..., StudyRow]) -> None:
+    first = simulate(PLANTED)
+    declared = study()
+    claims = [declared.declared.claims[0]]
+    other = simulate(PLANTED, replace(declared, declared=declared.declared.model_copy(update={"claims": claims})))
+    assert other.id != first.id
+    assert len(other.claims) == 1
