@@ -1,1 +1,1 @@
-"""Benchmarks of quality and of speed, run as `python -m benchmarks.quality.X`; results are in docs/benchmarks.md."""
+"""Benchmarks of speed and memory, run as `python -m benchmarks.NAME`; results are in docs/benchmarks.md."""

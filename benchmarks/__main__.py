@@ -1,4 +1,4 @@
-"""Every speed benchmark of docs/benchmarks.md, one after the other, each in a process of its own.
+"""Every benchmark of docs/benchmarks.md, one after the other, each in a process of its own.
 
     python -m benchmarks --gpu [--only opd_step] [--real-model DIR] [--out FILE]
     python -m benchmarks [--only midtrain] …                      # the same on the processor

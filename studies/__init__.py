@@ -1,0 +1,1 @@
+"""Experiments: declared ones, which `recover study` runs, and scripts for what no declaration says."""

@@ -32,7 +32,6 @@ from recovery.models.students import load_chat
 from studies.declaration import CLEAN, DRIFT_METRICS, START, Arm, Study, WithSettings, as_assignments
 from studies.materials import arm_file, documents, prompts_by_length
 
-FLAGS = ("recipe", "mix", "warm_start")
 LAST_CYCLES = 5  # whose instruction following the slope is of
 NOT_PROMOTED = Answer(False, "an arm of a study: the next one begins with the same model")
 PROMOTED = Answer(True, "an arm of a study: the next cycle begins with this model")
@@ -110,7 +109,7 @@ class SeedProject:
             limit=self.study.size.items,
             secondary_limit=max(1, self.study.size.items // 2),
             seed=self.seed,
-            recipe=values.get("recipe") if command != "midtrain" else None,
+            recipe=getattr(arm, "recipe", None) if command == "midtrain" else values.get("recipe"),
             mix=values.get("mix"),
             warm_start=None if warm_start is None else str(warm_start),
             assignments=as_assignments(values),

@@ -3,8 +3,8 @@
     python -m tests.screenshots [URL_OR_RECORD] FOLDER
 
 Without a record it shows a seeded one with a live run. The README's picture, docs/images/overview.png, is
-overview-desktop-light.png after five cycles: `python -m benchmarks.quality.many_cycles --items 2000 --folder five`,
-then `python -m tests.screenshots five/.recover/recover.db FOLDER`. docs/images/real.png is the same page after
+overview-desktop-light.png after five cycles of one project:
+`python -m tests.screenshots five/.recover/recover.db FOLDER`. docs/images/real.png is the same page after
 `make real`, without its table.
 """
 

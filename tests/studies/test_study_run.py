@@ -143,3 +143,11 @@ def test_a_changed_declaration_is_another_study(simulate: Callable[..., StudyRow
     other = simulate(PLANTED, replace(declared, declared=declared.declared.model_copy(update={"claims": claims})))
     assert other.id != first.id
     assert len(other.claims) == 1
+
+
+def test_a_mid_training_has_its_own_recipe_and_not_that_of_all_arms(tmp_path: Path) -> None:
+    declared = study('mix = "answers=0.3"', 'recipe = "in-context"')
+    own = StudyRun(declared, Project.open(tmp_path)).seed(1)
+    assert own.request("answers", own.arms["answers"]).recipe == "in-context"
+    common = StudyRun(study("[common]", '[common]\nrecipe = "opd"'), Project.open(tmp_path)).seed(1)
+    assert common.request("damaged", common.arms["damaged"]).recipe is None
