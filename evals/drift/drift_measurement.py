@@ -2,7 +2,7 @@
 
 Both models answer the same prompts. The states are prefixes of their rollouts, compared by word features and by the
 clean model's hidden states. Reported with them is the KL per token to the clean model, on the current model's rollouts
-and on a new task; the latter is said to predict forgetting (`evals.stats.forgetting.forgetting_correlation`).
+and on a new task; the latter is said to predict forgetting.
 """
 
 from collections.abc import Callable, Sequence

@@ -4,10 +4,8 @@ Forgetting is before − after on a task, retention the ratio after / before; bo
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-import numpy as np
 
 from evals.results import Item, Metric, Result
 from evals.stats.bootstrap import difference_interval, share_interval
@@ -81,23 +79,6 @@ def mean_gain(before: Result, after: Result, value: str) -> Metric:
         raise RecoverError("The two measurements share no item. Measure both on the same data.")
     mean = Metric.from_values([b - a for a, b in pairs])
     return Metric(mean.value, mean.n, mean.stderr, difference_interval([a for a, _ in pairs], [b for _, b in pairs]))
-
-
-def forgetting_correlation(drifts: Sequence[float], forgetting: Sequence[float]) -> tuple[float, float]:
-    """Return Spearman's correlation of drift with forgetting over several checkpoints, and its p-value."""
-    from scipy.stats import permutation_test, spearmanr  # type: ignore[import-untyped]
-
-    if len(drifts) < 4:
-        raise RecoverError("The correlation of drift with forgetting needs at least four checkpoints.")
-    correlation = float(spearmanr(drifts, forgetting).statistic)
-    permuted = permutation_test(
-        (drifts,),
-        lambda x: spearmanr(x, forgetting).statistic,
-        permutation_type="pairings",
-        n_resamples=2000,
-        rng=np.random.default_rng(0),
-    )
-    return correlation, float(permuted.pvalue)
 
 
 def _number(item: Item, name: str) -> float:

@@ -46,11 +46,6 @@ class WeightInterpolation:
         return self._student
 
 
-def interpolate(student: Student, clean: str, share: float) -> Student:
-    """Move the student in place by this share towards the clean model, and return it."""
-    return WeightInterpolation(student, clean).move_to(share)
-
-
 def _adapter_scales(student: Student, clean: str) -> list[tuple[Any, Tensor]]:
     base = student.adapter_base or ""
     if not same_model(base, clean):

@@ -8,7 +8,6 @@ from evals.drift.drift_measurement import jaccard, measure_drift
 from evals.drift.features import hidden_features, lexical_features
 from evals.drift.rollouts import BaseUnderAdapter, Rollout, passage_samples
 from evals.drift.token_kl import token_kl
-from evals.stats.forgetting import forgetting_correlation
 from evals.suites.passage_recall import WINDOW
 from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
@@ -143,17 +142,6 @@ def test_jaccard_similarity_of_words() -> None:
     assert jaccard("The house is green.", "the House was green") == pytest.approx(3 / 5)
     assert jaccard("", "") == 1.0
     assert jaccard("a", "") == 0.0
-
-
-def test_the_correlation_of_drift_with_forgetting() -> None:
-    kls = [0.1, 0.2, 0.5, 0.9, 1.5, 2.0]
-    correlation, p = forgetting_correlation(kls, [0.0, 0.01, 0.05, 0.2, 0.3, 0.6])
-    assert correlation == pytest.approx(1.0)
-    assert p < 0.01
-    correlation, p = forgetting_correlation(kls, [0.3, 0.0, 0.2, 0.1, 0.4, 0.05])
-    assert p > 0.2
-    with pytest.raises(RecoverError, match="at least four"):
-        forgetting_correlation([1.0, 2.0], [1.0, 2.0])
 
 
 def test_drift_needs_two_prompts(clean: Student) -> None:

@@ -15,7 +15,7 @@ from recovery.engines.vllm import VllmEngine
 from recovery.errors import RecoverError
 from recovery.losses.objectives import CrossEntropy, SampledGradient
 from recovery.models.adapters import Adapter
-from recovery.models.interpolation import interpolate
+from recovery.models.interpolation import WeightInterpolation
 from recovery.models.students import Student, load_student, save_student
 from recovery.signals import Labels, TeacherSignal
 from recovery.states import Prompt, Rollouts
@@ -109,7 +109,7 @@ def test_a_stack_of_adapters_agrees_before_and_after_updates(stacked: tuple[Stud
     assert gap(engine.logprobs(rows), TransformersEngine(student).logprobs(rows)) > CLOSE
     engine.sync(student)
     assert assert_engines_agree(student, engine) != before
-    engine.sync(interpolate(student, str(student.adapter_base), 0.5))
+    engine.sync(WeightInterpolation(student, str(student.adapter_base)).move_to(0.5))
     assert_engines_agree(student, engine)
 
 

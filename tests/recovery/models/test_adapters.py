@@ -11,7 +11,7 @@ from recovery.lab import BASE
 from recovery.losses.objectives import CrossEntropy
 from recovery.models import adapters
 from recovery.models.adapters import Adapter
-from recovery.models.interpolation import WeightInterpolation, interpolate, merge
+from recovery.models.interpolation import WeightInterpolation, merge
 from recovery.models.students import Student, load_causal, load_student, parameters_of, save_student
 from recovery.samples import Batch, Sample
 from recovery.signals import Labels
@@ -172,21 +172,23 @@ def test_interpolation_of_full_weights(tmp_path: Path, base: str) -> None:
 
 def test_interpolation_of_an_adapter_scales_it(tmp_path: Path, base: str, first: Path) -> None:
     """Half the scale of the adapter equals half the way of the merged weights."""
-    student = interpolate(learn(load_student(str(first), adapter=HIGH, stack=True)), base, 0.5)
+    student = WeightInterpolation(learn(load_student(str(first), adapter=HIGH, stack=True)), base).move_to(0.5)
     whole = merge(learn(load_student(str(first), adapter=HIGH, stack=True)))
-    torch.testing.assert_close(logits(student), logits(interpolate(whole, base, 0.5)), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        logits(student), logits(WeightInterpolation(whole, base).move_to(0.5)), atol=1e-5, rtol=1e-5
+    )
     save_student(student, tmp_path / "half", {})
     torch.testing.assert_close(
         logits(load_student(str(tmp_path / "half"), frozen=True)), logits(student), atol=1e-5, rtol=1e-5
     )
     clean = load_student(base, frozen=True)
-    assert torch.equal(logits(interpolate(student, base, 1.0)), logits(clean))
+    assert torch.equal(logits(WeightInterpolation(student, base).move_to(1.0)), logits(clean))
 
 
 def test_interpolation_to_an_unrelated_model_is_refused(tmp_path: Path, base: str, first: Path) -> None:
     other = str(save_tiny(tmp_path / "other", seed=5))
     with pytest.raises(RecoverError, match="sits on"):
-        interpolate(load_student(str(first)), other, 0.5)
+        WeightInterpolation(load_student(str(first)), other)
 
 
 def test_adapters_off_is_the_clean_base_and_restores_the_stack(base: str, first: Path) -> None:
