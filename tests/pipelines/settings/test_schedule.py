@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.settings.schedule import FEW_STEPS, MAX_STEP_TOKENS, scheduled, warn_of_few_steps
-from pipelines.settings.schema import Midtrain
+from pipelines.settings.schedule import FEW_STEPS, MAX_STEP_TOKENS, midtraining_steps, scheduled, warn_of_few_steps
+from pipelines.settings.schema import Midtrain, Mix
 
 
 def steps_of(midtrain: Midtrain, tokens: int) -> int:
@@ -30,6 +30,12 @@ def test_the_plans_of_three_corpora(tokens: int, epochs: float, steps: int) -> N
     plan = scheduled(Midtrain(), tokens)
     assert plan.epochs == pytest.approx(epochs, abs=0.2)
     assert steps_of(plan, tokens) == pytest.approx(steps, rel=0.06)
+
+
+@given(st.integers(5_000, 1_000_000), st.sampled_from([0.1, 0.34, 0.5]))
+def test_texts_of_the_mix_are_read_beside_the_documents_in_about_as_many_steps(tokens: int, texts: float) -> None:
+    alone, mixed = (midtraining_steps(Midtrain(mix=Mix(texts=share)), tokens) for share in (0.0, texts))
+    assert 0.7 <= mixed / alone <= 1.35
 
 
 def test_settings_that_are_given_stay() -> None:
