@@ -20,6 +20,7 @@ from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.block_measurement import StopRule
 from pipelines.evaluation.checkpoint_measurement import earlier_results, knowledge_result, measure_checkpoint
 from pipelines.evaluation.evaluation_plan import SAMPLE_TEMPERATURE, EvalPlan
+from pipelines.evaluation.results_store import copy_results
 from pipelines.gate.promotion import current_user, require_reason
 from pipelines.gate.verdict import OtherResults, Verdict, judge, require_pass_fail, settles_behaviour
 from pipelines.job_progress import published_progress
@@ -35,6 +36,7 @@ from pipelines.training.in_context import midtrain_in_context
 from pipelines.training.midtrain import midtrain
 from pipelines.training.probes import distill_probe
 from pipelines.training.stage_context import Stage
+from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult
 from recovery.recipes import recipe
 
@@ -134,8 +136,13 @@ class Cycle:
             )
         final = self._final_plan()
         clean = self._measure_clean(final)
-        first_block = self._stop_rule(clean, lambda items: True)  # its score decides nothing
-        before = self._measure(damaged, "the model to recover", final, "damaged", first_block)
+        if self.job.command == "cycle" and self.settings.distill.if_needed:
+            before = self._measure(damaged, "the mid-trained model", final, "damaged", self._until_clear(clean))
+            if self._judge(clean, before, before).passed:
+                return self._keep_as_it_is(damaged, main_teacher, clean, before, ask)
+        else:
+            first_block = self._stop_rule(clean, lambda items: True)  # its score decides nothing
+            before = self._measure(damaged, "the model to recover", final, "damaged", first_block)
         items_text = [item.prompt for result in clean for item in result.items]
         prompts = self.stage.prompts(items_text) if self.settings.distill.steps else []
         teachers = self.stage.teachers(main_teacher, len(prompts), items_text)
@@ -143,21 +150,29 @@ class Cycle:
         distilled = distill(self.stage, damaged, teachers, prompts, probe.on if probe else None, corpora, lift)
         if self.stage.cycle and self._earlier_decision(distilled.checkpoint) is None:
             self.project.tracker.reopen_cycle(self.stage.cycle)
-        until_clear = self._stop_rule(
-            clean,
-            partial(settles_behaviour, self._gate, clean),
-            lambda others: self._others(clean, before, others).fails(self._gate),
-        )
         # A repair's copy of the model as it was, which the gate has rejected, is not measured again. In a cycle a copy
         # may be promoted, and then its own scores are what later cycles must keep.
         moved = self.settings.distill.steps or (distilled.warm_start or {}).get("share")
         judged = distilled.checkpoint if moved or not self.job.eval_plan.probe_all else damaged
-        after = self._measure(judged, "the recovered model", final, "recovered", until_clear)
+        after = self._measure(judged, "the recovered model", final, "recovered", self._until_clear(clean, before))
         verdict = self._judge_with_samples(clean, before, after, judged, final)
         promoted, decision = self._decide(distilled.checkpoint, verdict, ask)
         advice = self._next_attempt(damaged, distilled, verdict) if promoted is False else None
         number = self.stage.cycle_number
         return Outcome(number, clean, before, after, verdict, promoted, distilled, decision, next_attempt=advice)
+
+    def _keep_as_it_is(
+        self, midtrained: Checkpoint, teacher: Checkpoint, clean: list[Result], results: list[Result], ask: Ask | None
+    ) -> Outcome:
+        """The mid-trained model passes the gate: a copy of it is the cycle's result."""
+        log.info("The mid-trained model passes the gate as it is: nothing is distilled")
+        none = self.settings.distill.model_copy(update={"steps": 0, "warm_start": "off"})
+        job = replace(self.job, settings=self.settings.model_copy(update={"distill": none}))
+        copied = distill(replace(self.stage, job=job), midtrained, Teachers(teacher), [], None)
+        copy_results(self.project, midtrained, copied.checkpoint)
+        verdict = self._judge(clean, results, results)
+        promoted, decision = self._decide(copied.checkpoint, verdict, ask)
+        return Outcome(self.stage.cycle_number, clean, results, results, verdict, promoted, copied, decision)
 
     def _final_plan(self) -> EvalPlan:
         """Of the items that no probe uses."""
@@ -222,6 +237,14 @@ class Cycle:
         """Ask in blocks where there is more than one; the clean model has been asked all prompts."""
         main, block = main_result(clean, "behaviour"), self.settings.gate.block
         return StopRule(block, len(main.items), enough, fails_anyway) if main and 0 < block < len(main.items) else None
+
+    def _until_clear(self, clean: list[Result], before: list[Result] | None = None) -> StopRule | None:
+        """Until the loss is within or beyond the margin; one block where another limit is not met."""
+        return self._stop_rule(
+            clean,
+            partial(settles_behaviour, self._gate, clean),
+            lambda others: self._others(clean, before or others, others).fails(self._gate),
+        )
 
     def _judge_with_samples(
         self,

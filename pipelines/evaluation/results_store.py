@@ -11,7 +11,9 @@ from pipelines.project.project import Project
 KEY, COST = "measured", "cost"  # what the record keeps in an evaluation's settings besides the settings themselves
 
 
-def store_results(project: Project, checkpoint: Checkpoint, run: int, key: str, results: Iterable[Result]) -> None:
+def store_results(
+    project: Project, checkpoint: Checkpoint, run: int | None, key: str, results: Iterable[Result]
+) -> None:
     """Store the results of a measurement key in one transaction, so that a stored key is always complete."""
     rows = [result.to_json(items=True) for result in results]
     with_key = [row | {"settings": row["settings"] | {KEY: key, COST: row["cost"]}} for row in rows]
@@ -26,6 +28,17 @@ def stored_results(project: Project, checkpoint: Checkpoint, keys: set[str]) -> 
         if key in keys:
             by_key.setdefault(key, {})[evaluation.task] = evaluation
     return {key: [as_result(project, e) for e in tasks.values()] for key, tasks in by_key.items()}
+
+
+def copy_results(project: Project, source: Checkpoint, copy: Checkpoint) -> None:
+    """Store a checkpoint's results under a copy of it, which has none yet."""
+    by_key: dict[str, list[Evaluation]] = {}
+    for evaluation in project.reader.evaluations(source.id):
+        by_key.setdefault(evaluation.settings[KEY], []).append(evaluation)
+    done = {evaluation.settings.get(KEY) for evaluation in project.reader.evaluations(copy.id)}
+    for key in by_key.keys() - done:
+        rows = by_key[key]
+        store_results(project, copy, rows[0].run_id, key, [as_result(project, row) for row in rows])
 
 
 def comparable_results(project: Project, checkpoint: Checkpoint, results: Iterable[Result]) -> list[Result]:

@@ -89,6 +89,7 @@ class Distill(Group):
     recipe: str = "opd"
     learning_rate: Number = 1e-4
     steps: CountOrZero = 100  # 0: the warm start alone
+    if_needed: bool = False  # a cycle distils only if the gate does not promote the mid-trained model as it is
     rows: Count = 64
     max_new_tokens: Count = 1024
     prompts: Count = 2048  # how many the base writes when no file of prompts is given
