@@ -284,7 +284,7 @@ class Study:
     size: str
     hash: str  # of the declaration
     declaration: dict[str, Any]
-    results: dict[str, Any] | None  # arms, planned, tuned, claims
+    results: dict[str, Any] | None  # arms, planned, claims
     started_at: datetime
     updated_at: datetime
     finished_at: datetime | None  # when it had its verdicts

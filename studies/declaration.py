@@ -182,6 +182,17 @@ class Study:
         return hashlib.sha256(json.dumps(self.as_json(), sort_keys=True).encode()).hexdigest()[:16]
 
     @property
+    def folder_name(self) -> str:
+        """Of its results."""
+        return f"{self.name}-{self.size_name}-{self.hash[:8]}"
+
+    @property
+    def arms(self) -> dict[str, WithSettings | None]:
+        """All arms in their order, with the clean model and the start."""
+        declared = self.declared
+        return {CLEAN: None, **({START: declared.start} if declared.start else {}), **declared.arms}
+
+    @property
     def measures_drift(self) -> bool:
         return any(claim.metric in DRIFT_METRICS for claim in self.declared.claims)
 

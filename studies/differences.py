@@ -1,63 +1,99 @@
-"""The differences that the claims of a study are about: of two arms, on the items that both were asked."""
+"""What a study shows: the differences that its claims are about, of two arms on the items that both were asked, and the
+verdicts. All of it comes from the entries of the arms."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from evals.results import MEASURES, POOLED, Result, main_result
-from evals.stats.claims import Hypothesis, SeedDifferences
-from pipelines.project.project import Project
+from evals.results import MEASURES, POOLED
+from evals.stats.claims import Decision, Hypothesis, SeedDifferences, decide
 from recovery.errors import RecoverError
-from studies.declaration import OWN_CYCLE, Claim
-from studies.seed_project import results_of
+from studies.declaration import OWN_CYCLE, Claim, Study
+from studies.entries import Entry, passes
 
-Entries = Mapping[str, Mapping[str, Any]]  # of one seed, by arm
+Arms = Mapping[str, Entry]  # of one seed
 
 
-def hypothesis_of(claim: Claim, seeds: Sequence[tuple[Mapping[str, Project], Entries]]) -> Hypothesis:
-    """A claim with its differences on every seed; the projects are by their names in the entries."""
+def results_of(study: Study, entries: Iterable[Entry]) -> dict[str, Any]:
+    """The arms that are done, how many are planned, and once all are done the claims with their verdicts."""
+    seeds: dict[int, dict[str, Entry]] = {seed: {} for seed in study.size.seeds}
+    for entry in entries:
+        seeds[entry["seed"]][entry["arm"]] = entry
+    arms = [_without_items(entry) for one in seeds.values() for entry in one.values()]
+    planned = len(seeds) * len(study.arms)
+    claims = _decided(study, list(seeds.values())) if len(arms) == planned else []
+    return {"arms": arms, "planned": planned, "claims": claims}
+
+
+def hypothesis_of(claim: Claim, seeds: Sequence[Arms]) -> Hypothesis:
+    """A claim with its differences on every seed."""
     if claim.metric not in MEASURES:
-        means = tuple(_value(entries, claim.of, claim) - _value(entries, claim.against, claim) for _, entries in seeds)
+        means = tuple(_value(arms, claim.of, claim) - _value(arms, claim.against, claim) for arms in seeds)
         return Hypothesis(SeedDifferences(means, 0.0, len(means)), claim.direction, claim.margin)
-    paired = [_paired(claim, projects, entries) for projects, entries in seeds]
+    paired = [_paired(claim, arms) for arms in seeds]
     differences = SeedDifferences.of_items([_group(one, claim.items) for one in paired])
     if claim.minus_items:
         differences = differences.minus(SeedDifferences.of_items([_group(one, claim.minus_items) for one in paired]))
     return Hypothesis(differences, claim.direction, claim.margin)
 
 
-def _value(entries: Entries, arm: str, claim: Claim) -> float:
-    values = entries[arm]["values"]
+def _decided(study: Study, seeds: Sequence[Arms]) -> list[dict[str, Any]]:
+    claims = study.declared.claims
+    hypotheses = [hypothesis_of(claim, seeds) for claim in claims]
+    decisions = decide(hypotheses, study.declared.error)
+    return [_claim(*one) for one in zip(claims, hypotheses, decisions, strict=True)]
+
+
+def _claim(claim: Claim, hypothesis: Hypothesis, decision: Decision) -> dict[str, Any]:
+    return {
+        **claim.model_dump(exclude_none=True),
+        "verdict": decision.verdict,
+        "estimate": decision.estimate,
+        "low": _finite(decision.low),
+        "high": _finite(decision.high),
+        "p_support": _finite(decision.p_support),
+        "p_refute": _finite(decision.p_refute),
+        "needed": decision.needed,
+        "seeds": list(hypothesis.differences.means),
+        "n": hypothesis.differences.items,
+    }
+
+
+def _value(arms: Arms, arm: str, claim: Claim) -> float:
+    values = arms[arm]["values"]
     if claim.metric not in values:
         raise RecoverError(f"The arm {arm} has no {claim.metric}, which the claim {claim.text!r} is about.")
     return float(values[claim.metric])
 
 
-def _paired(claim: Claim, projects: Mapping[str, Project], entries: Entries) -> dict[str, float]:
-    of, against = (_passes(role, claim, projects, entries) for role in (claim.of, claim.against))
+def _paired(claim: Claim, arms: Arms) -> dict[str, float]:
+    of, against = (_passes(role, claim, arms) for role in (claim.of, claim.against))
     return {key: of[key] - against[key] for key in of if key in against}
 
 
-def _passes(role: str, claim: Claim, projects: Mapping[str, Project], entries: Entries) -> dict[str, float]:
+def _passes(role: str, claim: Claim, arms: Arms) -> dict[str, float]:
     """1 for each item that an arm passed, 0 for the others."""
-    entry = entries[claim.of if role == OWN_CYCLE else role]
-    project = projects[entry["project"]]
+    stages = [stage["outcomes"] for stage in arms[claim.of if role == OWN_CYCLE else role]["stages"]]
+    tasks = stages[-1].get(claim.metric, {})
     if role == OWN_CYCLE:
-        own = [main_result(results_of(project, stage["checkpoint"]), "knowledge") for stage in entry["stages"][:-1]]
-        return _keyed({f"cycle:{number}": result for number, result in enumerate(own, 1) if result})
-    results = [result for result in results_of(project, entry["checkpoint"]) if result.suite == claim.metric]
-    if claim.metric in POOLED:
-        return _keyed({result.task: result for result in results if result.is_pass_rate})
-    main = main_result(results, claim.metric)
-    return _keyed({"": main} if main else {})
-
-
-def _keyed(results: Mapping[str, Result]) -> dict[str, float]:
+        own = enumerate((stage.get("knowledge", {}) for stage in stages[:-1]), 1)
+        tasks = {f"cycle:{number}": task for number, main in own for task in main.values()}
+    is_keyed_by_task = role == OWN_CYCLE or claim.metric in POOLED
     return {
-        f"{task}/{item.key}" if task else item.key: float(item.passed)
-        for task, result in results.items()
-        for item in result.items
+        f"{name}/{key}" if is_keyed_by_task else key: passed
+        for name, task in tasks.items()
+        for key, passed in passes(task).items()
     }
 
 
 def _group(differences: Mapping[str, float], group: str) -> dict[str, float]:
     return {key: value for key, value in differences.items() if not group or key.startswith(f"{group}/")}
+
+
+def _without_items(entry: Entry) -> Entry:
+    stages = [{key: value for key, value in stage.items() if key != "outcomes"} for stage in entry["stages"]]
+    return entry | {"stages": stages}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

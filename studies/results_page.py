@@ -1,61 +1,73 @@
-"""Write the results of a record's studies into docs/studies.md.
-
-python -m studies.results_page --project DIR
-"""
+"""Write the results that ship with recover into docs/studies.md: python -m studies.results_page"""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from db.headline_scores import MEASURES
-from db.views import Study
-from pipelines.project.project import Project
-from studies.scripts import script_parser
+from recovery.errors import RecoverError
+from studies.declaration import Study, load_study
+from studies.differences import results_of
+from studies.entries import SHIPPED_RESULTS, ArmFiles, Entry, decode
 
 PAGE = Path(__file__).parents[1] / "docs" / "studies.md"
 BEGIN, END = "<!-- results -->\n", "<!-- end of results -->"
 NONE = "No study has run to its verdict yet."
 
 
-def main(argv: list[str] | None = None) -> None:
-    parser = script_parser(__doc__)
-    parser.add_argument("--project", type=Path, required=True, help="the project whose record has the studies")
-    parser.add_argument("--page", type=Path, default=PAGE)
-    args = parser.parse_args(argv)
-    project = Project.open_existing(args.project)
-    before, _, rest = args.page.read_text(encoding="utf-8").partition(BEGIN)
+def main(page: Path = PAGE, folder: Path = SHIPPED_RESULTS) -> None:
+    page.write_text(with_results(page.read_text(encoding="utf-8"), folder), encoding="utf-8")
+
+
+def with_results(page: str, folder: Path = SHIPPED_RESULTS) -> str:
+    """The page with what the studies of the folder have shown."""
+    before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    args.page.write_text(before + BEGIN + results(project.reader.studies(project.id)) + END + after, encoding="utf-8")
+    sections = ["\n".join(lines) for one in sorted(folder.glob("*/")) if (lines := list(_section(one)))]
+    text = "\n\n".join(sections) or NONE
+    return f"{before}{BEGIN}\n{text}\n\n{END}{after}"
 
 
-def results(studies: list[Study]) -> str:
-    """The newest finished run of each study and size."""
-    newest: dict[tuple[str, str], Study] = {}
-    for study in studies:
-        if study.finished_at:
-            newest.setdefault((study.name, study.size), study)
-    text = "\n\n".join("\n".join(_section(newest[key])) for key in sorted(newest)) if newest else NONE
-    return f"\n{text}\n\n"
-
-
-def _section(study: Study) -> Iterator[str]:
-    n = max(claim["n"] for claim in study.claims)
-    seeds = len(next(iter(study.arms.values())))
-    yield f"### {study.name.capitalize()}, {study.size}"
-    yield f"\n    recover study {study.name} --size {study.size}\n"
-    yield f"{study.declaration['title']}."
-    yield f"Source: {study.declaration['source']}: {study.declaration['figure']}."
-    yield f"{seeds} seeds, up to {n:,} items; declaration `{study.hash}`.\n"
+def _section(folder: Path) -> Iterator[str]:
+    """Nothing while arms are missing."""
+    files = sorted(folder.glob("seed-*/*.json.gz"))
+    if not files:
+        return
+    study = _study(folder, decode(files[0].read_bytes()))
+    results = results_of(study, ArmFiles(study, folder, again=True).entries())
+    if not results["claims"]:
+        return
+    declared, seeds = study.declared, study.size.seeds
+    n = max(claim["n"] for claim in results["claims"])
+    base = f" --base {study.other_base}" if study.other_base else ""
+    yield f"### {study.name.capitalize()}, {study.size_name}"
+    yield f"\n    recover study {study.name} --size {study.size_name}{base}\n"
+    yield f"{declared.title}."
+    yield f"Source: {declared.source}: {declared.figure}."
+    yield f"{len(seeds)} seeds, up to {n:,} items; declaration `{study.hash}`.\n"
     yield "| verdict | claim | difference | measured | interval | source |\n|---|---|---|---|---|---|"
-    for claim in study.claims:
+    for claim in results["claims"]:
         yield _claim(claim)
     yield f"\n| arm | {' | '.join(MEASURES.values())} | steps | PFLOPs | seconds |\n|{'---|' * (len(MEASURES) + 4)}"
-    for name, entries in study.arms.items():
-        scores = [_mean([entry["scores"][measure] for entry in entries]) for measure in MEASURES]
-        steps, pflops, seconds = (
-            sum(entry[key] for entry in entries) / len(entries) for key in ("steps", "pflops", "seconds")
-        )
-        yield f"| {name} | {' | '.join(scores)} | {steps:.0f} | {pflops:.3f} | {seconds:.0f} |"
+    for name in study.arms:
+        yield _arm(name, [entry for entry in results["arms"] if entry["arm"] == name])
+
+
+def _study(folder: Path, entry: Entry) -> Study:
+    study = load_study(entry["study"], entry["size"])
+    if study.base != entry["base"]:
+        study = load_study(entry["study"], entry["size"], entry["base"])
+    if study.folder_name != folder.name:
+        raise RecoverError(f"The results in {folder} are of another declaration than {study.hash}. Remove them.")
+    return study
+
+
+def _arm(name: str, entries: list[Entry]) -> str:
+    scores = [_mean([entry["scores"][measure] for entry in entries]) for measure in MEASURES]
+    steps, pflops, seconds = (
+        sum(entry[key] for entry in entries) / len(entries) for key in ("steps", "pflops", "seconds")
+    )
+    return f"| {name} | {' | '.join(scores)} | {steps:.0f} | {pflops:.3f} | {seconds:.0f} |"
 
 
 def _claim(claim: dict[str, Any]) -> str:

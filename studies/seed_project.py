@@ -1,24 +1,22 @@
 """The arms of one seed of a study: jobs of the product, in a project of their own, from one damaged start.
 
-An arm is done when its file in `arms/` is written. Everything before that is in the project's record: the job of an
-arm has the arm's name, so a run that was killed goes on where it stopped.
+An arm is done when its entry is written. Everything before that is in the project's record: the job of an arm has the
+arm's name, so a run that was killed goes on where it stopped.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
-from evals.results import Result, headline, headlines
+from evals.results import headline, headlines
 from evals.suites.config import load_suites
 from pipelines.cycle import run_job
 from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
 from pipelines.evaluation.drift import NewTask, checkpoint_drift
-from pipelines.evaluation.results_store import as_result
 from pipelines.jobs.job import unfinished_jobs
 from pipelines.jobs.teacher_choice import NAMED
 from pipelines.log import log
@@ -27,9 +25,9 @@ from pipelines.prepare_job import eval_plan, prepare_job
 from pipelines.project.project import Project
 from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.request import Request
-from pipelines.storage.atomic_files import write_atomic
 from recovery.models.students import load_chat
-from studies.declaration import CLEAN, DRIFT_METRICS, START, Arm, Study, WithSettings, as_assignments
+from studies.declaration import CLEAN, DRIFT_METRICS, Arm, Study, WithSettings, as_assignments
+from studies.entries import ArmFiles, Entry, Tuned, new_entry, outcomes
 from studies.materials import arm_file, documents, prompts_by_length
 
 LAST_CYCLES = 5  # whose instruction following the slope is of
@@ -39,62 +37,53 @@ PROMOTED = Answer(True, "an arm of a study: the next cycle begins with this mode
 
 @dataclass(frozen=True)
 class SeedProject:
-    study: Study
+    files: ArmFiles
     seed: int
-    folder: Path  # of the study
     base: str
-    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings by arm
+    tuned: Tuned = field(default_factory=dict)
+
+    @property
+    def study(self) -> Study:
+        return self.files.study
 
     @property
     def root(self) -> Path:
-        return self.folder / f"seed-{self.seed}"
+        return self.files.folder / f"seed-{self.seed}"
 
     @cached_property
     def project(self) -> Project:
         return Project.open(self.root, self.base)
 
-    @property
-    def arms(self) -> dict[str, WithSettings | None]:
-        declared = self.study.declared
-        return {CLEAN: None, **({START: declared.start} if declared.start else {}), **declared.arms}
-
-    def entry(self, name: str) -> dict[str, Any] | None:
-        """What an arm came to; None if it is not done."""
-        file = self._file(name)
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-
-    def run(self, name: str, arm: WithSettings | None) -> dict[str, Any]:
+    def run(self, name: str, arm: WithSettings | None) -> Entry:
         """The arm's entry; what is missing of it is computed."""
-        if (entry := self.entry(name)) is not None:
+        if (entry := self.files.entry(self.seed, name)) is not None:
             return entry
         log.info(f"Study {self.study.name}, seed {self.seed}: {name}")
-        cycles = arm.cycles if isinstance(arm, Arm) else 1
-        project = self.project_of(arm)
-        stages = [self._run_cycle(project, name, arm, cycle) for cycle in range(cycles)]
-        entry = stages[-1] | {
-            "arm": name,
-            "seed": self.seed,
-            "project": str(project.root.relative_to(self.folder)),
-            "stages": [{"checkpoint": stage["checkpoint"], "scores": stage["scores"]} for stage in stages],
+        stages = [self._run_cycle(name, arm, cycle) for cycle in range(_cycles(arm))]
+        scores = [stage["scores"] for stage in stages]
+        pflops = round(sum(stage["pflops"] for stage in stages), 6)
+        measured = {
             "steps": sum(stage["steps"] for stage in stages),
-            "pflops": round(sum(stage["pflops"] for stage in stages), 6),
+            "pflops": pflops,
             "seconds": round(sum(stage["seconds"] for stage in stages), 1),
+            "scores": scores[-1],
+            "n": stages[-1]["n"],
+            "values": stages[-1]["values"] | {"pflops": pflops, "slope": _slope(scores)},
+            "stages": [{key: stage[key] for key in ("scores", "outcomes")} for stage in stages],
         }
-        entry["values"] |= {"pflops": entry["pflops"], "slope": _slope([stage["scores"] for stage in stages])}
-        write_atomic(self._file(name), [json.dumps(entry, indent=1)])
-        return entry
+        return self.files.add(new_entry(self.study, self.seed, name, self._settings(name, arm), measured))
 
     def project_of(self, arm: WithSettings | None) -> Project:
         """An arm of several cycles promotes them, so it has a project of its own."""
         if not isinstance(arm, Arm) or arm.cycles == 1:
             return self.project
         name = next(name for name, other in self.study.declared.arms.items() if other is arm)
-        return Project.open(self.folder / f"seed-{self.seed}-{name}", self.base)
+        return Project.open(self.files.folder / f"seed-{self.seed}-{name}", self.base)
 
     def request(self, name: str, arm: WithSettings | None, cycle: int = 0) -> Request:
         """The arm as a training command; for the clean model, one that is only measured."""
-        command = arm.command if isinstance(arm, Arm) else "midtrain"
-        values = self.study.settings_of(arm) | dict(self.tuned.get(name, {}))
+        command = _command(arm)
+        values = self._settings(name, arm)
         docs, questions = documents(self.study, self.seed, cycle, self.root)
         warm_start = values.get("warm_start")
         return Request(
@@ -115,38 +104,39 @@ class SeedProject:
             assignments=as_assignments(values),
         )
 
-    def _run_cycle(self, project: Project, name: str, arm: WithSettings | None, cycle: int) -> dict[str, Any]:
+    def _settings(self, name: str, arm: WithSettings | None) -> dict[str, Any]:
+        return self.study.settings_of(arm) | dict(self.tuned.get(name, {}))
+
+    def _run_cycle(self, name: str, arm: WithSettings | None, cycle: int) -> dict[str, Any]:
+        project = self.project_of(arm)
         request = self.request(name, arm, cycle)
-        job_id = f"{name}-{cycle + 1}"
-        checkpoint = project.clean
-        if name != CLEAN:
-            checkpoint = self._train(project, request, job_id, chained=isinstance(arm, Arm) and arm.cycles > 1)
+        checkpoint = project.clean if name == CLEAN else self._train(name, arm, cycle)
         plan = eval_plan(project, request, *_midtraining(project, checkpoint))
         plan = plan.with_public_ifeval_checked(load_suites(project.base))
         inputs = RunInputs(stage=f"measure/{name}")
         results = measure_checkpoint(project, checkpoint, plan, None, name, inputs=inputs)
-        runs = [run for run in runs_of_job(project, job_id) if run.kind != "eval"]
+        runs = [run for run in runs_of_job(project, _job_id(name, cycle)) if run.kind != "eval"]
         seconds = project.reader.busy_seconds(run.id for run in runs)
         flops = [point.value for run in runs for point in project.reader.points(run.id, names=["flops"])]
         return {
-            "checkpoint": checkpoint.id,
-            "run": checkpoint.run_id,
-            "reference": checkpoint.reference,
             "steps": sum(one.step or 0 for run in runs if (one := project.reader.run_checkpoint(run.id))),
             "pflops": sum(flops) / 1e15,
             "seconds": sum(seconds.values()),
             "scores": headlines(results),
             "n": {measure: metric.n for measure in headlines(results) if (metric := headline(results, measure))},
             "values": self._drift(project, checkpoint, request) if self.study.measures_drift else {},
+            "outcomes": outcomes(results),
         }
 
-    def _train(self, project: Project, request: Request, job_id: str, *, chained: bool) -> Checkpoint:
-        stage = "midtrained" if request.command == "midtrain" else "recovered"
+    def _train(self, name: str, arm: WithSettings | None, cycle: int) -> Checkpoint:
+        """The model of an arm after a cycle; it is trained unless this machine has it."""
+        project, job_id = self.project_of(arm), _job_id(name, cycle)
+        stage = "midtrained" if _command(arm) == "midtrain" else "recovered"
         job = next((job for job in unfinished_jobs(project.home) if job.id == job_id), None)
         if job is None and _checkpoint_of(project, job_id, stage) is None:
-            job = prepare_job(project, request, job_id, is_alone=False)
+            job = prepare_job(project, self.request(name, arm, cycle), job_id, is_alone=False)
         if job is not None:
-            answer = PROMOTED if chained else NOT_PROMOTED
+            answer = PROMOTED if _cycles(arm) > 1 else NOT_PROMOTED
             run_job(project, job, lambda verdict: answer)
         checkpoint = _checkpoint_of(project, job_id, stage)
         assert checkpoint is not None
@@ -163,18 +153,21 @@ class SeedProject:
     def _reference(self, role: str) -> str:
         if role == CLEAN or role in NAMED:
             return "base" if role == CLEAN else role
-        entry = self.entry(role)
-        assert entry is not None, "arms run in their order"
-        return f"run:{entry['run']}"
-
-    def _file(self, name: str) -> Path:
-        return self.root / "arms" / f"{name}.json"
+        arm = self.study.arms[role]
+        model = [self._train(role, arm, cycle) for cycle in range(_cycles(arm))][-1]
+        return f"run:{model.run_id}"
 
 
-def results_of(project: Project, checkpoint: int) -> Iterator[Result]:
-    """The latest stored result of each task, with its items."""
-    latest = {(one.suite, one.task): one for one in project.reader.evaluations(checkpoint)}
-    yield from (as_result(project, evaluation) for evaluation in latest.values())
+def _command(arm: WithSettings | None) -> Literal["distill", "midtrain", "cycle"]:
+    return arm.command if isinstance(arm, Arm) else "midtrain"
+
+
+def _cycles(arm: WithSettings | None) -> int:
+    return arm.cycles if isinstance(arm, Arm) else 1
+
+
+def _job_id(name: str, cycle: int) -> str:
+    return f"{name}-{cycle + 1}"
 
 
 def _midtraining(project: Project, checkpoint: Checkpoint) -> tuple[Checkpoint, Checkpoint | None]:

@@ -52,13 +52,13 @@ def arm_table(study: Study) -> Markup:
             Cell(entry["steps"], "number"),
             Cell(f"{entry['pflops']:.4f}", "number", entry["pflops"]),
             Cell(f"{entry['seconds']:.0f}", "number", entry["seconds"]),
-            Cell(bdi(f"{entry['project']}, {entry['reference']}", 120)),
+            Cell(bdi(entry["commit"], 120)),
         ]
         for name, entries in study.arms.items()
         for entry in entries
     ]
     names = [name.capitalize() for name in MEASURES.values()]
-    columns = ["Arm", *names, "Steps", "PFLOPs", "Seconds", "Project, checkpoint"]
+    columns = ["Arm", *names, "Steps", "PFLOPs", "Seconds", "Code"]
     return Markup(table(f"Arms of {study.name}", columns, rows, save=f"arms-{study.name}-{study.size}"))
 
 

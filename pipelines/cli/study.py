@@ -1,5 +1,6 @@
 """The command `recover study`: run a declared experiment and say what it shows."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ SIZES = ("quick", "full", "real")
 @click.option("--list", "list_studies", is_flag=True, help="List the studies that come with recover.")
 @click.option("--size", type=click.Choice(SIZES), default="quick", show_default=True, help="How large to run it.")
 @options.of_request("base")
+@click.option("--results", type=options.file_path, help="A folder to read finished arms from and to write them to.")
+@click.option("--again", is_flag=True, help="Compute again what ships with recover and what --results has.")
 @click.option("--to", type=options.file_path, help="The folder of the table, picture and page [default: the study's]")
 @options.dry_run
 @command_result
@@ -30,18 +33,22 @@ def study(
     list_studies: bool,
     size: str,
     base: str | None,
+    results: Path | None,
+    again: bool,
     to: Path | None,
     dry_run: bool,
 ) -> CommandResult:
     """Check a claim about training on a model, and give a verdict.
 
     NAME is a study of `--list`, or a TOML file that declares one. Arms that differ in one setting start from the same
-    damaged model, on several seeds. The verdict on each claim is supported, refuted or cannot tell. The same command
-    goes on after an interruption; a second process beside it takes another seed.
+    damaged model, on several seeds. The verdict on each claim is supported, refuted or cannot tell. Only arms whose
+    results do not ship with recover are computed. The same command goes on after an interruption; a second process
+    beside it takes another seed.
 
     \b
     Examples: recover study --list
               recover study personalisation --size quick
+              recover study personalisation --again
               recover study ./my-study.toml --size full --dry-run
     """
     from recovery.errors import RecoverError
@@ -54,8 +61,11 @@ def study(
     from studies.declaration import load_study
     from studies.study_run import StudyRun
 
+    opened = Project.open(project)
     declared = load_study(name, size, base)
-    run = StudyRun(declared, Project.open(project))
+    if declared.base is None and not opened.base_is_default:
+        declared = replace(declared, other_base=opened.base)
+    run = StudyRun(declared, opened, results, again)
     log.info(f"{declared.declared.title} (declaration {declared.hash})")
     if dry_run:
         planned = {"study": declared.name, "size": size, "hash": declared.hash}

@@ -23,12 +23,12 @@ def declaration(title: str = "Distillation restores instruction following") -> d
 def arm(name: str, seed: int, behaviour: float) -> dict[str, Any]:
     scores = {"behaviour": behaviour, "knowledge": 0.94, "earlier": None, "retention": 0.9}
     return {"arm": name, "seed": seed, "scores": scores, "steps": 8, "pflops": 0.0021, "seconds": 41.3,
-            "project": f"seed-{seed}", "reference": f"run:{seed}"}  # fmt: skip
+            "commit": "0.1.0+g1a2b3c4"}  # fmt: skip
 
 
 def add_study(tracker: Tracker, project: int, title: str = "Distillation restores instruction following") -> int:
     study = tracker.study(project, "personalisation", "quick", "9f" * 8, declaration(title))
     arms = [arm(name, seed, score) for seed in (1, 2, 3) for name, score in (("damaged", 0.56), ("opd", 0.87))]
     claims = [COMMON | {"n": 600} | claim for claim in CLAIMS]
-    tracker.store_study(study, {"arms": arms, "planned": 6, "tuned": {}, "claims": claims}, done=True)
+    tracker.store_study(study, {"arms": arms, "planned": 6, "claims": claims}, done=True)
     return study

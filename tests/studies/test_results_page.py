@@ -1,42 +1,49 @@
-"""The results in docs/studies.md come from a record."""
+"""The results in docs/studies.md come from the files that ship."""
 
 from pathlib import Path
 
 import pytest
 
-from db.tracker import Tracker
-from pipelines.project.project import Project
+from recovery.errors import RecoverError
 from studies import results_page
-from tests.db.seeded_study import add_study
+from studies.declaration import load_study
+from studies.entries import ArmFiles
+from tests.studies.planted import planted_entries
+
+STUDY = load_study("personalisation", "quick")
+PAGE = f"# Studies\n\n{results_page.BEGIN}old\n{results_page.END}\nThe end\n"
+ENTRIES = planted_entries(STUDY, dict.fromkeys(STUDY.arms, 0.5) | {"clean": 0.9, "opd": 0.85})
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    opened = Project.open(tmp_path)
-    assert opened.id
-    return opened
+def test_the_page_says_what_the_files_give() -> None:
+    page = results_page.PAGE.read_text(encoding="utf-8")
+    assert results_page.with_results(page) == page, "run python -m studies.results_page"
 
 
-def write_page(project: Project) -> str:
-    page = project.root / "page.md"
-    page.write_text(f"# Studies\n\n{results_page.BEGIN}old\n{results_page.END}\nThe end\n")
-    results_page.main(["--project", str(project.root), "--page", str(page)])
-    return page.read_text()
-
-
-def test_every_claim_stands_with_its_verdict_and_what_decided_it(project: Project) -> None:
-    tracker: Tracker = project.tracker
-    add_study(tracker, project.id)
-    text = write_page(project)
+def test_every_claim_stands_with_its_verdict_and_what_decided_it(tmp_path: Path) -> None:
+    files = ArmFiles(STUDY, tmp_path / STUDY.folder_name)
+    for entry in ENTRIES[:-1]:
+        files.add(entry)
+    assert results_page.NONE in results_page.with_results(PAGE, tmp_path), "an arm is missing"
+    files.add(ENTRIES[-1])
+    text = results_page.with_results(PAGE, tmp_path)
     assert "### Personalisation, quick\n\n    recover study personalisation --size quick\n" in text
-    supported, refuted, undecided = (line for line in text.splitlines() if line.startswith(("| s", "| r", "| c")))
-    assert "+0.310 | +0.240 … +0.380 | +0.114 |" in supported
-    assert "control: interpolation alone" in refuted
-    assert "cannot tell (14 seeds)" in undecided
-    assert "| opd | 0.870 | 0.940 |  | 0.900 | 8 | 0.002 | 41 |" in text
+    lines = [line for line in text.splitlines() if line.startswith(("| supported", "| refuted", "| cannot tell"))]
+    assert len(lines) == len(STUDY.declared.claims)
+    for line, claim in zip(lines, STUDY.declared.claims, strict=True):
+        assert claim.text in line
+        assert claim.control in line
+    assert "| opd | 0.500 | 0.900 |  | 0.800 | 8 | 0.100 | 3 |" in text
+    assert results_page.NONE not in text
     assert "old" not in text
     assert text.endswith("The end\n")
 
 
-def test_a_record_without_verdicts_says_so(project: Project) -> None:
-    assert results_page.NONE in write_page(project)
+def test_results_of_an_older_declaration_are_refused(tmp_path: Path) -> None:
+    ArmFiles(STUDY, tmp_path / "personalisation-quick-00000000").add(ENTRIES[0])
+    with pytest.raises(RecoverError, match=rf"are of another declaration than {STUDY.hash}\. Remove them\."):
+        results_page.with_results(PAGE, tmp_path)
+
+
+def test_without_files_the_page_says_so(tmp_path: Path) -> None:
+    assert results_page.NONE in results_page.with_results(PAGE, tmp_path / "nothing")

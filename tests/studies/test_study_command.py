@@ -7,6 +7,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pipelines.cli import main
+from pipelines.jobs.job import Job
+from pipelines.outcome import Ask
 from pipelines.project.project import Project
 
 TINY = """
@@ -116,6 +118,39 @@ def test_a_study_runs_its_arms_gives_verdicts_and_goes_on(folder: Path, monkeypa
     runs = {seed: len(Project.open(begun_folder(project, seed)).reader.runs(1)) for seed in (1, 2, 3)}
     assert len(set(runs.values())) == 1, "the arm that was interrupted was not trained twice"
     assert json.loads(recover_study(file).stdout)["claims"] == data["claims"]
+
+
+@pytest.mark.slow
+def test_files_of_another_project_are_not_computed_again_and_a_missing_one_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = declare(folder, "1")
+    from studies import seed_project
+
+    run_job, trained = seed_project.run_job, []
+
+    def counted(project: Project, job: Job, ask: Ask) -> object:
+        trained.append(job.id)
+        return run_job(project, job, ask)
+
+    monkeypatch.setattr(seed_project, "run_job", counted)
+    first = recover_study(file, "--project", "first", "--results", "shared")
+    assert first.exit_code == 0, first.stderr
+    assert trained == ["damaged-1", "opd-1", "back-1", "low-rate-1"]
+    trained.clear()
+    second = recover_study(file, "--project", "second", "--results", "shared")
+    assert second.exit_code == 0, second.stderr
+    assert trained == []
+    assert [json.loads(one.stdout)["arms"] for one in (first, second)] == [json.loads(first.stdout)["arms"]] * 2
+    (missing,) = Path("shared").glob("*/seed-1/opd.json.gz")
+    missing.unlink()
+    third = recover_study(file, "--project", "third", "--results", "shared")
+    assert third.exit_code == 0, third.stderr
+    assert trained == ["damaged-1", "opd-1"], "the damaged model is not there, so it comes first"
+    assert missing.is_file()
+    opd = [json.loads(one.stdout)["arms"]["opd"][0] for one in (first, third)]
+    assert opd[0]["scores"] == opd[1]["scores"]
+    assert [path.name for path in Path("third").glob(".recover/studies/*/seed-1/*.json.gz")] == ["opd.json.gz"]
 
 
 def begun_folder(project: Project, seed: int) -> Path:

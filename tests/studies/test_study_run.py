@@ -1,67 +1,34 @@
 """A whole study with simulated outcomes: arms that are done, items that pass as planted, verdicts in the record."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from db.views import Study as StudyRow
-from evals.results import Item, Metric, Result
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from studies.declaration import Study
 from studies.study_run import StudyRun
 from tests.studies.declarations import study
+from tests.studies.planted import ITEMS, Outcome, planted_entries
 
-ITEMS = 500
-Outcome = dict[str, float]  # how many items each arm passes, as a share
 PLANTED: Outcome = {"clean": 0.90, "damaged": 0.50, "opd": 0.85, "off-policy": 0.85, "answers": 0.7}
 
 
 @pytest.fixture
-def simulate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., StudyRow]:
+def simulate(tmp_path: Path) -> Callable[..., StudyRow]:
     """Run a study whose arms have these shares of passes on every seed; no model is used."""
-    outcomes: dict[tuple[str, int], list[Result]] = {}
-
-    def results_of(project: Project, checkpoint: int) -> list[Result]:
-        return outcomes[project.root.name, checkpoint]
-
-    monkeypatch.setattr("studies.differences.results_of", results_of)
 
     def run(planted: Outcome, declared: Study | None = None, without: str = "") -> StudyRow:
         one = StudyRun(declared or study(), Project.open(tmp_path))
-        for seed in one.study.size.seeds:
-            made = one.seed(seed)
-            for number, name in enumerate(made.arms):
-                rng = np.random.default_rng([seed, number])
-                passed = np.random.default_rng(0).random(ITEMS) < np.clip(planted[name] + rng.normal(0, 0.01), 0, 1)
-                outcomes[made.root.name, number] = [ifeval(passed)]
-                if name != without:
-                    write_entry(made.root, name, seed, number)
+        for entry in planted_entries(one.study, planted):
+            if entry["arm"] != without:
+                one.files.add(entry)
         return one.run()
 
     return run
-
-
-def ifeval(passed: np.ndarray) -> Result:
-    items = [Item(str(key), "", "", bool(value)) for key, value in enumerate(passed)]
-    metrics = {"prompt_level_strict_acc": Metric.from_passes([item.passed for item in items])}
-    return Result("ifeval", "behaviour", "lab", metrics, items, {}, 1.0)
-
-
-def write_entry(root: Path, name: str, seed: int, checkpoint: int) -> None:
-    scores = {"behaviour": 0.5, "knowledge": 0.9, "earlier": None, "retention": 0.8}
-    entry = {
-        **{"arm": name, "seed": seed, "project": root.name, "checkpoint": checkpoint, "run": 1, "reference": "run:1"},
-        **{"steps": 8, "pflops": 0.1, "seconds": 3.0, "scores": scores},
-        "values": {"pflops": 0.1 * seed, "slope": 0.0},
-        "stages": [{"checkpoint": checkpoint, "scores": scores}],
-    }
-    (root / "arms").mkdir(parents=True, exist_ok=True)
-    (root / "arms" / f"{name}.json").write_text(json.dumps(entry))
 
 
 def test_a_planted_true_claim_is_supported_and_a_planted_false_one_refuted(simulate: Callable[..., StudyRow]) -> None:
@@ -96,7 +63,7 @@ def test_arms_that_are_done_are_not_run_again_and_the_missing_one_is(
 ) -> None:
     started = []
 
-    def run_cycle(self: object, project: Project, name: str, *_: object) -> None:
+    def run_cycle(self: object, name: str, *_: object) -> None:
         started.append(name)
         raise KeyboardInterrupt
 
@@ -112,7 +79,7 @@ def test_a_seed_that_another_process_works_on_is_left_to_it(
     simulate: Callable[..., StudyRow], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("studies.study_run.lock_holder", lambda home: home.parent.name == "seed-2")
-    monkeypatch.setattr("studies.study_run.StudyRun._run_seed", lambda self, one: None)
+    monkeypatch.setattr("studies.study_run.StudyRun._run_seed", lambda self, one, missing: None)
     row = simulate(PLANTED, without="opd")
     assert row.finished_at is None
     assert row.claims[0].get("verdict") is None
@@ -148,6 +115,26 @@ def test_a_changed_declaration_is_another_study(simulate: Callable[..., StudyRow
 def test_a_mid_training_has_its_own_recipe_and_not_that_of_all_arms(tmp_path: Path) -> None:
     declared = study('mix = "answers=0.3"', 'recipe = "in-context"')
     own = StudyRun(declared, Project.open(tmp_path)).seed(1)
-    assert own.request("answers", own.arms["answers"]).recipe == "in-context"
+    assert own.request("answers", own.study.arms["answers"]).recipe == "in-context"
     common = StudyRun(study("[common]", '[common]\nrecipe = "opd"'), Project.open(tmp_path)).seed(1)
-    assert common.request("damaged", common.arms["damaged"]).recipe is None
+    assert common.request("damaged", common.study.arms["damaged"]).recipe is None
+
+
+def test_a_study_whose_files_ship_is_decided_without_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = StudyRun(study(), Project.open(tmp_path / "first"), tmp_path / "results")
+    for entry in planted_entries(study(), PLANTED):
+        shipped.files.add(entry)
+    first = shipped.run()
+    monkeypatch.setattr("studies.entries.SHIPPED_RESULTS", tmp_path / "results")
+    row = StudyRun(study(), Project.open(tmp_path / "second")).run()
+    assert row.claims == first.claims
+    assert row.finished_at is not None
+    assert not (tmp_path / "second/.recover/studies").exists(), "nothing ran"
+    monkeypatch.setattr("studies.seed_project.SeedProject._run_cycle", compute)
+    again = StudyRun(study(), Project.open(tmp_path / "third"), again=True)
+    with pytest.raises(RuntimeError, match="computed"):
+        again.run()
+
+
+def compute(*_: object) -> None:
+    raise RuntimeError("computed")

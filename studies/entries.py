@@ -1,0 +1,167 @@
+"""The results of a study as files: one for each finished arm of a seed, `seed-N/ARM.json.gz`.
+
+Each is complete in itself: what was asked, where it ran, and how every item ended. Verdicts need nothing else, so files
+of one declaration from several machines are merged by copying them into one folder.
+"""
+
+import gzip
+import json
+import os
+import platform
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from db.code_version import code_version
+from evals.results import POOLED, Result, main_result
+from pipelines.storage.atomic_files import open_atomic, write_atomic
+from recovery.errors import RecoverError
+from studies.declaration import Study
+
+Entry = dict[str, Any]
+Tuned = Mapping[str, Mapping[str, Any]]  # settings by arm
+SHIPPED_RESULTS = Path(__file__).parent / "results"
+TUNED = "tuned.json"
+LIBRARIES = ("recover", "torch", "transformers")
+HASH_KEY = re.compile(r"([0-9a-f]{8})[0-9a-f]{4}$")  # the end of a key of `item_key`
+
+
+@dataclass(frozen=True)
+class ArmFiles:
+    """Where the entries of a study are looked for and written."""
+
+    study: Study
+    folder: Path  # of the study in the project: what this machine computed
+    results: Path | None = None  # looked into before what ships, and written to as well
+    again: bool = False  # only what this machine computed counts
+
+    def entry(self, seed: int, arm: str) -> Entry | None:
+        """What an arm came to; None if it is not done."""
+        file = self._find(_name(seed, arm))
+        return read_entry(file, self.study, seed, arm) if file else None
+
+    def entries(self) -> list[Entry]:
+        """Those of the seeds of the verdict that are done."""
+        found = (self.entry(seed, arm) for seed in self.study.size.seeds for arm in self.study.arms)
+        return [entry for entry in found if entry is not None]
+
+    def tuned(self) -> Tuned | None:
+        file = self._find(TUNED)
+        return json.loads(file.read_text(encoding="utf-8")) if file else None
+
+    def add(self, entry: Entry) -> Entry:
+        """Write an entry; the result is what its file says."""
+        with open_atomic(self.folder / _name(entry["seed"], entry["arm"])) as out:
+            out.write(encode(entry))
+        return decode(encode(entry))
+
+    def add_tuned(self, tuned: Tuned) -> None:
+        write_atomic(self.folder / TUNED, [json.dumps(tuned, indent=1, sort_keys=True) + "\n"])
+
+    def share(self) -> None:
+        """Copy what this machine computed into the folder of results."""
+        if self.results is None:
+            return
+        for file in (*self.folder.glob("seed-*/*.json.gz"), *self.folder.glob(TUNED)):
+            copy = self.results / self.study.folder_name / file.relative_to(self.folder)
+            if self.again or not copy.is_file():
+                with open_atomic(copy) as out:
+                    out.write(file.read_bytes())
+
+    def _find(self, name: str) -> Path | None:
+        others = [] if self.again else [folder for folder in (self.results, SHIPPED_RESULTS) if folder]
+        folders = [self.folder, *(folder / self.study.folder_name for folder in others)]
+        return next((folder / name for folder in folders if (folder / name).is_file()), None)
+
+
+def new_entry(study: Study, seed: int, arm: str, settings: Mapping[str, Any], measured: Mapping[str, Any]) -> Entry:
+    """What was measured of an arm, with what was asked and where it ran."""
+    asked = {"study": study.name, "size": study.size_name, "hash": study.hash, "base": study.base}
+    ran = {"commit": code_version(), "machine": _machine(), "versions": _versions()}
+    return {**asked, "seed": seed, "arm": arm, "settings": dict(settings), **ran, **measured}
+
+
+def read_entry(file: Path, study: Study, seed: int, arm: str) -> Entry:
+    try:
+        entry = decode(file.read_bytes())
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise RecoverError(f"The file {file} cannot be read: {error}. Remove it, and run the study again.") from error
+    if entry["hash"] != study.hash:
+        raise RecoverError(
+            f"The file {file} is of the declaration {entry['hash']}, and this study is {study.hash}. Remove the file."
+        )
+    if (entry["seed"], entry["arm"]) != (seed, arm):
+        raise RecoverError(
+            f"The file {file} is of the arm {entry['arm']} of seed {entry['seed']}. Move it to where that belongs."
+        )
+    return entry
+
+
+def encode(entry: Entry) -> bytes:
+    """The same bytes for the same entry."""
+    return gzip.compress(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode(), mtime=0)
+
+
+def decode(content: bytes) -> Entry:
+    entry: Entry = json.loads(gzip.decompress(content))
+    return entry
+
+
+def outcomes(results: Sequence[Result]) -> dict[str, dict[str, dict[str, list[str]]]]:
+    """How every item ended, by suite and task: of a suite's main result, of pooled suites all that pass or fail."""
+    kept: dict[str, dict[str, dict[str, list[str]]]] = {}
+    for result in results:
+        counts = result.is_pass_rate if result.suite in POOLED else result is main_result(results, result.suite)
+        if counts:
+            passed = _with_short_keys(result.passed_by_key())
+            kept.setdefault(result.suite, {})[result.task] = {
+                "passed": sorted(key for key in passed if passed[key]),
+                "failed": sorted(key for key in passed if not passed[key]),
+            }
+    return kept
+
+
+def passes(task: Mapping[str, Iterable[str]]) -> dict[str, float]:
+    """1 for each item that passed, 0 for the others."""
+    return {**dict.fromkeys(task["passed"], 1.0), **dict.fromkeys(task["failed"], 0.0)}
+
+
+def _with_short_keys(passed: Mapping[str, bool]) -> dict[str, bool]:
+    """Hashes are cut to 8 digits where they stay unique."""
+    short = {HASH_KEY.sub(r"\1", key): value for key, value in passed.items()}
+    return short if len(short) == len(passed) else dict(passed)
+
+
+def _name(seed: int, arm: str) -> str:
+    return f"seed-{seed}/{arm}.json.gz"
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor()
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for library in LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:  # run from a folder that is not installed
+            found[library] = None
+    return found
