@@ -19,7 +19,7 @@ def results_of(study: Study, entries: Iterable[Entry]) -> dict[str, Any]:
     seeds: dict[int, dict[str, Entry]] = {seed: {} for seed in study.size.seeds}
     for entry in entries:
         seeds[entry["seed"]][entry["arm"]] = entry
-    arms = [_without_items(entry) for one in seeds.values() for entry in one.values()]
+    arms = [_without_items(one[arm]) for one in seeds.values() for arm in study.arms if arm in one]
     planned = len(seeds) * len(study.arms)
     claims = _decided(study, list(seeds.values())) if len(arms) == planned else []
     return {"arms": arms, "planned": planned, "claims": claims}

@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,7 @@ class ArmFiles:
 def new_entry(study: Study, seed: int, arm: str, settings: Mapping[str, Any], measured: Mapping[str, Any]) -> Entry:
     """What was measured of an arm, with what was asked and where it ran."""
     asked = {"study": study.name, "size": study.size_name, "hash": study.hash, "base": study.base}
-    ran = {"commit": code_version(), "machine": _machine(), "versions": _versions()}
-    return {**asked, "seed": seed, "arm": arm, "settings": dict(settings), **ran, **measured}
+    return {**asked, "seed": seed, "arm": arm, "settings": dict(settings), **_here(), **measured}
 
 
 def read_entry(file: Path, study: Study, seed: int, arm: str) -> Entry:
@@ -140,12 +140,12 @@ def _name(seed: int, arm: str) -> str:
     return f"seed-{seed}/{arm}.json.gz"
 
 
-def _machine() -> dict[str, Any]:
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.machine()}",
-    }
+@cache
+def _here() -> dict[str, Any]:
+    """The code and the machine of this process."""
+    system = f"{platform.system()} {platform.machine()}"
+    machine = {"processor": _processor(), "cores": os.cpu_count(), "system": system}
+    return {"commit": code_version(), "machine": machine, "versions": _versions()}
 
 
 def _processor() -> str:
