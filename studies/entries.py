@@ -90,9 +90,9 @@ def read_entry(file: Path, study: Study, seed: int, arm: str) -> Entry:
         entry = decode(file.read_bytes())
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise RecoverError(f"The file {file} cannot be read: {error}. Remove it, and run the study again.") from error
-    if entry["hash"] != study.hash:
+    if (other := entry.get("hash")) != study.hash:
         raise RecoverError(
-            f"The file {file} is of the declaration {entry['hash']}, and this study is {study.hash}. Remove the file."
+            f"The file {file} is of the declaration {other}, and this study is {study.hash}. Remove the file."
         )
     if (entry["seed"], entry["arm"]) != (seed, arm):
         raise RecoverError(
