@@ -21,8 +21,7 @@ Skipped = list[tuple[Path, str]]  # (file, reason)
 @dataclass
 class Corpus:
     path: Path
-    texts: Texts  # for training
-    held_out: Texts  # never trained on
+    texts: Texts
     files: int  # that have at least one document
     skipped: Skipped
     copies: int
@@ -38,13 +37,8 @@ class Corpus:
         return self.sources[self.texts.spool.sources[self.texts.indices[number]]]
 
 
-def read_corpus(path: Path, *, held_out: float = 0.0) -> Corpus:
-    """Read a folder, a file or a data set of the hub. Unreadable files are reported in `skipped`.
-
-    `held_out` is the share of documents that are held out. They are chosen by the hash of their text, so they stay
-    held out when documents are added."""
-    if not 0 <= held_out < 1:
-        raise RecoverError(f"The share of documents held out must be at least 0 and less than 1, not {held_out}.")
+def read_corpus(path: Path) -> Corpus:
+    """Read a folder, a file or a data set of the hub. Unreadable files are reported in `skipped`."""
     reader = _Reader()
     if path.exists():
         for file, reason in files_in(path):
@@ -53,7 +47,7 @@ def read_corpus(path: Path, *, held_out: float = 0.0) -> Corpus:
         reader.read(path, row_documents(dataset_rows(str(path))), "")
     else:
         raise RecoverError(f"There is no file or folder {path}. Give --docs a folder or a file of documents.")
-    return reader.corpus(path, held_out)
+    return reader.corpus(path)
 
 
 class _Reader:
@@ -84,7 +78,7 @@ class _Reader:
         if added:
             self.sources.append(name)
 
-    def corpus(self, path: Path, held_out: float) -> Corpus:
+    def corpus(self, path: Path) -> Corpus:
         spool = self.spool
         if not len(spool):
             formats = ", ".join(sorted(READERS))
@@ -93,14 +87,9 @@ class _Reader:
         copies = set(exact_copies(spool))
         near = near_copies(spool, self.signatures, copies)
         unique = [i for i in range(len(spool)) if i not in copies and i not in near]
-        held_out_indices = {i for i in unique if int.from_bytes(spool.digest(i)[:4]) < held_out * 2**32}
-        texts = Texts(spool, (i for i in unique if i not in held_out_indices))
-        if not len(texts):
-            raise RecoverError(f"All documents of {path} are held out. Hold out a smaller share.")
         return Corpus(
             path,
-            texts,
-            Texts(spool, sorted(held_out_indices)),
+            Texts(spool, unique),
             files=len({spool.sources[i] for i in unique}),
             skipped=self.skipped,
             copies=len(copies),

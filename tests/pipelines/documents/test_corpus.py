@@ -82,21 +82,6 @@ def test_near_copies_are_left_out_and_short_texts_are_not(tmp_path: Path) -> Non
     assert corpus.near_copies == [(str(tmp_path / "z.txt"), str(tmp_path / "1.txt"))]
 
 
-def test_held_out_documents_stay_held_out_when_others_are_added(tmp_path: Path) -> None:
-    for n in range(60):
-        (tmp_path / f"{n}.txt").write_text(f"note {n}")
-    before = read_corpus(tmp_path, held_out=0.2)
-    assert 2 <= len(before.held_out) <= 25
-    assert {*before.held_out}.isdisjoint(before.texts)
-    assert len(before.texts) + len(before.held_out) == 60
-    for n in range(60, 90):
-        (tmp_path / f"0{n}.txt").write_text(f"note {n}")
-    after = read_corpus(tmp_path, held_out=0.2)
-    assert {*before.held_out} == {text for text in after.held_out if int(text.split()[1]) < 60}
-    with pytest.raises(RecoverError, match="held out must be"):
-        read_corpus(tmp_path, held_out=1.0)
-
-
 def test_the_error_has_the_formats_when_there_is_nothing_to_read(tmp_path: Path) -> None:
     with pytest.raises(RecoverError, match="There is no file or folder"):
         read_corpus(tmp_path / "nowhere")
