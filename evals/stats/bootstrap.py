@@ -10,44 +10,29 @@ DRAWS = 2000
 
 
 def ratio_interval(
-    parts: Sequence[float], wholes: Sequence[float], confidence: float = 0.95, draws: int = DRAWS, seed: int = 0
+    parts: Sequence[float], wholes: Sequence[float], draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, float]:
-    """Interval of Σ parts / Σ wholes, resampling (part, whole) pairs, such as prompts with their instructions."""
+    """The 95 % interval of Σ parts / Σ wholes, drawing (part, whole) pairs, such as prompts with their instructions."""
     if len(parts) == 0:
         raise RecoverError("There is nothing to measure: the data has no items. Give data with at least one.")
     p, w = np.asarray(parts, float), np.asarray(wholes, float)
     counts = _counts(len(p), draws, seed)
-    low, high = np.quantile((counts @ p) / np.maximum(counts @ w, 1e-300), [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.quantile((counts @ p) / np.maximum(counts @ w, 1e-300), [0.025, 0.975])
     return float(low), float(high)
 
 
-def difference_interval(
-    before: Sequence[float], after: Sequence[float], confidence: float = 0.95, draws: int = DRAWS, seed: int = 0
-) -> tuple[float, float]:
-    """Interval of the mean difference between two values of the same items (paired)."""
-    change = np.asarray(after, float) - np.asarray(before, float)
-    return ratio_interval(list(change), [1.0] * len(change), confidence, draws, seed)
-
-
-def share_interval(
-    clean: Sequence[float],
-    damaged: Sequence[float],
-    recovered: Sequence[float],
-    confidence: float = 0.95,
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Interval of (recovered − damaged) / (clean − damaged), with the same items drawn for all three.
+def share_interval(clean: Sequence[float], damaged: Sequence[float], recovered: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of (recovered − damaged) / (clean − damaged), with the same items drawn for all three.
 
     (NaN, NaN) if the damage itself may be zero: then the share is undefined."""
     c, d, r = (np.asarray(values, float) for values in (clean, damaged, recovered))
-    counts = _counts(len(c), draws, seed)
+    counts = _counts(len(c), DRAWS, seed=0)
     lost, regained = counts @ (c - d), counts @ (r - d)
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(lost > 0, regained / lost, np.nan)
-    if np.isnan(shares).mean() > (1 - confidence) / 2:
+    if np.isnan(shares).mean() > 0.025:
         return float("nan"), float("nan")
-    low, high = np.nanquantile(shares, [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.nanquantile(shares, [0.025, 0.975])
     return float(low), float(high)
 
 

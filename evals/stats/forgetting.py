@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from evals.results import Item, Metric, Result
-from evals.stats.bootstrap import difference_interval, share_interval
+from evals.results import Metric, Result
+from evals.stats.bootstrap import share_interval
 from evals.stats.paired_comparison import PairedTest, paired_test
 from recovery.errors import RecoverError
 
@@ -69,23 +69,6 @@ def recovered_share(clean: Result, damaged: Result, recovered: Result) -> Metric
     lost, regained = sum(before) - sum(middle), sum(after) - sum(middle)
     interval = share_interval(before, middle, after) if lost > 0 else (math.nan, math.nan)
     return Metric(regained / lost if lost > 0 else math.nan, len(keys), math.nan, interval)
-
-
-def mean_gain(before: Result, after: Result, value: str) -> Metric:
-    """Return the mean paired difference of a numeric verdict (`answer_logprob`, `f1`) over the shared items."""
-    earlier = {item.key: item for item in before.items}
-    pairs = [(_number(earlier[item.key], value), _number(item, value)) for item in after.items if item.key in earlier]
-    if not pairs:
-        raise RecoverError("The two measurements share no item. Measure both on the same data.")
-    mean = Metric.from_values([b - a for a, b in pairs])
-    return Metric(mean.value, mean.n, mean.stderr, difference_interval([a for a, _ in pairs], [b for _, b in pairs]))
-
-
-def _number(item: Item, name: str) -> float:
-    number = item.verdicts.get(name)
-    if not isinstance(number, int | float):
-        raise RecoverError(f"The items of this measurement have no number {name!r}.")
-    return float(number)
 
 
 def _task_forgetting(before: Result, after: Result) -> TaskForgetting:

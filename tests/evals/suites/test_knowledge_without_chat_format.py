@@ -6,7 +6,6 @@ before, but where it names a wrong answer, the right one is likelier than the di
 import pytest
 
 from evals.results import Metric, Result
-from evals.stats.forgetting import mean_gain
 from evals.subject import Subject
 from evals.suites.knowledge import Question, measure_questions
 from evals.suites.lab import measure_own_world
@@ -49,6 +48,11 @@ def subject(student: Student) -> Subject:
     return Subject(TransformersEngine(student), student.chat)
 
 
+def likelihood_gain(before: Result, after: Result) -> Metric:
+    pairs = zip(before.items, after.items, strict=True)
+    return Metric.from_values([b.verdicts["answer_logprob"] - a.verdicts["answer_logprob"] for a, b in pairs])
+
+
 def test_likelihoods_show_new_knowledge_that_answers_do_not(world: World, clean: Subject, damaged: Subject) -> None:
     questions = [Question(question.question, question.answer) for question in world.questions()]
     before = measure_questions(clean, questions, data="world", max_new_tokens=48)
@@ -57,7 +61,7 @@ def test_likelihoods_show_new_knowledge_that_answers_do_not(world: World, clean:
     assert after.metrics["match"].value < 0.4
     assert after.metrics["preferred"].value > after.metrics["match"].value + 0.1
     assert preferred_when_wrong(after).ci95[0] > CHANCE
-    assert mean_gain(before, after, "answer_logprob").ci95[0] > 0
+    assert likelihood_gain(before, after).ci95[0] > 0
 
 
 def test_likelihoods_show_old_knowledge_that_answers_no_longer_do(clean: Subject, damaged: Subject) -> None:
@@ -75,7 +79,7 @@ def test_held_out_passages_show_new_knowledge(world: World, clean: Subject, dama
         < measure_bits_per_byte(clean, held_out, data="passages").headline.ci95[0]
     )
     before, after = measure_cloze(clean, held_out, data="passages"), measure_cloze(damaged, held_out, data="passages")
-    assert mean_gain(before, after, "answer_logprob").ci95[0] > 0
+    assert likelihood_gain(before, after).ci95[0] > 0
     assert after.headline.value > before.headline.value
 
 
