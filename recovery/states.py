@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
-from recovery.models.chat_template import Chat, Message
 from recovery.models.students import Student
 from recovery.samples import Sample
 
@@ -145,13 +144,6 @@ class FixedRows:
     def draw(self, student: Student, step: int) -> list[Sample]:
         start = step * (self.before + self.rows) + self.before
         return [self.samples[i] for _, i in self.order.take(start, self.rows)]
-
-
-class Conversations(FixedRows):
-    """Chats of which the assistant's tokens are the targets; several turns and system prompts are allowed."""
-
-    def __init__(self, conversations: Sequence[list[Message]], chat: Chat, *, rows: int, seed: int = 0):
-        super().__init__([Sample(*chat.conversation(messages)) for messages in conversations], rows=rows, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ WIDTH = 100  # longer signatures get one argument per line
 PUBLIC = {
     "recovery.models.students": ["load_student", "save_student"],
     "recovery.models.adapters": ["Adapter"],
-    "recovery.states": ["Documents", "Conversations", "Prompt", "Rollouts", "Accepted", "Mixture"],
+    "recovery.states": ["Documents", "FixedRows", "Prompt", "Rollouts", "Accepted", "Mixture"],
     "recovery.rewritten_rollouts": ["TeacherContinuations", "PrivilegedPairs"],
     "recovery.engines": ["Sampling", "Generation", "Engine"],
     "recovery.engines.transformers": ["TransformersEngine"],

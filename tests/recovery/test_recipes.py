@@ -17,7 +17,7 @@ from recovery.rewritten_rollouts import PrivilegedPairs, TeacherContinuations
 from recovery.samples import Sample
 from recovery.self_teachers import LiveTeacher
 from recovery.signals import Labels, TeacherSignal
-from recovery.states import Accepted, Conversations, Documents, FixedRows, Mixture, Prompt, Rollouts, States
+from recovery.states import Accepted, Documents, FixedRows, Mixture, Prompt, Rollouts, States
 from recovery.teachers import FrozenTeacher, Teacher
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
@@ -65,7 +65,7 @@ def states_of(name: str, student: Student, teacher: Path) -> States:
     if rest := ROWS - own:
         others = {
             "documents": lambda: Documents([[5, 6, 7] * 30] * 6, end_id=0, window=16, rows=rest),
-            "conversations": lambda: Conversations(CHATS, student.chat, rows=rest),
+            "conversations": lambda: FixedRows([Sample(*student.chat.conversation(chat)) for chat in CHATS], rows=rest),
             "teacher": lambda: FixedRows(sampled_from(teacher), rows=rest),
             "start": lambda: FixedRows(sampled_from(Path(student.path)), rows=rest),
         }

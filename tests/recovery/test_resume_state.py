@@ -24,7 +24,8 @@ import torch
 from recovery.engines.transformers import TransformersEngine
 from recovery.resume_state import load_progress, save_progress
 from recovery.recipes import objective_of, recipe, signal_of
-from recovery.states import Conversations, Documents, Prompt, Rollouts
+from recovery.samples import Sample
+from recovery.states import Documents, FixedRows, Prompt, Rollouts
 from recovery.models.students import load_student, save_student
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, TrainState, train
@@ -36,7 +37,7 @@ chats = [[{"role": "user", "content": f"say {i}"}, {"role": "assistant", "conten
 prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(8)]
 states = {
     "documents": lambda: Documents([[5, 6, 7] * 30] * 6, end_id=0, window=16, rows=4),
-    "conversations": lambda: Conversations(chats, student.chat, rows=4),
+    "conversations": lambda: FixedRows([Sample(*student.chat.conversation(chat)) for chat in chats], rows=4),
     "none": lambda: Rollouts(prompts, TransformersEngine(student), rows=8, group=chosen.group, max_new_tokens=12),
 }[chosen.data]()
 signal = signal_of(chosen, FrozenTeacher(teacher), lambda s: float(sum(s.tokens) % 5))
