@@ -35,7 +35,6 @@ class FineTune:
     added_tokens: int = 0
     other_template: bool = False
     same_weights: bool = False  # as the base
-    is_adapter: bool = False
 
     def notes(self, base: str) -> list[str]:
         notes = []
@@ -64,7 +63,7 @@ def inspect_fine_tune(model: str, base: str) -> FineTune:
         _check_adapter(model, below, base)
     added, other_template = compare_chats(load_chat(model), load_chat(base))
     same = False if below is not None else _check_full_weights(model, base)
-    return FineTune(added, other_template, same, below is not None)
+    return FineTune(added, other_template, same)
 
 
 def compare_chats(model: Chat, base: Chat) -> tuple[int, bool]:

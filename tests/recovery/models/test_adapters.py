@@ -30,6 +30,10 @@ def learn(student: Student, steps: int = 3) -> Student:
     return student
 
 
+def halfway(student: Student, clean: str) -> Student:
+    return WeightInterpolation(student, clean).move_to(0.5)
+
+
 @torch.no_grad()
 def logits(student: Student) -> torch.Tensor:
     return student.head.logits(student.hidden(BATCH))
@@ -172,11 +176,9 @@ def test_interpolation_of_full_weights(tmp_path: Path, base: str) -> None:
 
 def test_interpolation_of_an_adapter_scales_it(tmp_path: Path, base: str, first: Path) -> None:
     """Half the scale of the adapter equals half the way of the merged weights."""
-    student = WeightInterpolation(learn(load_student(str(first), adapter=HIGH, stack=True)), base).move_to(0.5)
+    student = halfway(learn(load_student(str(first), adapter=HIGH, stack=True)), base)
     whole = merge(learn(load_student(str(first), adapter=HIGH, stack=True)))
-    torch.testing.assert_close(
-        logits(student), logits(WeightInterpolation(whole, base).move_to(0.5)), atol=1e-5, rtol=1e-5
-    )
+    torch.testing.assert_close(logits(student), logits(halfway(whole, base)), atol=1e-5, rtol=1e-5)
     save_student(student, tmp_path / "half", {})
     torch.testing.assert_close(
         logits(load_student(str(tmp_path / "half"), frozen=True)), logits(student), atol=1e-5, rtol=1e-5
