@@ -49,7 +49,6 @@ class VllmEngine:
         self,
         student: Student,
         *,
-        gpu_share: float | None = None,  # vLLM's weights and cache; the trainer uses the rest
         cpu_cache_bytes: int | None = None,  # default: a sixth of the memory, at most 4 GiB
         eager: bool = False,  # capture no CUDA graphs: starts sooner, samples slower; always on a CPU
         dtype: torch.dtype | None = None,  # default: 16 bits on a GPU, as vLLM's adapters require, or with units for it
@@ -73,7 +72,7 @@ class VllmEngine:
         settings |= (
             _cpu_settings(student, cpu_cache_bytes or _cpu_cache_bytes())
             if self._on_cpu
-            else _gpu_settings(gpu_share or _gpu_share(student), eager)
+            else _gpu_settings(student, eager)
         )
         try:
             with torch.random.fork_rng():  # vLLM seeds the whole process
@@ -228,10 +227,6 @@ def gpu_memory_share(parameters: int, gpu_bytes: int) -> float:
     return min(0.9, max(MIN_GPU_SHARE, 2 * parameters / gpu_bytes + CACHE_SHARE))
 
 
-def _gpu_share(student: Student) -> float:
-    return gpu_memory_share(sum(p.numel() for p in student.causal.parameters()), torch.cuda.mem_get_info()[1])
-
-
 def _dtype(student: Student) -> torch.dtype:
     stored: torch.dtype = next(student.causal.parameters()).dtype
     kind = student.device.type
@@ -242,7 +237,8 @@ def _dtype(student: Student) -> torch.dtype:
     return torch.float16 if kind == "cuda" else torch.float32
 
 
-def _gpu_settings(share: float, eager: bool) -> dict[str, Any]:
+def _gpu_settings(student: Student, eager: bool) -> dict[str, Any]:
+    share = gpu_memory_share(sum(p.numel() for p in student.causal.parameters()), torch.cuda.mem_get_info()[1])
     return {"gpu_memory_utilization": share, "enforce_eager": eager, "max_num_batched_tokens": MAX_BATCHED_TOKENS}
 
 
