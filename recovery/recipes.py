@@ -62,11 +62,6 @@ class Recipe:
     continued: tuple[int, int] | None = None
 
     @property
-    def needs_teacher(self) -> bool:
-        writes = self.data == "teacher" or self.continued is not None
-        return self.scores_with_teacher or (self.teacher_weight > 0 and writes)
-
-    @property
     def needs_reward(self) -> bool:
         return self.teacher_weight < 1 or self.estimator == "privileged"
 

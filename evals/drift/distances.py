@@ -32,7 +32,6 @@ class Discrepancy:
 
     value: float
     p_value: float
-    bandwidth: float
 
 
 def mmd(before: States, after: States, *, permutations: int = PERMUTATIONS, seed: int = 0) -> Discrepancy:
@@ -47,7 +46,7 @@ def mmd(before: States, after: States, *, permutations: int = PERMUTATIONS, seed
     values = _mmd_under(swaps, sums, counts)
     # Swapping all prompts equals swapping none, so rounding must not separate the two.
     at_least_as_far = (values[1:] >= values[0] - 1e-9).sum()
-    return Discrepancy(float(values[0]), float((1 + at_least_as_far) / (1 + permutations)), bandwidth)
+    return Discrepancy(float(values[0]), float((1 + at_least_as_far) / (1 + permutations)))
 
 
 def centroid_distance(before: States, after: States) -> float:

@@ -26,7 +26,11 @@ ROWS = 16
 MIDDLE = 130  # of the vocabulary
 CHATS = [[{"role": "user", "content": f"say {i}"}, {"role": "assistant", "content": "abc" * i}] for i in range(1, 9)]
 CONTEXTUAL = [name for name, r in RECIPES.items() if r.context and not r.needs_reward]
-WITH_TEACHER = [name for name, r in RECIPES.items() if r.needs_teacher and not r.needs_reward and not r.anchor]
+WITH_TEACHER = [
+    name
+    for name, r in RECIPES.items()
+    if (r.scores_with_teacher or r.data == "teacher" or r.continued) and not r.needs_reward and not r.anchor
+]
 WITH_REWARD = [name for name, r in RECIPES.items() if r.needs_reward]
 
 
@@ -76,7 +80,7 @@ def states_of(name: str, student: Student, teacher: Path) -> States:
 def teacher_of(name: str, student: Student, teacher: Path) -> Teacher | None:
     if recipe(name).teacher == "live":
         return LiveTeacher(student)
-    return FrozenTeacher(str(teacher)) if recipe(name).needs_teacher else None
+    return FrozenTeacher(str(teacher)) if recipe(name).scores_with_teacher else None
 
 
 def distance(student: Student, teacher: Path) -> float:

@@ -57,7 +57,7 @@ def test_mmd_is_the_mean_over_all_pairs_of_different_prompts() -> None:
     assert result.value == pytest.approx(expected, abs=1e-6)
     both = np.concatenate([x, y])
     gaps = [np.linalg.norm(both[i] - both[j]) for i in range(25) for j in range(i)]
-    assert result.bandwidth == pytest.approx(np.median(gaps), rel=1e-5)
+    assert width == pytest.approx(np.median(gaps), rel=1e-5)
 
 
 def test_the_p_value_is_that_of_all_swaps_of_whole_prompts() -> None:
