@@ -17,7 +17,6 @@ from recovery.models import adapters
 from recovery.models.adapters import Adapter
 from recovery.models.chat_template import Chat
 from recovery.models.model_families import check_head, disable_dropout, fix_generation_config
-from recovery.models.shared_beginning import states_behind_shared
 from recovery.samples import Batch
 
 FORMAT = 1
@@ -83,9 +82,28 @@ class Student:
 
 def hidden_states(causal: Any, batch: Batch) -> Tensor:
     decoder = causal.get_decoder()
-    if batch.shared and (states := states_behind_shared(decoder, batch.tokens, batch.shared)) is not None:
+    if batch.shared and (states := _states_behind_shared(decoder, batch.tokens, batch.shared)) is not None:
         return states[batch.target_rows, batch.target_columns - 1 - batch.shared]
     return batch.predicting_states(decoder(input_ids=batch.tokens, use_cache=False).last_hidden_state)
+
+
+def _states_behind_shared(decoder: Any, tokens: Tensor, shared: int) -> Tensor | None:
+    """Return the states of the tokens behind the first `shared`, which are equal in all rows and read once, such as the
+    context that a teacher is shown for every prompt; without a gradient.
+
+    None for a model whose layers do not all keep the keys and values of every token, or that keeps none in training."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    start = DynamicCache(config=decoder.config)
+    decoder(input_ids=tokens[:1, :shared], past_key_values=start, use_cache=True)
+    if start.get_seq_length() != shared or any(type(layer) is not DynamicLayer for layer in start.layers):
+        return None
+    cache = DynamicCache()
+    for i, layer in enumerate(start.layers):
+        keys, values = (states.expand(len(tokens), -1, -1, -1) for states in (layer.keys, layer.values))
+        cache.update(keys, values, i)
+    states: Tensor = decoder(input_ids=tokens[:, shared:], past_key_values=cache, use_cache=True).last_hidden_state
+    return states
 
 
 def split_revision(reference: str) -> tuple[str, str | None]:

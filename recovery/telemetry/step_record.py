@@ -13,7 +13,8 @@ from torch import Tensor
 
 from recovery.samples import Sample
 from recovery.telemetry.repetition import repetition
-from recovery.telemetry.signal_shape import signal_shape
+
+MIN_ACTIVE_NORM = 0.01  # of a loss gradient on a token's logits: a probability moved by a percent
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class StepRecord:
     stop_student: float | None
     stop_teacher: float | None
     reward: float | None
-    density: float | None
-    bias: float | None
-    concentration: float | None
+    density: float | None  # share of the target tokens with a gradient g on their own logits: ‖g‖ > MIN_ACTIVE_NORM
+    bias: float | None  # ‖Σ g‖ / Σ ‖g‖: 0 when the gradients cancel, 1 when all have one direction
+    concentration: float | None  # share of Σ ‖g‖² that the strongest 1 % of the tokens carry
     grad_norm: float
     learning_rate: float
     rollout_seconds: float
@@ -100,7 +101,7 @@ class StepMetrics:
     def token_metrics(self) -> dict[str, Any]:
         shape: dict[str, float | None] = dict.fromkeys(("density", "bias", "concentration"))
         if self._grad_sum is not None:
-            shape |= asdict(signal_shape(torch.cat(self._values["logit_grad_norm"]), self._grad_sum))
+            shape |= _signal_shape(torch.cat(self._values["logit_grad_norm"]), self._grad_sum)
         return {
             "kl": self._mean("kl"),
             "entropy": self._mean("entropy"),
@@ -115,6 +116,20 @@ class StepMetrics:
 
     def _mean(self, name: str) -> float | None:
         return float(torch.cat(self._values[name]).double().mean()) if name in self._values else None
+
+
+def _signal_shape(grad_norms: Tensor, grad_sum: Tensor) -> dict[str, float]:
+    """From each token's gradient norm [tokens] and the gradients' vector sum [vocabulary]; zeros without a gradient."""
+    norms = grad_norms.double()
+    squared = norms**2
+    total = float(squared.sum())
+    if total == 0 or not math.isfinite(total):
+        return dict.fromkeys(("density", "bias", "concentration"), 0.0)
+    return {
+        "density": float((norms > MIN_ACTIVE_NORM).double().mean()),
+        "bias": float(grad_sum.double().norm() / norms.sum()),
+        "concentration": float(squared.topk(max(1, grad_norms.numel() // 100)).values.sum()) / total,
+    }
 
 
 def rollout_metrics(samples: list[Sample]) -> dict[str, Any]:
