@@ -78,6 +78,7 @@ def test_arms_that_are_done_are_not_run_again_and_the_missing_one_is(
 def test_a_seed_that_another_process_works_on_is_left_to_it(
     simulate: Callable[..., StudyRow], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", logger="recover")
     monkeypatch.setattr("studies.study_run.lock_holder", lambda home: home.parent.name == "seed-2")
     monkeypatch.setattr("studies.study_run.StudyRun._run_seed", lambda self, one, missing: None)
     row = simulate(PLANTED, without="opd")
