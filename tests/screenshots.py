@@ -4,8 +4,7 @@
 
 Without a record it shows a seeded one with a live run. The README's picture, docs/images/overview.png, is
 overview-desktop-light.png after five cycles of one project:
-`python -m tests.screenshots five/.recover/recover.db FOLDER`. docs/images/real.png is the same page after
-`make real`, without its table.
+`python -m tests.screenshots five/.recover/recover.db FOLDER`.
 """
 
 import sys

@@ -68,8 +68,15 @@ def _defaults_of(size: Size) -> Settings:
             bf16=has_bfloat16(),
             checkpointing=False,
             tokens_at_once=4096,
-            midtrain=Midtrain(learning_rate=3e-4),
-            distill=Distill(recipe="offpolicy-kl", max_new_tokens=320, prompts=600, documents=0.4, probe_every=0),
+            midtrain=Midtrain(learning_rate=3e-4, generated_texts=320, mix=Mix(answers=0.3, texts=0.34, earlier=0.3)),
+            distill=Distill(
+                recipe="offpolicy-kl",
+                if_needed=True,
+                max_new_tokens=320,
+                prompts=800,
+                documents=0.4,
+                probe_every=0,
+            ),
         )
     return Settings(
         lora_rank=0,

@@ -11,7 +11,7 @@ from recovery.models.students import load_student
 from tests.e2e.command_line import recover
 
 SHORT = (
-    *("midtrain.max_steps=3", "midtrain.rows=2"),
+    *("midtrain.max_steps=3", "midtrain.rows=2", "midtrain.generated_texts=16", "distill.if_needed=false"),
     *("distill.max_steps=2", "distill.rows=4", "distill.prompts=16", "distill.max_new_tokens=48"),
     "distill.probe_every=0",
     "distill.learning_rate=1e-4",  # at the default rate two steps of four rows break the model
