@@ -28,7 +28,8 @@ DRIFT_METRICS = (  # of `recover compare --drift`
 METRICS = (*MEASURES, "slope", "pflops", *DRIFT_METRICS)
 INSTRUCTIONS = "instructions"  # the lab's prompts with checks and right answers, as a file of an arm
 OWN_CYCLE = "own-cycle"  # of an arm with several cycles: what each cycle reached on its own documents
-EVERY_ARM = {"gate": {"block": 0}, "distill": {"probe_every": 0}}  # all prompts are asked, and all steps are taken
+# All prompts are asked, and all steps are taken.
+EVERY_ARM = {"gate": {"block": 0}, "distill": {"probe_every": 0, "if_needed": False}}
 SHIPPED = resources.files("studies") / "declarations"
 
 Count = Annotated[int, Field(ge=1)]

@@ -24,6 +24,7 @@ def test_an_arm_has_the_settings_of_all_arms_of_the_size_and_its_own() -> None:
     assert one.settings_of(one.declared.arms["opd"]) == {
         "gate.block": 0,
         "distill.probe_every": 0,
+        "distill.if_needed": False,
         "distill.steps": 10,
         "midtrain.mix.texts": 0.0,
         "midtrain.epochs": 4,

@@ -31,7 +31,7 @@ def test_a_plan_needs_only_a_config_and_leaves_nothing_behind(folder: Path) -> N
     assert "8.19 billion parameters; trained: an adapter of rank 128, 0.35 billion" in first
     assert second == "Documents: 23,000 tokens, taken to have four characters each"
     assert third == "GPUs: 1 of 80 GB; vllm generates text"
-    assert any(line.split() == ["weights", "34.2", "34.2", "34.2"] for line in lines)
+    assert any(line.split() == ["weights", "17.8", "17.8", "17.8"] for line in lines)
     assert any("at 2.5 an hour for each GPU" in line for line in lines)
     assert max(map(len, lines)) <= 120
     assert sorted(path.name for path in folder.iterdir()) == ["documents", "model"]
