@@ -206,6 +206,10 @@ def measure(case: Case, folder: str) -> dict[str, int]:
 
 def _load(case: Case, path: str) -> tuple[Student, TeacherSignal]:
     student = load_trained(path, Adapter(rank=case.rank) if case.rank else None, bf16=case.bf16)
+    for (
+        parameter
+    ) in student.model.parameters():  # weights in the file's precision are the mapped file: no heap has them
+        parameter.data = parameter.data.clone()
     if case.rank:
         return student, TeacherSignal(AdapterOffTeacher(student, path))
     own = FrozenTeacher(path, dtype=frozen_dtype(path, case.bf16))

@@ -25,6 +25,7 @@ from pipelines.gate.promotion import current_user, require_reason
 from pipelines.gate.verdict import OtherResults, Verdict, judge, require_pass_fail, settles_behaviour
 from pipelines.job_progress import published_progress
 from pipelines.jobs.job import Job
+from pipelines.jobs.teacher_choice import Base, Router, Served
 from pipelines.log import log
 from pipelines.outcome import Answer, Ask, Outcome
 from pipelines.project.lock import store_job
@@ -136,7 +137,7 @@ class Cycle:
             )
         final = self._final_plan()
         clean = self._measure_clean(final)
-        if self.job.command == "cycle" and self.settings.distill.if_needed:
+        if self._may_leave_out_distillation:
             before = self._measure(damaged, "the mid-trained model", final, "damaged", self._until_clear(clean))
             if self._judge(clean, before, before).passed:
                 return self._keep_as_it_is(damaged, main_teacher, clean, before, ask)
@@ -160,6 +161,14 @@ class Cycle:
         advice = self._next_attempt(damaged, distilled, verdict) if promoted is False else None
         number = self.stage.cycle_number
         return Outcome(number, clean, before, after, verdict, promoted, distilled, decision, next_attempt=advice)
+
+    @property
+    def _may_leave_out_distillation(self) -> bool:
+        """What another teacher, a context or a reward teaches is new: it is needed in any case."""
+        restores = recipe(self.settings.distill.recipe).restores and isinstance(
+            self.job.teacher, Base | Router | Served
+        )
+        return self.job.command == "cycle" and self.settings.distill.if_needed and restores
 
     def _keep_as_it_is(
         self, midtrained: Checkpoint, teacher: Checkpoint, clean: list[Result], results: list[Result], ask: Ask | None

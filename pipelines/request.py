@@ -114,7 +114,7 @@ class Request:
     warm_start: str | None = option(
         DISTILL,
         "Before distilling, move the weights by this share towards those before mid-training; auto tries some shares "
-        "[default: default for small models, off for large ones]",
+        "[default: default for small models, off for others]",
         "off|auto|default|SHARE",
     )
     max_minutes: float | None = option(DISTILL, "Distil for at most this many minutes.")

@@ -52,7 +52,12 @@ class ArmFiles:
 
     def tuned(self) -> Tuned | None:
         file = self._find(TUNED)
-        return json.loads(file.read_text(encoding="utf-8")) if file else None
+        try:
+            return json.loads(file.read_text(encoding="utf-8")) if file else None
+        except (OSError, ValueError) as error:
+            raise RecoverError(
+                f"The file {file} cannot be read: {error}. Remove it, and run the study again."
+            ) from error
 
     def add(self, entry: Entry) -> Entry:
         """Write an entry; the result is what its file says."""

@@ -73,7 +73,7 @@ def study(
     try:
         row = run.run()
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"Go on with `recover study {name} --size {size}`.") from None
+        raise KeyboardInterrupt("Run the same command again to go on.") from None
     files = _write_files(row, to or run.folder)
     data: dict[str, Any] = {
         "study": row.name,

@@ -33,6 +33,7 @@ from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe, objective_of, signal_of
 from recovery.self_teachers import EmaTeacher
+from recovery.signals import Labels
 from recovery.states import CommonTokens, Mixture, States
 from recovery.teachers import Teacher, check_tokens
 
@@ -67,7 +68,7 @@ def distill(
     has_probe = make_probe is not None and settings.probe_every > 0
     with (
         stage.recorded_run("distill", steps, inputs) as run,
-        open_engine(student, _engine_name(stage, chosen, has_probe)) as engine,
+        open_engine(student, _engine_name(stage, chosen, has_probe, steps)) as engine,
         open_writer(chosen, teachers, student) as writer,
     ):
         probe, probe_in_training = (
@@ -99,7 +100,7 @@ def distill(
             )
             if steps
             else Mixture(),
-            signal=signal_of(chosen, teacher, reward_by_checks(chosen, given_prompts, chat)),
+            signal=signal_of(chosen, teacher, reward_by_checks(chosen, given_prompts, chat)) if steps else Labels(None),
             objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
             source=TrainingSource(
@@ -123,9 +124,10 @@ def distill(
         return training.run_to_end()
 
 
-def _engine_name(stage: Stage, chosen: Recipe, has_probe: bool) -> EngineName:
+def _engine_name(stage: Stage, chosen: Recipe, has_probe: bool, steps: int) -> EngineName:
     """An engine that generates nothing should take no memory."""
-    return stage.settings.engine if chosen.on_policy_fraction or has_probe else "transformers"
+    has_rollouts = steps > 0 and chosen.on_policy_fraction > 0
+    return stage.settings.engine if has_rollouts or has_probe else "transformers"
 
 
 def warm_start_plan(stage: Stage, student: Student, start: Checkpoint) -> WarmStartPlan:

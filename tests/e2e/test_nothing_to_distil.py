@@ -39,6 +39,11 @@ def test_one_that_does_not_pass_is_distilled(tmp_path: Path) -> None:
     assert completed.data["steps"] == 2, completed.stderr
 
 
+def test_what_a_recipe_teaches_besides_is_taught_in_any_case(tmp_path: Path) -> None:
+    completed = cycle(tmp_path, *LENIENT, "--recipe", "self-sft")
+    assert completed.data["steps"] == 2, completed.stderr
+
+
 def _checkpoints(folder: Path) -> list[str]:
     shown = recover(folder, "lineage", "cycle:1/recovered").data
     return [one["path"] for one in shown["lineage"][:2]]
