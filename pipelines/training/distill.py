@@ -60,7 +60,7 @@ def distill(
     student = stage.load_student(start)
     # Where the teachers' answers are the labels, the teachers' weights are needed for writing them alone.
     teacher: Teacher | None = None
-    if chosen.scores_with_teacher:
+    if steps and chosen.scores_with_teacher:
         teacher = teachers.load(student, bf16=stage.settings.bf16)
         if student.vocabulary:
             check_tokens((prompt.teacher_prompt or prompt.tokens for prompt in prompts), student.vocabulary, chat)
@@ -83,7 +83,7 @@ def distill(
             # It teaches something new, or the gate has rejected where it begins: then a probe does not end it at once.
             if not chosen.restores or is_repair:
                 warm = replace(warm, stop_reason="")
-        if teachers.instead == Itself("ema"):
+        if steps and teachers.instead == Itself("ema"):
             teacher = EmaTeacher(student, settings.ema_decay)  # it begins with the weights after the warm start
         if steps:
             about = f"at most {steps} steps, {len(prompts)} prompts"
