@@ -1,8 +1,8 @@
 """Damage the built-in chat model with transformers' Trainer on raw text, as continued pre-training does.
 
 python examples/raw_text.py --to ./my-finetune
-recover check ./my-finetune --docs ./my-finetune-data
-recover repair ./my-finetune --docs ./my-finetune-data
+recover check ./my-finetune --docs ./my-finetune-data/docs --questions ./my-finetune-data/questions.jsonl
+recover repair ./my-finetune --docs ./my-finetune-data/docs --questions ./my-finetune-data/questions.jsonl
 """
 
 import argparse
