@@ -31,15 +31,15 @@ from recovery.lab import make_world
 from tests.e2e.command_line import forked, run_forked
 
 SMALL = {
-    "midtrain.max_steps": 8,
+    "midtrain.max_steps": 6,
     "midtrain.rows": 4,
     "midtrain.mix.answers": 0.3,
     "midtrain.mix.texts": 0.2,
-    "midtrain.generated_texts": 12,
+    "midtrain.generated_texts": 8,
     "distill.steps": 5,
     "distill.rows": 8,
-    "distill.max_new_tokens": 48,
-    "distill.prompts": 24,
+    "distill.max_new_tokens": 32,
+    "distill.prompts": 16,
     "distill.probe_every": 2,
     "distill.probe_items": 12,
     "gate.behaviour_margin": 0.2,

@@ -14,8 +14,8 @@ from tests.pipelines.options import set_options
 pytestmark = pytest.mark.slow
 
 SMALL = set_options(
-    "distill.prompts=24",
-    "distill.max_new_tokens=48",
+    "distill.prompts=16",
+    "distill.max_new_tokens=32",
     "distill.rows=4",
     "distill.steps=2",
     "distill.probe_every=0",
@@ -28,7 +28,7 @@ LENIENT = set_options("gate.behaviour_margin=0.99", "gate.keep_knowledge=0", "ga
 @pytest.fixture(scope="module")
 def results(damaged_project: Path) -> dict[str, Any]:
     folder = damaged_project
-    distill = ["distill", "--teacher", "base", "--limit", 12, *SMALL]
+    distill = ["distill", "--teacher", "base", "--limit", 8, *SMALL]
     results: dict[str, Any] = {"folder": folder}
     results["first"] = recover(folder, *distill, *STRICT)
     results["status"] = recover(folder, "status")

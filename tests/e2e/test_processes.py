@@ -18,7 +18,7 @@ FLOAT32 = SMALL | {
     "midtrain.learning_rate": 3e-3,
     "distill.warm_start": "off",
     "distill.rows": 8,
-    "distill.max_new_tokens": 48,
+    "distill.max_new_tokens": 32,
 }
 
 

@@ -17,7 +17,7 @@ from tests.vllm_server import VllmServer, running
 pytestmark = pytest.mark.vllm
 STEPS = 5
 SMALL = set_options(
-    *("lora_rank=8", "midtrain.max_steps=3", "midtrain.rows=4", "midtrain.generated_texts=16"),
+    *("lora_rank=8", "midtrain.max_steps=3", "midtrain.rows=4"),
     *("distill.prompts=16", "distill.rows=4", "distill.max_new_tokens=32", "distill.probe_every=0"),
 )
 
@@ -37,7 +37,7 @@ def test_a_cycle_survives_a_server_that_is_killed_and_started_again(
     engine, teacher = servers
     make_world(77, size="quick").write(tmp_path / "corpus")
     command = ["cycle", "--docs", "corpus/docs", "--engine", engine.address, "--teacher", teacher.address, "--json"]
-    command += [*SMALL, "--limit", "8", "--max-steps", str(STEPS), "--warm-start", "off"]
+    command += [*SMALL, "--mix", "documents", "--limit", "8", "--max-steps", str(STEPS), "--warm-start", "off"]
     lines = []
     with subprocess.Popen(
         [*RECOVER, *command], cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
