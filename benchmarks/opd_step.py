@@ -30,7 +30,7 @@ from recovery.models.students import Student, load_student
 from recovery.signals import TeacherSignal
 from recovery.states import Prompt, Rollouts, ShuffledOrder
 from recovery.teachers import FrozenTeacher
-from recovery.telemetry.step_record import StepRecord
+from recovery.telemetry import StepRecord
 from recovery.train import Plan, train
 from studies.scripts import table
 

@@ -36,7 +36,7 @@ from recovery.processes import Member
 from recovery.samples import Sample
 from recovery.signals import TeacherSignal
 from recovery.teachers import AdapterOffTeacher, FrozenTeacher
-from recovery.telemetry.step_record import StepMetrics
+from recovery.telemetry import StepMetrics
 from recovery.train import Plan, TrainState
 from studies.scripts import table
 

@@ -26,8 +26,7 @@ from recovery.samples import Sample
 from recovery.signals import Signal
 from recovery.teacher_router import RouterTeacher
 from recovery.teachers import FrozenTeacher, InContext
-from recovery.telemetry.step_record import StepMetrics
-from recovery.telemetry.token_report import TokenReport
+from recovery.telemetry import StepMetrics, TokenReport
 from recovery.train import Plan, TrainState
 
 

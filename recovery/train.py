@@ -28,9 +28,15 @@ from recovery.optimizer_shards import load_optimizer
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Signal, SignalBatch
 from recovery.states import States
-from recovery.telemetry.step_cost import flops_of_step, peak_memory_bytes
-from recovery.telemetry.step_record import StepMetrics, StepRecord, rollout_metrics
-from recovery.telemetry.token_report import TokenReport, report_tokens
+from recovery.telemetry import (
+    StepMetrics,
+    StepRecord,
+    TokenReport,
+    flops_of_step,
+    peak_memory_bytes,
+    report_tokens,
+    rollout_metrics,
+)
 
 MAX_BAD_STEPS_IN_A_ROW = 3  # steps whose loss or gradient is not finite
 

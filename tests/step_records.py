@@ -1,6 +1,6 @@
 from typing import Any
 
-from recovery.telemetry.step_record import StepRecord
+from recovery.telemetry import StepRecord
 
 
 def step_record(step: int, **values: Any) -> StepRecord:

@@ -11,10 +11,10 @@ from pipelines.project.checkpoints import weights_id
 from pipelines.storage.content_cache import ContentCache
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
+from recovery.collapse import CleanReplies
 from recovery.engines import Generation, Sampling
 from recovery.recipes import Recipe
 from recovery.states import Prompt
-from recovery.telemetry.collapse import CleanReplies
 
 CLEAN_REPLIES = 64  # shares of so many are exact to 0.06
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from pipelines.settings.schema import Distill
 from pipelines.training.probe_results import ProbeFunction, ProbeResult, best_knowledge
-from recovery.telemetry.collapse import CleanReplies, CollapseWatch
-from recovery.telemetry.step_record import StepRecord
+from recovery.collapse import CleanReplies, CollapseWatch
+from recovery.telemetry import StepRecord
 
 PROBES_IN_A_ROW = 2  # that must hold
 

@@ -7,7 +7,7 @@ from db.tracker import Tracker
 from recovery.models.students import Student
 from recovery.samples import Sample
 from recovery.states import States
-from recovery.telemetry.token_report import TokenReport
+from recovery.telemetry import TokenReport
 
 Report = Callable[[list[Sample]], list[list[TokenReport]] | None]  # None without a teacher
 

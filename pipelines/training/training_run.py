@@ -35,7 +35,7 @@ from recovery.resume_state import discard_progress, has_progress, load_progress,
 from recovery.self_teachers import EmaTeacher
 from recovery.signals import Signal
 from recovery.states import States
-from recovery.telemetry.step_record import StepRecord
+from recovery.telemetry import StepRecord
 from recovery.train import Plan, TrainState, train
 
 

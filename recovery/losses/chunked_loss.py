@@ -90,7 +90,7 @@ def chunked_loss(
 
     Each metric has one entry per position. `with_shape` adds two to the objective's own: `logit_grad_norm`, the norm of
     the loss gradient on each position's logits, and `logit_grad_sum`, the vector sum of these gradients over positions
-    [vocabulary] (see `recovery.telemetry.step_record`).
+    [vocabulary] (see `recovery.telemetry`).
     """
     metrics: dict[str, Tensor] = {}
     elements = elements or _chunk_elements(hidden)

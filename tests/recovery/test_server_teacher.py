@@ -16,7 +16,7 @@ from recovery.samples import Batch, Sample
 from recovery.server_teacher import ListedLogprobs, ServerTeacher
 from recovery.signals import TeacherSignal
 from recovery.teachers import FrozenTeacher, InContext, Teacher
-from recovery.telemetry.token_report import report_tokens
+from recovery.telemetry import report_tokens
 from recovery.train import Plan
 from tests.gradients import gradient_of_step
 from tests.models import save_tiny

@@ -14,7 +14,7 @@ from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Labels, Signal, SignalBatch, TeacherSignal
 from recovery.states import Documents
 from recovery.teachers import FrozenTeacher, OverVocabulary, Part
-from recovery.telemetry.step_cost import flops_of_step
+from recovery.telemetry import flops_of_step
 from recovery.train import Plan
 from tests.gradients import gradient_of_step
 from tests.models import save_tiny

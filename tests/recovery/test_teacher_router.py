@@ -13,7 +13,7 @@ from recovery.signals import Labels, TeacherSignal
 from recovery.states import FixedRows
 from recovery.teacher_router import RouterTeacher
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
-from recovery.telemetry.step_cost import flops_of_step
+from recovery.telemetry import flops_of_step
 from recovery.train import Plan, train
 from tests.gradients import gradient_of_step
 from tests.models import save_tiny

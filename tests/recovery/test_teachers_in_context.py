@@ -17,7 +17,7 @@ from recovery.signals import TeacherSignal
 from recovery.states import Prompt, Rollouts
 from recovery.teacher_router import RouterTeacher
 from recovery.teachers import SHARED_CONTEXT, FrozenTeacher, InContext
-from recovery.telemetry.step_cost import flops_of_step
+from recovery.telemetry import flops_of_step
 from recovery.train import Plan, train
 from tests.gradients import gradient_of_step
 from tests.models import save_tiny

@@ -13,12 +13,12 @@ from pipelines.settings.schema import Settings
 from pipelines.training.clean_replies import clean_replies
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
+from recovery.collapse import CleanReplies, CollapseWatch
 from recovery.lab import BASE
 from recovery.models.students import load_chat
 from recovery.recipes import recipe
 from recovery.states import Prompt
-from recovery.telemetry.collapse import CleanReplies, CollapseWatch
-from recovery.telemetry.step_record import StepRecord
+from recovery.telemetry import StepRecord
 from tests.pipelines.options import set_options
 
 FEW = ("rows=4", "max_new_tokens=24", "prompts=16", "probe_every=0", "max_steps=2", "warm_start=off")

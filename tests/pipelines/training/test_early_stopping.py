@@ -7,8 +7,8 @@ import pytest
 from pipelines.settings.schema import Distill
 from pipelines.training.early_stopping import PROBES_IN_A_ROW, EarlyStopping
 from pipelines.training.probe_results import ProbeResult
-from recovery.telemetry.collapse import CleanReplies
-from recovery.telemetry.step_record import StepRecord
+from recovery.collapse import CleanReplies
+from recovery.telemetry import StepRecord
 from tests.step_records import step_record
 
 LIMITS = Distill(probe_every=2)

@@ -7,7 +7,7 @@ from typing import Any
 from pipelines.training.rollout_samples import ROLLOUTS_A_STEP, RecordedStates, record_rollouts
 from recovery.samples import Sample
 from recovery.teachers import FrozenTeacher
-from recovery.telemetry.token_report import report_tokens
+from recovery.telemetry import report_tokens
 from tests.models import save_tiny, tiny_student
 
 

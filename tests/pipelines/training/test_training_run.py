@@ -15,6 +15,7 @@ from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import TrainingSource
 from pipelines.training.state_folders import has_started
 from pipelines.training.training_run import RunResult, TrainingRun
+from recovery.collapse import CollapseWatch
 from recovery.lab import BASE
 from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import load_student
@@ -22,7 +23,6 @@ from recovery.recipes import recipe
 from recovery.samples import Sample
 from recovery.signals import Labels
 from recovery.states import FixedRows
-from recovery.telemetry.collapse import CollapseWatch
 from recovery.train import Plan
 
 FEW = ("midtrain.max_steps=2", "midtrain.rows=2", "midtrain.mix.texts=0", "midtrain.mix.answers=0")

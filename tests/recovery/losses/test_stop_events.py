@@ -17,7 +17,7 @@ from recovery.server_teacher import ListedLogprobs
 from recovery.signals import SignalBatch, TeacherSignal
 from recovery.states import FixedRows
 from recovery.teachers import FrozenTeacher, OverVocabulary, Part, TeacherLogprobs
-from recovery.telemetry.token_report import report_tokens
+from recovery.telemetry import report_tokens
 from recovery.train import Plan, train
 from tests.models import save_tiny
 

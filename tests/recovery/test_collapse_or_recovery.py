@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from recovery.collapse import CleanReplies, CollapseWatch
 from recovery.engines import Generation
-from recovery.telemetry.collapse import CleanReplies, CollapseWatch
 from tests.step_records import step_record
 
 CLEAN = CleanReplies(64, truncated=0.62, repetition=0.1, entropy=3.1)

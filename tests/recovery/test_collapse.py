@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from recovery.collapse import CollapseWatch
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE
 from recovery.losses.objectives import CrossEntropy, Divergence
@@ -9,8 +10,7 @@ from recovery.models.students import load_student, save_student
 from recovery.signals import Labels, TeacherSignal
 from recovery.states import FixedRows, Prompt, Rollouts
 from recovery.teachers import FrozenTeacher
-from recovery.telemetry.collapse import CollapseWatch
-from recovery.telemetry.step_record import StepRecord
+from recovery.telemetry import StepRecord
 from recovery.train import Plan, train
 
 QUESTIONS = [f"Write a note about the {thing}." for thing in ("lake", "tower", "garden", "train", "river", "clock")]

@@ -13,8 +13,7 @@ from statistics import fmean
 from typing import Any, Self
 
 from recovery.engines import Generation
-from recovery.telemetry.repetition import repetition
-from recovery.telemetry.step_record import StepRecord
+from recovery.telemetry import StepRecord, repetition
 
 DEVIATIONS = 3.5  # of chance, by which a share of the rollouts exceeds that of the clean model's replies
 ROLLOUTS = 48  # at least, from which that is told

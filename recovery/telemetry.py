@@ -1,9 +1,11 @@
-"""The record of one optimiser step, collected from its micro-batches."""
+"""What a training shows of itself: the record of each step with its cost, and reports on single tokens."""
 
 import math
+import resource
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,10 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recovery.samples import Sample
-from recovery.telemetry.repetition import repetition
+from recovery.losses.chunked_loss import CHUNK_ELEMENTS, chunks
+from recovery.losses.divergences import reverse_kl
+from recovery.models.students import Student
+from recovery.samples import Batch, Sample
+from recovery.signals import Signal
+from recovery.teachers import Teacher, likeliest
 
 MIN_ACTIVE_NORM = 0.01  # of a loss gradient on a token's logits: a probability moved by a percent
+PIECE = 8  # tokens: ordinary text repeats shorter pieces, such as a name or the start of a list's items
+TOKEN_MEANS = ("kl", "entropy", "ratio_clipped", "clipped", "stop_student", "stop_teacher")
 
 
 @dataclass(frozen=True)
@@ -103,14 +111,9 @@ class StepMetrics:
         if self._grad_sum is not None:
             shape |= _signal_shape(torch.cat(self._values["logit_grad_norm"]), self._grad_sum)
         return {
-            "kl": self._mean("kl"),
-            "entropy": self._mean("entropy"),
+            **{name: self._mean(name) for name in TOKEN_MEANS},
             "ratio_mean": self._mean("ratio"),
             "ratio_max": float(torch.cat(self._values["ratio"]).max()) if "ratio" in self._values else None,
-            "ratio_clipped": self._mean("ratio_clipped"),
-            "clipped": self._mean("clipped"),
-            "stop_student": self._mean("stop_student"),
-            "stop_teacher": self._mean("stop_teacher"),
             **shape,
         }
 
@@ -147,3 +150,76 @@ def rollout_metrics(samples: list[Sample]) -> dict[str, Any]:
 
 def _mean(values: list[Any]) -> float | None:
     return sum(values) / len(values) if values else None
+
+
+def repetition(tokens: Sequence[int]) -> float:
+    """Return the share of a text's pieces of `PIECE` tokens that occurred in it before: 0 for a short text."""
+    pieces = [tuple(tokens[i : i + PIECE]) for i in range(len(tokens) - PIECE + 1)]
+    return 1 - len(set(pieces)) / len(pieces) if pieces else 0.0
+
+
+def flops_of_step(student: Student, signal: Signal, samples: list[Sample], *, rolled_out: bool) -> float:
+    """Count forward and backward of the student (3 passes), the teacher's forward, and the rollouts' forward.
+
+    Rollouts that are not learned cost their forward pass alone."""
+    trained = [sample for sample in samples if sample.target_count]
+    tokens = 3 * sum(len(sample.tokens) for sample in trained)
+    if rolled_out:
+        sampled = [sample for sample in samples if sample.logprobs is not None and sample.privileged is not False]
+        tokens += sum(len(sample.tokens) for sample in sampled)
+    written = sum(sample.writing_flops for sample in samples) if rolled_out else 0.0
+    return 2.0 * tokens * student.parameters + signal.flops(trained) + written
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+Choices = list[tuple[str, float]]  # likeliest first: a token's text and its probability
+
+
+@dataclass(frozen=True)
+class TokenReport:
+    """The KL to the teacher at a token, and what both models find likeliest there."""
+
+    text: str
+    kl: float
+    student: Choices
+    teacher: Choices
+
+
+@torch.no_grad()
+def report_tokens(
+    student: Student, teacher: Teacher, samples: Sequence[Sample], choices: int = 3
+) -> list[list[TokenReport]]:
+    """Report the target tokens of each sample, with the `choices` likeliest tokens of both models."""
+    return [_report_sample(student, teacher, sample, choices) for sample in samples]
+
+
+def _report_sample(student: Student, teacher: Teacher, sample: Sample, choices: int) -> list[TokenReport]:
+    batch = Batch.collate([sample], student.chat.pad_id, student.device)
+    hidden, head, distribution = student.hidden(batch), student.head, teacher.distribution(batch)
+    decode, stops = student.chat.tokenizer.decode, student.stops
+
+    def as_text(likeliest: list[tuple[int, float]]) -> Choices:
+        return [(decode([token]), probability) for token, probability in likeliest]
+
+    reports: list[TokenReport] = []
+    for part in chunks(len(hidden), len(head.weight), CHUNK_ELEMENTS):  # keeps [positions × vocabulary] small
+        ours = torch.log_softmax(head.logits(hidden[part]), dim=-1)
+        tokens, kls = batch.target_tokens[part].tolist(), reverse_kl(*distribution.compare(ours, part, stops)).tolist()
+        theirs = distribution.likeliest(part, choices)
+        columns = zip(tokens, kls, _pairs(*likeliest(ours, choices)), _pairs(*theirs), strict=True)
+        reports += [
+            TokenReport(decode([token]), kl, as_text(student_top), as_text(teacher_top))
+            for token, kl, student_top, teacher_top in columns
+        ]
+    return reports
+
+
+def _pairs(tokens: Tensor, logprobs: Tensor) -> list[list[tuple[int, float]]]:
+    """Each token with its probability."""
+    return [list(zip(t, p, strict=True)) for t, p in zip(tokens.tolist(), logprobs.exp().tolist(), strict=True)]

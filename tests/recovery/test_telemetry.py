@@ -1,12 +1,14 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from recovery import telemetry
 from recovery.models.students import load_student
 from recovery.samples import Sample
 from recovery.teachers import FrozenTeacher
-from recovery.telemetry import token_report as module
-from recovery.telemetry.token_report import report_tokens
+from recovery.telemetry import PIECE, repetition, report_tokens
 from tests.models import save_tiny
 
 ROWS = [Sample([7, 8, 9, 10], [False, False, True, True]), Sample([20, 21, 22], [False, True, True])]
@@ -42,7 +44,7 @@ def test_the_report_does_not_depend_on_the_chunk_size(tmp_path: Path, monkeypatc
     teacher = FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=1)))
     row = Sample(list(range(40, 60)), [False] + [True] * 19)
     [whole] = report_tokens(student, teacher, [row])
-    monkeypatch.setattr(module, "CHUNK_ELEMENTS", 3 * 259)
+    monkeypatch.setattr(telemetry, "CHUNK_ELEMENTS", 3 * 259)
     [parts] = report_tokens(student, teacher, [row])
     assert len(parts) == 19
     for part, expected in zip(parts, whole, strict=True):
@@ -50,3 +52,16 @@ def test_the_report_does_not_depend_on_the_chunk_size(tmp_path: Path, monkeypatc
         for ours, theirs in ((part.student, expected.student), (part.teacher, expected.teacher)):
             assert [t for t, _ in ours] == [t for t, _ in theirs]
             assert [p for _, p in ours] == pytest.approx([p for _, p in theirs], rel=1e-4)
+
+
+def test_a_loop_repeats_nearly_all_of_itself() -> None:
+    loop = [5, 6, 7, 8] * 64
+    assert repetition(loop) > 0.98
+    assert repetition(list(range(200)) + loop) > 0.5
+
+
+@given(st.lists(st.integers(0, 9), max_size=60))
+def test_it_is_a_share_and_zero_without_repeated_pieces(tokens: list[int]) -> None:
+    assert 0 <= repetition(tokens) < 1
+    assert repetition(tokens[:PIECE]) == 0
+    assert repetition(list(range(len(tokens)))) == 0
