@@ -19,9 +19,9 @@ from benchmarks.common import median, model_folder, speed_parser
 from benchmarks.divergence import peak_memory, reset_peak
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import instruction_tasks
-from recovery.losses.objectives import Divergence
 from recovery.models.adapters import Adapter
 from recovery.models.students import load_student
+from recovery.objectives import Divergence
 from recovery.signals import TeacherSignal
 from recovery.states import Prompt, Rollouts
 from recovery.teachers import AdapterOffTeacher, FrozenTeacher, Teacher

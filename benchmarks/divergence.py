@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.common import Clock, median
-from recovery.losses.chunked_loss import Head, chunked_loss
-from recovery.losses.objectives import Divergence
+from recovery.chunked_loss import Head, chunked_loss
+from recovery.objectives import Divergence
 from recovery.signals import SignalBatch
 from recovery.teachers import Distribution
 from studies.scripts import table

@@ -11,8 +11,8 @@ import torch
 from benchmarks.common import clone, median, model_folder, print_profile, speed_parser, time_alternating
 from pipelines.training.midtrain import MEASURE_EVERY
 from recovery.lab import own_world
-from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import Student, load_student
+from recovery.objectives import CrossEntropy
 from recovery.signals import Labels
 from recovery.states import Documents, ShuffledOrder
 from recovery.train import Plan, train

@@ -25,8 +25,8 @@ from benchmarks.common import (
 from pipelines.model_loading import open_engine
 from recovery.engines import Engine
 from recovery.lab import instruction_tasks
-from recovery.losses.objectives import Divergence
 from recovery.models.students import Student, load_student
+from recovery.objectives import Divergence
 from recovery.signals import TeacherSignal
 from recovery.states import Prompt, Rollouts, ShuffledOrder
 from recovery.teachers import FrozenTeacher

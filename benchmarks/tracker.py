@@ -15,8 +15,8 @@ from statistics import median
 from db.engine import open_database
 from db.tracker import Tracker
 from recovery.lab import BASE, own_world
-from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import load_student
+from recovery.objectives import CrossEntropy
 from recovery.signals import Labels
 from recovery.states import Documents
 from recovery.train import Plan, train

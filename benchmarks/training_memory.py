@@ -29,9 +29,9 @@ from recovery.distributed import join, leave, processes, rank, together
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE
-from recovery.losses.objectives import Divergence
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student
+from recovery.objectives import Divergence
 from recovery.processes import Member
 from recovery.samples import Sample
 from recovery.signals import TeacherSignal

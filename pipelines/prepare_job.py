@@ -50,10 +50,9 @@ from pipelines.training.recipe_inputs import (
     check_recipes,
 )
 from recovery.errors import RecoverError
-from recovery.models.chat_template import Chat
+from recovery.models.chat_template import Chat, check_same_tokenizer
 from recovery.models.students import load_chat, parameters_of
 from recovery.recipes import recipe
-from recovery.teachers import check_same_tokenizer
 
 
 def check_request(project: Project, request: Request) -> tuple[Settings, TeacherChoice[str], Corpus | None]:

@@ -17,10 +17,9 @@ from torch import Tensor
 
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of, same_model
-from recovery.models.chat_template import Chat
+from recovery.models.chat_template import Chat, added_tokens, check_same_vocabulary, same_chat_template
 from recovery.models.interpolation import has_token_rows, same_but_tokens
 from recovery.models.students import config_of, load_causal, load_chat, refuse_quantised, split_revision
-from recovery.teachers import added_tokens, check_same_vocabulary, same_chat_template
 
 INDEX, SINGLE, ADAPTER = "model.safetensors.index.json", "model.safetensors", "adapter_model.safetensors"
 COMPARED = 12  # matrices whose directions are compared

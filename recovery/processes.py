@@ -19,13 +19,12 @@ from recovery.distributed import gather, processes, rank, receive, send, togethe
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import LostProcess
-from recovery.losses.objectives import Objective
 from recovery.models.students import Student
+from recovery.objectives import Objective
 from recovery.optimizer_shards import save_parts
 from recovery.samples import Sample
 from recovery.signals import Signal
-from recovery.teacher_router import RouterTeacher
-from recovery.teachers import FrozenTeacher, InContext
+from recovery.teachers import FrozenTeacher, InContext, RouterTeacher
 from recovery.telemetry import StepMetrics, TokenReport
 from recovery.train import Plan, TrainState
 
@@ -88,7 +87,7 @@ def _frozen_models(teacher: Any) -> list[Any]:
         return _frozen_models(teacher.teacher)
     if isinstance(teacher, RouterTeacher):
         return [model for each in (teacher.default, *teacher.by_domain.values()) for model in _frozen_models(each)]
-    return [teacher.causal] if isinstance(teacher, FrozenTeacher) else []
+    return [teacher.model.causal] if isinstance(teacher, FrozenTeacher) else []
 
 
 _training: Member | None = None  # of this process

@@ -27,10 +27,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recovery.context_templates import DEMONSTRATION, PASSAGE, POLICY, SOLUTION, SYSTEM_PROMPT
+from recovery.divergences import ClipMode
 from recovery.errors import RecoverError
-from recovery.losses.divergences import ClipMode
-from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
-from recovery.losses.privileged_gradient import PrivilegedGradient
+from recovery.objectives import CrossEntropy, Divergence, Objective, PrivilegedGradient, SampledGradient
 from recovery.samples import Sample
 from recovery.signals import Blend, Labels, Signal, TeacherSignal
 from recovery.teachers import Teacher

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from recovery.errors import RecoverError
 from recovery.models.students import Student
-from recovery.self_teachers import EmaTeacher
+from recovery.teachers import EmaTeacher
 from recovery.train import TrainState
 
 WEIGHTS, AVERAGE, STATE, NOTES = "learning.safetensors", "average.safetensors", "state.pt", "notes.json"

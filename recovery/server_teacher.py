@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from recovery.divergences import is_in, merge_listed_stops, with_tail
 from recovery.engines.serve_command import serve_command
 from recovery.engines.served_model import Probe, ServedModel, identify, prompt_logprobs
 from recovery.engines.servers import PAUSES, TIMEOUT, Server, Servers
 from recovery.errors import RecoverError
-from recovery.losses.divergences import with_tail
-from recovery.losses.stop_events import is_in, merge_listed_stops
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample
 from recovery.teachers import Part

@@ -1,77 +1,68 @@
-"""Teachers: frozen models that score the student's tokens. Nothing in this module can be trained.
+"""Teachers: models that score the student's tokens. None is trained here.
 
 `FrozenTeacher` is a separate model. `AdapterOffTeacher` is the clean base inside the student: its weights with the
-adapters off, without a second copy in memory. `AdapterTeacher` is another adapter on those weights. No such teacher
+adapters off, without a second copy in memory. `AdapterTeacher` is another adapter on those weights. None of these
 scores with the student's trained weights, so a student cannot be distilled from itself by accident.
 
-`InContext` has any teacher read the prompt that a row carries for it (`teacher_prompt`) instead of the student's, such
-as the same question with its solution. What a teacher reads and whose weights it has are separate choices.
+`LiveTeacher` and `EmaTeacher` are the student itself, as it is or averaged over its steps. Without a context that the
+student does not see, such a teacher agrees with the student, or nearly.
+
+`RouterTeacher` chooses among several teachers by a sample's domain. `InContext` has any teacher read the prompt that a
+row carries for it (`teacher_prompt`) instead of the student's, such as the same question with its solution. What a
+teacher reads and whose weights it has are separate choices. `recovery.server_teacher` has the teacher on servers.
 """
 
-from collections.abc import Iterable, Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Protocol
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from recovery.chunked_loss import Head
 from recovery.distributed import size
+from recovery.divergences import is_in, merge_stops
 from recovery.errors import RecoverError
-from recovery.losses.chunked_loss import Head
-from recovery.losses.stop_events import is_in, merge_stops
 from recovery.models.adapters import base_of, check_head_unchanged, preserve_adapter_state, same_model
-from recovery.models.chat_template import Chat
+from recovery.models.chat_template import added_tokens, check_same_tokenizer, check_tokens
 from recovery.models.model_families import disable_dropout
-from recovery.models.students import Student, checkpoint_metadata, hidden_states, load_student
+from recovery.models.students import Student, checkpoint_metadata, load_student
 from recovery.samples import Batch, Sample
 
 SHARED_CONTEXT = 64  # tokens; a shorter one is read in every row
+EMA_DECAY = 0.95  # a step moves the average by 5 % towards the student
 Part = slice | Tensor  # selects some of the targets
 
 
-class TeacherLogprobs(Protocol):
-    """A teacher's next-token log-probs at each target of a batch, computed for one chunk of targets at a time."""
+class TeacherLogprobs:
+    """A teacher's next-token log-probs at each target of a batch, computed for one chunk of targets at a time.
+
+    All else follows from `logprobs`; a teacher that knows only some of them has methods of its own."""
 
     def logprobs(self, part: Part) -> Tensor:
         """Return the log-probs of the whole vocabulary [positions, vocabulary]."""
-        ...
+        raise NotImplementedError
 
     def compare(self, student: Tensor, part: Part, stops: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
         """Return the student's log-probs [positions, vocabulary] and the teacher's, both over the same events: the
         vocabulary, or the tokens that the teacher lists and a bucket for all others. All of `stops` are one event."""
-        ...
-
-    def at_tokens(self, events: Tensor, tokens: Tensor, part: Part, stops: Sequence[int] = ()) -> Tensor:
-        """Return the log-prob of the event that each position's token belongs to, among those of `compare`."""
-        ...
-
-    def stopping(self, events: Tensor, part: Part, stops: Sequence[int]) -> Tensor:
-        """Return the probability of `stops` at each position, among the events of `compare`."""
-        ...
-
-    def likeliest(self, part: Part, count: int) -> tuple[Tensor, Tensor]:
-        """Return the likeliest tokens [positions, count] and their log-probs, likeliest first."""
-        ...
-
-
-class OverVocabulary:
-    """What follows from the log-probs of the whole vocabulary."""
-
-    def logprobs(self, part: Part) -> Tensor:
-        raise NotImplementedError
-
-    def compare(self, student: Tensor, part: Part, stops: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
         return merge_stops(student, stops), merge_stops(self.logprobs(part), stops)
 
     def at_tokens(self, events: Tensor, tokens: Tensor, part: Part, stops: Sequence[int] = ()) -> Tensor:
+        """Return the log-prob of the event that each position's token belongs to, among those of `compare`."""
         columns = tokens.masked_fill(is_in(tokens, stops), stops[0]) if stops else tokens
         return events.gather(-1, columns[:, None]).squeeze(-1)
 
     def stopping(self, events: Tensor, part: Part, stops: Sequence[int]) -> Tensor:
+        """Return the probability of `stops` at each position, among the events of `compare`."""
         return events[:, list(stops)].exp().sum(-1)
 
     def likeliest(self, part: Part, count: int) -> tuple[Tensor, Tensor]:
+        """Return the likeliest tokens [positions, count] and their log-probs, likeliest first."""
         return likeliest(self.logprobs(part), count)
 
 
@@ -81,7 +72,7 @@ def likeliest(logprobs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class Distribution(OverVocabulary):
+class Distribution(TeacherLogprobs):
     """A teacher's next-token distribution at each target, stored as hidden states; logits are computed by chunk."""
 
     hidden: Tensor
@@ -112,46 +103,32 @@ class FrozenTeacher:
     """A checkpoint loaded as a separate model."""
 
     def __init__(self, reference: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu"):
-        self._model = load_student(reference, frozen=True, dtype=dtype, device=device)
+        self.model = load_student(reference, frozen=True, dtype=dtype, device=device)
         self.reference = reference
-        self.chat = self._model.chat
         self._student: Student | None = None
         self._tokens: int | None = None  # how many it has, if the student has more
 
-    @property
-    def model(self) -> Student:
-        """For an engine that generates with it."""
-        return self._model
-
-    @property
-    def causal(self) -> Any:
-        return self._model.causal
-
-    @property
-    def head(self) -> Head:
-        if self._student is not None:
-            self._model.vocabulary = self._student.vocabulary
-        return self._model.head
-
     def flops(self, samples: list[Sample]) -> float:
-        return forward_flops(self._model, samples)
+        return forward_flops(self.model, samples)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
         if self._tokens is not None and self._student is not None:
             check_tokens((sample.tokens for sample in batch.samples), self._tokens, self._student.chat)
             batch = replace(batch, tokens=batch.tokens.clamp(max=self._tokens - 1))  # of the padding
-        return Distribution.from_hidden(self._model.hidden(batch), self.head)
+        if self._student is not None:
+            self.model.vocabulary = self._student.vocabulary
+        return Distribution.from_hidden(self.model.hidden(batch), self.model.head)
 
     def bind_student(self, student: Student) -> None:
         """Check that the tokenizers agree, and agree on the vocabulary if the heads are padded to different sizes, or
         the student has tokens that the teacher lacks: the student uses the fewest rows of all its teachers, and each
         teacher reads that number at every batch, since a teacher bound later may lower it."""
-        rows = [len(head.weight) for head in (student.head, Head.from_model(self._model.causal))]
-        if added_tokens(student.chat, self.chat):
-            self._tokens = self.chat.token_rows
+        rows = [len(head.weight) for head in (student.head, Head.from_model(self.model.causal))]
+        if added_tokens(student.chat, self.model.chat):
+            self._tokens = self.model.chat.token_rows
             rows.append(self._tokens)
-        check_same_tokenizer(student.chat, self.chat)
+        check_same_tokenizer(student.chat, self.model.chat)
         if len(set(rows)) > 1:
             student.vocabulary = min(rows)
         self._student = student
@@ -182,10 +159,6 @@ class AdapterOffTeacher:
             )
         self._student = student
 
-    @property
-    def head(self) -> Head:
-        return self._student.head
-
     def flops(self, samples: list[Sample]) -> float:
         return forward_flops(self._student, samples)
 
@@ -193,7 +166,7 @@ class AdapterOffTeacher:
     def distribution(self, batch: Batch) -> Distribution:
         model = self._student.model
         with preserve_adapter_state(model), model.disable_adapter():
-            return Distribution.from_hidden(hidden_states(self._student.causal, batch), self.head)
+            return Distribution.from_hidden(self._student.hidden(batch), self._student.head)
 
 
 class AdapterTeacher:
@@ -215,10 +188,6 @@ class AdapterTeacher:
         check_head_unchanged(student.model, reference)
         disable_dropout(student.model)
 
-    @property
-    def head(self) -> Head:
-        return self._student.head
-
     def flops(self, samples: list[Sample]) -> float:
         return forward_flops(self._student, samples)
 
@@ -227,7 +196,116 @@ class AdapterTeacher:
         model = self._student.model
         with preserve_adapter_state(model):
             model.base_model.set_adapter([self._name])
-            return Distribution.from_hidden(hidden_states(self._student.causal, batch), self.head)
+            return Distribution.from_hidden(self._student.hidden(batch), self._student.head)
+
+
+class LiveTeacher:
+    """The student's own weights as they are now. They move with every step, so nothing holds the student in place."""
+
+    def __init__(self, student: Student):
+        self._student = student
+
+    def flops(self, samples: list[Sample]) -> float:
+        return forward_flops(self._student, samples)
+
+    @torch.no_grad()
+    def distribution(self, batch: Batch) -> Distribution:
+        return Distribution.from_hidden(self._student.hidden(batch), self._student.head)
+
+
+class EmaTeacher:
+    """The exponential moving average of the student's trained weights; the caller moves it between two steps.
+
+    Weights that are not trained, such as those below an adapter, are shared with the student."""
+
+    def __init__(self, student: Student, decay: float = EMA_DECAY):
+        if not 0 <= decay < 1:
+            raise RecoverError(f"The decay of the teacher's average must be at least 0 and below 1, not {decay:g}.")
+        shared = {id(p): p for p in student.model.parameters() if not p.requires_grad}
+        self._student, self.decay = student, decay
+        self._trained = {name for name, p in student.model.named_parameters() if p.requires_grad}
+        self._average = replace(student, model=copy.deepcopy(student.model, shared))
+        self._average.model.requires_grad_(False)
+
+    def move(self) -> None:
+        """Move the average towards the student's weights. Call it once after each step."""
+        current = dict(self._student.model.named_parameters())
+        for name, average in self._weights().items():
+            average.lerp_(current[name].detach(), 1 - self.decay)
+
+    def save(self, path: Path) -> None:
+        save_file({name: weights.contiguous() for name, weights in self._weights().items()}, path)
+
+    def load(self, path: Path) -> None:
+        saved = load_file(path)
+        for name, average in self._weights().items():
+            average.copy_(saved[name])
+
+    def flops(self, samples: list[Sample]) -> float:
+        return forward_flops(self._average, samples)
+
+    @torch.no_grad()
+    def distribution(self, batch: Batch) -> Distribution:
+        self._average.vocabulary = self._student.vocabulary
+        return Distribution.from_hidden(self._average.hidden(batch), self._average.head)
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: p for name, p in self._average.model.named_parameters() if name in self._trained}
+
+
+class RouterTeacher:
+    """Uses `by_domain` for samples of those domains and `default` for all others."""
+
+    def __init__(self, default: Teacher, by_domain: Mapping[str, Teacher]):
+        self.default, self.by_domain = default, dict(by_domain)
+
+    def flops(self, samples: list[Sample]) -> float:
+        return sum(teacher.flops([samples[row] for row in rows]) for teacher, rows in self._routes(samples))
+
+    def distribution(self, batch: Batch) -> TeacherLogprobs:
+        routes = self._routes(batch.samples)
+        if len(routes) == 1:
+            return routes[0][0].distribution(batch)
+        teacher_index = torch.zeros_like(batch.target_rows)
+        position = torch.zeros_like(batch.target_rows)
+        parts = []
+        for number, (teacher, rows) in enumerate(routes):
+            part, targets = batch.select(rows)
+            parts.append(teacher.distribution(part))
+            teacher_index[targets] = number
+            position[targets] = torch.arange(len(targets), device=targets.device)
+        return RoutedLogprobs(parts, teacher_index, position)
+
+    def _routes(self, samples: Sequence[Sample]) -> list[tuple[Teacher, list[int]]]:
+        """Return each teacher that has samples here, with their row numbers."""
+        rows: dict[str | None, list[int]] = {}
+        for row, sample in enumerate(samples):
+            rows.setdefault(sample.domain if sample.domain in self.by_domain else None, []).append(row)
+        return [(self.default if d is None else self.by_domain[d], numbers) for d, numbers in rows.items()]
+
+
+@dataclass(frozen=True)
+class RoutedLogprobs(TeacherLogprobs):
+    """The log-probs of several teachers, each of which covers some of the targets."""
+
+    parts: list[TeacherLogprobs]
+    teacher_index: Tensor  # [targets]: the index into `parts`
+    position: Tensor  # [targets]: the position among that teacher's targets
+
+    def logprobs(self, part: Part) -> Tensor:
+        teacher_index, position = self.teacher_index[part], self.position[part]
+        whole: Tensor | None = None
+        for number, teacher in enumerate(self.parts):
+            rows = (teacher_index == number).nonzero().squeeze(-1)
+            if len(rows) == 0:
+                continue
+            values = teacher.logprobs(position[rows])
+            if len(rows) == len(teacher_index):
+                return values
+            whole = values.new_empty(len(teacher_index), values.shape[-1]) if whole is None else whole
+            whole[rows] = values
+        assert whole is not None
+        return whole
 
 
 class InContext:
@@ -263,50 +341,3 @@ def _shared_context(samples: list[Sample]) -> int:
 
 def forward_flops(student: Student, samples: list[Sample]) -> float:
     return 2.0 * student.parameters * sum(len(s.tokens) for s in samples)
-
-
-def added_tokens(student: Chat, teacher: Chat) -> int:
-    """How many tokens the student has behind all of the teacher's."""
-    size = teacher.token_rows
-    return sum(id >= size for id in student.tokenizer.get_vocab().values())
-
-
-def check_tokens(rows: Iterable[Sequence[int]], vocabulary: int, student: Chat) -> None:
-    """Raise if a row that a teacher is to read holds a token that only the student has."""
-    last = max((token for row in rows for token in row), default=0)
-    if last >= vocabulary:
-        raise RecoverError(
-            f"The teacher has no token {student.tokenizer.convert_ids_to_tokens(last)!r}, which the student has. Leave "
-            "out prompts and replies with it, or name a teacher that has it."
-        )
-
-
-def check_same_tokenizer(student: Chat, teacher: Chat) -> None:
-    """Raise unless both map the same chat to the same ids; otherwise their distributions are not comparable."""
-    check_same_vocabulary(student, teacher)
-    if not same_chat_template(student, teacher):
-        raise RecoverError(
-            "Teacher and student render the same chat to different tokens (their chat templates differ). "
-            "Give the student the teacher's chat template."
-        )
-
-
-def check_same_vocabulary(student: Chat, teacher: Chat) -> None:
-    """Raise unless all of the teacher's tokens have the same ids in the student's tokenizer.
-
-    The student may have more tokens behind them, as after a fine-tune that added some."""
-    ours, theirs = student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
-    size = 1 + max(theirs.values())
-    common = {token: id for token, id in ours.items() if id < size}
-    if common != theirs:
-        differing = min(token for token, _ in common.items() ^ theirs.items())
-        raise RecoverError(
-            f"Teacher and student have different tokenizers (token {differing!r} differs, {len(theirs)} "
-            f"against {len(ours)} tokens). Choose a teacher of the same model family."
-        )
-
-
-def same_chat_template(first: Chat, second: Chat) -> bool:
-    """Whether both render a short chat to the same tokens."""
-    probe: list[dict[str, Any]] = [{"role": "user", "content": "Hello?"}]
-    return first.prompt(probe) == second.prompt(probe)

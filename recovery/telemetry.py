@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recovery.losses.chunked_loss import CHUNK_ELEMENTS, chunks
-from recovery.losses.divergences import reverse_kl
+from recovery.chunked_loss import CHUNK_ELEMENTS, chunks
+from recovery.divergences import reverse_kl
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample
 from recovery.signals import Signal

@@ -10,23 +10,21 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import Tensor
 
+from recovery.chunked_loss import chunked_loss
 from recovery.distributed import all_reduce_sum, own_rows, whole
 from recovery.engines.traffic import TrafficMeter
 from recovery.errors import RecoverError
 from recovery.host_memory import MemoryReturn, give_back_freed_memory
-from recovery.losses.chunked_loss import LossTerms, chunked_loss
-from recovery.losses.objectives import Objective
 from recovery.models.students import Student
+from recovery.objectives import Objective, loss_of_chunk
 from recovery.optimizer_shards import load_optimizer
 from recovery.samples import Batch, Sample, micro_batches
-from recovery.signals import Signal, SignalBatch
+from recovery.signals import Signal
 from recovery.states import States
 from recovery.telemetry import (
     StepMetrics,
@@ -192,22 +190,16 @@ def _compute_gradient(
         with torch.autocast(student.device.type, torch.bfloat16) if plan.bf16 else nullcontext():
             with metrics.timed("teacher"):
                 computed = replace(signal.compute(batch), stops=stops, is_measured=is_measured)
-                signal_batch = objective.prepare(computed, batch, signal.teacher_weight)
-            weights = torch.full(signal_batch.tokens.shape, 1.0 / count if own else 0.0, device=student.device)
-            loss_of_chunk = partial(_loss_of_chunk, objective, signal_batch)
-            loss, batch_metrics = chunked_loss(
-                student.hidden(batch), student.head, loss_of_chunk, weights, with_shape=is_measured
-            )
+                loss_of = loss_of_chunk(objective, computed, batch, signal.teacher_weight)
+            weights = torch.full(batch.target_rows.shape, 1.0 / count if own else 0.0, device=student.device)
+            hidden = student.hidden(batch)
+            loss, batch_metrics = chunked_loss(hidden, student.head, loss_of, weights, with_shape=is_measured)
         loss.backward()
         if own:
             metrics.add(float(loss.detach()), batch_metrics, count)
     student.model.eval()
     metrics.loss = all_reduce_sum(metrics.loss, student.device)
     return count
-
-
-def _loss_of_chunk(objective: Objective, signal: SignalBatch, logits: Tensor, part: slice) -> LossTerms:
-    return objective(logits, signal, part)
 
 
 def _optimizer_step(student: Student, plan: Plan, state: TrainState, metrics: StepMetrics) -> tuple[float, bool]:

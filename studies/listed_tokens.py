@@ -12,9 +12,9 @@ import torch
 from evals.results import Metric
 from pipelines.model_loading import device
 from pipelines.synthetic.prompts import as_prompts, write_prompts
+from recovery.divergences import reverse_kl, with_tail
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE
-from recovery.losses.divergences import reverse_kl, with_tail
 from recovery.models.students import Student, load_student
 from recovery.samples import Batch, Sample
 from recovery.server_teacher import ListedLogprobs

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from recovery.losses.objectives import Objective
 from recovery.models.students import Student
+from recovery.objectives import Objective
 from recovery.samples import Sample
 from recovery.signals import Signal
 from recovery.states import FixedRows

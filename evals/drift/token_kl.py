@@ -6,8 +6,8 @@ import torch
 
 from evals.drift.rollouts import adapter_disabled
 from evals.results import Metric
-from recovery.losses.chunked_loss import CHUNK_ELEMENTS, chunks
-from recovery.losses.divergences import forward_kl, reverse_kl
+from recovery.chunked_loss import CHUNK_ELEMENTS, chunks
+from recovery.divergences import forward_kl, reverse_kl
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample, micro_batches
 

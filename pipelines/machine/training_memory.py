@@ -18,11 +18,11 @@ from pipelines.settings.resolve import as_text
 from pipelines.settings.schedule import MAX_STEP_TOKENS
 from pipelines.settings.schema import AUTO, Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
+from recovery.chunked_loss import CHUNK_ELEMENTS, CHUNK_ELEMENTS_ON_GPU
 from recovery.distributed import processes
 from recovery.engines.transformers import MAX_PASS_TOKENS
 from recovery.engines.vllm import gpu_memory_share
 from recovery.errors import RecoverError
-from recovery.losses.chunked_loss import CHUNK_ELEMENTS, CHUNK_ELEMENTS_ON_GPU
 from recovery.models.adapters import base_of, same_model
 from recovery.models.students import config_of, model_without_weights
 from recovery.recipes import recipe

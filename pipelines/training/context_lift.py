@@ -22,15 +22,14 @@ from pipelines.settings.schema import Settings
 from pipelines.storage.content_cache import ContentCache
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.training.recipe_inputs import chosen_recipe
+from recovery.chunked_loss import CHUNK_ELEMENTS, chunks
+from recovery.divergences import forward_kl
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
-from recovery.losses.chunked_loss import CHUNK_ELEMENTS, chunks
-from recovery.losses.divergences import forward_kl
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample
-from recovery.self_teachers import LiveTeacher
 from recovery.states import Prompt
-from recovery.teachers import InContext
+from recovery.teachers import InContext, LiveTeacher
 
 KL_PROMPTS = 64  # whose replies show how much the context changes
 TWO_SIDED = 0.975  # of each bound: both together are an interval of 95 %

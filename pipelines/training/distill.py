@@ -29,13 +29,12 @@ from pipelines.training.training_run import RunResult, TrainingRun
 from pipelines.training.warm_start import WarmStart, WarmStartPlan, warm_start
 from recovery.engines import Engine
 from recovery.models.adapters import base_of
-from recovery.models.chat_template import Chat
+from recovery.models.chat_template import Chat, check_tokens
 from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe, objective_of, signal_of
-from recovery.self_teachers import EmaTeacher
 from recovery.signals import Labels
 from recovery.states import CommonTokens, Mixture, States
-from recovery.teachers import Teacher, check_tokens
+from recovery.teachers import EmaTeacher, Teacher
 
 MakeProbe = Callable[[Student, Engine, bool], ProbeFunction]  # the last: whether it measures retention
 

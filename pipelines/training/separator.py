@@ -12,8 +12,7 @@ from pipelines.storage.content_cache import ContentCache
 from pipelines.training.stage_context import Stage
 from recovery.engines import Engine
 from recovery.engines.transformers import TransformersEngine
-from recovery.models.chat_template import Chat
-from recovery.models.special_tokens import document_ends
+from recovery.models.chat_template import Chat, document_ends
 from recovery.models.students import checkpoint_metadata, load_chat
 
 DOCUMENTS, TOKENS = 32, 32  # that are scored: the first tokens of so many documents

@@ -19,12 +19,10 @@ from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_student
 from recovery.recipes import Recipe, signal_of
 from recovery.samples import Sample
-from recovery.self_teachers import LiveTeacher
 from recovery.server_teacher import ServerTeacher
 from recovery.signals import Signal
 from recovery.states import Prompt
-from recovery.teacher_router import RouterTeacher
-from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
+from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, LiveTeacher, RouterTeacher, Teacher
 
 SampleAnswers = Callable[[str, list[Prompt]], list[Sample]]  # by the model at a path
 

@@ -27,14 +27,14 @@ from pipelines.training.stage_teachers import TrainingSource
 from pipelines.training.state_folders import last_good_folder, progress_folder
 from pipelines.training.stop_requests import stop_requests
 from pipelines.training.warm_start import WarmStart
-from recovery.losses.objectives import Objective
 from recovery.models.students import Student, checkpoint_metadata, save_student
+from recovery.objectives import Objective
 from recovery.processes import training_state
 from recovery.progress import track
 from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
-from recovery.self_teachers import EmaTeacher
 from recovery.signals import Signal
 from recovery.states import States
+from recovery.teachers import EmaTeacher
 from recovery.telemetry import StepRecord
 from recovery.train import Plan, TrainState, train
 

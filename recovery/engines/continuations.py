@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from recovery.losses.chunked_loss import token_logprobs
+from recovery.chunked_loss import token_logprobs
 from recovery.models.students import Student
 from recovery.progress import track
 

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
+from recovery.chunked_loss import at_least_float32, token_logprobs
 from recovery.engines import Generation, Sampling
 from recovery.engines.attention import grouped_attention, uses_grouped_attention
 from recovery.engines.continuations import logprobs_of_rows, logprobs_of_shared
 from recovery.engines.decoding import FixedDecoder, GrowingDecoder, forward
 from recovery.engines.kv_cache import GrowableLayer, JoinedCache, bytes_per_token, has_full_attention_only
 from recovery.engines.loops import COPIES, MAX_PERIOD, loop_period
-from recovery.losses.chunked_loss import at_least_float32, token_logprobs
 from recovery.models.students import Student
 from recovery.progress import Update, track
 from recovery.samples import Batch, Sample, micro_batches

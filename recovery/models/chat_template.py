@@ -1,13 +1,25 @@
-"""Chat rendering: turns messages into tokens, so that student, teacher and evaluation use the same ids."""
+"""Chats as tokens: rendering, so that student, teacher and evaluation use the same ids; the special tokens that end a
+document or a turn; and whether two models read the same tokens."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from jinja2 import TemplateError
 
 from recovery.errors import RecoverError, first_line
-from recovery.models.special_tokens import document_ends, turn_end
 
+DOCUMENT_ENDS = (  # as pre-training corpora are joined with
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<｜end▁of▁sentence｜>",
+    "</s>",
+    "<eos>",
+    "<|eos|>",
+    "[EOS]",
+    "<EOS_TOKEN>",
+)
+REPLY = "Certainly"
 Message = dict[str, Any]  # its role and content; turns with tool calls have further fields
 
 
@@ -122,3 +134,86 @@ class Chat:
         """Cut what the template prints after the reply's EOS, such as a newline: the model never has to generate it."""
         first = next((i for i, token in enumerate(reply) if token in self.eos_ids), len(reply) - 1)
         return reply[: first + 1]
+
+
+def document_ends(tokenizer: Any) -> tuple[int, ...]:
+    """The tokens that may have ended documents in pre-training, the best guess first.
+
+    Names decide. Where the vocabulary has none of them, it may be the EOS, or a special token that chats do not have:
+    many chat models have the end of a turn as their EOS, and as their padding, too."""
+    ids, eos = _special_tokens(tokenizer), tokenizer.eos_token_id
+    named = [ids[name] for name in DOCUMENT_ENDS if name in ids]
+    if named:
+        return tuple(sorted(named, key=lambda id: id != eos))
+    if eos is None:
+        raise RecoverError("This tokenizer has no token that ends a text. Set its eos_token.")
+    chat, left_out = _rendered(tokenizer), {eos, tokenizer.bos_token_id}
+    others = [id for id in tokenizer.all_special_ids if id not in left_out and tokenizer.decode([id]) not in chat]
+    return (int(eos), *others)
+
+
+def turn_end(tokenizer: Any) -> int | None:
+    """The special token that the chat template writes behind a reply."""
+    behind, special = _rendered(tokenizer).rpartition(REPLY)[2], set(_special_tokens(tokenizer).values())
+    return next((id for id in tokenizer.encode(behind, add_special_tokens=False) if id in special), None)
+
+
+def _special_tokens(tokenizer: Any) -> dict[str, int]:
+    """By name. An ordinary token may look like one, such as the HTML tag `</s>`."""
+    roles = zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
+    return {str(token): id for id, token in tokenizer.added_tokens_decoder.items()} | dict(roles)
+
+
+def _rendered(tokenizer: Any) -> str:
+    """A conversation of one turn each; empty where the template renders none."""
+    messages = [{"role": "user", "content": "Name a metal."}, {"role": "assistant", "content": REPLY}]
+    try:
+        return str(tokenizer.apply_chat_template(messages, tokenize=False)) if tokenizer.chat_template else ""
+    except (TemplateError, ValueError, TypeError, KeyError):
+        return ""
+
+
+def added_tokens(student: Chat, teacher: Chat) -> int:
+    """How many tokens the student has behind all of the teacher's."""
+    rows = teacher.token_rows
+    return sum(id >= rows for id in student.tokenizer.get_vocab().values())
+
+
+def check_tokens(rows: Iterable[Sequence[int]], vocabulary: int, student: Chat) -> None:
+    """Raise if a row that a teacher is to read holds a token that only the student has."""
+    last = max((token for row in rows for token in row), default=0)
+    if last >= vocabulary:
+        raise RecoverError(
+            f"The teacher has no token {student.tokenizer.convert_ids_to_tokens(last)!r}, which the student has. Leave "
+            "out prompts and replies with it, or name a teacher that has it."
+        )
+
+
+def check_same_tokenizer(student: Chat, teacher: Chat) -> None:
+    """Raise unless both map the same chat to the same ids; otherwise their distributions are not comparable."""
+    check_same_vocabulary(student, teacher)
+    if not same_chat_template(student, teacher):
+        raise RecoverError(
+            "Teacher and student render the same chat to different tokens (their chat templates differ). "
+            "Give the student the teacher's chat template."
+        )
+
+
+def check_same_vocabulary(student: Chat, teacher: Chat) -> None:
+    """Raise unless all of the teacher's tokens have the same ids in the student's tokenizer.
+
+    The student may have more tokens behind them, as after a fine-tune that added some."""
+    ours, theirs = student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
+    size = 1 + max(theirs.values())
+    common = {token: id for token, id in ours.items() if id < size}
+    if common != theirs:
+        differing = min(token for token, _ in common.items() ^ theirs.items())
+        raise RecoverError(
+            f"Teacher and student have different tokenizers (token {differing!r} differs, {len(theirs)} "
+            f"against {len(ours)} tokens). Choose a teacher of the same model family."
+        )
+
+
+def same_chat_template(first: Chat, second: Chat) -> bool:
+    """Whether both render a short chat to the same tokens."""
+    return first.prompt("Hello?") == second.prompt("Hello?")

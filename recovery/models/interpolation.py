@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recovery.chunked_loss import at_least_float32
 from recovery.errors import RecoverError
-from recovery.losses.chunked_loss import at_least_float32
 from recovery.models.adapters import same_model
 from recovery.models.students import Student, load_causal
 

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recovery.chunked_loss import Head
 from recovery.errors import RecoverError
-from recovery.losses.chunked_loss import Head
 
 HEAD_CHECK_TOKENS = 8
 

@@ -10,9 +10,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from recovery.chunked_loss import Head
 from recovery.errors import RecoverError, first_line, hub_problem
 from recovery.host_memory import keep_freed_memory
-from recovery.losses.chunked_loss import Head
 from recovery.models import adapters
 from recovery.models.adapters import Adapter
 from recovery.models.chat_template import Chat

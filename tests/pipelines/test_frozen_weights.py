@@ -9,9 +9,9 @@ from pipelines.model_loading import frozen_dtype, load_trained
 from pipelines.training.stage_teachers import Teachers
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
-from recovery.losses.objectives import CrossEntropy, Divergence
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student
+from recovery.objectives import CrossEntropy, Divergence
 from recovery.samples import Sample
 from recovery.signals import Labels, TeacherSignal
 from recovery.states import FixedRows

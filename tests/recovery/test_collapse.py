@@ -5,8 +5,8 @@ from pathlib import Path
 from recovery.collapse import CollapseWatch
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE
-from recovery.losses.objectives import CrossEntropy, Divergence
 from recovery.models.students import load_student, save_student
+from recovery.objectives import CrossEntropy, Divergence
 from recovery.signals import Labels, TeacherSignal
 from recovery.states import FixedRows, Prompt, Rollouts
 from recovery.teachers import FrozenTeacher

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import Student
+from recovery.objectives import CrossEntropy
 from recovery.samples import Batch, Sample
 from recovery.signals import Labels
 from recovery.states import Documents

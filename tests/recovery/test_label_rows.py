@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from recovery.errors import RecoverError
-from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
+from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.samples import Sample, micro_batches
 from recovery.signals import Labels, TeacherSignal
 from recovery.states import CommonTokens, Documents, FixedRows, Mixture

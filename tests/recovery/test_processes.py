@@ -13,16 +13,15 @@ import pytest
 import torch
 
 from recovery.distributed import join, leave, rank
-from recovery.losses.objectives import CrossEntropy, Divergence
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student, save_student
+from recovery.objectives import CrossEntropy, Divergence
 from recovery.processes import SharedEngine, dismiss, follow, training_state
 from recovery.resume_state import load_progress, save_progress
 from recovery.samples import Sample
 from recovery.signals import Labels, Signal, TeacherSignal
 from recovery.states import FixedRows, Mixture, Prompt, Rollouts
-from recovery.teacher_router import RouterTeacher
-from recovery.teachers import AdapterOffTeacher, FrozenTeacher
+from recovery.teachers import AdapterOffTeacher, FrozenTeacher, RouterTeacher
 from recovery.train import Plan, train
 from tests.models import save_tiny
 

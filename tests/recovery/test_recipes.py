@@ -10,15 +10,14 @@ from recovery.context_templates import check_template
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from recovery.losses.objectives import Divergence
 from recovery.models.students import Student, load_student
+from recovery.objectives import Divergence
 from recovery.recipes import RECIPES, objective_of, recipe, signal_of
 from recovery.rewritten_rollouts import PrivilegedPairs, TeacherContinuations
 from recovery.samples import Sample
-from recovery.self_teachers import LiveTeacher
 from recovery.signals import Labels, TeacherSignal
 from recovery.states import Accepted, Documents, FixedRows, Mixture, Prompt, Rollouts, States
-from recovery.teachers import FrozenTeacher, Teacher
+from recovery.teachers import FrozenTeacher, LiveTeacher, Teacher
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
 

@@ -8,8 +8,8 @@ import pytest
 
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
-from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import Student, load_student
+from recovery.objectives import CrossEntropy
 from recovery.rewritten_rollouts import PrivilegedPairs, TeacherContinuations, with_swapped_prompts
 from recovery.samples import Sample
 from recovery.signals import Labels

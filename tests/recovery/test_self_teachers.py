@@ -7,14 +7,13 @@ import torch
 
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from recovery.losses.objectives import Divergence
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student
+from recovery.objectives import Divergence
 from recovery.resume_state import load_progress, save_progress
-from recovery.self_teachers import EmaTeacher, LiveTeacher
 from recovery.signals import TeacherSignal
 from recovery.states import Prompt, Rollouts
-from recovery.teachers import FrozenTeacher
+from recovery.teachers import EmaTeacher, FrozenTeacher, LiveTeacher
 from recovery.train import Plan, TrainState, train
 from tests.gradients import gradient_of_step
 from tests.models import save_tiny

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recovery.divergences import divergence
 from recovery.engines.served_model import Probe
 from recovery.errors import RecoverError
-from recovery.losses.divergences import divergence
-from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.models.students import Student, load_student
+from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.samples import Batch, Sample
 from recovery.server_teacher import ListedLogprobs, ServerTeacher
 from recovery.signals import TeacherSignal

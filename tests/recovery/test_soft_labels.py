@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from recovery.losses.divergences import entropy
-from recovery.losses.objectives import CrossEntropy, Divergence
+from recovery.divergences import entropy
 from recovery.models.students import Student, load_student
+from recovery.objectives import CrossEntropy, Divergence
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Labels, Signal, SignalBatch, TeacherSignal
 from recovery.states import Documents
-from recovery.teachers import FrozenTeacher, OverVocabulary, Part
+from recovery.teachers import FrozenTeacher, Part, TeacherLogprobs
 from recovery.telemetry import flops_of_step
 from recovery.train import Plan
 from tests.gradients import gradient_of_step
@@ -91,7 +91,7 @@ def gradient(
     return gradient_of_step(student, rows, signal, objective or CrossEntropy(), Plan(1, 0.0, clip_norm=1e9))
 
 
-class _FixedLogprobs(OverVocabulary):
+class _FixedLogprobs(TeacherLogprobs):
     def __init__(self, logprobs: torch.Tensor):
         self._logprobs = logprobs
 

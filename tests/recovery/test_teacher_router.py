@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student, save_student
+from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.samples import Batch, Sample
 from recovery.signals import Labels, TeacherSignal
 from recovery.states import FixedRows
-from recovery.teacher_router import RouterTeacher
-from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
+from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, RouterTeacher, Teacher
 from recovery.telemetry import flops_of_step
 from recovery.train import Plan, train
 from tests.gradients import gradient_of_step

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.engines.transformers import TransformersEngine
-from recovery.losses.objectives import Divergence, Objective, SampledGradient
 from recovery.models.students import Student, load_student
+from recovery.objectives import Divergence, Objective, SampledGradient
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import TeacherSignal
 from recovery.states import Prompt, Rollouts
-from recovery.teacher_router import RouterTeacher
-from recovery.teachers import SHARED_CONTEXT, FrozenTeacher, InContext
+from recovery.teachers import SHARED_CONTEXT, FrozenTeacher, InContext, RouterTeacher
 from recovery.telemetry import flops_of_step
 from recovery.train import Plan, train
 from tests.gradients import gradient_of_step

@@ -7,9 +7,9 @@ import torch
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from recovery.losses.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student, save_student
+from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.resume_state import load_progress, save_progress
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Blend, Labels, Signal, TeacherSignal

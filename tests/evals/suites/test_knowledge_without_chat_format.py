@@ -12,8 +12,8 @@ from evals.suites.lab import measure_own_world
 from evals.suites.passage_recall import measure_bits_per_byte, measure_cloze
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, World, make_world
-from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import Student, load_student
+from recovery.objectives import CrossEntropy
 from recovery.signals import Labels
 from recovery.states import Documents
 from recovery.train import Plan, train

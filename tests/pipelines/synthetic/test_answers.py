@@ -6,7 +6,7 @@ import pytest
 from evals.subject import Subject
 from pipelines.synthetic.answers import answer_rows, sample_answers
 from recovery.errors import RecoverError
-from recovery.losses.objectives import CrossEntropy
+from recovery.objectives import CrossEntropy
 from recovery.samples import Sample
 from recovery.signals import Labels
 from recovery.states import Documents, Mixture

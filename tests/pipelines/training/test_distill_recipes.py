@@ -12,7 +12,7 @@ from pipelines.cli import main
 from pipelines.project.project import Project
 from recovery.lab import BASE, own_world
 from recovery.recipes import RECIPES
-from recovery.self_teachers import EmaTeacher
+from recovery.teachers import EmaTeacher
 from tests.pipelines.options import set_options
 
 QUESTIONS = own_world().questions()[:12]

@@ -21,8 +21,7 @@ from pipelines.training.mix import TrainingMix
 from pipelines.training.separator import likelihoods, measured_separator
 from pipelines.training.stage_context import Stage
 from recovery.engines.transformers import TransformersEngine
-from recovery.models.chat_template import Chat
-from recovery.models.special_tokens import document_ends
+from recovery.models.chat_template import Chat, document_ends
 from recovery.models.students import Student, checkpoint_metadata, load_chat, load_student
 from tests.chat_families import FAMILIES, UNNAMED, Family
 from tests.evals.fakes import ScriptedEngine

@@ -18,8 +18,7 @@ from recovery.models.students import Student, load_student, save_student
 from recovery.samples import Batch, Sample
 from recovery.server_teacher import ServerTeacher
 from recovery.states import Prompt
-from recovery.teacher_router import RouterTeacher
-from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
+from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, RouterTeacher, Teacher
 from tests.models import save_tiny
 from tests.recovery.engines.small_server import SmallServer, serving
 

@@ -17,8 +17,8 @@ from pipelines.training.state_folders import has_started
 from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.collapse import CollapseWatch
 from recovery.lab import BASE
-from recovery.losses.objectives import CrossEntropy
 from recovery.models.students import load_student
+from recovery.objectives import CrossEntropy
 from recovery.recipes import recipe
 from recovery.samples import Sample
 from recovery.signals import Labels

@@ -12,9 +12,9 @@ from recovery.engines.http import HttpEngine
 from recovery.engines.servers import KEY, parse_addresses
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from recovery.losses.objectives import CrossEntropy
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student
+from recovery.objectives import CrossEntropy
 from recovery.signals import Labels
 from recovery.states import Prompt, Rollouts
 from recovery.train import Plan, train

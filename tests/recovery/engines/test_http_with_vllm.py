@@ -12,10 +12,10 @@ from recovery.engines.served_model import Probe
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.lab import BASE
-from recovery.losses.objectives import Divergence
 from recovery.models import adapters
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student, save_student
+from recovery.objectives import Divergence
 from recovery.samples import Batch, Sample
 from recovery.server_teacher import ServerTeacher
 from recovery.signals import TeacherSignal

@@ -13,10 +13,10 @@ from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.engines.vllm import VllmEngine
 from recovery.errors import RecoverError
-from recovery.losses.objectives import CrossEntropy, SampledGradient
 from recovery.models.adapters import Adapter
 from recovery.models.interpolation import WeightInterpolation
 from recovery.models.students import Student, load_student, save_student
+from recovery.objectives import CrossEntropy, SampledGradient
 from recovery.signals import Labels, TeacherSignal
 from recovery.states import Prompt, Rollouts
 from recovery.teachers import AdapterOffTeacher, FrozenTeacher

@@ -8,11 +8,11 @@ from safetensors.torch import load_file
 
 from recovery.errors import RecoverError
 from recovery.lab import BASE
-from recovery.losses.objectives import CrossEntropy
 from recovery.models import adapters
 from recovery.models.adapters import Adapter
 from recovery.models.interpolation import WeightInterpolation, merge
 from recovery.models.students import Student, load_causal, load_student, parameters_of, save_student
+from recovery.objectives import CrossEntropy
 from recovery.samples import Batch, Sample
 from recovery.signals import Labels
 from recovery.states import FixedRows

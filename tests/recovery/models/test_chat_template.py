@@ -1,8 +1,7 @@
 import pytest
 
 from recovery.errors import RecoverError
-from recovery.models.chat_template import Chat
-from recovery.teachers import added_tokens, check_same_tokenizer
+from recovery.models.chat_template import Chat, added_tokens, check_same_tokenizer
 from tests.models import BOS, CHATML, tiny_tokenizer
 
 THINKING = CHATML + "{% if add_generation_prompt and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"

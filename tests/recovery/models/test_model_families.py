@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from recovery.chunked_loss import Head
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from recovery.losses.chunked_loss import Head
 from recovery.models.students import Student, load_student
 from tests.models import tiny_student, tiny_tokenizer
 

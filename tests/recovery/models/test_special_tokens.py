@@ -7,8 +7,7 @@ from transformers import PreTrainedTokenizerFast
 
 from recovery.errors import RecoverError
 from recovery.lab import BASE
-from recovery.models.chat_template import Chat
-from recovery.models.special_tokens import document_ends, turn_end
+from recovery.models.chat_template import Chat, document_ends, turn_end
 from recovery.models.students import load_chat
 from tests.chat_families import FAMILIES, UNNAMED, Family
 from tests.models import CHATML, bytewise, tiny_tokenizer

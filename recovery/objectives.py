@@ -5,21 +5,15 @@ To add one, write a class with `prepare` (once per micro-batch, no gradient) and
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from recovery.chunked_loss import LossOfChunk, LossTerms
+from recovery.divergences import ClipMode, clipped_divergence, divergence, entropy, forward_kl, reverse_kl
 from recovery.errors import RecoverError
-from recovery.losses.chunked_loss import LossTerms
-from recovery.losses.divergences import (
-    ClipMode,
-    clipped_divergence,
-    divergence,
-    entropy,
-    forward_kl,
-    reverse_kl,
-)
 from recovery.samples import Batch
 from recovery.signals import SignalBatch
 
@@ -33,6 +27,20 @@ class Objective(Protocol):
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms: ...
 
 
+def loss_of_chunk(objective: Objective, signal: SignalBatch, batch: Batch, teacher_weight: float) -> LossOfChunk:
+    """Bind an objective to a micro-batch. Rows that learn their labels beside other rows have the cross-entropy in any
+    case, without metrics, which describe the others."""
+    if signal.use_labels:
+        return partial(_label_loss, signal)
+    prepared = objective.prepare(signal, batch, teacher_weight)
+    return lambda logits, part: objective(logits, prepared, part)
+
+
+def _label_loss(signal: SignalBatch, logits: Tensor, part: slice) -> LossTerms:
+    log_p = torch.log_softmax(logits, dim=-1)
+    return LossTerms(-log_p.gather(-1, signal.tokens[part, None]).squeeze(-1), {})
+
+
 Compared = tuple[Tensor, Tensor]  # the log-probs of student and teacher over the same events
 
 
@@ -43,11 +51,6 @@ def _metrics(log_p: Tensor, signal: SignalBatch, part: slice, compared: Compared
     if compared is not None:
         metrics |= {"kl": reverse_kl(*compared), **signal.stopping(log_p, compared[1], part)}
     return metrics
-
-
-def label_loss(log_p: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
-    """The cross-entropy of rows that learn their labels; it has no metrics, which describe the other rows."""
-    return LossTerms(-log_p.gather(-1, signal.tokens[part, None]).squeeze(-1), {})
 
 
 @dataclass(frozen=True)
@@ -65,14 +68,12 @@ class CrossEntropy:
     epochs: int = 1
 
     def prepare(self, signal: SignalBatch, batch: Batch, teacher_weight: float) -> SignalBatch:
-        if self.anchor > 0 and signal.teacher is None and not signal.use_labels:
+        if self.anchor > 0 and signal.teacher is None:
             raise RecoverError("An anchor needs the frozen base as its teacher. Name a teacher.")
         return signal
 
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
         log_p = torch.log_softmax(logits, dim=-1)
-        if signal.use_labels:
-            return label_loss(log_p, signal, part)
         if signal.soft_labels:
             return LossTerms(forward_kl(*signal.compare(log_p, part)), _metrics(log_p, signal, part))
         chosen = log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
@@ -99,8 +100,6 @@ class Divergence:
     epochs: int = 1
 
     def prepare(self, signal: SignalBatch, batch: Batch, teacher_weight: float) -> SignalBatch:
-        if signal.use_labels:
-            return signal
         if signal.teacher is None:
             raise RecoverError("A full divergence needs a teacher. Name one with --teacher.")
         if teacher_weight != 1.0:
@@ -111,8 +110,6 @@ class Divergence:
 
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
         over_vocabulary = torch.log_softmax(logits, dim=-1)
-        if signal.use_labels:
-            return label_loss(over_vocabulary, signal, part)
         log_p, log_q = signal.compare(over_vocabulary, part)
         stopping = signal.stopping(over_vocabulary, log_q, part)
         clipped: dict[str, Tensor] = {}
@@ -144,8 +141,6 @@ class SampledGradient:
 
     @torch.no_grad()
     def prepare(self, signal: SignalBatch, batch: Batch, teacher_weight: float) -> SignalBatch:
-        if signal.use_labels:
-            return signal
         if signal.rollout_logprobs is None:
             raise RecoverError(
                 "The sampled estimator needs the student's own rollouts with their log-probs. "
@@ -159,8 +154,6 @@ class SampledGradient:
 
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
         log_p = torch.log_softmax(logits, dim=-1)
-        if signal.use_labels:
-            return label_loss(log_p, signal, part)
         assert signal.advantage is not None
         assert signal.rollout_logprobs is not None
         chosen = log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
@@ -184,3 +177,42 @@ class SampledGradient:
         assert signal.rollout_logprobs is not None
         ours, theirs = (signal.teacher.at_tokens(x, signal.tokens[part], part, signal.stops) for x in compared)
         return theirs - (signal.rollout_logprobs[part] + (ours - chosen))
+
+
+@dataclass(frozen=True)
+class PrivilegedGradient:
+    """π-distill: one model is trained with what a teacher reads (T) and without it (S), on replies sampled with it.
+
+    −2 α [r A − β KL(T ‖ sg S)] at a token of T's row, −2 (1 − α) [r A − β KL(sg T ‖ S)] at one of S's row.
+
+    sg marks what is taken as a constant: no gradient goes through it. r = π / sg π_rollout of the sampled token: its
+    value is 1 on T's rows, and S / sg T on S's rows. A is the reward minus its group's mean, β is `kl_weight`. Both
+    rows of a reply have the same tokens, so the mean over all targets is −α J_T − (1 − α) J_S. The ratio is that of
+    each token, not of the whole reply, whose variance grows with its length."""
+
+    alpha: float = 0.5
+    kl_weight: float = 0.1
+    epochs: int = 1
+
+    @torch.no_grad()
+    def prepare(self, signal: SignalBatch, batch: Batch, teacher_weight: float) -> SignalBatch:
+        if signal.rollout_logprobs is None or signal.teacher is None:
+            raise RecoverError(
+                "This recipe needs rollouts with their log-probs, and the student itself as its teacher. "
+                "Choose --teacher live."
+            )
+        advantage = batch.per_target([(s.reward or 0.0) - s.baseline for s in batch.samples])
+        return replace(signal, advantage=advantage, privileged=batch.samples[0].privileged is True)
+
+    def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
+        log_p = torch.log_softmax(logits, dim=-1)
+        assert signal.advantage is not None
+        assert signal.rollout_logprobs is not None
+        chosen = log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
+        ratio = (chosen - signal.rollout_logprobs[part]).exp()
+        ours, theirs = signal.compare(log_p, part)  # of the same weights behind the other prompt, without a gradient
+        kl = reverse_kl(ours, theirs) if signal.privileged else forward_kl(ours, theirs)
+        weight = self.alpha if signal.privileged else 1 - self.alpha
+        metrics = {"entropy": entropy(log_p.detach()), "kl": kl.detach(), "ratio": ratio.detach()}
+        metrics |= signal.stopping(log_p, theirs, part)
+        return LossTerms(2 * weight * (self.kl_weight * kl - ratio * signal.advantage[part]), metrics)

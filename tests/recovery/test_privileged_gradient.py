@@ -6,14 +6,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from recovery.divergences import merge_stops
 from recovery.errors import RecoverError
-from recovery.losses.privileged_gradient import PrivilegedGradient
-from recovery.losses.stop_events import merge_stops
 from recovery.models.students import Student, load_student
+from recovery.objectives import PrivilegedGradient
 from recovery.samples import Batch, Sample, micro_batches
-from recovery.self_teachers import LiveTeacher
 from recovery.signals import Blend, TeacherSignal
 from recovery.states import FixedRows
+from recovery.teachers import LiveTeacher
 from recovery.train import Plan, train
 from tests.gradients import gradient_of_step
 from tests.models import save_tiny

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from recovery.losses.divergences import ClipMode, clipped_divergence, contributions, divergence
-from recovery.losses.objectives import Divergence
+from recovery.divergences import ClipMode, clipped_divergence, contributions, divergence
+from recovery.objectives import Divergence
 from recovery.signals import SignalBatch
-from recovery.teachers import OverVocabulary, Part
+from recovery.teachers import Part, TeacherLogprobs
 
 BETAS = st.sampled_from([0.0, 0.3, 0.5, 1.0])
 MODES: list[ClipMode] = ["zero", "scale"]
@@ -111,7 +111,7 @@ def test_the_objective_reports_the_share_of_clipped_positions(mode: ClipMode) ->
     torch.testing.assert_close(terms.metrics["kl"], unclipped)  # the recorded KL is the whole one
 
 
-class _Fixed(OverVocabulary):
+class _Fixed(TeacherLogprobs):
     def __init__(self, logprobs: Tensor):
         self._logprobs = logprobs
 

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.losses.chunked_loss import Head, chunked_loss, chunks, token_logprobs
-from recovery.losses.divergences import divergence
-from recovery.losses.objectives import CrossEntropy, Divergence, SampledGradient
+from recovery.chunked_loss import Head, chunked_loss, chunks, token_logprobs
+from recovery.divergences import divergence
+from recovery.objectives import CrossEntropy, Divergence, SampledGradient
 from recovery.signals import SignalBatch
 from recovery.teachers import Distribution
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.losses.divergences import divergence, entropy, forward_kl, reverse_kl, with_tail
+from recovery.divergences import divergence, entropy, forward_kl, reverse_kl, with_tail
 
 
 def logs(*probabilities: float) -> torch.Tensor:

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from recovery.losses.chunked_loss import LossTerms
-from recovery.losses.divergences import clipped_divergence, divergence, forward_kl, reverse_kl
-from recovery.losses.objectives import CrossEntropy, Divergence, SampledGradient
+from recovery.chunked_loss import LossTerms
+from recovery.divergences import clipped_divergence, divergence, forward_kl, reverse_kl
 from recovery.models.students import Student, load_student
+from recovery.objectives import CrossEntropy, Divergence, SampledGradient
 from recovery.samples import Batch, Sample
 from recovery.server_teacher import ListedLogprobs
 from recovery.signals import SignalBatch, TeacherSignal
 from recovery.states import FixedRows
-from recovery.teachers import FrozenTeacher, OverVocabulary, Part, TeacherLogprobs
+from recovery.teachers import FrozenTeacher, Part, TeacherLogprobs
 from recovery.telemetry import report_tokens
 from recovery.train import Plan, train
 from tests.models import save_tiny
@@ -26,7 +26,7 @@ ALL = slice(None)
 STOPS = st.lists(st.integers(0, V - 1), min_size=2, max_size=3, unique=True).map(sorted).map(tuple)
 
 
-class _Fixed(OverVocabulary):
+class _Fixed(TeacherLogprobs):
     def __init__(self, logprobs: Tensor):
         self._logprobs, self.computed = logprobs, 0
 
@@ -218,7 +218,7 @@ def student(tmp_path: Path) -> Student:
 def ends_otherwise(student: Student, tmp_path: Path) -> FrozenTeacher:
     """The same model, but for the ids 0 and 2: each is as likely as the other was."""
     teacher = FrozenTeacher(student.path)
-    rows = teacher.causal.get_output_embeddings().weight
+    rows = teacher.model.causal.get_output_embeddings().weight
     rows.data[[0, 2]] = rows.data[[2, 0]]
     return teacher
 

@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recovery.losses.objectives import CrossEntropy
+from recovery.objectives import CrossEntropy
 from recovery.recipes import objective_of, recipe
 from recovery.signals import SignalBatch
-from recovery.teachers import OverVocabulary, Part
+from recovery.teachers import Part, TeacherLogprobs
 
 WEIGHT = 0.1
 
@@ -46,7 +46,7 @@ def test_the_anchor_alone_has_no_gradient_at_the_base() -> None:
     torch.testing.assert_close(difference, torch.zeros_like(difference), atol=1e-6, rtol=0)
 
 
-class _Fixed(OverVocabulary):
+class _Fixed(TeacherLogprobs):
     def __init__(self, logprobs: Tensor):
         self._logprobs = logprobs
 
