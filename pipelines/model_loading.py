@@ -16,9 +16,8 @@ from recovery.engines import Engine
 from recovery.engines.http import HttpEngine
 from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
-from recovery.host_memory import give_back_freed_memory
+from recovery.hardware import give_back_freed_memory, has_bfloat16
 from recovery.models.adapters import Adapter, base_of
-from recovery.models.precision import has_bfloat16
 from recovery.models.students import Student, load_student, parameters_of
 from recovery.processes import SharedEngine
 

@@ -15,13 +15,12 @@ from typing import Any, Protocol
 
 import torch
 
-from recovery.distributed import gather, processes, rank, receive, send, together
+from recovery.distributed import gather, processes, rank, receive, save_parts, send, together
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import LostProcess
 from recovery.models.students import Student
 from recovery.objectives import Objective
-from recovery.optimizer_shards import save_parts
 from recovery.samples import Sample
 from recovery.signals import Signal
 from recovery.teachers import FrozenTeacher, InContext, RouterTeacher

@@ -19,7 +19,7 @@ from recovery.engines.servers import PAUSES, TIMEOUT, Server, Servers
 from recovery.errors import RecoverError
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample
-from recovery.teachers import Part
+from recovery.teachers import Part, TeacherLogprobs
 
 LISTED = 20  # tokens at each target, the one sampled included: what vLLM sends without --max-logprobs
 
@@ -92,7 +92,7 @@ class ServerTeacher:
 
 
 @dataclass(frozen=True)
-class ListedLogprobs:
+class ListedLogprobs(TeacherLogprobs):
     """A teacher's log-probs of some tokens at each target, the sampled one first."""
 
     tokens: Tensor  # [targets, listed]

@@ -16,13 +16,12 @@ from typing import Literal
 import torch
 
 from recovery.chunked_loss import chunked_loss
-from recovery.distributed import all_reduce_sum, own_rows, whole
+from recovery.distributed import all_reduce_sum, load_optimizer, own_rows, whole
 from recovery.engines.traffic import TrafficMeter
 from recovery.errors import RecoverError
-from recovery.host_memory import MemoryReturn, give_back_freed_memory
+from recovery.hardware import MemoryReturn, give_back_freed_memory
 from recovery.models.students import Student
 from recovery.objectives import Objective, loss_of_chunk
-from recovery.optimizer_shards import load_optimizer
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Signal
 from recovery.states import States

@@ -41,8 +41,8 @@ from pipelines.synthetic.answers import sample_answers
 from pipelines.synthetic.prompts import write_prompts
 from pipelines.watch import ForgettingCallback
 from recovery.engines.transformers import TransformersEngine
+from recovery.hardware import has_bfloat16
 from recovery.lab import BASE, make_world
-from recovery.models.precision import has_bfloat16
 from recovery.models.students import Student, load_student
 from studies.scripts import add_rows, read_rows, script_parser, table
 

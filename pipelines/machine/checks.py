@@ -114,7 +114,7 @@ def _built_in_model() -> Finding:
 def _gpu() -> Finding:
     import torch
 
-    from recovery.models.precision import has_bfloat16
+    from recovery.hardware import has_bfloat16
 
     precision = "bfloat16" if has_bfloat16() else "float32, because there are no bfloat16 units"
     training = f"training is in {precision}, by default"

@@ -58,7 +58,7 @@ def learns_from(recipe: str) -> LearnsFrom:
 
 def _defaults_of(size: Size) -> Settings:
     """bfloat16 where the machine has units for it."""
-    from recovery.models.precision import has_bfloat16  # imports torch, which takes a second
+    from recovery.hardware import has_bfloat16  # imports torch, which takes a second
 
     if size == "large":
         return Settings(bf16=has_bfloat16())

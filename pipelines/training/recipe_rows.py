@@ -14,9 +14,18 @@ from recovery.engines import Engine, Sampling
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe
-from recovery.rewritten_rollouts import PrivilegedPairs, TeacherContinuations, with_swapped_prompts
 from recovery.samples import Sample
-from recovery.states import Accepted, FixedRows, Mixture, Prompt, Rollouts, States
+from recovery.states import (
+    Accepted,
+    FixedRows,
+    Mixture,
+    PrivilegedPairs,
+    Prompt,
+    Rollouts,
+    States,
+    TeacherContinuations,
+    with_swapped_prompts,
+)
 from recovery.teachers import FrozenTeacher
 
 Writer = tuple[Engine, int]  # of the teacher: its engine and its number of parameters

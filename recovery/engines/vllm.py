@@ -22,8 +22,8 @@ from recovery.engines import Generation, Sampling
 from recovery.engines.loops import COPIES, MAX_PERIOD, MIN_PERIOD
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError, first_line
+from recovery.hardware import has_bfloat16
 from recovery.models import adapters
-from recovery.models.precision import has_bfloat16
 from recovery.models.students import Student, split_revision
 from recovery.progress import track
 

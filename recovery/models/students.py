@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recovery.chunked_loss import Head
 from recovery.errors import RecoverError, first_line, hub_problem
-from recovery.host_memory import keep_freed_memory
+from recovery.hardware import keep_freed_memory
 from recovery.models import adapters
 from recovery.models.adapters import Adapter
 from recovery.models.chat_template import Chat

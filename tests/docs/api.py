@@ -13,8 +13,10 @@ WIDTH = 100  # longer signatures get one argument per line
 PUBLIC = {
     "recovery.models.students": ["load_student", "save_student"],
     "recovery.models.adapters": ["Adapter"],
-    "recovery.states": ["Documents", "FixedRows", "Prompt", "Rollouts", "Accepted", "Mixture"],
-    "recovery.rewritten_rollouts": ["TeacherContinuations", "PrivilegedPairs"],
+    "recovery.states": [
+        *("Documents", "FixedRows", "Prompt", "Rollouts", "Accepted", "TeacherContinuations", "PrivilegedPairs"),
+        "Mixture",
+    ],
     "recovery.engines": ["Sampling", "Generation", "Engine"],
     "recovery.engines.transformers": ["TransformersEngine"],
     "recovery.engines.vllm": ["VllmEngine"],

@@ -13,10 +13,19 @@ from recovery.errors import RecoverError
 from recovery.models.students import Student, load_student
 from recovery.objectives import Divergence
 from recovery.recipes import RECIPES, objective_of, recipe, signal_of
-from recovery.rewritten_rollouts import PrivilegedPairs, TeacherContinuations
 from recovery.samples import Sample
 from recovery.signals import Labels, TeacherSignal
-from recovery.states import Accepted, Documents, FixedRows, Mixture, Prompt, Rollouts, States
+from recovery.states import (
+    Accepted,
+    Documents,
+    FixedRows,
+    Mixture,
+    PrivilegedPairs,
+    Prompt,
+    Rollouts,
+    States,
+    TeacherContinuations,
+)
 from recovery.teachers import FrozenTeacher, LiveTeacher, Teacher
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student

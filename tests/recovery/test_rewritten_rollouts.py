@@ -10,10 +10,9 @@ from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.models.students import Student, load_student
 from recovery.objectives import CrossEntropy
-from recovery.rewritten_rollouts import PrivilegedPairs, TeacherContinuations, with_swapped_prompts
 from recovery.samples import Sample
 from recovery.signals import Labels
-from recovery.states import Prompt, Rollouts
+from recovery.states import PrivilegedPairs, Prompt, Rollouts, TeacherContinuations, with_swapped_prompts
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
 

@@ -35,7 +35,7 @@ def test_an_epoch_is_shuffled_once(monkeypatch: pytest.MonkeyPatch) -> None:
             shuffled.append(seed)
             super().__init__(seed)
 
-    monkeypatch.setattr("recovery.states.random.Random", Counted)
+    monkeypatch.setattr("recovery.states.Random", Counted)
     order = ShuffledOrder(10, 7)
     for start in range(0, 30, 3):  # some draws end in the next epoch
         order.take(start, 3)

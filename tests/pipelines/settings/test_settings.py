@@ -25,7 +25,7 @@ def test_only_large_models_train_an_adapter_by_default() -> None:
 
 def test_bfloat16_is_the_default_only_where_there_are_units_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for supported in (True, False):
-        monkeypatch.setattr("recovery.models.precision.has_bfloat16", lambda supported=supported: supported)
+        monkeypatch.setattr("recovery.hardware.has_bfloat16", lambda supported=supported: supported)
         for parameters in (SMALL_MODEL_PARAMETERS, LARGE_MODEL_PARAMETERS):
             assert defaults_for(parameters).bf16 is supported
 

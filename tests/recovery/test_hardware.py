@@ -6,22 +6,22 @@ import sys
 import pytest
 import torch
 
-from recovery import host_memory
-from recovery.host_memory import MemoryReturn
+from recovery import hardware
+from recovery.hardware import MemoryReturn
 
 # Freed pieces below a piece in use: without help, glibc keeps them.
 KEPT_BY_THE_ALLOCATOR = """
 import torch
-from recovery import host_memory
-host_memory.GROWTH = 2**24
-memory = host_memory.MemoryReturn(torch.device("cpu"))
+from recovery import hardware
+hardware.GROWTH = 2**24
+memory = hardware.MemoryReturn(torch.device("cpu"))
 memory.after_step()
 pieces = [torch.ones(2**14) for _ in range(4000)]
 last = torch.ones(2**14)
 del pieces
-before = host_memory.resident_bytes()
+before = hardware.resident_bytes()
 memory.after_step()
-print((before - host_memory.resident_bytes()) // 2**20)
+print((before - hardware.resident_bytes()) // 2**20)
 """
 
 
@@ -29,7 +29,7 @@ print((before - host_memory.resident_bytes()) // 2**20)
 NEW_PAGES = """
 import resource, sys
 import torch
-from recovery.host_memory import keep_freed_memory
+from recovery.hardware import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 torch.ones(64 * 2**18)
@@ -40,7 +40,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@pytest.mark.skipif(host_memory._malloc_trim() is None, reason="the allocator is not glibc's")
+@pytest.mark.skipif(hardware._malloc_trim() is None, reason="the allocator is not glibc's")
 def test_freed_memory_is_used_again() -> None:
     def new_pages(mode: str) -> int:
         command = [sys.executable, "-c", NEW_PAGES, mode]
@@ -51,7 +51,7 @@ def test_freed_memory_is_used_again() -> None:
     assert new_pages("keep") < freed_at_once / 10
 
 
-@pytest.mark.skipif(host_memory._malloc_trim() is None, reason="the allocator is not glibc's")
+@pytest.mark.skipif(hardware._malloc_trim() is None, reason="the allocator is not glibc's")
 def test_freed_memory_is_given_back() -> None:
     done = subprocess.run([sys.executable, "-c", KEPT_BY_THE_ALLOCATOR], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 150

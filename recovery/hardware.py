@@ -1,4 +1,4 @@
-"""Memory that C's allocator keeps between uses.
+"""What the machine does for a training: bfloat16, and memory that C's allocator keeps between uses.
 
 glibc gives every large piece back to the system when it is freed, and the next one is cleared page by page: on a
 virtual machine that took more than half of a training step (docs/log.md). So freed pieces are kept here. But steps
@@ -65,3 +65,14 @@ def _malloc_trim() -> Any:
         return ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):
         return None
+
+
+def has_bfloat16(device: str | None = None) -> bool:
+    """Return whether the device (default: the GPU if there is one) multiplies in bfloat16 natively.
+
+    Most CPUs only emulate it, at several times the cost of float32."""
+    kind = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")).type
+    if kind == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # Only x86 units count: what mkldnn reports as supported may be emulated, two to four times slower.
+    return kind == "cpu" and any(torch.cpu.get_capabilities().get(unit) for unit in ("amx_bf16", "avx512_bf16"))

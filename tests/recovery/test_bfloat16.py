@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from recovery.models.precision import has_bfloat16
+from recovery.hardware import has_bfloat16
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="only Linux lists CPU features")
