@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recovery.engines import Engine, Sampling
-from recovery.engines.loops import continue_loop
+from recovery.engines import Engine, Sampling, continue_loop
 from recovery.models.chat_template import Chat, Message
 
 THINK_START, THINK_END = "<think>", "</think>"

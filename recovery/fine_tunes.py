@@ -19,7 +19,7 @@ from recovery.errors import RecoverError
 from recovery.models.adapters import base_of, same_model
 from recovery.models.chat_template import Chat, added_tokens, check_same_vocabulary, same_chat_template
 from recovery.models.interpolation import has_token_rows, same_but_tokens
-from recovery.models.students import config_of, load_causal, load_chat, refuse_quantised, split_revision
+from recovery.models.students import config_of, load_causal, load_chat, name_and_revision, refuse_quantised
 
 INDEX, SINGLE, ADAPTER = "model.safetensors.index.json", "model.safetensors", "adapter_model.safetensors"
 COMPARED = 12  # matrices whose directions are compared
@@ -199,7 +199,7 @@ def _file(reference: str, name: str) -> Path | None:
         return file if file.is_file() else None
     from transformers.utils.hub import cached_file
 
-    repository, revision = split_revision(reference)
+    repository, revision = name_and_revision(reference)
     found = cached_file(repository, name, revision=revision, _raise_exceptions_for_missing_entries=False)
     return Path(found) if found else None
 

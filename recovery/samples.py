@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -108,6 +109,11 @@ class Batch:
         """Repeat one value per row for each of the row's target tokens."""
         row_values = torch.tensor(values, dtype=torch.float32, device=self.tokens.device)
         return row_values[self.target_rows]
+
+
+def common_start(rows: Sequence[Sequence[int]]) -> int:
+    """How many tokens all rows begin with."""
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*rows, strict=False)))
 
 
 def micro_batches(samples: list[Sample], max_tokens: int) -> Iterator[list[Sample]]:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from recovery.divergences import is_in, merge_listed_stops, with_tail
-from recovery.engines.serve_command import serve_command
-from recovery.engines.served_model import Probe, ServedModel, identify, prompt_logprobs
+from recovery.engines.served_model import Probe, ServedModel, identify, prompt_logprobs, serve_command
 from recovery.engines.servers import PAUSES, TIMEOUT, Server, Servers
 from recovery.errors import RecoverError
 from recovery.models.students import Student
@@ -80,14 +79,9 @@ class ServerTeacher:
         if server.serves is not self:
             self._served[server.address] = identify(server, self._student.chat)
         name = self._served[server.address].name
-        difference = self._probe.difference(server, name, self._own)
-        if not difference < self._probe.limit(server):
-            raise RecoverError(
-                f"The server {server.address} serves {name}, which is another model than the teacher "
-                f"{self.reference}: log-probs of a probe text differ by {difference:.2g} on average. Start it with "
-                f"that model: {serve_command(server, self.reference)}"
-            )
-        self._probe.tighten(server, difference)
+        problem = f"serves {name}, which is another model than the teacher {self.reference}"
+        advice = f"Start it with that model: {serve_command(server, self.reference)}"
+        self._probe.check(server, name, self._own, problem, advice)
         server.serves = self
 
 

@@ -15,7 +15,6 @@ teacher reads and whose weights it has are separate choices. `recovery.server_te
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Protocol
 
@@ -31,7 +30,7 @@ from recovery.models.adapters import base_of, check_head_unchanged, preserve_ada
 from recovery.models.chat_template import added_tokens, check_same_tokenizer, check_tokens
 from recovery.models.model_families import disable_dropout
 from recovery.models.students import Student, checkpoint_metadata, load_student
-from recovery.samples import Batch, Sample
+from recovery.samples import Batch, Sample, common_start
 
 SHARED_CONTEXT = 64  # tokens; a shorter one is read in every row
 EMA_DECAY = 0.95  # a step moves the average by 5 % towards the student
@@ -333,9 +332,8 @@ def _shared_context(samples: list[Sample]) -> int:
     several processes, whose rows differ, must run the same passes."""
     if size() > 1:
         return 0
-    prompts = [sample.teacher_prompt or [] for sample in samples]
-    columns = zip(*(prompt[:-1] for prompt in prompts), strict=False)  # the last one predicts the first target
-    shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+    # The last token of a prompt predicts the first target.
+    shared = common_start([(sample.teacher_prompt or [])[:-1] for sample in samples])
     return shared if shared >= SHARED_CONTEXT and len(samples) > 1 else 0
 
 

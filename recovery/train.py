@@ -17,7 +17,7 @@ import torch
 
 from recovery.chunked_loss import chunked_loss
 from recovery.distributed import all_reduce_sum, load_optimizer, own_rows, whole
-from recovery.engines.traffic import TrafficMeter
+from recovery.engines.servers import TrafficMeter
 from recovery.errors import RecoverError
 from recovery.hardware import MemoryReturn, give_back_freed_memory
 from recovery.models.students import Student

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from recovery.engines.serve_command import linear_layers, serve_command
+from recovery.engines.served_model import linear_layers, serve_command
 from recovery.engines.servers import Server
 
 ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}

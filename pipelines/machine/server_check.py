@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.settings.schema import Settings
-from recovery.engines.serve_command import ServeCommand, linear_layers, serve_command
-from recovery.engines.served_model import check_head_reloads, identify
+from recovery.engines.served_model import ServeCommand, check_head_reloads, identify, linear_layers, serve_command
 from recovery.engines.servers import Server, Unavailable, is_address, parse_addresses
 from recovery.errors import RecoverError
 from recovery.models.students import config_of, load_chat

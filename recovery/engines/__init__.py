@@ -1,10 +1,18 @@
-"""Rollout engines behind one small interface: token ids in, token ids and log-probs out."""
+"""Rollout engines behind one small interface: token ids in, token ids and log-probs out. A greedy reply that has run
+into a loop can be recognised early, and continued without the model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Protocol
 
 from recovery.models.students import Student
+
+# A loop is a pattern of MIN_PERIOD to MAX_PERIOD tokens, COPIES times in a row at the end; the limits are also vLLM's
+# (`repetition_detection`). Shorter patterns, such as a line of dashes, count by their multiples, so a reply must repeat
+# itself for at least 128 tokens: after shorter repetitions, models were seen to go on with something else.
+MIN_PERIOD, MAX_PERIOD, COPIES = 32, 96, 4
+VLLM_LOOPS = {"min_pattern_size": MIN_PERIOD, "max_pattern_size": MAX_PERIOD, "min_count": COPIES}
 
 
 @dataclass(frozen=True)
@@ -39,3 +47,33 @@ class Engine(Protocol):
 
     def sync(self, student: Student) -> None:
         """Serve the student's current weights from now on."""
+
+
+def row_seeds(sampling: Sampling, rows: int) -> list[int]:
+    """One for each row, for vLLM: a continuation depends neither on the other rows nor on earlier calls."""
+    return [Random(f"{sampling.seed}/{row}").getrandbits(62) for row in range(rows)]
+
+
+def loop_period(tokens: Sequence[int]) -> int | None:
+    """Return the length of the pattern that the end of a reply repeats, if it repeats one."""
+    for period in range(MIN_PERIOD, MAX_PERIOD + 1):
+        length = period * COPIES
+        if length > len(tokens):
+            return None
+        if tokens[-1] == tokens[-1 - period] and _repeats(tokens[-length:], period):
+            return period
+    return None
+
+
+def continue_loop(tokens: Sequence[int], length: int) -> list[int]:
+    """Return a looping reply as it would be at `length` tokens; any other reply as it is."""
+    period = loop_period(tokens)
+    if period is None or length <= len(tokens):
+        return list(tokens)
+    missing = length - len(tokens)
+    pattern = list(tokens[-period:])
+    return [*tokens, *(pattern * (missing // period + 1))[:missing]]
+
+
+def _repeats(tokens: Sequence[int], period: int) -> bool:
+    return list(tokens[:-period]) == list(tokens[period:])

@@ -1,12 +1,162 @@
-"""Decoders: one forward pass per new token for all rows of a batch, with growing or with fixed tensors."""
+"""How transformers decodes here: caches that are appended to in place, attention of one new token, and decoders, which
+make one forward pass per new token for all rows of a batch."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import DynamicCache
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
-from recovery.engines.kv_cache import FixedLayer, bytes_per_token
+
+def has_full_attention_only(cache: DynamicCache) -> bool:
+    """Return whether every layer stores keys and values of every token (no sliding windows, no recurrent states)."""
+    return all(type(layer) is DynamicLayer for layer in cache.layers)
+
+
+def bytes_per_token(cache: DynamicCache) -> int:
+    """Return the bytes of one row's keys and values per token. A sliding-window layer counts like a full one."""
+    states = [getattr(layer, kind, None) for layer in cache.layers for kind in ("keys", "values")]
+    return sum(s.shape[1] * s.shape[3] * s.element_size() for s in states if s is not None)
+
+
+class JoinedCache:
+    """One cache joined from several, with rows shifted so that all end in the same column."""
+
+    def __init__(self, rows: int, width: int):
+        self.rows, self.width, self.cache = rows, width, DynamicCache()
+
+    def put(self, cache: DynamicCache, source: Tensor, rows: Tensor) -> None:
+        """Copy the `source` rows of a cache into these `rows`."""
+        for i, layer in enumerate(cache.layers):
+            if i == len(self.cache.layers):
+                buffers = (_GrowableBuffer(self.rows, self.width, states) for states in (layer.keys, layer.values))
+                self.cache.layers.append(GrowableLayer(*buffers))
+            start = self.width - layer.keys.shape[2]
+            for buffer, states in zip(self.cache.layers[i].buffers, (layer.keys, layer.values), strict=True):
+                buffer.states[rows, :, start : self.width] = states[source]
+
+
+class _GrowableBuffer:
+    """Keys or values [rows, heads, columns, width] with spare columns: appending one copies none of the others."""
+
+    def __init__(self, rows: int, columns: int, like: Tensor):
+        self.rows, self.columns = rows, columns
+        _, heads, _, width = like.shape
+        self.states = like.new_zeros(rows, heads, columns + _spare_columns(columns), width)
+
+    @property
+    def filled(self) -> Tensor:
+        return self.states[: self.rows, :, : self.columns]
+
+    def append(self, new: Tensor) -> Tensor:
+        end = self.columns + new.shape[2]
+        if end > self.states.shape[2]:
+            more = new.new_zeros(*new.shape[:2], _spare_columns(end), new.shape[3])
+            self.states = torch.cat([self.filled, more], dim=2)
+        self.states[: self.rows, :, self.columns : end] = new
+        self.columns = end
+        return self.filled
+
+    def select_rows(self, order: Tensor) -> None:
+        moved = (order != torch.arange(len(order), device=order.device)).nonzero().squeeze(-1)
+        self.states[moved, :, : self.columns] = self.states[order[moved], :, : self.columns]
+        self.rows = len(order)
+
+
+def _spare_columns(columns: int) -> int:
+    return 32 + columns // 4
+
+
+class GrowableLayer(DynamicLayer):
+    """A cache layer that appends in place and removes rows in place."""
+
+    def __init__(self, keys: _GrowableBuffer, values: _GrowableBuffer):
+        super().__init__()
+        self.buffers = keys, values
+        self.is_initialized = True
+        self._publish()
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
+            buffer.append(new)
+        return self._publish()
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        for buffer in self.buffers:
+            buffer.select_rows(beam_idx)
+        self._publish()
+
+    def _publish(self) -> tuple[Tensor, Tensor]:
+        self.keys, self.values = (buffer.filled for buffer in self.buffers)
+        return self.keys, self.values
+
+
+class FixedLayer(DynamicLayer):
+    """A cache layer whose tensors never move: new keys and values go to the column that a tensor holds."""
+
+    def __init__(self, layer: DynamicLayer, columns: int, column: Tensor):
+        super().__init__()
+        self.column, self.is_initialized = column, True
+        self.keys, self.values = (_pad_columns(states, columns) for states in (layer.keys, layer.values))
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        self.keys.index_copy_(2, self.column, key_states)
+        self.values.index_copy_(2, self.column, value_states)
+        return self.keys, self.values
+
+
+def _pad_columns(states: Tensor, columns: int) -> Tensor:
+    rows, heads, filled, width = states.shape
+    padded = states.new_zeros(rows, heads, columns, width)
+    padded[:, :, :filled] = states
+    return padded
+
+
+def _attend(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """Attend with one new token in float32; leave every other case to transformers.
+
+    With a mask, transformers first copies keys and values for every query head that shares them. Here the query heads
+    that share a key head are the rows of one small matrix product."""
+    rows, heads, count, width = query.shape
+    if count > 1 or query.dtype != torch.float32 or options.get("position_bias") is not None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    key_heads = key.shape[1]
+    scale = options.get("scaling") or width**-0.5
+    scores = (query.reshape(rows, key_heads, heads // key_heads, width) * scale) @ key.transpose(-1, -2)
+    if attention_mask is not None:
+        allowed = attention_mask if attention_mask.dtype == torch.bool else attention_mask >= 0
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    mixed = torch.softmax(scores, dim=-1) @ value
+    return mixed.reshape(rows, 1, heads, value.shape[-1]), None
+
+
+AttentionInterface.register("recover", _attend)
+AttentionMaskInterface.register("recover", sdpa_mask)
+
+
+def uses_grouped_attention(causal: Any) -> bool:
+    """Return whether `grouped_attention` took effect on the model; call it inside that context."""
+    return bool(causal.config.get_text_config()._attn_implementation == "recover")
+
+
+@contextmanager
+def grouped_attention(causal: Any) -> Iterator[None]:
+    """Use `_attend` in a model whose attention is transformers' default (sdpa)."""
+    config = causal.config.get_text_config()
+    before = config._attn_implementation
+    if before == "sdpa" and causal._supports_attention_backend:
+        config._attn_implementation = "recover"
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
 
 
 def forward(model: Any, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> tuple[Tensor, Any]:

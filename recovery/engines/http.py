@@ -6,7 +6,6 @@ name after every update (`/v1/load_lora_adapter`). Full weights are written ther
 agree with the student's own.
 """
 
-import random
 import secrets
 import shutil
 import tempfile
@@ -15,10 +14,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from recovery.engines import Generation, Sampling
-from recovery.engines.loops import COPIES, MAX_PERIOD, MIN_PERIOD
-from recovery.engines.serve_command import ServeCommand, serve_command
-from recovery.engines.served_model import Probe, ServedModel, check_head_reloads, identify, token_logprobs
+from recovery.engines import VLLM_LOOPS, Generation, Sampling, row_seeds
+from recovery.engines.served_model import (
+    Probe,
+    ServeCommand,
+    ServedModel,
+    check_head_reloads,
+    identify,
+    serve_command,
+    token_logprobs,
+)
 from recovery.engines.servers import PAUSES, TIMEOUT, Refused, Server, Servers, Unavailable
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
@@ -52,10 +57,8 @@ class HttpEngine:
         options |= {"ignore_eos": True, "stop_token_ids": sorted(self._student.chat.eos_ids)}
         options |= {"logprobs": 0} if sampling.with_logprobs else {}
         if sampling.end_loops:
-            limits = {"min_pattern_size": MIN_PERIOD, "max_pattern_size": MAX_PERIOD, "min_count": COPIES}
-            options["repetition_detection"] = limits
-        # One seed per row, as in `recovery.engines.vllm`.
-        seeds = [random.Random(f"{sampling.seed}/{row}").getrandbits(62) for row in range(len(prompts))]
+            options["repetition_detection"] = VLLM_LOOPS
+        seeds = row_seeds(sampling, len(prompts))
 
         def generate_row(server: Server, row: int) -> Generation:
             length = min(sampling.max_new_tokens, self._room(server, prompts[row]))
@@ -116,38 +119,23 @@ class HttpEngine:
             self._served[server.address] = identify(server, self._student.chat)
         if self._student.has_adapter:
             self._load_adapter(server)
-        elif self._is_trained or not self._agrees(server):
+        elif self._student.trainable() or not self._agrees(server):
             self._reload(server)
-        difference = self._probe.difference(server, self._model(server), self._own)
-        if not difference < self._probe.limit(server):
-            raise RecoverError(
-                f"The server {server.address} does not serve the student's weights: log-probs of a probe text differ "
-                f"by {difference:.2g} on average (limit {self._probe.limit(server):.2g}), although it has loaded them. "
-                f"Start it again: {self._command(server)}"
-            )
-        self._probe.tighten(server, difference)
+        problem = "has loaded the student's weights, but does not serve them"
+        self._probe.check(server, self._model(server), self._own, problem, f"Start it again: {self._command(server)}")
         server.serves = self._version
-
-    @property
-    def _is_trained(self) -> bool:
-        return bool(self._student.trainable())
 
     def _agrees(self, server: Server) -> bool:
         try:
-            return self._probe.difference(server, self._model(server), self._own) < self._probe.limit(server)
+            return self._probe.agrees(server, self._model(server), self._own)
         except Refused:  # it has restarted without the adapter
             return False
 
     def _load_adapter(self, server: Server) -> None:
         base = self._served[server.address].name
-        difference = self._probe.difference(server, base, self._base)
-        if not difference < self._probe.limit(server):
-            raise RecoverError(
-                f"The server {server.address} serves {base}, which is another model than the one below the student's "
-                f"adapter ({self._student.adapter_base}): log-probs of a probe text differ by {difference:.2g} on "
-                f"average. Start it with that model: {self._command(server)}"
-            )
-        self._probe.tighten(server, difference)
+        below = f"the one below the student's adapter ({self._student.adapter_base})"
+        problem, advice = f"serves {base}, which is another model than {below}", "Start it with that model:"
+        self._probe.check(server, base, self._base, problem, f"{advice} {self._command(server)}")
         self._unload(server)
         self._post_weights(
             server, "/v1/load_lora_adapter", {"lora_name": self._name, "lora_path": str(self._weights)}, "adapter"

@@ -1,14 +1,19 @@
-"""Whether a server serves the model it should: its tokenizer, its chat template, and the log-probs of a probe text."""
+"""Whether a server serves the model it should: its tokenizer, its chat template, and the log-probs of a probe text; and
+the command that starts it as it is needed here."""
 
+import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recovery.engines.servers import TIMEOUT, Refused, Server
+import torch
+
+from recovery.engines.servers import KEY, TIMEOUT, Refused, Server
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
-from recovery.models.students import Student
+from recovery.models.students import Student, model_without_weights, name_and_revision
 
 PROBE = (
     "The first railway of the valley was opened in 1871. It ran from the harbour to the mines, and carried 40 tons of "
@@ -18,6 +23,7 @@ PROBE_TOKENS = 64
 PROBE_TIMEOUT = 60.0  # seconds: a server that stalls must not stall every call
 EXACT = 1e-3  # nats a token, on average: float32 on both sides
 LIMIT = 0.1  # nats a token, on average: weights in 16 bits on either side
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM serves
 NOISE = 5  # times the difference at the first probe: other weights of the same model differ by more
 
 
@@ -122,14 +128,69 @@ class Probe:
     def own(self, student: Student) -> list[float]:
         return TransformersEngine(student).logprobs([self.tokens])[0]
 
-    def difference(self, server: Server, model: str, own: Sequence[float]) -> float:
+    def agrees(self, server: Server, model: str, own: Sequence[float]) -> bool:
+        return self._difference(server, model, own) < self._limit(server)
+
+    def check(self, server: Server, model: str, own: Sequence[float], problem: str, advice: str) -> None:
+        """Raise unless the server's log-probs are the `own` ones."""
+        difference, limit = self._difference(server, model, own), self._limit(server)
+        if not difference < limit:
+            raise RecoverError(
+                f"The server {server.address} {problem}: log-probs of a probe text differ by {difference:.2g} on "
+                f"average (limit {limit:.2g}). {advice}"
+            )
+        self._limits.setdefault(server.address, min(LIMIT, max(EXACT, NOISE * difference)))
+
+    def _difference(self, server: Server, model: str, own: Sequence[float]) -> float:
         """The mean difference; not a number where the server's log-probs are none."""
         served = token_logprobs(server, model, self.tokens, PROBE_TIMEOUT)
         return sum(abs(a - b) for a, b in zip(own, served, strict=True)) / len(own)
 
-    def limit(self, server: Server) -> float:
+    def _limit(self, server: Server) -> float:
         return self._limits.get(server.address, LIMIT)
 
-    def tighten(self, server: Server, difference: float) -> None:
-        """The server passed a comparison with this difference."""
-        self._limits.setdefault(server.address, min(LIMIT, max(EXACT, NOISE * difference)))
+
+@dataclass(frozen=True)
+class ServeCommand:
+    environment: dict[str, str]
+    words: list[str]
+
+    def __str__(self) -> str:
+        """As a shell reads it."""
+        variables = [f"{name}={_quoted(value)}" for name, value in self.environment.items()]
+        return " ".join([*variables, shlex.join(self.words)])
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if value.startswith("$") else shlex.quote(value)
+
+
+def serve_command(
+    server: Server, reference: str, rank: int = 0, layers: Sequence[str] = (), full: bool = False
+) -> ServeCommand:
+    """The command that starts such a server; with a rank for adapters, `full` for full weights."""
+    model, revision = name_and_revision(reference)
+    words = ["vllm", "serve", model, *(["--revision", revision] if revision else [])]
+    words += ["--host", server.host, "--port", str(server.port)]
+    words += ["--generation-config", "vllm"]  # no sampling defaults of the model's own
+    if server.address.startswith("https:"):
+        words += ["--ssl-keyfile", "KEY.pem", "--ssl-certfile", "CERTIFICATE.pem"]
+    environment = {}
+    if rank:
+        environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
+        # If the layers are not named, vLLM puts an (empty) adapter on the head too, which breaks prompt log-probs.
+        max_rank = next((r for r in LORA_RANKS if r >= rank), rank)
+        words += ["--enable-lora", "--max-lora-rank", str(max_rank), "--lora-target-modules", *layers]
+    elif full:
+        environment["VLLM_SERVER_DEV_MODE"] = "1"
+    if os.environ.get(KEY):  # its name, not the key: commands are printed
+        environment["VLLM_API_KEY"] = f"${KEY}"
+    return ServeCommand(environment, words)
+
+
+def linear_layers(reference: str) -> list[str]:
+    """The kinds of layers that a new adapter changes, read from the config alone."""
+    model = model_without_weights(reference)
+    head = model.get_output_embeddings()
+    linear = (name for name, m in model.named_modules() if isinstance(m, torch.nn.Linear) and m is not head)
+    return sorted({name.rpartition(".")[-1] for name in linear})

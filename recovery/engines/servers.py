@@ -1,4 +1,4 @@
-"""vLLM servers that speak HTTP: requests with one key, and rows shared out over several servers.
+"""vLLM servers that speak HTTP: requests with one key, rows shared out over several servers, and what that exchanges.
 
 A row is one request. If a server fails, all rows of the call are asked for again, after a pause that doubles, from the
 servers that answer: a caller gets all rows or none. Only the standard library is used; redirects are not followed and
@@ -11,14 +11,14 @@ import os
 import re
 import ssl
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from queue import Empty, SimpleQueue
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from recovery.engines.traffic import count_bytes, count_waiting
 from recovery.errors import RecoverError, first_line
 from recovery.progress import track
 
@@ -244,3 +244,38 @@ def _message(received: bytes, key: str) -> str:
         answer = error.get("message", error) if isinstance(error, dict) else error
     line = first_line(ValueError(answer))
     return (line.replace(key, "…") if key else line)[:300]
+
+
+WAITING = "waiting"
+
+_lock = Lock()
+_traffic: defaultdict[str, float] = defaultdict(float)  # of the whole process: bytes of each server, seconds waited
+
+
+def count_bytes(server: str, sent: int, received: int) -> None:
+    with _lock:
+        _traffic[f"{server}/sent_bytes"] += sent
+        _traffic[f"{server}/received_bytes"] += received
+
+
+def count_waiting(seconds: float) -> None:
+    with _lock:
+        _traffic[WAITING] += seconds
+
+
+class TrafficMeter:
+    """Reads what was exchanged since the last reading."""
+
+    def __init__(self) -> None:
+        self._before = _snapshot()
+
+    def read(self) -> tuple[dict[str, float], float]:
+        """Bytes by server and direction, and the seconds waited."""
+        before, self._before = self._before, _snapshot()
+        new = {name: value - before.get(name, 0) for name, value in self._before.items() if value > before.get(name, 0)}
+        return {name: value for name, value in new.items() if name != WAITING}, new.get(WAITING, 0.0)
+
+
+def _snapshot() -> dict[str, float]:
+    with _lock:
+        return dict(_traffic)

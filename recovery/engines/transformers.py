@@ -6,7 +6,7 @@ rows as there is memory for the keys and values of everything they may generate.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,18 +15,25 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from recovery.chunked_loss import at_least_float32, token_logprobs
-from recovery.engines import Generation, Sampling
-from recovery.engines.attention import grouped_attention, uses_grouped_attention
-from recovery.engines.continuations import logprobs_of_rows, logprobs_of_shared
-from recovery.engines.decoding import FixedDecoder, GrowingDecoder, forward
-from recovery.engines.kv_cache import GrowableLayer, JoinedCache, bytes_per_token, has_full_attention_only
-from recovery.engines.loops import COPIES, MAX_PERIOD, loop_period
+from recovery.engines import COPIES, MAX_PERIOD, Generation, Sampling, loop_period
+from recovery.engines.decoding import (
+    FixedDecoder,
+    GrowableLayer,
+    GrowingDecoder,
+    JoinedCache,
+    bytes_per_token,
+    forward,
+    grouped_attention,
+    has_full_attention_only,
+    uses_grouped_attention,
+)
 from recovery.models.students import Student
 from recovery.progress import Update, track
-from recovery.samples import Batch, Sample, micro_batches
+from recovery.samples import Batch, Sample, common_start, micro_batches
 
 ALL = slice(None)
 LOOP_CHECK_STEPS = 16
+MAX_CACHED_TOKENS = 4096  # keys and values of contexts and continuations at once: rows × longest row
 MAX_PASS_TOKENS = 16384  # rows × longest row of one pass over existing text
 
 
@@ -90,24 +97,17 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def batches(self, prompts: Sequence[list[int]], max_new_tokens: int) -> list[list[int]]:
-        return list(self._batches(prompts, max_new_tokens))
-
-    def _batches(self, prompts: Sequence[list[int]], max_new_tokens: int) -> Iterator[list[int]]:
-        """Yield indices of prompts of similar length, as many per batch as there is memory for, and at least one."""
-        budget, bytes_each = _memory_budget(self.student.device), self._bytes_per_token()
-        batch: list[int] = []
+        """Return indices of prompts of similar length, as many per batch as there is memory for, and at least one."""
+        budget = _memory_budget(self.student.device)
+        # The cache of one token is measured: model families differ too much to compute it from their configs.
+        bytes_each = bytes_per_token(self._prefill_batch([[self.student.chat.pad_id]])[1])
+        batches: list[list[int]] = []
         for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
-            tokens = (len(batch) + 1) * (len(prompts[i]) + max_new_tokens)
-            if batch and (len(batch) == self.max_rows or tokens * bytes_each > budget):
-                yield batch
-                batch = []
-            batch.append(i)
-        if batch:
-            yield batch
-
-    def _bytes_per_token(self) -> int:
-        """Measure the cache of one token: model families differ too much to compute it from their configs."""
-        return bytes_per_token(self._prefill_batch([[self.student.chat.pad_id]])[1])
+            rows = len(batches[-1]) if batches else self.max_rows
+            if rows == self.max_rows or (rows + 1) * (len(prompts[i]) + max_new_tokens) * bytes_each > budget:
+                batches.append([])
+            batches[-1].append(i)
+        return batches
 
     def _generate_batch(
         self, prompts: list[list[int]], sampling: Sampling, uniforms: Tensor, update: Update
@@ -241,3 +241,88 @@ def _running_order(running: Tensor) -> Tensor:
 def _looping(tokens: Tensor) -> Tensor:
     tail = tokens[:, -MAX_PERIOD * COPIES :].tolist()
     return torch.tensor([loop_period(row) is not None for row in tail], device=tokens.device)
+
+
+def logprobs_of_rows(
+    logprobs: Callable[[Sequence[list[int]]], list[list[float]]],
+    contexts: Sequence[list[int]],
+    continuations: Sequence[list[int]],
+) -> list[list[float]]:
+    """Score every context with its continuation as a text of its own."""
+    rows = [[*context, *continuation] for context, continuation in zip(contexts, continuations, strict=True)]
+    return [scores[len(scores) - len(c) :] for scores, c in zip(logprobs(rows), continuations, strict=True)]
+
+
+@torch.inference_mode()
+def logprobs_of_shared(
+    student: Student, contexts: Sequence[list[int]], continuations: Sequence[list[int]]
+) -> list[list[float]]:
+    """Read the start that all contexts share once, then each context once, then the continuations, such as the choices
+    of a question.
+
+    Only for models whose layers all keep the keys and values of every token. Rows read together have contexts of one
+    length, and continuations are padded at their end, so that the model needs no attention mask."""
+    rows_of: dict[tuple[int, ...], list[int]] = {}
+    for i, context in enumerate(contexts):
+        rows_of.setdefault(tuple(context), []).append(i)
+    shared = common_start([context[:-1] for context in rows_of])  # every context keeps a token of its own
+    result: list[list[float]] = [[] for _ in contexts]
+    start = DynamicCache()
+    if shared:
+        _read(student, [contexts[0][:shared]], start)
+    report, done = track("contexts scored", len(rows_of)), 0
+    for batch in _context_batches(rows_of, [len(continuation) for continuation in continuations]):
+        cache = DynamicCache()
+        for i, layer in enumerate(start.layers):
+            cache.update(layer.keys.expand(len(batch), -1, -1, -1), layer.values.expand(len(batch), -1, -1, -1), i)
+        last = _read(student, [list(context[shared:]) for context in batch], cache)[:, -1:]
+        source = [k for k, context in enumerate(batch) for _ in rows_of[context]]
+        rows = [i for context in batch for i in rows_of[context]]
+        for i, scores in zip(rows, _score(student, last, cache, source, [continuations[i] for i in rows]), strict=True):
+            result[i] = scores
+        done += len(batch)
+        report(done)
+    return result
+
+
+def _context_batches(rows_of: dict[tuple[int, ...], list[int]], lengths: list[int]) -> Iterator[list[tuple[int, ...]]]:
+    """Yield contexts of one length, at least one, whose rows fit into MAX_CACHED_TOKENS."""
+    batch: list[tuple[int, ...]] = []
+    count = longest = 0
+    for context in sorted(rows_of, key=len):
+        rows = rows_of[context]
+        count, longest = count + len(rows), max(longest, *(lengths[i] for i in rows))
+        if batch and (len(context) != len(batch[0]) or count * (len(context) + longest) > MAX_CACHED_TOKENS):
+            yield batch
+            batch, count, longest = [], len(rows), max(lengths[i] for i in rows)
+        batch.append(context)
+    if batch:
+        yield batch
+
+
+def _read(student: Student, rows: list[list[int]], cache: DynamicCache) -> Tensor:
+    """Append rows of one length to the cache and return their states before the output head."""
+    tokens = torch.tensor(rows, device=student.device)
+    states: Tensor = student.causal.get_decoder()(
+        input_ids=tokens, past_key_values=cache, use_cache=True
+    ).last_hidden_state
+    return states
+
+
+def _score(
+    student: Student, last: Tensor, cache: DynamicCache, source: list[int], continuations: list[list[int]]
+) -> Iterator[list[float]]:
+    """Score the continuations of the contexts in the cache; `source` is the context of each."""
+    order = torch.tensor(source, device=student.device)
+    longest, states = max(map(len, continuations)), last[order]
+    if longest > 1:
+        cache.reorder_cache(order)
+        pad = student.chat.pad_id
+        padded = [[*c[:-1], *[pad] * (longest - max(len(c), 1))] for c in continuations]
+        states = torch.cat([states, _read(student, padded, cache)], dim=1)
+    targets = torch.tensor([token for c in continuations for token in c], device=student.device)
+    used = torch.cat([states[i, : len(c)] for i, c in enumerate(continuations)])
+    scores = token_logprobs(used, student.head, targets).tolist()
+    for c in continuations:
+        yield scores[: len(c)]
+        scores = scores[len(c) :]

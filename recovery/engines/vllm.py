@@ -7,7 +7,6 @@ generation defaults and no prefix cache (which would hold prefixes from older we
 import io
 import logging
 import os
-import random
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -18,13 +17,12 @@ import torch
 from torch import Tensor
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from recovery.engines import Generation, Sampling
-from recovery.engines.loops import COPIES, MAX_PERIOD, MIN_PERIOD
+from recovery.engines import VLLM_LOOPS, Generation, Sampling, row_seeds
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError, first_line
 from recovery.hardware import has_bfloat16
 from recovery.models import adapters
-from recovery.models.students import Student, split_revision
+from recovery.models.students import Student, name_and_revision
 from recovery.progress import track
 
 MIN_GPU_SHARE, CACHE_SHARE = 0.35, 0.15  # of the GPU's memory
@@ -93,10 +91,8 @@ class VllmEngine:
         options |= {"logprobs": 0} if sampling.with_logprobs else {}
         stopping: dict[str, Any] = {"stop_token_ids": self._stop_at, "ignore_eos": True}
         if sampling.end_loops:
-            limits = {"min_pattern_size": MIN_PERIOD, "max_pattern_size": MAX_PERIOD, "min_count": COPIES}
-            stopping["repetition_detection"] = self._vllm.sampling_params.RepetitionDetectionParams(**limits)
-        # One seed per row: a continuation depends neither on the other rows nor on earlier calls.
-        seeds = [random.Random(f"{sampling.seed}/{row}").getrandbits(62) for row in range(len(prompts))]
+            stopping["repetition_detection"] = self._vllm.sampling_params.RepetitionDetectionParams(**VLLM_LOOPS)
+        seeds = row_seeds(sampling, len(prompts))
         options |= {"max_tokens": sampling.max_new_tokens, "detokenize": False}
         params = [self._vllm.SamplingParams(seed=seed, **options, **stopping) for seed in seeds]
         replies = [output.outputs[0] for output in self._run(prompts, params)]
@@ -174,8 +170,7 @@ class VllmEngine:
                 "vLLM computes wrong log-probs if an adapter changes the output head. Merge the adapter into full "
                 "weights, or use the transformers engine."
             )
-        base = self._base or ""
-        name, revision = (base, None) if Path(base).is_dir() else split_revision(base)
+        name, revision = name_and_revision(self._base or "")
         max_rank = next(rank for rank in supported if rank >= self._rank)
         # If the layers are not named, vLLM puts an (empty) adapter on the head too, which breaks prompt log-probs.
         lora = {"enable_lora": True, "max_loras": 1, "max_lora_rank": max_rank, "lora_target_modules": layers}

@@ -106,13 +106,10 @@ def _states_behind_shared(decoder: Any, tokens: Tensor, shared: int) -> Tensor |
     return states
 
 
-def split_revision(reference: str) -> tuple[str, str | None]:
+def name_and_revision(reference: str) -> tuple[str, str | None]:
+    """A folder, or the parts of a hub id such as `Qwen/Qwen3-8B@main`."""
     name, _, revision = reference.partition("@")
-    return name, revision or None
-
-
-def _name_and_revision(reference: str) -> tuple[str, str | None]:
-    return (reference, None) if Path(reference).is_dir() else split_revision(reference)
+    return (reference, None) if Path(reference).is_dir() else (name, revision or None)
 
 
 def load_student(
@@ -157,7 +154,7 @@ def load_chat(reference: str) -> Chat:
     folder = Path(reference)  # an adapter's folder may lack either file
     tokenizer_from = base if base and not (folder / "tokenizer_config.json").is_file() else reference
     generation_config_from = base if base and not (folder / "generation_config.json").is_file() else reference
-    name, revision = _name_and_revision(tokenizer_from)
+    name, revision = name_and_revision(tokenizer_from)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
@@ -166,7 +163,7 @@ def load_chat(reference: str) -> Chat:
         raise RecoverError(
             f"The model {reference} has no usable tokenizer. Put its tokenizer.json and tokenizer_config.json there."
         )
-    name, revision = _name_and_revision(generation_config_from)
+    name, revision = name_and_revision(generation_config_from)
     try:
         generation_config = GenerationConfig.from_pretrained(name, revision=revision)
     except (OSError, ValueError):  # older models define their EOS in the tokenizer only
@@ -178,7 +175,7 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
     from transformers import AutoModelForCausalLM
 
     local = Path(reference)
-    name, revision = _name_and_revision(reference)
+    name, revision = name_and_revision(reference)
     if local.is_dir() and not any(local.glob("*.safetensors")):
         raise RecoverError(
             f"The folder {reference} holds no safetensors. Pickled weights are not loaded because they can run code. "
@@ -245,7 +242,7 @@ def config_of(reference: str) -> Any:
     from transformers import AutoConfig
 
     weights = adapters.base_of(reference) or reference
-    name, revision = _name_and_revision(weights)
+    name, revision = name_and_revision(weights)
     if name.startswith((".", "/", "~")) and not Path(name).exists():
         raise RecoverError(f"There is no folder {name}. Name a folder that exists, or a hub id.")
     try:

@@ -5,7 +5,7 @@ from typing import Any
 
 from evals.subject import Subject
 from recovery.engines import Generation, Sampling
-from recovery.engines.continuations import logprobs_of_rows
+from recovery.engines.transformers import logprobs_of_rows
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student
 

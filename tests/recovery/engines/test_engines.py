@@ -4,8 +4,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.engines import Sampling
-from recovery.engines.loops import COPIES, MAX_PERIOD, MIN_PERIOD, continue_loop, loop_period
+from recovery.engines import COPIES, MAX_PERIOD, MIN_PERIOD, Sampling, continue_loop, loop_period
 from recovery.engines.transformers import TransformersEngine
 from tests.models import tiny_student
 
