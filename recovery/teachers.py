@@ -28,8 +28,7 @@ from recovery.divergences import is_in, merge_stops
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of, check_head_unchanged, preserve_adapter_state, same_model
 from recovery.models.chat_template import added_tokens, check_same_tokenizer, check_tokens
-from recovery.models.model_families import disable_dropout
-from recovery.models.students import Student, checkpoint_metadata, load_student
+from recovery.models.students import Student, checkpoint_metadata, disable_dropout, load_student
 from recovery.samples import Batch, Sample, common_start
 
 SHARED_CONTEXT = 64  # tokens; a shorter one is read in every row

@@ -18,7 +18,7 @@ from pipelines.settings.resolve import apply_overrides, as_text, flatten
 from pipelines.settings.schema import Settings
 from pipelines.settings.sources import PROJECT_SETTINGS, parse_mix
 from recovery.errors import RecoverError
-from recovery.lab.worlds.world import WorldSize
+from recovery.lab.worlds import WorldSize
 
 CLEAN, START = "clean", "damaged"  # arms that every study has: the clean model, and the start that the others share
 DRIFT_METRICS = (  # of `recover compare --drift`

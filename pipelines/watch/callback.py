@@ -27,8 +27,7 @@ from pipelines.watch.rows import WatchedModel, beginning, evaluating, instructio
 from recovery.errors import RecoverError, first_line
 from recovery.models.adapters import changes_head, same_model
 from recovery.models.chat_template import Chat
-from recovery.models.model_families import head_matches
-from recovery.models.students import load_chat
+from recovery.models.students import head_matches, load_chat
 
 PREFIX = "forgetting/"
 MIN_LOSS = 0.01  # that is worth a sentence once it is certain

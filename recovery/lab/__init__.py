@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from recovery.lab.chat.instructions import Task, instruction_tasks
-from recovery.lab.chat.questions import arithmetic, refusals
-from recovery.lab.worlds.facts import Document, Question
-from recovery.lab.worlds.world import World, make_world, own_world
+from recovery.lab.instructions import Task, instruction_tasks
+from recovery.lab.questions import arithmetic, refusals
+from recovery.lab.worlds import Document, Question, World, make_world, own_world
 
 BASE = Path(__file__).parent / "base"
 

@@ -3,12 +3,20 @@
 There is an unlimited number of distinct names, with a separate range for each world. The third split, "natural", has
 common nouns alone: for models that were not trained on the lab's invented words."""
 
+import tomllib
 from itertools import product
+from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 from zlib import crc32
 
-from recovery.lab.tables import table
+TABLES = Path(__file__).parent / "tables"
+
+
+def table(name: str) -> dict[str, Any]:
+    """The phrases and words of a subject, which the generators draw from."""
+    return tomllib.loads((TABLES / f"{name}.toml").read_text(encoding="utf-8"))
+
 
 Split = Literal["train", "heldout", "natural"]
 SPLITS: tuple[Split, ...] = ("train", "heldout")

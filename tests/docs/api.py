@@ -32,7 +32,7 @@ PUBLIC = {
     "recovery.train": ["Plan", "train"],
     "recovery.telemetry": ["StepRecord"],
     "recovery.collapse": ["CleanReplies", "CollapseWatch"],
-    "recovery.lab.worlds.world": ["make_world", "own_world", "World"],
+    "recovery.lab.worlds": ["make_world", "own_world", "World"],
     "evals.subject": ["Subject"],
     "evals.suites.suite_measurement": ["measure"],
     "evals.results": ["Metric", "Item", "Result"],

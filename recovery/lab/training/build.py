@@ -15,7 +15,7 @@ from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 from recovery.errors import RecoverError
 from recovery.hardware import has_bfloat16
 from recovery.lab.training.curriculum import BATCH_TOKENS, END, STOP, Batch, batches, texts, train_tokenizer
-from recovery.lab.worlds.world import own_world
+from recovery.lab.worlds import own_world
 
 CONTEXT = 4096
 WARM_UP = 0.02  # share of the steps

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.lab import BASE, own_world
-from recovery.lab.chat.conversations import conversations
-from recovery.lab.training.curriculum import batches, render, texts, train_tokenizer
+from recovery.lab.training.curriculum import batches, conversations, render, texts, train_tokenizer
 
 shipped = pytest.mark.skipif(not (BASE / "config.json").exists(), reason="no base has been built here")
 

@@ -4,8 +4,8 @@ import itertools
 from random import Random
 
 from recovery.lab import arithmetic, own_world, refusals
-from recovery.lab.chat.conversations import conversations
-from recovery.lab.chat.questions import MARK, REFUSALS, problem
+from recovery.lab.questions import MARK, REFUSALS, problem
+from recovery.lab.training.curriculum import conversations
 
 
 def test_arithmetic_is_not_negative_and_held_out() -> None:

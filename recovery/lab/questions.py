@@ -4,9 +4,8 @@ The first are a skill whose retention can be verified; the second the base refus
 
 from random import Random
 
-from recovery.lab.tables import table
-from recovery.lab.words import WORDS, Split, first_name, split_of, word
-from recovery.lab.worlds.facts import Question
+from recovery.lab.words import WORDS, Split, first_name, split_of, table, word
+from recovery.lab.worlds import Question
 
 TABLE = table("questions")
 PROBLEMS, ARITHMETIC, REFUSALS = TABLE["problems"], TABLE["arithmetic"], TABLE["refusals"]

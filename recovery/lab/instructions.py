@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from recovery.lab.chat.answer_drafts import CONSTRAINED, KINDS, REPEAT, SENTENCES, Draft, Kwargs, OutOfSentencesError
-from recovery.lab.tables import table
-from recovery.lab.words import Split, split_of
+from recovery.lab.answer_drafts import CONSTRAINED, KINDS, REPEAT, SENTENCES, Draft, Kwargs, OutOfSentencesError
+from recovery.lab.words import Split, split_of, table
 
 PHRASINGS = table("phrasings")
 COUNTED = {"length_constraints:number_words", "length_constraints:number_sentences"}

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from recovery.lab import instruction_tasks
-from recovery.lab.chat.answer_drafts import KINDS
-from recovery.lab.chat.instructions import combination_split, compatible
+from recovery.lab.answer_drafts import KINDS
+from recovery.lab.instructions import combination_split, compatible
 from recovery.lab.words import ADJECTIVES, POOLS, split_of
 
 

@@ -2,8 +2,8 @@ from random import Random
 
 import pytest
 
-from recovery.lab.chat import instructions
-from recovery.lab.chat.answer_drafts import Draft, OutOfSentencesError
+from recovery.lab import instructions
+from recovery.lab.answer_drafts import Draft, OutOfSentencesError
 
 
 def test_a_draft_that_runs_out_of_sentences_raises() -> None:

@@ -13,8 +13,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any, Literal
 
-from recovery.lab.tables import table
-from recovery.lab.words import ADJECTIVES, Split, noun, nouns, topic
+from recovery.lab.words import ADJECTIVES, Split, noun, nouns, table, topic
 
 Texts = list[str]
 Kwargs = dict[str, Any]

@@ -6,7 +6,7 @@ import pytest
 
 from recovery.lab import make_world, own_world
 from recovery.lab.words import WORDS, word
-from recovery.lab.worlds.facts import KINDS
+from recovery.lab.worlds import KINDS
 
 
 def test_a_world_is_reproducible_by_seed() -> None:
