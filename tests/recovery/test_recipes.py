@@ -173,7 +173,7 @@ def test_a_contextual_recipe_learns_what_the_context_makes_of_the_teacher(name: 
     shown = [replace(prompt, teacher_prompt=context) for prompt in prompts(student)]
     states: States = Rollouts(shown, TransformersEngine(student), rows=ROWS, max_new_tokens=8)
     if chosen.data == "teacher":
-        replies = TransformersEngine(frozen._model).generate([context] * len(shown) * 8, Sampling(8, seed=0))
+        replies = TransformersEngine(frozen.model).generate([context] * len(shown) * 8, Sampling(8, seed=0))
         rows = [prompt.with_reply(reply.tokens) for prompt, reply in zip(shown * 8, replies, strict=True)]
         states = FixedRows(rows, rows=ROWS)
     records = list(train(student, states, signal_of(chosen, frozen), objective_of(chosen), Plan(25, 5e-3)))
