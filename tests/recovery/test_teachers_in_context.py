@@ -46,7 +46,7 @@ def reply_logprobs(teacher: FrozenTeacher, row: Sample) -> torch.Tensor:
     prompt = row.tokens[:start] if row.teacher_prompt is None else row.teacher_prompt
     tokens = torch.tensor([prompt + row.tokens[start:]])
     with torch.no_grad():
-        logits = teacher._model.causal(input_ids=tokens).logits[0]
+        logits = teacher.model.causal(input_ids=tokens).logits[0]
     return torch.log_softmax(logits, -1)[len(prompt) - 1 : -1]
 
 
@@ -68,7 +68,7 @@ def test_a_context_that_all_rows_share_is_read_once(tmp_path: Path, teacher: Fro
     context = [3 + i % 50 for i in range(SHARED_CONTEXT - 1 + longer)]
     rows = [replace(row, teacher_prompt=[*context, 60 + i, *[7] * i]) for i, row in enumerate(ROWS)]
     batch, read = Batch.collate(rows, 0), list[int]()
-    decoder = teacher._model.causal.get_decoder()
+    decoder = teacher.model.causal.get_decoder()
     hook = decoder.register_forward_pre_hook(
         lambda module, args, kwargs: read.append(kwargs["input_ids"].numel()), with_kwargs=True
     )
