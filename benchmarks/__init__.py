@@ -1,1 +1,1 @@
-"""Benchmarks of speed and memory, run as `python -m benchmarks.NAME`; results are in docs/benchmarks.md."""
+"""Benchmarks of speed, memory and precision, run as `python -m benchmarks.NAME`; results are in docs/benchmarks.md."""

@@ -7,8 +7,7 @@ from typing import Any
 from db.headline_scores import MEASURES
 from recovery.errors import RecoverError
 from studies.declaration import Study, load_study
-from studies.differences import results_of
-from studies.entries import SHIPPED_RESULTS, ArmFiles, Entry, decode
+from studies.entries import SHIPPED_RESULTS, ArmFiles, Entry, decode, results_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "studies.md"
 BEGIN, END = "<!-- results -->\n", "<!-- end of results -->"

@@ -17,13 +17,21 @@ from benchmarks import (
     document_reading,
     drift_distances,
     forgetting_callback,
+    listed_tokens,
     midtrain,
     opd_step,
+    precision,
     real,
     status_command,
 )
+from benchmarks.common import perturbed
+from recovery.lab import BASE
+from recovery.models.students import save_student
 from tests.models import save_tiny
 
+IFEVAL_LINE = json.dumps(
+    {"key": 1, "prompt": "Write in capitals.", "instruction_id_list": ["change_case:english_capital"], "kwargs": [{}]}
+)
 TINY = ["--device", "cpu", "--threads", "1"]
 
 
@@ -140,3 +148,23 @@ def test_the_speed_of_a_model_against_its_peers(tmp_path: Path) -> None:
     ratios = real.main(["--model", str(save_tiny(tmp_path)), *options])
     assert set(ratios) == {"rollouts", "midtrain", "opd"}
     assert all(ratio > 0 for ratio in ratios.values())
+
+
+@pytest.mark.release
+def test_a_list_of_tokens_against_the_exact_divergence(tmp_path: Path) -> None:
+    save_student(perturbed(str(BASE), "cpu"), tmp_path / "student", {})
+    few = ["--student", str(tmp_path / "student"), "--prompts", "4", "--max-new-tokens", "24"]
+    shares = listed_tokens.main(few)
+    assert shares.pop("exact") == 1
+    for kind in ("listed", "of the student's"):
+        shortest, middle, longest = (shares[f"{count} {kind}"] for count in listed_tokens.COUNTS)
+        assert 0 < shortest < middle < longest < 1
+
+
+def test_precisions_agree_where_the_engine_computes_in_float32(tmp_path: Path) -> None:
+    """A small model stays in float32, so its engine agrees to rounding; autocast does not."""
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(IFEVAL_LINE)
+    options = ["--ifeval", str(prompts), "--max-new-tokens", "16", "--engine", "transformers"]
+    result = precision.main(["--model", str(save_tiny(tmp_path / "model")), *options])
+    assert result["float32"] < 1e-4 < result["bfloat16 autocast, as trained"] < 0.1

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from evals.results import Item, Metric, Result, item_key
 from recovery.errors import RecoverError
 from studies.declaration import Study
-from studies.differences import results_of
-from studies.entries import ArmFiles, Entry, decode, encode, outcomes, passes
+from studies.entries import ArmFiles, Entry, decode, encode, outcomes, passes, results_of
 from tests.studies.declarations import study
 from tests.studies.planted import planted_entries, planted_entry
 

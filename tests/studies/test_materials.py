@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.synthetic.chat_prompts import parse_prompt
 from recovery.errors import RecoverError
-from studies.materials import arm_file
+from studies.study_run import arm_file
 from tests.studies.declarations import study
 
 

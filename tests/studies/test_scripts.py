@@ -1,19 +1,10 @@
 """The measurements that no declaration says: they run, and go on after an interruption."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks.common import perturbed
-from recovery.lab import BASE
-from recovery.models.students import save_student
-from studies import gate_agreement, listed_tokens, precision
-from tests.models import save_tiny
-
-IFEVAL_LINE = json.dumps(
-    {"key": 1, "prompt": "Write in capitals.", "instruction_id_list": ["change_case:english_capital"], "kwargs": [{}]}
-)
+from studies import gate_agreement
 
 
 def test_the_gate_against_a_larger_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,23 +37,3 @@ def test_a_cycle_is_judged_by_both_measurements(tmp_path: Path) -> None:
     [row] = gate_agreement.main([*out, "--cycles", "1", *small])
     assert (row["asked"], row["of"]) == (12, 12)
     assert row["agree"] == ((row["gate"] == "passed") == (row["large"] == "passed"))
-
-
-@pytest.mark.release
-def test_a_list_of_tokens_against_the_exact_divergence(tmp_path: Path) -> None:
-    save_student(perturbed(str(BASE), "cpu"), tmp_path / "student", {})
-    few = ["--student", str(tmp_path / "student"), "--prompts", "4", "--max-new-tokens", "24"]
-    shares = listed_tokens.main(few)
-    assert shares.pop("exact") == 1
-    for kind in ("listed", "of the student's"):
-        shortest, middle, longest = (shares[f"{count} {kind}"] for count in listed_tokens.COUNTS)
-        assert 0 < shortest < middle < longest < 1
-
-
-def test_precisions_agree_where_the_engine_computes_in_float32(tmp_path: Path) -> None:
-    """A small model stays in float32, so its engine agrees to rounding; autocast does not."""
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text(IFEVAL_LINE)
-    options = ["--ifeval", str(prompts), "--max-new-tokens", "16", "--engine", "transformers"]
-    result = precision.main(["--model", str(save_tiny(tmp_path / "model")), *options])
-    assert result["float32"] < 1e-4 < result["bfloat16 autocast, as trained"] < 0.1

@@ -81,9 +81,9 @@ def declare(folder: Path, seeds: str) -> str:
 @pytest.mark.slow
 def test_a_study_runs_its_arms_gives_verdicts_and_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = declare(folder, "1, 2")
-    from studies import seed_project
+    from studies import study_run
 
-    measure, measured = seed_project.measure_checkpoint, []
+    measure, measured = study_run.measure_checkpoint, []
 
     def interrupted(*arguments: object, **options: object) -> object:
         measured.append(arguments)
@@ -91,7 +91,7 @@ def test_a_study_runs_its_arms_gives_verdicts_and_goes_on(folder: Path, monkeypa
             raise KeyboardInterrupt
         return measure(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(seed_project, "measure_checkpoint", interrupted)
+    monkeypatch.setattr(study_run, "measure_checkpoint", interrupted)
     stopped = recover_study(file)
     assert stopped.exit_code == 130
     assert "Run the same command again to go on." in stopped.stderr
@@ -125,15 +125,15 @@ def test_files_of_another_project_are_not_computed_again_and_a_missing_one_is(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = declare(folder, "1")
-    from studies import seed_project
+    from studies import study_run
 
-    run_job, trained = seed_project.run_job, []
+    run_job, trained = study_run.run_job, []
 
     def counted(project: Project, job: Job, ask: Ask) -> object:
         trained.append(job.id)
         return run_job(project, job, ask)
 
-    monkeypatch.setattr(seed_project, "run_job", counted)
+    monkeypatch.setattr(study_run, "run_job", counted)
     first = recover_study(file, "--project", "first", "--results", "shared")
     assert first.exit_code == 0, first.stderr
     assert trained == ["damaged-1", "opd-1", "back-1", "low-rate-1"]

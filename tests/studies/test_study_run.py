@@ -67,7 +67,7 @@ def test_arms_that_are_done_are_not_run_again_and_the_missing_one_is(
         started.append(name)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("studies.seed_project.SeedProject._run_cycle", run_cycle)
+    monkeypatch.setattr("studies.study_run.SeedProject._run_cycle", run_cycle)
     with pytest.raises(KeyboardInterrupt):
         simulate(PLANTED, without="off-policy")
     assert started == ["off-policy"]
@@ -131,7 +131,7 @@ def test_a_study_whose_files_ship_is_decided_without_training(tmp_path: Path, mo
     assert row.claims == first.claims
     assert row.finished_at is not None
     assert not (tmp_path / "second/.recover/studies").exists(), "nothing ran"
-    monkeypatch.setattr("studies.seed_project.SeedProject._run_cycle", compute)
+    monkeypatch.setattr("studies.study_run.SeedProject._run_cycle", compute)
     again = StudyRun(study(), Project.open(tmp_path / "third"), again=True)
     with pytest.raises(RuntimeError, match="computed"):
         again.run()

@@ -1,6 +1,6 @@
 """Does computing in bfloat16 change what a frozen model says? Against float32, with the engine that a run would take.
 
-    python -m studies.precision --model DIR --ifeval input_data.jsonl [--items 200]
+    python -m benchmarks.precision --model DIR --ifeval input_data.jsonl [--items 200]
 
 Replies at temperature 1 are sampled by the engine; their tokens have log-probs by the engine, by the model in float32,
 and by the model as a training computes it (bfloat16 autocast on weights in float32). Greedy replies to the same prompts

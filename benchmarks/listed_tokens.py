@@ -1,6 +1,6 @@
 """How much of the divergence from a teacher is seen by one that lists some tokens, with a bucket for the rest?
 
-    python -m studies.listed_tokens --student MODEL [--teacher MODEL] [--prompts 64] [--seed 0]
+    python -m benchmarks.listed_tokens --student MODEL [--teacher MODEL] [--prompts 64] [--seed 0]
 
 Mean reverse KL of the student's rollouts to the teacher, exact and over k tokens and a bucket: those that a server
 lists (the sampled one and the teacher's likeliest), and the student's likeliest. The teacher writes the prompts. No
