@@ -159,11 +159,10 @@ class VllmEngine:
         self._rank, supported = adapters.rank(student.model), sorted(get_args(MaxLoRARanks))
         if self._rank > supported[-1]:
             raise RecoverError(
-                f"The student's adapters have rank {self._rank} together and vLLM serves at most {supported[-1]}. "
-                "Merge them into full weights, or use the transformers engine."
+                f"The student's adapter has rank {self._rank} and vLLM serves at most {supported[-1]}. "
+                "Merge it into full weights, or use the transformers engine."
             )
-        for name in student.model.active_adapters:
-            adapters.check_plain_lora(student.model, name)
+        adapters.check_plain_lora(student.model)
         layers = sorted(adapters.layer_kinds(student.model))
         if "lm_head" in layers:
             raise RecoverError(

@@ -1,9 +1,4 @@
-"""Low-rank adapters on a frozen base: new ones, loaded ones, and stacks of two.
-
-Over several cycles a loaded adapter can stay frozen while a new one is trained on top of it, both on one clean base.
-Such a stack is saved as one adapter (a sum of low-rank products is a low-rank product of the summed rank), so any
-server can load it as an ordinary adapter.
-"""
+"""Low-rank adapters on a frozen base: new ones, loaded ones, and where their base is."""
 
 import json
 import os
@@ -14,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn.functional import pad
 
 from recovery.errors import RecoverError
 from recovery.lab import installed_base_path
 
-LOADED, ON_TOP = "default", "on_top"  # peft's names for the loaded adapter and for the new one above it
+LOADED = "default"  # peft's name for the student's adapter
 
 
 @dataclass(frozen=True)
@@ -50,69 +43,20 @@ def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
     return _record_base(base, model)
 
 
-def stack(model: Any, adapter: Adapter) -> Any:
-    """Add a new adapter on top of the loaded one, which stays active but frozen."""
-    check_plain_lora(model, LOADED)
-    with torch.random.fork_rng():
-        torch.manual_seed(adapter.seed)
-        model.add_adapter(ON_TOP, _config(adapter))
-    model.set_adapter(ON_TOP)  # peft's own record of the trained adapter
-    model.base_model.set_adapter([LOADED, ON_TOP])
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(f".{ON_TOP}." in name)
-    return _record_base(model.peft_config[LOADED].base_model_name_or_path, model)
-
-
 def rank(model: Any) -> int:
     """Return the rank of the adapter that `save` would write."""
-    return max(sum(layer.r[name] for name in _active(model, layer)) for layer in _layers(model).values())
+    return max(layer.r[LOADED] for layer in _layers(model).values())
 
 
 def layer_kinds(model: Any) -> set[str]:
-    """Return the kinds of layers that the adapters change: q_proj, down_proj, …"""
+    """Return the kinds of layers that the adapter changes: q_proj, down_proj, …"""
     return {path.rpartition(".")[-1] for path in _layers(model)}
 
 
-def combine(model: Any) -> tuple[dict[str, Tensor], Any]:
-    """Return the active adapters as the weights and the config of a single one."""
-    from dataclasses import replace
-
-    names, layers = list(model.active_adapters), _layers(model)
-    total_rank, last_config = rank(model), model.peft_config[names[-1]]
-    scale = next(layer.scaling[names[-1]] for layer in layers.values() if names[-1] in layer.scaling)
-    weights: dict[str, Tensor] = {}
-    for path, layer in layers.items():
-        active = _active(model, layer)
-        down = torch.cat([layer.lora_A[name].weight.detach() for name in active], dim=0)
-        # The combined adapter has one scale, so differences between the scales go into the weights.
-        up = torch.cat([layer.lora_B[name].weight.detach() * (layer.scaling[name] / scale) for name in active], dim=1)
-        missing = total_rank - down.shape[0]  # zero for an adapter that does not change this layer
-        weights[f"base_model.model.{path}.lora_A.weight"] = pad(down, (0, 0, 0, missing))
-        weights[f"base_model.model.{path}.lora_B.weight"] = pad(up, (0, missing))
-    config = replace(
-        last_config,
-        r=total_rank,
-        lora_alpha=scale * total_rank,
-        target_modules=layer_kinds(model),
-        rank_pattern={},
-        alpha_pattern={},
-        use_rslora=False,
-        inference_mode=True,
-    )
-    return weights, config
-
-
 def save(model: Any, folder: Path) -> None:
-    """Write the adapters in peft's layout; a stack is combined into one adapter."""
-    from safetensors.torch import save_file
-
-    if list(model.active_adapters) == [LOADED]:
-        # Without save_embedding_layers=False, peft asks the hub about the base at every save.
-        model.save_pretrained(folder, safe_serialization=True, selected_adapters=[LOADED], save_embedding_layers=False)
-    else:
-        weights, config = combine(model)
-        save_file({k: v.cpu().contiguous() for k, v in weights.items()}, folder / "adapter_model.safetensors")
-        config.save_pretrained(folder)
+    """Write the adapter in peft's layout."""
+    # Without save_embedding_layers=False, peft asks the hub about the base at every save.
+    model.save_pretrained(folder, safe_serialization=True, selected_adapters=[LOADED], save_embedding_layers=False)
 
 
 def base_location(base: str, folder: Path) -> dict[str, str]:
@@ -152,17 +96,16 @@ def same_model(first: str, second: str) -> bool:
     return first == second or (all(p.is_dir() for p in paths) and paths[0].resolve() == paths[1].resolve())
 
 
-def check_plain_lora(model: Any, name: str) -> None:
+def check_plain_lora(model: Any) -> None:
     """Raise unless the adapter is plain LoRA, a low-rank product and nothing else."""
-    config = model.peft_config[name]
+    config = model.peft_config[LOADED]
     extras = {"DoRA": getattr(config, "use_dora", False), "saved modules": getattr(config, "modules_to_save", None)}
     extras["biases"] = getattr(config, "bias", "none") != "none" or getattr(config, "lora_bias", False)
     extras["another method than LoRA"] = str(config.peft_type.value) != "LORA"
-    extras["embeddings"] = any(name in layer.lora_embedding_A for layer in _layers(model).values())
+    extras["embeddings"] = any(LOADED in layer.lora_embedding_A for layer in _layers(model).values())
     if used := [extra for extra, is_used in extras.items() if is_used]:
         raise RecoverError(
-            f"This adapter uses {' and '.join(used)}, which neither a stack nor vLLM supports. "
-            "Merge it into its base first."
+            f"This adapter uses {' and '.join(used)}, which vLLM does not support. Merge it into its base first."
         )
 
 
@@ -185,7 +128,7 @@ def check_head_unchanged(model: Any, folder: str) -> None:
 def preserve_adapter_state(model: Any) -> Iterator[None]:
     """Restore on exit which adapters are active and which parameters are trainable.
 
-    Otherwise peft would make every adapter it activates trainable, also the frozen part of a stack."""
+    Otherwise peft would make every adapter it activates trainable."""
     active, trainable = list(model.active_adapters), [(p, p.requires_grad) for p in model.parameters()]
     try:
         yield
@@ -214,8 +157,4 @@ def _layers(model: Any) -> dict[str, Any]:
     from peft.tuners.lora import LoraLayer
 
     named = model.get_base_model().named_modules()
-    return {path: layer for path, layer in named if isinstance(layer, LoraLayer) and _active(model, layer)}
-
-
-def _active(model: Any, layer: Any) -> list[str]:
-    return [name for name in model.active_adapters if name in layer.r]
+    return {path: layer for path, layer in named if isinstance(layer, LoraLayer) and LOADED in layer.r}

@@ -119,15 +119,14 @@ def load_student(
     reference: str,
     *,
     adapter: Adapter | None = None,
-    stack: bool = False,
     frozen: bool = False,
     dtype: torch.dtype | str = torch.float32,
     device: str = "cpu",
 ) -> Student:
     """Load a folder or hub id with all weights trainable, or with a new trainable adapter if `adapter` is given.
 
-    A folder that holds an adapter is loaded on its base, and that adapter is trained further; with `stack` it is
-    frozen and a new one is trained on top of it. `dtype="auto"` is the one the weights are stored in."""
+    A folder that holds an adapter is loaded on its base, and that adapter is trained further. `dtype="auto"` is the one
+    the weights are stored in."""
     base = adapters.base_of(reference)
     keep_freed_memory()
     if torch.device(device).type == "cuda":
@@ -138,8 +137,6 @@ def load_student(
     model = causal
     if base:
         model = adapters.load(causal, base, reference, trainable=not frozen)
-        if stack and not frozen:
-            model = adapters.stack(model, adapter or Adapter())
     elif adapter and not frozen:
         model = adapters.create(causal, reference, adapter)
     if frozen:

@@ -57,13 +57,10 @@ def full(start: Start, base: str) -> tuple[Student, VllmEngine]:
 
 
 @pytest.fixture(scope="module")
-def stacked(start: Start, base: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Student, VllmEngine]:
-    """A trained, frozen adapter and a trainable one on top of it: rank 12 in all."""
-    below = load_student(base, adapter=Adapter(rank=4, alpha=8))
-    folder = tmp_path_factory.mktemp("adapter") / "below"
-    list(train(below, rollouts(below, TransformersEngine(below)), Labels(), CrossEntropy(), Plan(3, 3e-2)))
-    save_student(below, folder, {})
-    student = load_student(str(folder), adapter=Adapter(rank=8, alpha=4), stack=True)
+def adapted(start: Start, base: str) -> tuple[Student, VllmEngine]:
+    """A trained adapter of rank 12."""
+    student = load_student(base, adapter=Adapter(rank=12, alpha=12))
+    list(train(student, rollouts(student, TransformersEngine(student)), Labels(), CrossEntropy(), Plan(3, 3e-2)))
     return student, start(student)
 
 
@@ -101,8 +98,8 @@ def test_full_weights_agree_before_and_after_updates(full: tuple[Student, VllmEn
     assert assert_engines_agree(student, engine) != before
 
 
-def test_a_stack_of_adapters_agrees_before_and_after_updates(stacked: tuple[Student, VllmEngine]) -> None:
-    student, engine = stacked
+def test_an_adapter_agrees_before_and_after_updates(adapted: tuple[Student, VllmEngine]) -> None:
+    student, engine = adapted
     before = assert_engines_agree(student, engine)
     list(train(student, rollouts(student, engine), Labels(), CrossEntropy(), Plan(3, 3e-2)))
     rows = [[1, 70, 80, 90]]
@@ -124,7 +121,7 @@ def test_log_probs_are_not_cached_across_updates(full: tuple[Student, VllmEngine
         engine.sync(student)
 
 
-@pytest.mark.parametrize("kind", ["full", "stacked"])
+@pytest.mark.parametrize("kind", ["full", "adapted"])
 def test_a_teacher_equal_to_the_student_gives_no_advantage(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -145,8 +142,8 @@ def test_a_teacher_equal_to_the_student_gives_no_advantage(
     assert record.ratio_max == pytest.approx(1, abs=CLOSE)
 
 
-def test_with_adapters_off_the_teacher_is_the_base(base: str, stacked: tuple[Student, VllmEngine]) -> None:
-    student, engine = stacked
+def test_with_adapters_off_the_teacher_is_the_base(base: str, adapted: tuple[Student, VllmEngine]) -> None:
+    student, engine = adapted
     record = next(
         train(
             student,

@@ -76,64 +76,17 @@ def test_a_new_adapter_is_reproducible(base: str) -> None:
     assert not all(map(torch.equal, weights[0], weights[2]))
 
 
-def test_only_the_top_adapter_is_trained_and_both_are_active(base: str, first: Path) -> None:
-    below = load_student(str(first), frozen=True)
-    student = load_student(str(first), adapter=HIGH, stack=True)
-    assert torch.equal(logits(student), logits(below))  # zero at first
-    before = {n: p.clone() for n, p in student.model.named_parameters()}
-    learn(student)
-    moved = {n for n, p in student.model.named_parameters() if not torch.equal(p, before[n])}
-    assert moved
-    assert all(".on_top." in n for n in moved)
-    assert {n for n, p in student.model.named_parameters() if p.requires_grad} >= moved
-
-
-def test_a_stack_is_saved_as_one_equivalent_adapter(tmp_path: Path, base: str, first: Path) -> None:
-    student = learn(load_student(str(first), adapter=HIGH, stack=True))
-    assert adapters.rank(student.model) == 8
-    save_student(student, tmp_path / "second", {})
-    config = json.loads((tmp_path / "second" / "adapter_config.json").read_text())
-    assert (config["r"], config["lora_alpha"] / config["r"]) == (8, pytest.approx(0.6))
-    assert config["base_model_name_or_path"] == base
-    again = load_student(str(tmp_path / "second"), frozen=True)
-    torch.testing.assert_close(logits(again), logits(student), atol=1e-5, rtol=1e-5)
-    third = learn(load_student(str(tmp_path / "second"), adapter=LOW, stack=True))
-    save_student(third, tmp_path / "third", {})
-    again = load_student(str(tmp_path / "third"), frozen=True)
-    torch.testing.assert_close(logits(again), logits(third), atol=1e-5, rtol=1e-5)
-
-
-def test_adapters_of_one_scale_are_stacked_bit_by_bit(tmp_path: Path, base: str, first: Path) -> None:
-    save_student(learn(load_student(str(first), adapter=LOW, stack=True)), tmp_path / "second", {})
-    alone, both = (load_file(folder / "adapter_model.safetensors") for folder in (first, tmp_path / "second"))
-    assert alone.keys() == both.keys()
-    for name, weight in alone.items():
-        part = both[name][:3] if "lora_A" in name else both[name][:, :3]
-        assert torch.equal(part, weight)
-
-
-def test_an_adapter_on_fewer_layers_stacks_too(tmp_path: Path, base: str) -> None:
-    from peft import LoraConfig, get_peft_model
-
-    config = LoraConfig(r=2, lora_alpha=2, target_modules=["q_proj"], init_lora_weights=False)
-    get_peft_model(load_causal(base, torch.float32), config).save_pretrained(tmp_path / "narrow")
-    student = learn(load_student(str(tmp_path / "narrow"), adapter=HIGH, stack=True))
-    save_student(student, tmp_path / "both", {})
-    again = load_student(str(tmp_path / "both"), frozen=True)
-    torch.testing.assert_close(logits(again), logits(student), atol=1e-5, rtol=1e-5)
-
-
-def test_an_adapter_that_is_not_plain_lora_is_not_stacked(tmp_path: Path, base: str) -> None:
+def test_an_adapter_that_is_not_plain_lora_is_not_served(tmp_path: Path, base: str) -> None:
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(r=2, target_modules=["q_proj"], use_dora=True)
     get_peft_model(load_causal(base, torch.float32), config).save_pretrained(tmp_path / "dora")
     with pytest.raises(RecoverError, match="DoRA"):
-        load_student(str(tmp_path / "dora"), stack=True)
+        adapters.check_plain_lora(load_student(str(tmp_path / "dora")).model)
 
 
-def test_merged_weights_are_equivalent_to_the_stack(tmp_path: Path, first: Path) -> None:
-    student = learn(load_student(str(first), adapter=HIGH, stack=True))
+def test_merged_weights_are_equivalent_to_the_adapter(tmp_path: Path, first: Path) -> None:
+    student = learn(load_student(str(first)))
     expected = logits(student)
     save_student(merge(student), tmp_path / "merged", {"parent": str(first)})
     again = load_student(str(tmp_path / "merged"))
@@ -144,18 +97,17 @@ def test_merged_weights_are_equivalent_to_the_stack(tmp_path: Path, first: Path)
         merge(again)
 
 
-def test_a_merge_and_a_stack_keep_the_dtype(tmp_path: Path, base: str) -> None:
+def test_a_merge_and_a_saved_adapter_keep_the_dtype(tmp_path: Path, base: str) -> None:
     load_causal(base, torch.bfloat16).save_pretrained(tmp_path / "half")
     shutil.copytree(
         base, tmp_path / "half", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors", "config.json")
     )
     student = load_student(str(tmp_path / "half"), adapter=LOW, dtype="auto")
     save_student(student, tmp_path / "a", {})
-    stacked = load_student(str(tmp_path / "a"), adapter=HIGH, stack=True, dtype="auto")
-    save_student(stacked, tmp_path / "b", {})
-    dtypes = [{t.dtype for t in load_file(tmp_path / f / "adapter_model.safetensors").values()} for f in "ab"]
-    assert dtypes[0] == dtypes[1] == {p.dtype for p in stacked.trainable()}
-    save_student(merge(stacked), tmp_path / "merged", {})
+    again = load_student(str(tmp_path / "a"), dtype="auto")
+    saved = {t.dtype for t in load_file(tmp_path / "a" / "adapter_model.safetensors").values()}
+    assert saved == {p.dtype for p in again.trainable()}
+    save_student(merge(again), tmp_path / "merged", {})
     assert {t.dtype for t in load_file(tmp_path / "merged" / "model.safetensors").values()} == {torch.bfloat16}
 
 
@@ -176,8 +128,8 @@ def test_interpolation_of_full_weights(tmp_path: Path, base: str) -> None:
 
 def test_interpolation_of_an_adapter_scales_it(tmp_path: Path, base: str, first: Path) -> None:
     """Half the scale of the adapter equals half the way of the merged weights."""
-    student = halfway(learn(load_student(str(first), adapter=HIGH, stack=True)), base)
-    whole = merge(learn(load_student(str(first), adapter=HIGH, stack=True)))
+    student = halfway(learn(load_student(str(first))), base)
+    whole = merge(learn(load_student(str(first))))
     torch.testing.assert_close(logits(student), logits(halfway(whole, base)), atol=1e-5, rtol=1e-5)
     save_student(student, tmp_path / "half", {})
     torch.testing.assert_close(
@@ -193,8 +145,8 @@ def test_interpolation_to_an_unrelated_model_is_refused(tmp_path: Path, base: st
         WeightInterpolation(load_student(str(first)), other)
 
 
-def test_adapters_off_is_the_clean_base_and_restores_the_stack(base: str, first: Path) -> None:
-    student = learn(load_student(str(first), adapter=HIGH, stack=True))
+def test_adapters_off_is_the_clean_base_and_restores_the_adapter(base: str, first: Path) -> None:
+    student = learn(load_student(str(first)))
     trainable = [n for n, p in student.model.named_parameters() if p.requires_grad]
     before = logits(student)
     torch.testing.assert_close(
