@@ -12,8 +12,6 @@ group               rollouts per prompt
 epochs              optimiser steps per draw
 dft                 "labels" only: weight the loss by the student's own probability of the label
 anchor              "labels" only: weight of KL(base ‖ student), which is added to the loss
-alpha               "privileged" only: weight of the model with the context
-privileged_kl       "privileged" only: weight of the KL between the model with the context and without
 continued           how many tokens the teacher writes after the beginning of a rollout: at least, at most
 clip, clip_mode     "full" only: bound of what a token of the vocabulary ("zero") or a position ("scale") adds
 right_only          rollouts that fail the checks of their prompt are not learned
@@ -56,8 +54,6 @@ class Recipe:
     context: tuple[str, ...] = ()
     template: str = ""
     teacher: Literal["base", "ema", "live"] = "base"
-    alpha: float = 0.5
-    privileged_kl: float = 0.1
     continued: tuple[int, int] | None = None
 
     @property
@@ -176,5 +172,5 @@ def objective_of(recipe: Recipe) -> Objective:
     if recipe.estimator == "sampled":
         return SampledGradient(epochs=recipe.epochs)
     if recipe.estimator == "privileged":
-        return PrivilegedGradient(recipe.alpha, recipe.privileged_kl, epochs=recipe.epochs)
+        return PrivilegedGradient(epochs=recipe.epochs)
     raise ValueError(f"Unknown estimator {recipe.estimator!r}.")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recovery.divergences import is_in, merge_listed_stops, with_tail
 from recovery.engines.served_model import Probe, ServedModel, identify, prompt_logprobs, serve_command
-from recovery.engines.servers import PAUSES, TIMEOUT, Server, Servers
+from recovery.engines.servers import Server, Servers
 from recovery.errors import RecoverError
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample
@@ -34,11 +34,9 @@ class ServerTeacher:
         own: Sequence[float],
         *,
         listed: int = LISTED,
-        timeout: float = TIMEOUT,
-        pauses: Sequence[float] = PAUSES,
     ):
         self.reference, self._student, self._own = reference, student, list(own)
-        self._servers, self._probe = Servers(addresses, timeout, pauses), Probe(student.chat)
+        self._servers, self._probe = Servers(addresses), Probe(student.chat)
         self.listed = min(listed, len(student.head.weight) - 1)
         self._served: dict[str, ServedModel] = {}  # by the server's address
         self._servers.run(self._prepare, lambda server, row: None, 1, "servers")

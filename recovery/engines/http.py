@@ -24,7 +24,7 @@ from recovery.engines.served_model import (
     serve_command,
     token_logprobs,
 )
-from recovery.engines.servers import PAUSES, TIMEOUT, Refused, Server, Servers, Unavailable
+from recovery.engines.servers import Refused, Server, Servers, Unavailable
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.models import adapters
@@ -36,10 +36,8 @@ NO_LIMITS |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 
 
 class HttpEngine:
-    def __init__(
-        self, student: Student, addresses: str, *, timeout: float = TIMEOUT, pauses: Sequence[float] = PAUSES
-    ):  # with a comma between several, which share the rows
-        self._servers, self._student = Servers(addresses, timeout, pauses), student
+    def __init__(self, student: Student, addresses: str):  # with a comma between several, which share the rows
+        self._servers, self._student = Servers(addresses), student
         self._probe, self._rows = Probe(student.chat), len(student.head.weight)
         self._served: dict[str, ServedModel] = {}  # by the server's address
         self._folder = tempfile.TemporaryDirectory(prefix="recover-weights-")

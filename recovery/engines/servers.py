@@ -143,9 +143,9 @@ class Server:
 class Servers:
     """Several servers that serve the same model and share the rows of a call."""
 
-    def __init__(self, addresses: str, timeout: float = TIMEOUT, pauses: Sequence[float] = PAUSES):
-        self.servers = [Server(address, timeout) for address in parse_addresses(addresses)]
-        self.pauses, self._failure = pauses, ""
+    def __init__(self, addresses: str):
+        self.servers = [Server(address, TIMEOUT) for address in parse_addresses(addresses)]
+        self._failure = ""
 
     def run(
         self, prepare: Callable[[Server], None], work: Callable[[Server, int], T], rows: int, units: str
@@ -153,7 +153,7 @@ class Servers:
         """Return `work(server, row)` of each row, from the servers that `prepare` raises nothing for."""
         start_time = time.monotonic()
         try:
-            for pause in (0.0, *self.pauses):
+            for pause in (0.0, *PAUSES):
                 time.sleep(pause)
                 try:
                     ready = [server for server in self.servers if self._is_ready(server, prepare)]
@@ -165,7 +165,7 @@ class Servers:
             count_waiting(time.monotonic() - start_time)
         named = ", ".join(server.address for server in self.servers)
         raise RecoverError(
-            f"No answer from {named} for {sum(self.pauses) / 60:.0f} minutes ({self._failure}). "
+            f"No answer from {named} for {sum(PAUSES) / 60:.0f} minutes ({self._failure}). "
             "Start the server again; then run the command again, or go on with `recover resume`."
         )
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.divergences import divergence
+from recovery.engines import servers
 from recovery.engines.served_model import Probe
 from recovery.errors import RecoverError
 from recovery.models.students import Student, load_student
@@ -45,7 +46,12 @@ def server(reference: str) -> SmallServer:
 
 def connect(student: Student, named: str, reference: str, **options: int) -> ServerTeacher:
     own = Probe(student.chat).own(load_student(reference, frozen=True))
-    return ServerTeacher(student, named, reference, own, timeout=30.0, pauses=(0.0, 0.1), **options)
+    return ServerTeacher(student, named, reference, own, **options)
+
+
+@pytest.fixture(autouse=True)
+def patient_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "PAUSES", (0.0, 0.1))
 
 
 def gradient(student: Student, teacher: Teacher, objective: Objective) -> torch.Tensor:

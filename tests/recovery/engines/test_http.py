@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from recovery.engines import Generation, Sampling
+from recovery.engines import Generation, Sampling, servers
 from recovery.engines.http import HttpEngine
 from recovery.engines.servers import KEY, parse_addresses
 from recovery.engines.transformers import TransformersEngine
@@ -39,8 +39,10 @@ def server(base: str) -> SmallServer:
     return SmallServer(load_student(base, frozen=True))
 
 
-def connect(student: Student, named: str, **options: Any) -> HttpEngine:
-    return HttpEngine(student, named, **{"timeout": 30.0, "pauses": (0.0, 0.1)} | options)
+@pytest.fixture(autouse=True)
+def patient_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "PAUSES", (0.0, 0.1))
+    monkeypatch.setattr(servers, "TIMEOUT", 30.0)
 
 
 def prompts(student: Student) -> list[list[int]]:
@@ -76,7 +78,7 @@ def assert_agrees(student: Student, engine: HttpEngine) -> list[Generation]:
 
 def test_log_probs_agree_before_and_after_updates_of_an_adapter(student: Student, server: SmallServer) -> None:
     with serving(server) as named:
-        engine = connect(student, named)
+        engine = HttpEngine(student, named)
         before = assert_agrees(student, engine)
         for _ in range(2):
             change(student)
@@ -90,7 +92,7 @@ def test_log_probs_agree_before_and_after_updates_of_an_adapter(student: Student
 def test_full_weights_are_reloaded_after_every_update(base: str, server: SmallServer) -> None:
     student = load_student(base)
     with serving(server) as named:
-        engine = connect(student, named)
+        engine = HttpEngine(student, named)
         assert_agrees(student, engine)
         change(student, 0.01)
         engine.sync(student)
@@ -102,21 +104,21 @@ def test_a_cpu_server_is_sent_no_weights_of_a_tied_head(base: str, server: Small
     server.device = "cpu"
     with serving(server) as named:
         with pytest.raises(RecoverError, match=r"runs on a CPU.*lora_rank"):
-            connect(load_student(base), named)
+            HttpEngine(load_student(base), named)
         assert "/collective_rpc" not in server.paths
-        assert_agrees(load_student(base, frozen=True), connect(load_student(base, frozen=True), named))
+        assert_agrees(load_student(base, frozen=True), HttpEngine(load_student(base, frozen=True), named))
     untied = str(save_tiny(tmp_path / "untied", eos=[2, 60], tied=False))
     other = SmallServer(load_student(untied, frozen=True))
     other.device = "cpu"
     with serving(other) as named:
         student = load_student(untied)
-        assert_agrees(student, connect(student, named))
+        assert_agrees(student, HttpEngine(student, named))
 
 
 def test_a_frozen_model_that_is_served_already_is_not_sent(base: str, server: SmallServer) -> None:
     student = load_student(base, frozen=True)
     with serving(server) as named:
-        assert_agrees(student, connect(student, named))
+        assert_agrees(student, HttpEngine(student, named))
     assert "/collective_rpc" not in server.paths
 
 
@@ -125,9 +127,9 @@ def test_several_servers_share_the_rows_and_a_row_does_not_depend_on_how_many_th
 ) -> None:
     second = SmallServer(load_student(base, frozen=True))
     with serving(server) as one, serving(second) as two:
-        alone = connect(student, one).generate(prompts(student), Sampling(12, seed=3))
+        alone = HttpEngine(student, one).generate(prompts(student), Sampling(12, seed=3))
         counts = server.completions, second.completions
-        both = connect(student, f"{one},{two}").generate(prompts(student), Sampling(12, seed=3))
+        both = HttpEngine(student, f"{one},{two}").generate(prompts(student), Sampling(12, seed=3))
     assert [reply.tokens for reply in both] == [reply.tokens for reply in alone]
     assert server.completions > counts[0]
     assert second.completions > counts[1]
@@ -139,7 +141,7 @@ def test_a_call_is_repeated_as_a_whole_when_a_server_fails(
 ) -> None:
     change(student)
     with serving(server) as named:
-        engine = connect(student, named)
+        engine = HttpEngine(student, named)
         expected = engine.generate(prompts(student), Sampling(12, seed=3))
         server.loses_adapters = loses_adapters
         server.fail_at = {server.completions + 3}
@@ -151,15 +153,18 @@ def test_a_server_that_is_gone_leaves_the_rows_to_the_others(base: str, student:
     second = SmallServer(load_student(base, frozen=True))
     with serving(server) as one:
         with serving(second) as two:
-            engine = connect(student, f"{two},{one}")
+            engine = HttpEngine(student, f"{two},{one}")
             expected = engine.generate(prompts(student), Sampling(12, seed=3))
         assert engine.generate(prompts(student), Sampling(12, seed=3)) == expected
 
 
 @pytest.mark.parametrize("kind", ["gone", "stalled", "broken"])
-def test_no_rows_are_returned_when_no_server_recovers(kind: str, student: Student, server: SmallServer) -> None:
+def test_no_rows_are_returned_when_no_server_recovers(
+    kind: str, student: Student, server: SmallServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "TIMEOUT", 1.0)
     with serving(server) as named:
-        engine = connect(student, named, timeout=1.0)
+        engine = HttpEngine(student, named)
         server.stall_seconds = 2.0 if kind == "stalled" else 0.0
         server.fail_at = set(range(1000)) if kind == "broken" else set()
         if kind != "gone":
@@ -185,7 +190,7 @@ def test_wrong_answers_are_refused(
     changes: dict[str, Any], message: str, student: Student, server: SmallServer
 ) -> None:
     with serving(server) as named:
-        engine = connect(student, named)
+        engine = HttpEngine(student, named)
         server.changes = changes | {"logprobs": {"token_logprobs": [-1.0] * (1 + (message[:4] == "ends"))}}
         with pytest.raises(RecoverError, match=message):
             engine.logprobs([[5, 6, 7]]) if "prompt_logprobs" in changes else engine.generate([[5, 6]], Sampling(4))
@@ -222,13 +227,13 @@ def test_a_server_with_other_weights_is_refused(
     change(student)
     spoil(server, tmp_path)
     with serving(server) as named, pytest.raises(RecoverError, match=message):
-        connect(student, named)
+        HttpEngine(student, named)
 
 
 def test_an_adapter_that_is_one_small_update_old_is_noticed(student: Student, server: SmallServer) -> None:
     change(student)
     with serving(server) as named:
-        engine = connect(student, named)
+        engine = HttpEngine(student, named)
         for name in server.adapters:
             stale = server.adapters[name]
         server.answer, answer = (
@@ -255,10 +260,10 @@ def test_the_key_comes_from_the_environment_and_is_in_no_message(
         for key in ("", "wrong-key"):
             monkeypatch.setenv(KEY, key)
             with pytest.raises(RecoverError, match=f"refuses the key. Set {KEY}") as refused:
-                connect(student, named)
+                HttpEngine(student, named)
             assert "-key" not in str(refused.value)
         monkeypatch.setenv(KEY, "secret-key")
-        assert_agrees(student, connect(student, named))
+        assert_agrees(student, HttpEngine(student, named))
 
 
 @pytest.mark.parametrize(
@@ -281,7 +286,7 @@ def test_a_step_records_the_bytes_of_each_server_and_the_share_of_waiting(
     student: Student, server: SmallServer
 ) -> None:
     with serving(server) as named:
-        engine = connect(student, named)
+        engine = HttpEngine(student, named)
         states = Rollouts([Prompt(t, student.chat.prompt(t)) for t in TEXTS], engine, rows=4, max_new_tokens=8)
         first, second = (r.metrics() for r in train(student, states, Labels(), CrossEntropy(), Plan(2, 1e-3)))
     name = f"server/{named.removeprefix('http://')}"
