@@ -15,14 +15,13 @@ import torch
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from recovery.lab import BASE
-from recovery.lab.training.build import SIZES, build
 from recovery.models.students import Student, load_student
 
 
 def speed_parser(description: str | None, *, steps: int) -> argparse.ArgumentParser:
     """The arguments that the speed benchmarks share."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="a model folder (default: the lab's base, or a small model of its shape)")
+    parser.add_argument("--model", help="a model folder (default: the lab's base)")
     parser.add_argument("--shape", choices=SHAPES, help="use random weights of a real model's shape instead")
     parser.add_argument("--steps", type=int, default=steps, help=f"timed steps per side (default {steps})")
     parser.add_argument("--warmup", type=int, default=1, help="steps per side before timing starts (default 1)")
@@ -61,17 +60,8 @@ def random_model(shape: str) -> str:
 
 
 def model_folder(model: str | None, shape: str | None = None) -> str:
-    """The model to measure: random weights of a shape, the given folder, the lab's base, or a briefly trained one."""
-    if shape:
-        return random_model(shape)
-    if model:
-        return model
-    if (BASE / "config.json").is_file():
-        return str(BASE)
-    substitute = Path(tempfile.gettempdir()) / "recover-benchmark-model"
-    if not (substitute / "recover.json").is_file():
-        build(substitute, next(iter(SIZES)), tokens=8192 * 20, seed=0)
-    return str(substitute)
+    """The model to measure: random weights of a shape, the given folder, or the lab's base."""
+    return random_model(shape) if shape else model or str(BASE)
 
 
 def perturbed(folder: str, device: str, scale: float = 0.1) -> Student:

@@ -1,4 +1,4 @@
-"""Contamination check of the base's training text: `python -m recovery.lab.training.held_out_overlap`.
+"""Contamination check of the base's training text: `python -m benchmarks.lab_base.held_out_overlap`.
 
 It generates the training text again, block by block, and searches it for held-out items and names word for word, and
 its requests for held-out topics. The exit code is 1 if there is a match.
@@ -13,9 +13,9 @@ from itertools import count
 
 from transformers import AutoTokenizer
 
+from benchmarks.lab_base.build import SIZES
+from benchmarks.lab_base.curriculum import BATCH_TOKENS, START, STOP, pack_batches, texts
 from recovery.lab import BASE, arithmetic, instruction_tasks, make_world, own_world, refusals
-from recovery.lab.training.build import SIZES
-from recovery.lab.training.curriculum import BATCH_TOKENS, START, STOP, pack_batches, texts
 from recovery.lab.words import ADJECTIVES, POOLS
 
 KEY_WORDS = 5  # first words by which an item is looked up before it is compared in full

@@ -1,4 +1,4 @@
-"""Train the base from scratch: `python -m recovery.lab.training.build --out DIR`. A stopped build can be resumed."""
+"""Train the base from scratch: `python -m benchmarks.lab_base.build --out DIR`. A stopped build can be resumed."""
 
 import argparse
 import hashlib
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks.lab_base.curriculum import BATCH_TOKENS, END, STOP, Batch, batches, texts, train_tokenizer
 from recovery.errors import RecoverError
 from recovery.hardware import has_bfloat16
-from recovery.lab.training.curriculum import BATCH_TOKENS, END, STOP, Batch, batches, texts, train_tokenizer
 from recovery.lab.worlds import own_world
 
 CONTEXT = 4096

@@ -2,10 +2,10 @@
 
 import pytest
 
+from benchmarks.lab_base import held_out_overlap as leaks
+from benchmarks.lab_base.curriculum import START, STOP
+from benchmarks.lab_base.held_out_overlap import ItemSearch
 from recovery.lab import instruction_tasks
-from recovery.lab.training import held_out_overlap as leaks
-from recovery.lab.training.curriculum import START, STOP
-from recovery.lab.training.held_out_overlap import ItemSearch
 from recovery.lab.words import POOLS
 
 
