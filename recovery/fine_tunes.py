@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import torch
 from peft import PeftConfig
@@ -50,13 +49,13 @@ class FineTune:
 def inspect_fine_tune(model: str, base: str) -> FineTune:
     """Compare the files of both; raise RecoverError if the model is broken or was not trained from the base."""
     below = base_of(model)
-    ours = _config(model)
     for reference in (model, base):
         refuse_quantised(reference)
-    if below is None and ours.model_type != _config(base).model_type:
+    family, base_family = (config_of(reference).get_text_config().model_type for reference in (model, base))
+    if below is None and family != base_family:
         raise RecoverError(
-            f"The model {model} is of the family {ours.model_type} and {base} of {_config(base).model_type}, so it "
-            "was not fine-tuned from it. Name the model that it came from as --base."
+            f"The model {model} is of the family {family} and {base} of {base_family}, so it was not fine-tuned from "
+            "it. Name the model that it came from as --base."
         )
     if below is not None:
         _check_adapter(model, below, base)
@@ -74,11 +73,6 @@ def compare_chats(model: Chat, base: Chat) -> tuple[int, bool]:
         )
     check_same_vocabulary(model, base)
     return added_tokens(model, base), not same_chat_template(model, base)
-
-
-def _config(reference: str) -> Any:
-    config = config_of(reference)
-    return config.get_text_config()
 
 
 def _check_adapter(folder: str, below: str, base: str) -> None:

@@ -22,9 +22,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 @cache
 def keep_freed_memory() -> None:
     """Let the allocator reuse large pieces; does nothing where it is not glibc's."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
+    mallopt = _c_function("mallopt")
+    if mallopt is None:
         return
     mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
     if not mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT):
@@ -33,7 +32,7 @@ def keep_freed_memory() -> None:
 
 def give_back_freed_memory(device: torch.device) -> None:
     """Of a process that computes on a CPU, to the system; does nothing where the allocator is not glibc's."""
-    trim = _malloc_trim()
+    trim = _c_function("malloc_trim")
     if device.type == "cpu" and trim is not None:
         trim(0)
 
@@ -46,7 +45,7 @@ class MemoryReturn:
     resident: int = 0  # after the first step, and after the first one since memory was given back
 
     def after_step(self) -> None:
-        if self.device.type != "cpu" or _malloc_trim() is None:
+        if self.device.type != "cpu" or _c_function("malloc_trim") is None:
             return
         self.resident = self.resident or resident_bytes()
         if resident_bytes() > self.resident + GROWTH:
@@ -59,10 +58,10 @@ def resident_bytes() -> int:
 
 
 @cache
-def _malloc_trim() -> Any:
-    """glibc's function; None elsewhere."""
+def _c_function(name: str) -> Any:
+    """Of glibc; None elsewhere."""
     try:
-        return ctypes.CDLL(None).malloc_trim
+        return getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):
         return None
 

@@ -95,10 +95,6 @@ class Batch:
     def target_tokens(self) -> Tensor:
         return self.tokens[self.target_rows, self.target_columns]
 
-    def predicting_states(self, hidden: Tensor) -> Tensor:
-        """Return the hidden states [targets, width] from which each target token is predicted."""
-        return hidden[self.target_rows, self.target_columns - 1]
-
     def rollout_logprobs(self) -> Tensor | None:
         if any(s.logprobs is None for s in self.samples):
             return None

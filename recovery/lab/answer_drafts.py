@@ -173,11 +173,8 @@ def nth_paragraph(draft: Draft) -> Kwargs:
 
 
 def sections(draft: Draft) -> Kwargs:
-    draft.layout, draft.parts, draft.splitter = (
-        "sections",
-        draft.rng.randint(2, 5),
-        draft.rng.choice(SENTENCES["splitters"]),
-    )
+    draft.layout, draft.parts = "sections", draft.rng.randint(2, 5)
+    draft.splitter = draft.rng.choice(SENTENCES["splitters"])
     return {"section_spliter": draft.splitter, "num_sections": draft.parts}
 
 
@@ -308,10 +305,8 @@ def number_words(draft: Draft) -> Kwargs:
 
 
 def upper_case(draft: Draft) -> Kwargs:
-    draft.case, draft.min_words = (
-        "upper",
-        max(draft.min_words, 44),
-    )  # in shorter texts, language detection is unreliable
+    draft.case = "upper"
+    draft.min_words = max(draft.min_words, 44)  # in shorter texts, language detection is unreliable
     return {}
 
 

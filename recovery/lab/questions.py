@@ -58,11 +58,9 @@ def _numbers(rng: Random, signs: str) -> tuple[int, int, int]:
     a, b = rng.randint(2, 24), rng.randint(2, 12)
     if signs[0] == "-":
         a, b = max(a, b) + 1, min(a, b)
-    return (
-        a,
-        b,
-        rng.randint(1, 9) if signs[1:] and signs[1] == "+" else rng.randint(1, min(9, a + b - 1)) if signs[1:] else 0,
-    )
+    if not signs[1:]:
+        return a, b, 0
+    return a, b, rng.randint(1, 9 if signs[1] == "+" else min(9, a + b - 1))
 
 
 def refusals(seed: int, n: int, split: Split = "heldout") -> list[Question]:

@@ -143,11 +143,8 @@ def memo(statements: Statements, rng: Random) -> str:
 def mail(statements: Statements, rng: Random) -> str:
     half = (len(statements) + 1) // 2
     paragraphs = [" ".join(text for _, text in part) for part in (statements[:half], statements[half:])]
-    return (
-        f"{rng.choice(TABLE['greetings'])},\n\n"
-        + "\n\n".join(filter(None, paragraphs))
-        + f"\n\n{rng.choice(TABLE['farewells'])}"
-    )
+    greeting, farewell = rng.choice(TABLE["greetings"]), rng.choice(TABLE["farewells"])
+    return "\n\n".join([f"{greeting},", *filter(None, paragraphs), farewell])
 
 
 def minutes(statements: Statements, rng: Random) -> str:

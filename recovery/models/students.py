@@ -80,14 +80,11 @@ class Student:
 
     def hidden(self, batch: Batch) -> Tensor:
         """Return the states [targets, width] before the output head, from which each target token is predicted."""
-        return hidden_states(self.causal, batch)
-
-
-def hidden_states(causal: Any, batch: Batch) -> Tensor:
-    decoder = causal.get_decoder()
-    if batch.shared and (states := _states_behind_shared(decoder, batch.tokens, batch.shared)) is not None:
-        return states[batch.target_rows, batch.target_columns - 1 - batch.shared]
-    return batch.predicting_states(decoder(input_ids=batch.tokens, use_cache=False).last_hidden_state)
+        decoder, columns = self.causal.get_decoder(), batch.target_columns - 1
+        if batch.shared and (states := _states_behind_shared(decoder, batch.tokens, batch.shared)) is not None:
+            return states[batch.target_rows, columns - batch.shared]
+        hidden: Tensor = decoder(input_ids=batch.tokens, use_cache=False).last_hidden_state
+        return hidden[batch.target_rows, columns]
 
 
 def _states_behind_shared(decoder: Any, tokens: Tensor, shared: int) -> Tensor | None:

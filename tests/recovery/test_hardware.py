@@ -40,7 +40,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@pytest.mark.skipif(hardware._malloc_trim() is None, reason="the allocator is not glibc's")
+@pytest.mark.skipif(hardware._c_function("malloc_trim") is None, reason="the allocator is not glibc's")
 def test_freed_memory_is_used_again() -> None:
     def new_pages(mode: str) -> int:
         command = [sys.executable, "-c", NEW_PAGES, mode]
@@ -51,7 +51,7 @@ def test_freed_memory_is_used_again() -> None:
     assert new_pages("keep") < freed_at_once / 10
 
 
-@pytest.mark.skipif(hardware._malloc_trim() is None, reason="the allocator is not glibc's")
+@pytest.mark.skipif(hardware._c_function("malloc_trim") is None, reason="the allocator is not glibc's")
 def test_freed_memory_is_given_back() -> None:
     done = subprocess.run([sys.executable, "-c", KEPT_BY_THE_ALLOCATOR], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 150
