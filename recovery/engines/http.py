@@ -119,7 +119,7 @@ class HttpEngine:
             self._load_adapter(server)
         elif self._student.trainable() or not self._agrees(server):
             self._reload(server)
-        problem = "has loaded the student's weights, but does not serve them"
+        problem = "does not serve the student's weights, although it has loaded them"
         self._probe.check(server, self._model(server), self._own, problem, f"Start it again: {self._command(server)}")
         server.serves = self._version
 
