@@ -23,8 +23,8 @@ PROBE_TOKENS = 64
 PROBE_TIMEOUT = 60.0  # seconds: a server that stalls must not stall every call
 EXACT = 1e-3  # nats a token, on average: float32 on both sides
 LIMIT = 0.1  # nats a token, on average: weights in 16 bits on either side
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM serves
 NOISE = 5  # times the difference at the first probe: other weights of the same model differ by more
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM serves
 
 
 @dataclass(frozen=True)

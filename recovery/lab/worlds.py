@@ -108,7 +108,7 @@ def _values(row: dict[str, Any]) -> tuple[str, ...]:
 KINDS = tuple(_kind(name, row) for name, row in table("entities").items())
 
 
-# The text of documents: every round states each fact once, and a style makes a document of statements of facts.
+# Documents: every round states each fact once. A style is a function from statements of facts to a document's text.
 Statements = list[tuple[Fact, str]]  # facts with their sentences
 
 
