@@ -24,8 +24,7 @@ from pipelines.machine.training_memory import (
     sums,
     training_memory,
 )
-from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS
-from pipelines.settings.schedule import midtraining_steps, scheduled
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, midtraining_steps, scheduled
 from pipelines.settings.schema import Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.training.process_checks import check_processes

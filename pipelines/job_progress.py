@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from db.views import DONE, TOTAL
-from pipelines.progress import STEPS, no_silence, seconds_left
+from pipelines.log import STEPS, no_silence, seconds_left
 from pipelines.project.lock import store_progress
 from pipelines.project.project import Project
 from pipelines.project.runs import RUN_NAMES

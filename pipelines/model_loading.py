@@ -9,8 +9,7 @@ import torch
 
 from evals.subject import Subject
 from pipelines.log import log
-from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS
-from pipelines.settings.engine_choice import choose_engine
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, choose_engine
 from pipelines.settings.sources import EngineName
 from recovery.engines import Engine
 from recovery.engines.http import HttpEngine

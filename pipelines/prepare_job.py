@@ -29,7 +29,7 @@ from pipelines.jobs.teacher_choice import (
 from pipelines.log import log
 from pipelines.machine.server_check import check_servers
 from pipelines.machine.training_memory import check_memory, check_window
-from pipelines.project.paths import relocate
+from pipelines.project.locations import relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import last_time, past_cycles
 from pipelines.request import Request

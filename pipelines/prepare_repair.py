@@ -15,8 +15,7 @@ from pipelines.prepare_job import announce_settings, check_files, check_model_fi
 from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
 from pipelines.request import Request
-from pipelines.storage.atomic_files import JsonLines
-from pipelines.storage.content_cache import content_hash
+from pipelines.storage import JsonLines, content_hash
 from pipelines.training.process_checks import check_processes
 from recovery.errors import RecoverError
 from recovery.fine_tunes import FineTune, inspect_fine_tune

@@ -19,7 +19,7 @@ from typing import Any
 
 from db.code_version import code_version
 from evals.results import POOLED, Result, main_result
-from pipelines.storage.atomic_files import open_atomic, write_atomic
+from pipelines.storage import open_atomic, write_atomic
 from recovery.errors import RecoverError
 from studies.declaration import Study
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from pipelines.storage.atomic_files import write_atomic
+from pipelines.storage import write_atomic
 from recovery.errors import RecoverError
 from recovery.lab import Task, instruction_tasks, make_world
 from recovery.models.chat_template import Chat

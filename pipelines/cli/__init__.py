@@ -16,9 +16,8 @@ from pipelines.cli import shared_options as options
 from pipelines.cli.help_sections import SectionedGroup
 from pipelines.cli.processes import followers
 from pipelines.cli.torch_environment import set_thread_waiting, use_huge_pages
-from pipelines.log import print_progress
-from pipelines.progress import show_progress
-from pipelines.project.base import no_unused_model
+from pipelines.log import print_progress, show_progress
+from pipelines.project.locations import no_unused_model
 from recovery.progress import listen
 
 set_thread_waiting()

@@ -25,7 +25,7 @@ def documents(project: Path | None, docs: Path, base: str | None) -> CommandResu
     """
     from pipelines.documents import read_corpus
     from pipelines.documents.corpus_summary import summarise, summary_lines
-    from pipelines.project.paths import find_root
+    from pipelines.project.locations import find_root
     from pipelines.project.project import Project
 
     corpus = read_corpus(docs)

@@ -26,7 +26,7 @@ def init(project: Path | None, base: str | None, db: str | None) -> CommandResul
     \b
     Example: recover init --base Qwen/Qwen3-8B
     """
-    from pipelines.project.base import describe_base
+    from pipelines.project.locations import describe_base
     from pipelines.project.maintenance import initialise
 
     opened = initialise(project or Path.cwd(), base, db)

@@ -77,8 +77,8 @@ def plan(
 
 
 def _lines(plan: "GpuPlan") -> list[str]:
+    from pipelines.log import duration
     from pipelines.machine.training_memory import gigabytes, sums
-    from pipelines.progress import duration
 
     rank, memory = plan.settings.lora_rank, plan.memory
     trained = f"an adapter of rank {rank}, {_count(plan.trained_parameters)}" if rank else "all of them"

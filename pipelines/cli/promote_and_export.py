@@ -7,7 +7,7 @@ import click
 
 from pipelines.cli import CommandResult, command_result, main
 from pipelines.cli import shared_options as options
-from pipelines.storage.remote_folder import is_remote
+from pipelines.storage import is_remote
 
 reason = click.option("--reason", default="", help="Why, for the project's history; needed against the gate's verdict.")
 

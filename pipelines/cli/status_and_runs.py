@@ -24,7 +24,7 @@ def status(project: Path | None) -> CommandResult:
     from db.next_attempt import next_attempt
     from db.views import promotion_against_gate
     from pipelines.jobs.job_files import interrupted_commands
-    from pipelines.project.base import describe_base, resolve_base
+    from pipelines.project.locations import describe_base, resolve_base
     from pipelines.project.lock import running_command
     from pipelines.project.project import Project
 
@@ -243,7 +243,7 @@ def _score_text(scores: Mapping[str, float | None]) -> str:
 
 def _progress_text(progress: dict[str, Any]) -> str:
     """Such as "measuring: 1,200 of 2,000 replies, about 3 min left"."""
-    from pipelines.progress import duration
+    from pipelines.log import duration
 
     left = "" if progress["seconds_left"] is None else f", about {duration(progress['seconds_left'])} left"
     return f"{progress['stage']}: {progress['done']:,} of {progress['total']:,} {progress['units']}{left}"

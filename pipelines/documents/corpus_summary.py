@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.documents import Corpus, count_tokens
+from pipelines.settings.defaults import midtraining_steps
 from pipelines.settings.resolve import resolve_settings
-from pipelines.settings.schedule import midtraining_steps
 from recovery.models.chat_template import Chat
 from recovery.models.special_tokens import document_ends
 from recovery.models.students import load_chat, parameters_of

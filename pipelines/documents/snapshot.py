@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.documents.corpus import Corpus
-from pipelines.storage.atomic_files import JsonLines
+from pipelines.storage import JsonLines
 from recovery.errors import RecoverError
 
 

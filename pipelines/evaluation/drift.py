@@ -25,7 +25,7 @@ from pipelines.log import log
 from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
-from pipelines.settings.engine_choice import choose_engine
+from pipelines.settings.defaults import choose_engine
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 from pipelines.synthetic.prompts import cached_prompts, write_prompts
 from recovery.engines import Engine

@@ -16,12 +16,11 @@ from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.jobs.job_files import delete_job, job_files, read_job_file, unreadable, write_job
 from pipelines.jobs.teacher_choice import BASE, OF_JOB, TeacherChoice, named_checkpoints
-from pipelines.project.paths import relocate
+from pipelines.project.locations import relocate
 from pipelines.project.project import Project
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
-from pipelines.storage.atomic_files import JsonLines, write_atomic
-from pipelines.storage.content_cache import ContentCache
+from pipelines.storage import ContentCache, JsonLines, write_atomic
 from pipelines.synthetic.prompts import read_prompts
 from recovery.errors import RecoverError
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipelines.storage.atomic_files import write_atomic
+from pipelines.storage import write_atomic
 from recovery.errors import RecoverError, first_line
 
 

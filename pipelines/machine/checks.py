@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pipelines.project.paths import find_root
+from pipelines.project.locations import find_root
 
 LARGE_MODEL_BYTES = 20e9  # a model of 8 billion parameters from the hub
 SMALL_MODEL_BYTES = 0.2e9  # a cycle of the built-in model

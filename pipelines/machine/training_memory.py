@@ -12,10 +12,8 @@ from typing import Any
 import psutil
 import torch
 
-from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS
-from pipelines.settings.engine_choice import choose_engine
+from pipelines.settings.defaults import MAX_STEP_TOKENS, SMALL_MODEL_PARAMETERS, choose_engine
 from pipelines.settings.resolve import as_text
-from pipelines.settings.schedule import MAX_STEP_TOKENS
 from pipelines.settings.schema import AUTO, Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from recovery.distributed import processes

@@ -12,7 +12,7 @@ from typing import Literal
 
 from db.queries import Reader
 from db.views import Checkpoint
-from pipelines.project.paths import absolute_if_exists, relocate
+from pipelines.project.locations import absolute_if_exists, relocate
 from recovery.errors import RecoverError
 from recovery.models.gguf_dequantisation import names_gguf
 

@@ -12,7 +12,7 @@ from db.views import Checkpoint, Stage, promotion_against_gate
 from evals.suites.config import is_task_file, suite_files, task_names
 from pipelines.log import log
 from pipelines.project.project import Project
-from pipelines.storage.remote_folder import RemoteFolder
+from pipelines.storage import RemoteFolder
 from recovery.errors import RecoverError
 from recovery.models.interpolation import merge
 from recovery.models.students import checkpoint_metadata, load_student, save_student

@@ -14,9 +14,9 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from db import advisory_lock
-from pipelines.project.paths import missing_folders, remove_empty
+from pipelines.project.locations import missing_folders, remove_empty
 from pipelines.project.project import Project
-from pipelines.storage.atomic_files import write_atomic
+from pipelines.storage import write_atomic
 from recovery.errors import RecoverError
 
 HOLDER_FILE = "lock.json"

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from db.views import Checkpoint, last_decisions
-from pipelines.project.paths import HOME, missing_folders, remove_empty
+from pipelines.project.locations import HOME, missing_folders, remove_empty
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
 from recovery.errors import RecoverError

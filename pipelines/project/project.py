@@ -13,7 +13,6 @@ from db.queries import Reader
 from db.tracker import RunKind, Tracker
 from db.views import Checkpoint, Cycle, Run, name_of_base
 from db.views import Project as ProjectRow
-from pipelines.project.base import describe_base, local_base, locate_base, resolve_base
 from pipelines.project.checkpoints import (
     Reference,
     chat_template_hash,
@@ -23,9 +22,9 @@ from pipelines.project.checkpoints import (
     weights_hash,
     weights_id,
 )
-from pipelines.project.paths import HOME, find_root
+from pipelines.project.locations import HOME, describe_base, find_root, local_base, locate_base, resolve_base
 from pipelines.settings.sources import read_toml
-from pipelines.storage.atomic_files import write_atomic
+from pipelines.storage import write_atomic
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
 

@@ -12,9 +12,8 @@ from typing import Any
 from db.errors import RecordError
 from db.views import Checkpoint
 from evals.suites.config import resolve_suites
-from pipelines.log import log
+from pipelines.log import STEPS, StepTimer, log
 from pipelines.machine.resource_usage import ResourceMeter
-from pipelines.progress import STEPS, StepTimer
 from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
 from pipelines.training.early_stopping import EarlyStopping

@@ -18,7 +18,7 @@ from pipelines.request import Request
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
-from pipelines.storage.content_cache import content_hash
+from pipelines.storage import content_hash
 from recovery.lab import BASE
 from tests.models import save_tiny
 

@@ -1,23 +1,62 @@
-"""The clean model of a project: which one is configured, and where the recorded one is now. One that is a GGUF file is
-dequantised, one in an object store fetched, once and into the project's own folder, which is the base from then on."""
+"""Where things are: the project's folder, its own files after it was moved, and its clean model."""
 
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from db.views import GGUF_FOLDER, name_of_base
 from pipelines.log import log
-from pipelines.project.paths import HOME, REMOTE_BASES, absolute_if_exists, find_root, missing_folders, remove_empty
 from pipelines.settings.sources import PROJECT_SETTINGS, read_toml
-from pipelines.storage.remote_folder import RemoteFolder, is_remote
+from pipelines.storage import RemoteFolder, is_remote
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
 from recovery.lab import installed_base_path
 from recovery.models.gguf_dequantisation import dequantise, names_gguf, tensor_types
+
+HOME = ".recover"
+REMOTE_BASES = "bases"  # folder of those that were fetched
+
+
+def find_root(folder: Path | None) -> Path:
+    """The folder itself, if there is one; else the nearest folder from the working directory upwards that holds a
+    `.recover` folder, or the working directory."""
+    cwd = Path.cwd()
+    return folder or next((parent for parent in [cwd, *cwd.parents] if (parent / HOME).is_dir()), cwd)
+
+
+def missing_folders(folder: Path) -> list[Path]:
+    """Those of the folder and its parents that do not exist, the innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Delete the folders, the innermost first, up to one that something has been written into."""
+    with suppress(OSError):
+        for folder in folders:
+            if folder.exists():
+                folder.rmdir()
+
+
+def relocate(home: Path, file: Path) -> Path:
+    """The file under the current `home`, if it exists there: a copied project must not read from the original.
+
+    Paths outside a `.recover` folder stay as they are."""
+    if HOME not in file.parts:
+        return file
+    inside = len(file.parts) - file.parts[::-1].index(HOME)
+    current = home.joinpath(*file.parts[inside:])
+    return current if current.exists() else file
+
+
+def absolute_if_exists(path_or_id: str) -> str:
+    """An existing file or folder as an absolute path, so that it means the same from any working directory; a hub id
+    or a missing path unchanged."""
+    path = Path(path_or_id).expanduser()
+    return str(path.resolve()) if path.exists() else path_or_id
 
 
 class Base(NamedTuple):

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines import progress
-from pipelines.log import log
-from pipelines.progress import StepTimer, duration, no_silence, progress_text, show_progress
+from pipelines.log import StepTimer, duration, log, no_silence, progress_text, show_progress
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.progress import also_listen, listen, track
@@ -18,7 +16,7 @@ from tests.models import tiny_student
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 
