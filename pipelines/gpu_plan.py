@@ -9,7 +9,7 @@ from typing import Any
 
 from evals.suites.instruction_following import PUBLIC_NEW_TOKENS
 from pipelines.documents import Corpus, count_tokens
-from pipelines.machine.training_memory import (
+from pipelines.machine.memory import (
     FULL,
     ROWS_AT_ONCE,
     Device,

@@ -13,7 +13,7 @@ from evals.splits import RETENTION_ITEMS
 from pipelines.settings.sources import ENGINES, EngineName
 
 if TYPE_CHECKING:  # it imports torch
-    from pipelines.jobs.job import Command
+    from pipelines.job import Command
 
 CommandWithRequest = Literal["midtrain", "distill", "cycle", "check", "repair"]
 Commands = tuple[CommandWithRequest, ...]

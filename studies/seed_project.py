@@ -17,14 +17,14 @@ from evals.suites.config import load_suites
 from pipelines.cycle import run_job
 from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
 from pipelines.evaluation.drift import NewTask, checkpoint_drift
-from pipelines.jobs.job import unfinished_jobs
-from pipelines.jobs.teacher_choice import NAMED
+from pipelines.job import unfinished_jobs
 from pipelines.log import log
 from pipelines.outcome import Answer
 from pipelines.prepare_job import eval_plan, prepare_job
 from pipelines.project.project import Project
 from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.request import Request
+from pipelines.teacher_choice import NAMED
 from recovery.models.students import load_chat
 from studies.declaration import CLEAN, DRIFT_METRICS, Arm, Study, WithSettings, as_assignments
 from studies.entries import ArmFiles, Entry, Tuned, new_entry, outcomes

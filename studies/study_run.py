@@ -10,8 +10,8 @@ from db.views import Study as StudyRow
 from evals.results import MEASURES
 from pipelines.log import log
 from pipelines.project.locations import HOME
-from pipelines.project.lock import command_line, lock_holder, project_lock
 from pipelines.project.project import Project
+from pipelines.project.running import command_line, lock_holder, project_lock
 from studies.declaration import Study
 from studies.differences import results_of
 from studies.entries import ArmFiles, Tuned

@@ -65,7 +65,7 @@ def cancel(project: Path | None, run: int | None) -> CommandResult:
 
 def _current_run(project: "Project") -> "Run | None":
     """The run that the running command is in, if there is one."""
-    from pipelines.project.lock import running_command
+    from pipelines.project.running import running_command
     from pipelines.project.runs import runs_of_job
 
     holder = running_command(project)
@@ -78,8 +78,8 @@ def _current_run(project: "Project") -> "Run | None":
 
 def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
     """Discard the latest unfinished job, or that of a run."""
-    from pipelines.jobs.job import unfinished_jobs
-    from pipelines.project.lock import command_lock
+    from pipelines.job import unfinished_jobs
+    from pipelines.project.running import command_lock
     from pipelines.project.runs import runs_of_job
     from recovery.errors import RecoverError
 
@@ -110,10 +110,10 @@ def gc(project: Path | None, rejected: bool, dry_run: bool) -> CommandResult:
     \b
     Example: recover gc --rejected --dry-run
     """
-    from pipelines.jobs.job import unfinished_jobs
-    from pipelines.project.lock import command_lock
+    from pipelines.job import unfinished_jobs
     from pipelines.project.maintenance import collect_garbage
     from pipelines.project.project import Project
+    from pipelines.project.running import command_lock
 
     opened = Project.open_existing(project)
     with command_lock(opened):

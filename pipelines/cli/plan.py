@@ -55,7 +55,7 @@ def plan(
     """
     from pipelines.documents import read_corpus
     from pipelines.gpu_plan import GpuPlan, corpus_tokens
-    from pipelines.machine.training_memory import check_window
+    from pipelines.machine.memory import check_window
     from pipelines.project.project import Project
     from pipelines.settings.resolve import resolve_settings
     from pipelines.settings.sources import read_toml
@@ -78,7 +78,7 @@ def plan(
 
 def _lines(plan: "GpuPlan") -> list[str]:
     from pipelines.log import duration
-    from pipelines.machine.training_memory import gigabytes, sums
+    from pipelines.machine.memory import gigabytes, sums
 
     rank, memory = plan.settings.lora_rank, plan.memory
     trained = f"an adapter of rank {rank}, {_count(plan.trained_parameters)}" if rank else "all of them"

@@ -22,10 +22,10 @@ def serve_plan(
     \b
     Example: recover serve-plan --engine http://gpu1:8000 --teacher http://gpu2:8000
     """
-    from pipelines.jobs.teacher_choice import Served, parse_teacher
     from pipelines.machine.server_check import DEFAULT_ADDRESS, plan_servers
     from pipelines.prepare_job import announce_settings
     from pipelines.project.project import Project
+    from pipelines.teacher_choice import Served, parse_teacher
     from recovery.engines.servers import is_address
     from recovery.errors import RecoverError
 

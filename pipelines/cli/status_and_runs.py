@@ -23,10 +23,9 @@ def status(project: Path | None) -> CommandResult:
     """
     from db.next_attempt import next_attempt
     from db.views import promotion_against_gate
-    from pipelines.jobs.job_files import interrupted_commands
     from pipelines.project.locations import describe_base, resolve_base
-    from pipelines.project.lock import running_command
     from pipelines.project.project import Project
+    from pipelines.project.running import interrupted_commands, running_command
 
     if not Project.exists(project):
         resolve_base(project)  # refuses a recover.toml that does not fit

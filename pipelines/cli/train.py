@@ -18,7 +18,7 @@ from pipelines.request import Request
 
 if TYPE_CHECKING:  # these import torch
     from pipelines.gate.verdict import Verdict
-    from pipelines.jobs.job import Job
+    from pipelines.job import Job
     from pipelines.outcome import Answer, Outcome
     from pipelines.project.project import Project
     from pipelines.training.training_run import RunResult
@@ -85,8 +85,8 @@ def resume(project: Path | None, run: int | None, processes: int | None) -> Comm
     Example: recover resume
     """
     from pipelines.cycle import run_job
-    from pipelines.project.lock import command_lock
     from pipelines.project.project import Project
+    from pipelines.project.running import command_lock
     from pipelines.repair import run_repair
     from pipelines.training.process_checks import check_processes
 
@@ -102,7 +102,7 @@ def resume(project: Path | None, run: int | None, processes: int | None) -> Comm
 
 
 def _interrupted_job(project: "Project", run: int | None) -> "Job":
-    from pipelines.jobs.job import unfinished_jobs
+    from pipelines.job import unfinished_jobs
     from recovery.errors import RecoverError
 
     jobs = unfinished_jobs(project.home)
@@ -141,8 +141,8 @@ def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
     start_processes(1 if dry_run else request.processes or 1)
     from pipelines.cycle import run_job
     from pipelines.prepare_job import describe_job, prepare_job
-    from pipelines.project.lock import command_lock
     from pipelines.project.project import Project
+    from pipelines.project.running import command_lock
     from pipelines.settings.resolve import as_text, flatten
 
     is_new = not Project.exists(folder)
@@ -166,8 +166,8 @@ def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
 
 def _base_from_teacher(project: "Project", request: Request) -> str | None:
     """In a new project without a base, a teacher from outside is the clean model."""
-    from pipelines.jobs.teacher_choice import Model, parse_teacher
     from pipelines.project.checkpoints import is_model
+    from pipelines.teacher_choice import Model, parse_teacher
 
     match parse_teacher(request.teacher):
         case Model(model) if project.base_is_default and is_model(model):

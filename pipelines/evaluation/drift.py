@@ -18,7 +18,7 @@ from evals.suites.config import content_id, load_suites
 from evals.suites.knowledge import read_questions
 from evals.suites.passage_recall import read_passages
 from evals.suites.suite_measurement import ifeval_prompts
-from pipelines.documents.snapshot import load_snapshot, sample_passages
+from pipelines.documents.corpus import load_snapshot, sample_passages
 from pipelines.evaluation.lineage_questions import midtrainings, questions_of_run
 from pipelines.evaluation.results_store import store_results, stored_results
 from pipelines.log import log

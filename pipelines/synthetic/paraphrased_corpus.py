@@ -11,8 +11,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.passages import MIN_WORDS, passages_of
-from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import OpenSubject
 from pipelines.storage import ContentCache, JsonLines, content_hash

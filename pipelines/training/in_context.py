@@ -19,7 +19,7 @@ from db.views import Checkpoint
 from evals.contamination import remove_contaminated
 from evals.suites.knowledge import read_questions
 from pipelines.documents import tokenize_documents
-from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import open_engine
 from pipelines.settings.defaults import scheduled, warn_of_few_steps

@@ -6,7 +6,7 @@ from typing import Any
 
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
-from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
 from pipelines.settings.defaults import scheduled, warn_of_few_steps

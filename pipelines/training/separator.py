@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from db.views import Checkpoint
-from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
 from pipelines.model_loading import load_frozen

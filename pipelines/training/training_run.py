@@ -13,7 +13,7 @@ from db.errors import RecordError
 from db.views import Checkpoint
 from evals.suites.config import resolve_suites
 from pipelines.log import STEPS, StepTimer, log
-from pipelines.machine.resource_usage import ResourceMeter
+from pipelines.machine.memory import ResourceMeter
 from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
 from pipelines.training.early_stopping import EarlyStopping

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.machine.training_memory import check_memory, check_window
+from pipelines.machine.memory import check_memory, check_window
 from pipelines.settings.defaults import defaults_for
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
@@ -17,7 +17,7 @@ CARD = 80 * 2**30
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("pipelines.machine.training_memory.free_memory", lambda: CARD)
+    monkeypatch.setattr("pipelines.machine.memory.free_memory", lambda: CARD)
     return save_config(tmp_path / "model", "8b")
 
 

@@ -12,19 +12,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
+from pipelines.documents.corpus import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.jobs.job_files import delete_job, job_files, read_job_file, unreadable, write_job
-from pipelines.jobs.teacher_choice import BASE, OF_JOB, TeacherChoice, named_checkpoints
 from pipelines.project.locations import relocate
 from pipelines.project.project import Project
+from pipelines.project.running import job_files, readable_job
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
 from pipelines.storage import ContentCache, JsonLines, write_atomic
 from pipelines.synthetic.prompts import read_prompts
-from recovery.errors import RecoverError
+from pipelines.teacher_choice import BASE, OF_JOB, TeacherChoice, named_checkpoints
 
 Command = Literal["midtrain", "distill", "cycle", "repair"]
+FILES = ("training_file", "prompts", "teacher_context")  # fields that are files of the project
 
 
 @dataclass(frozen=True)
@@ -52,30 +52,25 @@ class Job:
         return {id for id in named if id is not None}
 
     def save(self, home: Path) -> Self:
-        write_job(home, self.id, self.as_json())
+        write_atomic(self._file(home), [json.dumps(self.as_json(), indent=1)])
         return self
 
     def delete(self, home: Path) -> None:
-        delete_job(home, self.id)
+        self._file(home).unlink(missing_ok=True)
+
+    def _file(self, home: Path) -> Path:
+        return home / "jobs" / f"{self.id}.json"
 
     def as_json(self) -> dict[str, Any]:
         corpus = self.corpus
+        files = {name: getattr(self, name) for name in FILES}
         return {
-            "id": self.id,
-            "command": self.command,
+            **vars(self),
+            **{name: str(file) if file else None for name, file in files.items()},
             "settings": self.settings.model_dump(),
             "eval_plan": self.eval_plan.to_json(),
-            "seed": self.seed,
             "corpus": corpus and {"hash": corpus.hash, "path": str(corpus.path), "files": corpus.files},
-            **({"training_file": str(self.training_file)} if self.training_file else {}),
-            "start": self.start,
-            "student": self.student,
             "teacher": asdict(self.teacher),
-            "prompts": str(self.prompts) if self.prompts else None,
-            "teacher_context": str(self.teacher_context) if self.teacher_context else None,
-            **({"given": list(self.given)} if self.given else {}),
-            "ask": self.ask,
-            **({"processes": self.processes} if self.processes > 1 else {}),
         }
 
     @classmethod
@@ -87,24 +82,20 @@ class Job:
             fields["corpus"] = CorpusSnapshot(Path(corpus["path"]), corpus["hash"], corpus["files"], file)
         fields["settings"] = apply_overrides(Settings(), fields["settings"])
         fields["teacher"] = OF_JOB.validate_python(fields["teacher"])
-        fields["given"] = tuple(fields.get("given", ()))
+        fields["given"] = tuple(fields["given"])
         fields["eval_plan"] = EvalPlan.from_json(fields["eval_plan"]).relocated(home)
-        for name in ("training_file", "prompts", "teacher_context"):
-            fields[name] = relocate(home, Path(fields[name])) if fields.get(name) else None
+        for name in FILES:
+            fields[name] = relocate(home, Path(fields[name])) if fields[name] else None
         return cls(**fields)
 
 
 def unfinished_jobs(home: Path) -> list[Job]:
     """The oldest first."""
-    return [_read(file, home) for file in job_files(home)]
-
-
-def _read(file: Path, home: Path) -> Job:
-    values = read_job_file(file)
-    try:
-        return Job.from_json(values, home)
-    except (ValueError, TypeError, KeyError, RecoverError) as error:
-        raise unreadable(file, error) from error
+    jobs = []
+    for file in job_files(home):
+        with readable_job(file):
+            jobs.append(Job.from_json(json.loads(file.read_text(encoding="utf-8")), home))
+    return jobs
 
 
 def store_questions(project: Project, file: Path | None) -> Path | None:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.jobs.job import Job, unfinished_jobs
-from pipelines.jobs.teacher_choice import BASE, Model
+from pipelines.job import Job, unfinished_jobs
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
+from pipelines.teacher_choice import BASE, Model
 from recovery.errors import RecoverError
 
 SHARES = st.floats(0, 0.4)

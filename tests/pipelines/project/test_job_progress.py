@@ -10,11 +10,10 @@ from db import tables
 from db.run_inputs import RunInputs
 from db.tracker import RunKind
 from db.views import DONE, TOTAL
-from pipelines import job_progress
 from pipelines.cli.status_and_runs import _progress_text
-from pipelines.job_progress import published_progress
-from pipelines.project.lock import command_lock, running_command
+from pipelines.project import running
 from pipelines.project.project import Project
+from pipelines.project.running import command_lock, published_progress, running_command
 from pipelines.project.runs import last_time, recorded_run
 from recovery.lab import BASE
 from recovery.progress import track
@@ -23,7 +22,7 @@ from recovery.progress import track
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(job_progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(running.time, "monotonic", lambda: now[0])
     return now
 
 

@@ -1,10 +1,13 @@
-"""Only one command at a time may change a project: a file lock ensures it in the folder, a lock of the server where the
+"""The command that runs in a project, how far it is, and those that were interrupted.
+
+Only one command at a time may change a project: a file lock ensures it in the folder, a lock of the server where the
 record is PostgreSQL, which copies of the folder may share. The system releases both when the process ends."""
 
 import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -14,12 +17,18 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from db import advisory_lock
+from db.views import DONE, TOTAL
+from pipelines.log import STEPS, no_silence, seconds_left
 from pipelines.project.locations import missing_folders, remove_empty
 from pipelines.project.project import Project
+from pipelines.project.runs import RUN_NAMES
 from pipelines.storage import write_atomic
-from recovery.errors import RecoverError
+from recovery.errors import RecoverError, first_line
+from recovery.progress import Update, also_listen
 
 HOLDER_FILE = "lock.json"
+
+PUBLISH_SECONDS = 5.0  # between two reports
 
 
 @dataclass(frozen=True)
@@ -135,3 +144,72 @@ def _stored_holder(home: Path) -> LockHolder | None:
 def command_line() -> str:
     """The command of this process, for the message that others get while it holds the lock."""
     return " ".join(["recover", *sys.argv[1:]])[:120]
+
+
+@contextmanager
+def published_progress(project: Project) -> Iterator[None]:
+    progress = _JobProgress(project)
+    with no_silence(lambda: f"  still {progress.stage}"), also_listen(progress.listener):
+        yield
+
+
+@dataclass
+class _JobProgress:
+    project: Project
+    _training: int | None = None  # the run whose steps are counted; replies within them are not
+    _published_at: float = 0.0
+
+    @property
+    def stage(self) -> str:
+        return RUN_NAMES[self.project.open_run[1]] if self.project.open_run else "preparing"
+
+    def listener(self, units: str, total: int) -> Update:
+        """A listener for `recovery.progress`."""
+        run, kind = self.project.open_run or (None, None)
+        if run is not None and run == self._training and units != STEPS:
+            return lambda done: None
+        if units == STEPS:
+            self._training = run
+        began_at, before = time.monotonic(), None
+
+        def update(done: int) -> None:
+            nonlocal before
+            now = time.monotonic()
+            if before is None:  # what an interrupted training had done
+                before = done - 1 if units == STEPS else 0
+            if now - self._published_at < PUBLISH_SECONDS:
+                return
+            self._published_at = now
+            values = {"stage": self.stage, "units": units, "done": done, "total": total}
+            left = seconds_left(done - before, total - before, now - began_at)
+            store_progress(self.project.home, values | {"seconds_left": left and round(left)})
+            if run is not None and kind == "eval":  # a training reports its steps itself
+                self.project.tracker.step(run, 0, {DONE: done, TOTAL: total})
+
+        return update
+
+
+def job_files(home: Path) -> list[Path]:
+    """The files of unfinished jobs, the oldest first."""
+    return sorted((home / "jobs").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+
+
+@contextmanager
+def readable_job(file: Path) -> Iterator[None]:
+    """Whatever is wrong with a job's file becomes one sentence."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, RecoverError) as error:
+        raise RecoverError(
+            f"The job in {file} cannot be read ({first_line(error)}). Delete the file and run the command again."
+        ) from error
+
+
+def interrupted_commands(home: Path, running_job: str | None) -> list[str]:
+    """The commands of unfinished jobs other than the running one, the oldest first."""
+    commands = []
+    for file in job_files(home):
+        if file.stem != running_job:
+            with readable_job(file):  # without `pipelines.job`, whose model libraries would slow `recover status`
+                commands.append(str(json.loads(file.read_text(encoding="utf-8"))["command"]))
+    return commands

@@ -1,7 +1,7 @@
-"""The bytes that training takes on each process, by part, from the shape of the model and the settings; and a refusal
-of what does not fit, before any model is loaded.
+"""The bytes that training takes on each process, by part, from the shape of the model and the settings; a refusal of
+what does not fit, before any model is loaded; and what this process uses.
 
-`benchmarks.training_memory` compares them with what processes hold while they train."""
+`benchmarks.training_memory` compares the first with what processes hold while they train."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -336,3 +336,24 @@ def this_machine() -> Device:
 
 def gigabytes(count: float) -> str:
     return f"{count / 1e9:.3g} GB"
+
+
+class ResourceMeter:
+    """Each reading has the memory in use now, and the processor use since the reading before."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._process.cpu_percent()  # starts the first interval
+
+    def read(self) -> dict[str, float]:
+        usage = {
+            "rss_bytes": float(self._process.memory_info().rss),
+            "cpu_percent": float(self._process.cpu_percent()),  # 100: one core
+            "load": float(psutil.getloadavg()[0]),
+        }
+        if torch.cuda.is_available():
+            usage |= {
+                "gpu_bytes": float(torch.cuda.max_memory_allocated()),
+                "gpu_total": float(torch.cuda.mem_get_info()[1]),
+            }
+        return usage

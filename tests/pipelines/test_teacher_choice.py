@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.jobs.teacher_choice import (
+from pipelines.teacher_choice import (
     BASE,
     NAMED,
     OF_JOB,
