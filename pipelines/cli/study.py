@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli import CommandResult, command_result, main
-from pipelines.cli import shared_options as options
+from pipelines.cli import CommandResult, command_result, main, options
 from pipelines.log import log
 
 if TYPE_CHECKING:

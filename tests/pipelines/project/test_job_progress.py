@@ -10,7 +10,7 @@ from db import tables
 from db.run_inputs import RunInputs
 from db.tracker import RunKind
 from db.views import DONE, TOTAL
-from pipelines.cli.status_and_runs import _progress_text
+from pipelines.cli.inspect import _progress_text
 from pipelines.project import running
 from pipelines.project.project import Project
 from pipelines.project.running import command_lock, published_progress, running_command

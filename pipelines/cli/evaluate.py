@@ -1,4 +1,4 @@
-"""Commands that measure models: eval, compare."""
+"""Commands that measure models (eval, compare), and those about documents (documents, questions)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli import CommandResult, command_result, main
-from pipelines.cli import shared_options as options
+from pipelines.cli import CommandResult, command_result, main, options
+from pipelines.log import log
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 
 if TYPE_CHECKING:
     from db.views import Checkpoint
     from evals.results import Result
+    from pipelines.documents import Corpus
     from pipelines.evaluation.evaluation_plan import EvalPlan
     from pipelines.project.project import Project
+
+
+MAX_LINES = 10  # of a list
 
 suite = click.option(
     "--suite",
@@ -161,3 +165,130 @@ def _result_lines(result: "Result") -> list[str]:
         interval = f"[{low:.3f}, {high:.3f}]" if metric.n > 1 else "-"
         lines.append(f"  {name:<34} {metric.value:.3f}  {interval}  n = {metric.n}")
     return lines
+
+
+@main.command()
+@click.argument("docs", type=options.file_path)
+@options.of_request("base")
+@command_result
+def documents(project: Path | None, docs: Path, base: str | None) -> CommandResult:
+    """Summarise documents without training on them.
+
+    Shows what was read, what was left out and why, and how many steps mid-training would take.
+
+    \b
+    Example: recover documents ./corpus
+    """
+    from pipelines.documents import read_corpus
+    from pipelines.project.locations import find_root
+    from pipelines.project.project import Project
+
+    corpus = read_corpus(docs)
+    opened = Project.open(project, base)
+    summary = _summary(corpus, opened, find_root(project))
+    return CommandResult(summary, _summary_lines(summary))
+
+
+def _summary(corpus: "Corpus", project: "Project", root: Path) -> dict[str, Any]:
+    """What mid-training of the base would read, with the settings of the project folder `root`."""
+    from pipelines.documents import count_tokens
+    from pipelines.settings.defaults import midtraining_steps
+    from pipelines.settings.resolve import resolve_settings
+    from recovery.models.special_tokens import document_ends
+    from recovery.models.students import load_chat, parameters_of
+
+    def token(id: int) -> dict[str, Any]:
+        return {"id": id, "token": chat.tokenizer.decode([id])}
+
+    settings, chat = resolve_settings(parameters_of(project.base), root, {}).settings, load_chat(project.base)
+    tokens = count_tokens(corpus.texts, chat.tokenizer)
+    return {
+        "path": str(corpus.path),
+        "base": project.base_name,
+        "hash": corpus.hash,
+        "files": corpus.files,
+        "documents": len(corpus.texts),
+        "characters": corpus.texts.characters,
+        "tokens": tokens,
+        "copies": corpus.copies,
+        "near_copies": [{"left_out": left_out, "resembles": other} for left_out, other in corpus.near_copies],
+        "skipped": [{"file": str(file), "reason": reason} for file, reason in corpus.skipped],
+        "separator": token(chat.separator),
+        "separator_candidates": [token(id) for id in document_ends(chat.tokenizer)],
+        "stop_tokens": [token(id) for id in sorted(chat.eos_ids)],
+        "steps": midtraining_steps(settings.midtrain, tokens + len(corpus.texts)),  # every document has an end token
+    }
+
+
+def _summary_lines(summary: dict[str, Any]) -> list[str]:
+    skipped, near_copies, separator = summary["skipped"], summary["near_copies"], summary["separator"]
+    lines = [
+        f"{summary['documents']:,} documents in {summary['files']:,} files: {summary['tokens']:,} tokens of "
+        f"{summary['base']}",
+        f"Left out: {summary['copies']:,} copies, {len(near_copies):,} near copies; {len(skipped):,} files not read",
+    ]
+    lines += _first([f"  {one['file']}: {one['reason']}" for one in skipped])
+    lines += _first([f"  {copy['left_out']} resembles {copy['resembles']}" for copy in near_copies])
+    others = _names([token for token in summary["separator_candidates"] if token != separator])
+    measured = f", unless mid-training finds the corpus likelier after {others}" if others else ""
+    lines += [f"A document ends with {_names([separator])}{measured}; a reply with {_names(summary['stop_tokens'])}"]
+    return [*lines, f"Mid-training would take {summary['steps']:,} steps"]
+
+
+def _names(tokens: list[dict[str, Any]]) -> str:
+    return " or ".join(f"{token['token']} ({token['id']})" for token in tokens)
+
+
+def _first(lines: list[str]) -> list[str]:
+    rest = len(lines) - MAX_LINES
+    return [*lines[:MAX_LINES], f"  and {rest:,} more"] if rest > 0 else lines
+
+
+@main.command()
+@options.of_request("docs", "base")
+@click.option(
+    "--out", type=options.file_path, default=Path("questions.jsonl"), show_default=True, help="The file to write."
+)
+@click.option(
+    "--count", type=click.IntRange(min=1), default=200, show_default=True, help="Write at most this many questions."
+)
+@click.option(
+    "--decontaminate",
+    type=options.file_path,
+    multiple=True,
+    help="JSONL of an evaluation whose questions must not be repeated; repeatable.",
+)
+@options.of_request("engine", "seed")
+@command_result
+def questions(
+    project: Path | None,
+    docs: Path,
+    base: str | None,
+    out: Path,
+    count: int,
+    decontaminate: tuple[Path, ...],
+    engine: EngineName | None,
+    seed: int,
+) -> CommandResult:
+    """Let the base write closed-book questions on documents.
+
+    A question is kept if the base answers it with the passage in its prompt and fails without it. You may edit the
+    file: every line holds a question, its answer, and their passage.
+
+    \b
+    Example: recover questions --docs ./corpus --count 200 --out questions.jsonl
+    """
+    from pipelines.documents import read_corpus
+    from pipelines.project.project import Project
+    from pipelines.synthetic.questions import write_questions
+
+    opened = Project.open(project, base)
+    log.info(f"{opened.base_name} writes questions on {docs}")
+    corpus = read_corpus(docs)
+    report = write_questions(
+        corpus, opened.base, out, count=count, decontaminate=decontaminate, engine=engine or DEFAULT_ENGINE, seed=seed
+    )
+    lines = [f"{out} has {report.kept} questions, of {report.written} written about {report.passages} passages"]
+    lines += [f"  dropped: {reason}" for reason in report.reasons()]
+    lines += [f"next: recover cycle --docs {docs} --questions {out}"]
+    return CommandResult({"questions": str(out), **report.as_dict()}, lines)

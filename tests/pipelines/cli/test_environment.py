@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli.torch_environment import LONG_WAIT, SHORT_WAIT, set_thread_waiting, use_huge_pages
+from pipelines.cli.environment import LONG_WAIT, SHORT_WAIT, set_thread_waiting, use_huge_pages
 
 
 @pytest.mark.parametrize(

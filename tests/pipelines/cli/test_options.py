@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import main
-from pipelines.cli.shared_options import takes_request
+from pipelines.cli.options import takes_request
 from pipelines.request import CommandWithRequest, Request
 
 

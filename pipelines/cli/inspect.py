@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli import CommandResult, command_result, main
+from pipelines.cli import CommandResult, command_result, in_project, main
 
 if TYPE_CHECKING:
     from db.views import Cycle, Promotion, Stage
+    from pipelines.project.project import Project
+
+STATUS_KEYS = ("project", "name", "base", "current", "against_gate", "cycles", "running", "pid", "host", "progress",
+               "interrupted", "next")  # fmt: skip
 
 
 @main.command()
@@ -30,20 +34,7 @@ def status(project: Path | None) -> CommandResult:
     if not Project.exists(project):
         resolve_base(project)  # refuses a recover.toml that does not fit
         command = "recover demo, or recover midtrain --docs DIR"
-        data: dict[str, Any] = {
-            "project": None,
-            "name": None,
-            "base": None,
-            "current": None,
-            "against_gate": None,
-            "cycles": [],
-            "running": None,
-            "pid": None,
-            "host": None,
-            "progress": None,
-            "interrupted": [],
-            "next": command,
-        }
+        data: dict[str, Any] = dict.fromkeys(STATUS_KEYS) | {"cycles": [], "interrupted": [], "next": command}
         return CommandResult(data, [f"There is no project here yet; next: {command}"])
     opened = Project.open(project)
     cycles, current = opened.reader.cycles(opened.id), opened.reader.current(opened.id) or opened.clean
@@ -72,11 +63,8 @@ def status(project: Path | None) -> CommandResult:
     }
     lines = [f"project  {opened.name}, in {opened.database_label}"] if opened.is_shared else []
     lines += [f"base     {describe_base(opened.base)}", f"current  {data['current']}"]
-    lines += (
-        [f"         {overruled.against_gate} by {overruled.who} on {overruled.at:%Y-%m-%d}: {overruled.why}"]
-        if overruled
-        else []
-    )
+    if overruled:
+        lines += [f"         {overruled.against_gate} by {overruled.who} on {overruled.at:%Y-%m-%d}: {overruled.why}"]
     lines += [f"cycle {cycle.number}  {cycle.outcome}  {cycle.documents or ''}" for cycle in cycles]
     lines += _latest_scores(cycles)
     lines += [f"running: {holder}"] if holder else []
@@ -88,16 +76,14 @@ def status(project: Path | None) -> CommandResult:
 @main.command()
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="List this many runs.")
 @command_result
-def runs(project: Path | None, limit: int) -> CommandResult:
+@in_project
+def runs(project: "Project", limit: int) -> CommandResult:
     """List runs, newest first.
 
     \b
     Example: recover runs --limit 50
     """
-    from pipelines.project.project import Project
-
-    opened = Project.open_existing(project)
-    stages = opened.reader.stages(opened.id)
+    stages = project.reader.stages(project.id)
     scores = {stage.checkpoint.run_id: _scores(stage) for stage in stages if stage.checkpoint and stage.scores}
     rows = [
         {
@@ -112,7 +98,7 @@ def runs(project: Path | None, limit: int) -> CommandResult:
             "error": run.error,
             "scores": scores.get(run.id),
         }
-        for run in sorted(opened.reader.runs(opened.id), key=lambda run: -run.id)[:limit]
+        for run in sorted(project.reader.runs(project.id), key=lambda run: -run.id)[:limit]
     ]
     return CommandResult({"runs": rows}, [_run_line(row) for row in rows] or ["There are no runs yet"])
 
@@ -120,28 +106,27 @@ def runs(project: Path | None, limit: int) -> CommandResult:
 @main.command()
 @click.argument("ref", default="current")
 @command_result
-def show(project: Path | None, ref: str) -> CommandResult:
+@in_project
+def show(project: "Project", ref: str) -> CommandResult:
     """Show one checkpoint: its files, origin and scores.
 
     \b
     Example: recover show cycle:1
     """
     from pipelines.evaluation.printed_tables import describe_cost
-    from pipelines.project.project import Project
 
-    opened = Project.open_existing(project)
-    checkpoint = opened.resolve(ref)
-    run = opened.reader.run(checkpoint.run_id) if checkpoint.run_id else None
+    checkpoint = project.resolve(ref)
+    run = project.reader.run(checkpoint.run_id) if checkpoint.run_id else None
     evaluations: list[dict[str, Any]] = []
     scores: list[dict[str, Any]] = []
-    for evaluation in opened.reader.evaluations(checkpoint.id):
+    for evaluation in project.reader.evaluations(checkpoint.id):
         task = {"suite": evaluation.suite, "task": evaluation.task, "data": evaluation.data}
         at = _timestamp(evaluation.at)
         cost = evaluation.settings.get("cost")
         evaluations.append({**task, "at": at, "seconds": evaluation.seconds, "cost": cost})
         for name, score in evaluation.scores.items():
             scores.append({**task, "metric": name, "value": score.value, "n": score.n, "at": at})
-    lineage = [ancestor.reference for ancestor in opened.reader.lineage(checkpoint.id)]
+    lineage = [ancestor.reference for ancestor in project.reader.lineage(checkpoint.id)]
     data: dict[str, Any] = {
         "checkpoint": checkpoint.reference,
         "path": checkpoint.path,
@@ -169,16 +154,14 @@ def show(project: Path | None, ref: str) -> CommandResult:
 @main.command()
 @click.argument("ref", default="current")
 @command_result
-def lineage(project: Path | None, ref: str) -> CommandResult:
+@in_project
+def lineage(project: "Project", ref: str) -> CommandResult:
     """Show a checkpoint's ancestors back to the clean model.
 
     \b
     Example: recover lineage current
     """
-    from pipelines.project.project import Project
-
-    opened = Project.open_existing(project)
-    stages = {stage.checkpoint.id: stage for stage in opened.reader.stages(opened.id) if stage.checkpoint}
+    stages = {stage.checkpoint.id: stage for stage in project.reader.stages(project.id) if stage.checkpoint}
     chain: list[dict[str, Any]] = [
         {
             "checkpoint": checkpoint.reference,
@@ -187,7 +170,7 @@ def lineage(project: Path | None, ref: str) -> CommandResult:
             "path": checkpoint.path,
             "scores": _scores(stages[checkpoint.id]),
         }
-        for checkpoint in opened.reader.lineage(opened.resolve(ref).id)
+        for checkpoint in project.reader.lineage(project.resolve(ref).id)
     ]
     lines = [f"{row['checkpoint']:<22} " + _score_text(row["scores"]) for row in chain]
     return CommandResult({"lineage": chain}, lines)

@@ -1,13 +1,15 @@
 """Commands that decide which checkpoint is current and hand it on: promote, rollback, export."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli import CommandResult, command_result, main
-from pipelines.cli import shared_options as options
+from pipelines.cli import CommandResult, command_result, in_project, main, options
 from pipelines.storage import is_remote
+
+if TYPE_CHECKING:
+    from pipelines.project.project import Project
 
 reason = click.option("--reason", default="", help="Why, for the project's history; needed against the gate's verdict.")
 
@@ -24,7 +26,8 @@ class _FolderOrAddress(click.Path):
 @reason
 @options.dry_run
 @command_result
-def promote(project: Path | None, ref: str, reject: bool, reason: str, dry_run: bool) -> CommandResult:
+@in_project
+def promote(project: "Project", ref: str, reject: bool, reason: str, dry_run: bool) -> CommandResult:
     """Make a checkpoint current, or reject it.
 
     This is a person's decision: it is stored with its reason. Against the gate's verdict it needs one.
@@ -34,19 +37,17 @@ def promote(project: Path | None, ref: str, reject: bool, reason: str, dry_run: 
     """
     from db.tracker import Decision
     from pipelines.gate.promotion import decide, require_reason
-    from pipelines.project.project import Project
     from recovery.models.students import load_chat, parameters_of
 
-    opened = Project.open_existing(project)
-    checkpoint = opened.resolve(ref)
+    checkpoint = project.resolve(ref)
     if checkpoint.role == "external":  # raises RecoverError unless it is a model
         load_chat(checkpoint.path)
         parameters_of(checkpoint.path)
     decision: Decision = "rejected" if reject else "promoted"
     require_reason(checkpoint, decision, reason)
     if not dry_run:
-        decide(opened, checkpoint, decision, reason)
-    current = opened.current.reference
+        decide(project, checkpoint, decision, reason)
+    current = project.current.reference
     data = {"checkpoint": checkpoint.reference, "decision": decision, "current": current, "dry_run": dry_run}
     verb = f"would be {decision}" if dry_run else f"is {decision}"
     lines = [f"{checkpoint.reference} {verb}; the current checkpoint is {current}"]
@@ -59,19 +60,18 @@ def promote(project: Path | None, ref: str, reject: bool, reason: str, dry_run: 
 @reason
 @options.dry_run
 @command_result
-def rollback(project: Path | None, reason: str, dry_run: bool) -> CommandResult:
+@in_project
+def rollback(project: "Project", reason: str, dry_run: bool) -> CommandResult:
     """Return to the previously current checkpoint.
 
     \b
     Example: recover rollback --reason "it forgot the tables"
     """
     from pipelines.gate.promotion import decide, previous_checkpoint
-    from pipelines.project.project import Project
 
-    opened = Project.open_existing(project)
-    current, previous = opened.current, previous_checkpoint(opened)
+    current, previous = project.current, previous_checkpoint(project)
     if not dry_run:
-        decide(opened, previous, "promoted", reason or f"rolled back from {current.reference}", closes_cycle=False)
+        decide(project, previous, "promoted", reason or f"rolled back from {current.reference}", closes_cycle=False)
     data = {"from": current.reference, "current": previous.reference, "dry_run": dry_run}
     verb = "Would return" if dry_run else "Returned"
     return CommandResult(data, [f"{verb} from {current.reference} to {previous.reference}"])
@@ -85,7 +85,8 @@ def rollback(project: Path | None, reason: str, dry_run: bool) -> CommandResult:
 )  # fmt: skip
 @click.option("--adapter", is_flag=True, help="Write the adapter by itself, not merged into its base.")
 @command_result
-def export(project: Path | None, ref: str, to: Path | str, adapter: bool) -> CommandResult:
+@in_project
+def export(project: "Project", ref: str, to: Path | str, adapter: bool) -> CommandResult:
     """Export a checkpoint as a folder that other tools load.
 
     The folder has safetensors, a tokenizer, and a model card with scores and lineage.
@@ -94,10 +95,8 @@ def export(project: Path | None, ref: str, to: Path | str, adapter: bool) -> Com
     Example: recover export current --to ./my-model
     """
     from pipelines.project.export import export_checkpoint
-    from pipelines.project.project import Project
 
-    opened = Project.open_existing(project)
-    checkpoint = opened.resolve(ref)
-    kind = export_checkpoint(opened, checkpoint, to, adapter=adapter)
+    checkpoint = project.resolve(ref)
+    kind = export_checkpoint(project, checkpoint, to, adapter=adapter)
     data = {"checkpoint": checkpoint.reference, "path": str(to.resolve() if isinstance(to, Path) else to), "kind": kind}
     return CommandResult(data, [f"{checkpoint.reference} is in {to} ({kind} weights)"])

@@ -1,11 +1,11 @@
-"""Variables that torch reads once: they must be set before it is first imported. The user's own values stay.
+"""Variables that libraries read once: they must be set before the first import. The user's own values stay.
 
 Thread waiting: libgomp's default made a rollout 14 times slower beside other work, and no waiting at all makes it 1.8
 times slower on an idle machine (docs/log.md). So threads wait long where fewer than half the cores are busy, and
-briefly elsewhere.
-"""
+briefly elsewhere."""
 
 import os
+import warnings
 from collections.abc import MutableMapping
 from pathlib import Path
 
@@ -34,3 +34,14 @@ def _is_idle(load_file: Path) -> bool:
     except (OSError, ValueError, IndexError):
         return False
     return running - 1 < (os.cpu_count() or 1) / 2
+
+
+def silence_libraries() -> None:
+    """Turn off progress bars and warnings that would bury this program's messages."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    for library in ("TRANSFORMERS", "HF_HUB", "DATASETS"):
+        os.environ.setdefault(f"{library}_VERBOSITY", "error")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    warnings.filterwarnings("ignore", category=FutureWarning)
