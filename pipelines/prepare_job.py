@@ -7,20 +7,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from db.views import Checkpoint, Cycle
+from db.views import Checkpoint
 from evals.suites.config import load_suites, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
 from pipelines.documents import read_corpus
-from pipelines.documents.corpus import Corpus, CorpusSnapshot, is_hub_id, sample_passages, save_snapshot
+from pipelines.documents.corpus import Corpus, is_hub_id, sample_passages, save_snapshot
 from pipelines.documents.file_formats import read_training_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.attainable import Attainable, attainable
 from pipelines.job import Job, store_context, store_prompts, store_questions
 from pipelines.log import log
-from pipelines.machine.memory import check_memory, check_window
-from pipelines.machine.server_check import check_servers
+from pipelines.model_loading import check_servers
 from pipelines.project.checkpoints import weights_hash
 from pipelines.project.locations import relocate
 from pipelines.project.project import Project
@@ -54,6 +53,7 @@ from pipelines.training.recipe_inputs import (
     check_prompts,
     check_recipes,
 )
+from pipelines.training_memory import check_memory, check_window
 from recovery.errors import RecoverError
 from recovery.fine_tunes import FineTune, inspect_fine_tune
 from recovery.models.chat_template import Chat, Message
@@ -86,7 +86,12 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Teacher
     if not isinstance(teacher, Itself):
         for reference in named_checkpoints(teacher) or ["base"]:
             check_same_tokenizer(chat, load_chat(project.path_of(reference)))
-    corpus = _read_corpus(request.docs) if request.docs else None
+    corpus = read_corpus(request.docs) if request.docs else None
+    if corpus is not None:
+        for path, reason in corpus.skipped[:10]:
+            log.info(f"Skipped {path}: {reason}")
+        if len(corpus.skipped) > 10:
+            log.info(f"Skipped {len(corpus.skipped) - 10} more files")
     if corpus is not None and recipe(settings.midtrain.recipe).context:
         check_passages(corpus.texts, settings.distill, request.seed)
     return settings, teacher, corpus
@@ -242,19 +247,16 @@ def _check_prompts(request: Request, settings: Settings, teacher: TeacherChoice[
 
 def _student(project: Project, request: Request) -> Checkpoint:
     student = project.resolve(request.student) if request.student else project.latest_midtrained()
-    if student is None:
-        raise RecoverError(_no_student(project.last_cycle))
-    return student
-
-
-def _no_student(cycle: Cycle | None) -> str:
+    if student is not None:
+        return student
+    cycle = project.last_cycle
     promoted = cycle.damaged.checkpoint if cycle else None
     if cycle is None or promoted is None or promoted.deleted_at:
-        return (
+        raise RecoverError(
             "No mid-trained checkpoint waits to be distilled. Run `recover midtrain --docs DIR`, or name one with "
             "--student REF."
         )
-    return (
+    raise RecoverError(
         f"Cycle {cycle.number} was promoted, so no mid-trained checkpoint waits to be distilled. Begin again from "
         f"there with `--student {promoted.reference}`, or train on other documents with `recover midtrain --docs DIR`."
     )
@@ -279,15 +281,6 @@ def eval_plan(project: Project, request: Request, start: Checkpoint, student: Ch
     )
 
 
-def _read_corpus(docs: Path) -> Corpus:
-    corpus = read_corpus(docs)
-    for path, reason in corpus.skipped[:10]:
-        log.info(f"Skipped {path}: {reason}")
-    if len(corpus.skipped) > 10:
-        log.info(f"Skipped {len(corpus.skipped) - 10} more files")
-    return corpus
-
-
 @dataclass(frozen=True)
 class Prepared:
     job: Job
@@ -310,10 +303,16 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     student = project.resolve(_with_base_template(project.home, path, project.base) if own else request.student)
     conversations = read_training_file(request.docs) if request.docs else []
     corpus = save_snapshot(project.home, read_corpus(request.docs)) if request.docs and not conversations else None
+    sample = None  # of what the fine-tune was trained on
+    if corpus is not None and not request.questions:
+        sample = sample_passages(project.home, corpus)
+    elif not request.questions:
+        every = max(1, len(conversations) // MAX_CONVERSATIONS)
+        sample = _store(project, conversations[::every][:MAX_CONVERSATIONS], "sample")
     plan = EvalPlan(
         questions=store_questions(project, request.questions),
         ifeval_data=request.ifeval_data,
-        passages=None if request.questions else _training_sample(project, conversations, corpus),
+        passages=sample,
         limit=request.limit,
         secondary_limit=request.secondary_limit,
         probe_all=True,
@@ -349,16 +348,6 @@ def _with_base_template(home: Path, model: str, base: str) -> str:
             link.symlink_to(file.resolve())
     load_chat(base).tokenizer.save_pretrained(folder)
     return str(folder)
-
-
-def _training_sample(
-    project: Project, conversations: Sequence[list[Message]], corpus: CorpusSnapshot | None
-) -> Path | None:
-    """A sample of what the fine-tune was trained on."""
-    if corpus is not None:
-        return sample_passages(project.home, corpus)
-    step = max(1, len(conversations) // MAX_CONVERSATIONS)
-    return _store(project, conversations[::step][:MAX_CONVERSATIONS], "sample")
 
 
 def _store(project: Project, conversations: Sequence[list[Message]], kind: str) -> Path | None:

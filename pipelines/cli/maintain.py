@@ -161,7 +161,7 @@ def doctor(project: Path | None, as_json: bool) -> None:
     Example: recover doctor
     """
     # Without `command_result`, which imports libraries that may be broken.
-    from pipelines.machine.checks import can_run, examine
+    from pipelines.doctor import can_run, examine
 
     findings = examine(project)
     runs = can_run(findings)
@@ -193,7 +193,7 @@ def serve_plan(
     \b
     Example: recover serve-plan --engine http://gpu1:8000 --teacher http://gpu2:8000
     """
-    from pipelines.machine.server_check import DEFAULT_ADDRESS, plan_servers
+    from pipelines.model_loading import DEFAULT_ADDRESS, plan_servers
     from pipelines.prepare_job import announce_settings
     from pipelines.project.project import Project
     from pipelines.teacher_choice import Served, parse_teacher

@@ -5,7 +5,7 @@ stored by its hash, to resume a run and for the mix of later cycles, whatever be
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ class _Reader:
             except RecoverError:
                 raise
             except Exception as error:  # parsers fail in many ways on broken files
-                reason = _reason(error)
+                reason = str(error) if isinstance(error, Unreadable) else f"unreadable: {first_line(error)[:200]}"
             else:
                 self.signatures.add(len(self.spool), text)
                 self.spool.add(text, len(self.sources))
@@ -102,12 +102,6 @@ class _Reader:
 
     def _name(self, text: int) -> str:
         return self.sources[self.spool.sources[text]]
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, Unreadable):
-        return str(error)
-    return f"unreadable: {first_line(error)[:200]}"
 
 
 def files_in(root: Path) -> Iterator[tuple[Path, str]]:
@@ -187,16 +181,13 @@ class CorpusSnapshot:
 
     @property
     def texts(self) -> Iterator[str]:
-        return (row["text"] for row in self._rows())
+        return (row["text"] for row in JsonLines(self.file))
 
     def documents(self) -> Iterator[dict[str, Any]]:
         """Yield name, hash and size of each document, for the database."""
-        for row in self._rows():
+        for row in JsonLines(self.file):
             text = row["text"].encode()
             yield {"name": row["source"], "hash": hashlib.sha256(text).hexdigest(), "bytes": len(text)}
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        return iter(JsonLines(self.file))
 
 
 def save_snapshot(home: Path, corpus: Corpus) -> CorpusSnapshot:
@@ -212,13 +203,10 @@ def save_snapshot(home: Path, corpus: Corpus) -> CorpusSnapshot:
 def sample_passages(home: Path, corpus: CorpusSnapshot, count: int = 200) -> Path:
     """Write a file of `count` documents, evenly spaced. Their recall is measured where there are no questions."""
     file = snapshot_file(home, corpus.hash).with_suffix(".sample.jsonl")
-    return file if file.is_file() else write_passages(file, corpus.texts, sum(1 for _ in corpus.texts), count)
-
-
-def write_passages(file: Path, texts: Iterable[str], total: int, count: int = 200) -> Path:
-    """Write a file of `count` of all the texts, evenly spaced."""
-    indices = {i * total // count for i in range(count)} if total > count else set(range(total))
-    JsonLines(file).write({"text": text} for i, text in enumerate(texts) if i in indices)
+    if not file.is_file():
+        total = sum(1 for _ in corpus.texts)
+        indices = {i * total // count for i in range(count)} if total > count else set(range(total))
+        JsonLines(file).write({"text": text} for i, text in enumerate(corpus.texts) if i in indices)
     return file
 
 

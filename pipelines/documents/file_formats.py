@@ -198,10 +198,6 @@ def read_jsonl(file: Path) -> Iterator[str]:
         raise Unreadable(f"{len(invalid)} of {number} lines are not JSON; the first is line {invalid[0]}")
 
 
-def read_parquet(file: Path) -> Iterator[str]:
-    yield from row_documents(parquet_rows(file))
-
-
 def parquet_rows(file: Path) -> Iterator[Any]:
     with import_optional("pyarrow.parquet").ParquetFile(file) as table:
         for batch in table.iter_batches(batch_size=BATCH_ROWS):
@@ -214,10 +210,6 @@ def _as_text(value: Any) -> str:
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False, default=str)
     return str(value)
-
-
-def _has_content(value: Any) -> bool:
-    return value is not None and value not in ("", [], {}) and not isinstance(value, bytes)
 
 
 READERS: dict[str, Reader] = {
@@ -236,8 +228,12 @@ READERS: dict[str, Reader] = {
     ".json": read_json,
     ".jsonl": read_jsonl,
     ".ndjson": read_jsonl,
-    ".parquet": read_parquet,
+    ".parquet": lambda file: row_documents(parquet_rows(file)),
 }
+
+
+def _has_content(value: Any) -> bool:
+    return value is not None and value not in ("", [], {}) and not isinstance(value, bytes)
 
 
 def documents_in(file: Path) -> Iterator[str]:

@@ -27,7 +27,7 @@ def test_after_a_base_was_refused_as_too_large_another_can_be_used(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = ("midtrain", "--docs", str(docs), "--base", str(save_tiny(tmp_path / "other")), "--dry-run")
-    monkeypatch.setattr("pipelines.machine.memory.free_memory", lambda: 1)
+    monkeypatch.setattr("pipelines.training_memory.free_memory", lambda: 1)
     refused = CliRunner().invoke(main, ["midtrain", "--docs", str(docs)])
     assert (refused.exit_code, "of memory, and" in refused.stderr) == (1, True)
     monkeypatch.undo()

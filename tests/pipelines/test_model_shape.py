@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig, GPT2Config, Qwen3MoeConfig
 
-from pipelines.machine.memory import ModelShape
+from pipelines.training_memory import ModelShape
 from recovery.models.adapters import Adapter
 from recovery.models.students import load_student
 from tests.models import save_tiny

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.heap import can_measure
 from benchmarks.training_memory import PHASES, Case, compare
-from pipelines.machine.memory import Device, ModelShape, Teacher, peak, sums, training_memory
 from pipelines.settings.defaults import defaults_for
+from pipelines.training_memory import Device, ModelShape, Teacher, peak, sums, training_memory
 from tests.real_shapes import save_config
 
 ALLOWED = 0.15

@@ -2,7 +2,7 @@
 
 import time
 
-from pipelines.machine.memory import ResourceMeter
+from pipelines.training_memory import ResourceMeter
 
 
 def test_processor_use_is_since_the_last_reading_and_memory_use_is_current() -> None:

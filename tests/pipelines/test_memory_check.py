@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.machine.memory import check_memory, check_window
 from pipelines.settings.defaults import defaults_for
 from pipelines.settings.schema import Settings
+from pipelines.training_memory import check_memory, check_window
 from recovery.errors import RecoverError
 from tests.real_shapes import save_config
 
@@ -17,7 +17,7 @@ CARD = 80 * 2**30
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("pipelines.machine.memory.free_memory", lambda: CARD)
+    monkeypatch.setattr("pipelines.training_memory.free_memory", lambda: CARD)
     return save_config(tmp_path / "model", "8b")
 
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from pipelines.machine.server_check import check_servers
+from pipelines.model_loading import check_servers
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
 from recovery.lab import BASE
