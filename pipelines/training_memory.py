@@ -58,23 +58,27 @@ class ModelShape:
 
         model = model_without_weights(reference)
         text = config_of(reference).get_text_config()
-        head, in_layers = model.get_output_embeddings(), _in_layers(model)
-        inner = {id(p) for p in in_layers}
-        outside = [p for p in model.parameters() if id(p) not in inner and p is not head.weight]
+        head, kinds = model.get_output_embeddings(), set(getattr(model, "_no_split_modules", None) or ())
+        layers = [module for module in model.modules() if type(module).__name__ in kinds]
+        in_layers = {id(p): p for layer in layers for p in layer.parameters()}
+        outside = [p for p in model.parameters() if id(p) not in in_layers and p is not head.weight]
         is_tied = head.weight is model.get_input_embeddings().weight
         linear = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear | Conv1D) and m is not head]
         width = getattr(text, "head_dim", None) or text.hidden_size // max(1, text.num_attention_heads)
         key_value_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+        if experts := getattr(text, "num_experts_per_tok", None):
+            inner = experts * (getattr(text, "moe_intermediate_size", None) or inner)
         return cls(
             parameters=sum(p.numel() for p in model.parameters()),
             layers=text.num_hidden_layers,
             hidden=text.hidden_size,
             query=text.num_attention_heads * width,
             key_value=key_value_heads * width,
-            inner=_inner_width(text),
+            inner=inner,
             vocabulary=len(head.weight),
             has_head_norms=any(name.endswith("q_norm") for name, _ in model.named_modules()),
-            matrices=sum(p.numel() for p in in_layers if p.dim() > 1),
+            matrices=sum(p.numel() for p in in_layers.values() if p.dim() > 1),
             linear_sides=sum(sum(weight.shape) for weight in linear),
             outside=sum(p.numel() for p in outside) + is_tied * head.weight.numel(),
         )
@@ -112,18 +116,6 @@ class ModelShape:
         if bf16:
             return 26 * self.hidden + (4 + 6 * normed) * heads + 8 * self.inner
         return 24 * self.hidden + (8 + 8 * normed) * heads + 16 * self.inner
-
-
-def _in_layers(model: Any) -> list[Any]:
-    kinds = set(getattr(model, "_no_split_modules", None) or ())
-    layers = [module for module in model.modules() if type(module).__name__ in kinds]
-    return list({id(p): p for layer in layers for p in layer.parameters()}.values())
-
-
-def _inner_width(config: Any) -> int:
-    if experts := getattr(config, "num_experts_per_tok", None):
-        return int(experts * (getattr(config, "moe_intermediate_size", None) or config.intermediate_size))
-    return int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
 
 
 @dataclass(frozen=True)
@@ -267,7 +259,8 @@ def check_memory(student: str, settings: Settings, *teachers: Sequence[str], gen
 
     Each sequence in `teachers` is a set of models that are loaded together, beside the student. The student
     `generates` replies while it is trained, unless it is only mid-trained."""
-    shape, free, device = ModelShape.of(student), free_memory(), this_machine()
+    is_gpu, shape, free = torch.cuda.is_available(), ModelShape.of(student), free_memory()
+    device = Device(torch.cuda.mem_get_info()[1] if is_gpu else psutil.virtual_memory().total, processes(), is_gpu)
 
     def required(changed: Settings) -> float:
         replies = kv_cache(shape, changed, device) if device.is_gpu and generates else 0.0
@@ -293,7 +286,7 @@ def fitting_changes(
     each = [{name: value} for name, value in changes.items()]
     for candidates in (each, [changes]):
         takes = [(one, required(settings.model_copy(update=one))) for one in candidates]
-        if fitting := [f"{flags(one)} ({gigabytes(took)})" for one, took in takes if took <= available]:
+        if fitting := [f"{_flags(one)} ({gigabytes(took)})" for one, took in takes if took <= available]:
             return fitting
     return []
 
@@ -308,7 +301,7 @@ def cheaper_settings(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value != getattr(settings, name)}
 
 
-def flags(changes: dict[str, Any]) -> str:
+def _flags(changes: dict[str, Any]) -> str:
     return " ".join(f"--set {name}={as_text(value)}" for name, value in changes.items())
 
 
@@ -326,12 +319,6 @@ def free_memory() -> int:
     if torch.cuda.is_available():
         return int(torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
     return int(psutil.virtual_memory().available)
-
-
-def this_machine() -> Device:
-    is_gpu = torch.cuda.is_available()
-    memory = torch.cuda.mem_get_info()[1] if is_gpu else psutil.virtual_memory().total
-    return Device(memory, processes(), is_gpu)
 
 
 def gigabytes(count: float) -> str:

@@ -10,7 +10,7 @@ import click
 from pipelines.cli import CommandResult, command_result, in_project, main
 
 if TYPE_CHECKING:
-    from db.views import Cycle, Promotion, Stage
+    from db.views import Cycle, Stage
     from pipelines.project.project import Project
 
 STATUS_KEYS = ("project", "name", "base", "current", "against_gate", "cycles", "running", "pid", "host", "progress",
@@ -26,7 +26,7 @@ def status(project: Path | None) -> CommandResult:
     Example: recover status
     """
     from db.next_attempt import next_attempt
-    from db.views import promotion_against_gate
+    from db.views import gate_outcome, promotion_against_gate
     from pipelines.project.locations import describe_base, resolve_base
     from pipelines.project.project import Project
     from pipelines.project.running import interrupted_commands, running_command
@@ -39,6 +39,10 @@ def status(project: Path | None) -> CommandResult:
     opened = Project.open(project)
     cycles, current = opened.reader.cycles(opened.id), opened.reader.current(opened.id) or opened.clean
     overruled = promotion_against_gate(opened.reader.promotions(opened.id), current.id)
+    against_gate = None
+    if overruled:
+        outcome = gate_outcome(overruled.verdict)
+        against_gate = {"outcome": outcome, "who": overruled.who, "why": overruled.why, "at": _timestamp(overruled.at)}
     holder = running_command(opened)
     interrupted = interrupted_commands(opened.home, holder.job if holder else None)
     last, advice = opened.last_cycle, None
@@ -52,7 +56,7 @@ def status(project: Path | None) -> CommandResult:
         "name": opened.name,
         "base": opened.base,
         "current": current.reference,
-        "against_gate": _against_gate(overruled) if overruled else None,
+        "against_gate": against_gate,
         "cycles": [_cycle_data(cycle) for cycle in cycles],
         "running": holder.command if holder else None,
         "pid": holder.pid if holder else None,
@@ -144,9 +148,9 @@ def show(project: "Project", ref: str) -> CommandResult:
     names = ("checkpoint", "path", "kind", "hash", "step", "run")
     lines = [f"{name:<10} {'-' if data[name] is None else data[name]}" for name in names]
     lines += [f"lineage    {' ← '.join(lineage)}"]
-    lines += [
-        f"  {s['suite']:<10} {s['task']:<14} {s['metric']:<30} {_score(s['value'])}  n = {s['n']}" for s in scores
-    ]
+    for s in scores:
+        value = "-" if s["value"] is None else f"{s['value']:.3f}"
+        lines.append(f"  {s['suite']:<10} {s['task']:<14} {s['metric']:<30} {value}  n = {s['n']}")
     lines += [f"  {e['suite']:<10} {e['task']:<14} took {describe_cost(e['seconds'], e['cost'])}" for e in evaluations]
     return CommandResult(data, lines)
 
@@ -185,13 +189,6 @@ def _cycle_data(cycle: "Cycle") -> dict[str, Any]:
         "documents": cycle.documents,
         **{name: _scores(stage) for name, stage in stages.items()},
     }
-
-
-def _against_gate(promotion: "Promotion") -> dict[str, Any]:
-    from db.views import gate_outcome
-
-    outcome = gate_outcome(promotion.verdict)
-    return {"outcome": outcome, "who": promotion.who, "why": promotion.why, "at": _timestamp(promotion.at)}
 
 
 def _latest_scores(cycles: Sequence["Cycle"]) -> list[str]:
@@ -233,10 +230,6 @@ def _progress_text(progress: dict[str, Any]) -> str:
 
 def _timestamp(at: datetime) -> str:
     return at.isoformat(timespec="seconds")
-
-
-def _score(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _next_command(cycle: "Cycle | None") -> str:

@@ -174,11 +174,11 @@ def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
 
 def _base_from_teacher(project: "Project", request: Request) -> str | None:
     """In a new project without a base, a teacher from outside is the clean model."""
-    from pipelines.project.checkpoints import is_model
+    from pipelines.project.checkpoints import parse_reference
     from pipelines.teacher_choice import Model, parse_teacher
 
     match parse_teacher(request.teacher):
-        case Model(model) if project.base_is_default and is_model(model):
+        case Model(model) if project.base_is_default and parse_reference(model) is None:
             return model
     return None
 

@@ -87,10 +87,44 @@ def resolve_base(folder: Path | None, flag: str | None = None) -> Base:
 
 
 def local_base(base: str, home: Path, recorded: str | None) -> str:
-    """The base as a folder or hub id: one in an object store is fetched, a GGUF file dequantised, on first use."""
+    """The base as a folder or hub id: one in an object store is fetched, a GGUF file dequantised, on first use, unless
+    the project has recorded another base."""
     if is_remote(base):
-        return fetched_base(base, home, recorded)
-    return dequantised_base(Path(base), home, recorded) if names_gguf(base) else base
+        remote = RemoteFolder(base)
+        folder = home.resolve() / REMOTE_BASES / f"{remote.label.rpartition('/')[2]}-{remote.version()[:12]}"
+        if not folder.is_dir() and recorded in (None, str(folder)):
+            log.info(f"Fetching {remote.label}")
+            remote.fetch(folder)
+        return str(folder)
+    if names_gguf(base):
+        folder = _model_folder(Path(base), home)
+        if not folder.is_dir() and recorded in (None, str(folder)):
+            _dequantise(Path(base), folder)
+        return str(folder)
+    return base
+
+
+def _model_folder(file: Path, home: Path) -> Path:
+    """Where the file's model is or belongs; found by content, so that the file may be renamed."""
+    try:
+        with file.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()[:12]
+    except FileNotFoundError:
+        raise RecoverError(f"There is no file {file}. Name an existing GGUF file, a folder or a hub id.") from None
+    except OSError as error:
+        raise RecoverError(f"The file {file} cannot be read ({error.strerror}). Name another model.") from error
+    models = home.resolve() / GGUF_FOLDER
+    return next(models.glob(f"*-{digest}"), models / f"{file.stem}-{digest}")
+
+
+def _dequantise(file: Path, folder: Path) -> None:
+    types = tensor_types(file)
+    total = sum(types.values())
+    shares = ", ".join(f"{count / total:.1%} in {name}" for name, count in types.items())
+    log.info(f"Dequantising {file.name} to bfloat16 ({shares})")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    dequantise(file, folder)
+    log.info("Scores are those of these quantised weights; the original model's may be higher")
 
 
 def locate_base(recorded: str, root: Path) -> str:
@@ -107,34 +141,6 @@ def locate_base(recorded: str, root: Path) -> str:
     parts = Path(recorded).parts
     inside = (root.joinpath(*parts[first:]) for first in range(1, len(parts)))
     return next((str(folder) for folder in inside if folder.is_dir()), recorded)
-
-
-def dequantised_base(file: Path, home: Path, recorded: str | None) -> str:
-    """The model folder made from the file. It is made on first use, unless the project has recorded another base."""
-    folder = _model_folder(file, home)
-    if folder.is_dir() or recorded not in (None, str(folder)):
-        return str(folder)
-    types = tensor_types(file)
-    total = sum(types.values())
-    shares = ", ".join(f"{count / total:.1%} in {name}" for name, count in types.items())
-    log.info(f"Dequantising {file.name} to bfloat16 ({shares})")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    dequantise(file, folder)
-    log.info("Scores are those of these quantised weights; the original model's may be higher")
-    return str(folder)
-
-
-def _model_folder(file: Path, home: Path) -> Path:
-    """Where the file's model is or belongs; found by content, so that the file may be renamed."""
-    try:
-        with file.open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()[:12]
-    except FileNotFoundError:
-        raise RecoverError(f"There is no file {file}. Name an existing GGUF file, a folder or a hub id.") from None
-    except OSError as error:
-        raise RecoverError(f"The file {file} cannot be read ({error.strerror}). Name another model.") from error
-    models = home.resolve() / GGUF_FOLDER
-    return next(models.glob(f"*-{digest}"), models / f"{file.stem}-{digest}")
 
 
 def describe_base(base: str) -> str:
@@ -154,14 +160,3 @@ def no_unused_model(folder: Path | None) -> Iterator[None]:
         if new_folders and home.is_dir() and set(os.listdir(home)) <= {GGUF_FOLDER, REMOTE_BASES, "lock"}:
             shutil.rmtree(home)
             remove_empty(new_folders)
-
-
-def fetched_base(address: str, home: Path, recorded: str | None) -> str:
-    """The folder with this version of the base. It is fetched on first use, unless the project has recorded another."""
-    remote = RemoteFolder(address)
-    name = f"{remote.label.rpartition('/')[2]}-{remote.version()[:12]}"
-    folder = home.resolve() / REMOTE_BASES / name
-    if not folder.is_dir() and recorded in (None, str(folder)):
-        log.info(f"Fetching {remote.label}")
-        remote.fetch(folder)
-    return str(folder)
