@@ -36,40 +36,27 @@ def print_progress() -> None:
 
 
 def show_progress(units: str, total: int) -> Update:
-    """A listener for `recovery.progress`."""
+    """A listener for `recovery.progress`: on a terminal a bar, elsewhere a line now and then."""
     if units == STEPS:
         return lambda done: None
-    return _bar(units, total) if sys.stderr.isatty() else _lines(units, total)
-
-
-def _lines(units: str, total: int) -> Update:
+    has_bar, bar_is_shown = sys.stderr.isatty(), False
     start_time = last = time.monotonic()
 
     def update(done: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= LINE_SECONDS and done < total:
-            last = now
-            log.info(f"  {progress_text(units, done, total, now - start_time)}")
-
-    return update
-
-
-def _bar(units: str, total: int) -> Update:
-    start_time = last = time.monotonic()
-    shown = False
-
-    def update(done: int) -> None:
-        nonlocal last, shown
+        nonlocal last, bar_is_shown
         now = time.monotonic()
         if done >= total:
-            if shown:
+            if bar_is_shown:
                 print("\r\033[K", end="", file=sys.stderr, flush=True)  # erases the line
-                shown = False
-        elif now - last >= BAR_SECONDS:
-            last, shown = now, True
-            filled = "━" * int(BAR_WIDTH * done / total)
+                bar_is_shown = False
+        elif now - last >= (BAR_SECONDS if has_bar else LINE_SECONDS):
+            last = now
             text = progress_text(units, done, total, now - start_time)
+            if not has_bar:
+                log.info(f"  {text}")
+                return
+            bar_is_shown = True
+            filled = "━" * int(BAR_WIDTH * done / total)
             print(f"\r\033[K  {filled:<{BAR_WIDTH}} {text}", end="", file=sys.stderr, flush=True)
 
     return update
