@@ -14,6 +14,8 @@ from pipelines.settings.schema import Settings
 from pipelines.settings.sources import parse_mix, parse_set_options, read_environment, read_toml
 from recovery.errors import RecoverError
 
+SHORT_NAMES = {"lr": "learning_rate"}
+
 
 class Resolved(NamedTuple):
     settings: Settings
@@ -31,7 +33,7 @@ def resolve_settings(
     layers = [_expand_mix(one) for one in (read_toml(root), environment, flags, parse_set_options(assignments))]
     own = defaults_for(parameters, _with_layers(usual, layers).distill.recipe)
     default = apply_overrides(own, {"distill": {"recipe": usual.distill.recipe}})
-    given = {name for layer in layers for name in layer.get("distill", {})}
+    given = {SHORT_NAMES.get(name, name) for layer in layers for name in layer.get("distill", {})}
     return Resolved(_with_layers(own, layers), default, tuple(sorted(given)))
 
 
@@ -85,6 +87,7 @@ def _expand_mix(layer: Mapping[str, Any]) -> Mapping[str, Any]:
 def _merge(values: dict[str, Any], changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     merged = dict(values)
     for name, value in changes.items():
+        name = SHORT_NAMES.get(name, name)
         is_group = isinstance(merged.get(name), dict)
         if is_group and not isinstance(value, Mapping):
             path = prefix + name
