@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 from benchmarks.heap import heap_bytes, measured
-from pipelines.machine.training_memory import Device, ModelShape, Teacher, kv_cache, sums, training_memory
 from pipelines.model_loading import frozen_dtype, load_trained
 from pipelines.settings.schema import Distill, Midtrain, Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
+from pipelines.training_memory import Device, ModelShape, Teacher, kv_cache, sums, training_memory
 from recovery.distributed import join, leave, processes, rank, together
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine

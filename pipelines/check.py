@@ -7,7 +7,7 @@ from evals.results import Result, main_result
 from pipelines.cycle import Cycle
 from pipelines.forgetting_rows import Change, change_table, forgotten_rows, learned_rows
 from pipelines.gate.verdict import Verdict, forgetting_reason
-from pipelines.prepare_repair import Prepared
+from pipelines.prepare_job import Prepared
 from pipelines.project.project import Project
 from pipelines.training.stage_context import Stage
 

@@ -16,22 +16,21 @@ from db.views import Checkpoint, Promotion
 from evals.results import Item, Result, main_result
 from evals.suites.config import load_suites
 from evals.suites.suite_measurement import main_prompt_task
-from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
+from pipelines.documents.corpus import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.block_measurement import StopRule
 from pipelines.evaluation.checkpoint_measurement import earlier_results, knowledge_result, measure_checkpoint
 from pipelines.evaluation.evaluation_plan import SAMPLE_TEMPERATURE, EvalPlan
 from pipelines.evaluation.results_store import copy_results
 from pipelines.gate.promotion import current_user, require_reason
 from pipelines.gate.verdict import OtherResults, Verdict, judge, require_pass_fail, settles_behaviour
-from pipelines.job_progress import published_progress
-from pipelines.jobs.job import Job
-from pipelines.jobs.teacher_choice import Base, Router, Served
+from pipelines.job import Job
 from pipelines.log import log
 from pipelines.outcome import Answer, Ask, Outcome
-from pipelines.project.lock import store_job
 from pipelines.project.project import Project
+from pipelines.project.running import published_progress, store_job
 from pipelines.project.runs import runs_of_job
 from pipelines.settings.schema import Gate, Settings
+from pipelines.teacher_choice import Base, Router, Served
 from pipelines.training.distill import distill
 from pipelines.training.in_context import midtrain_in_context
 from pipelines.training.midtrain import midtrain

@@ -14,12 +14,12 @@ from pipelines.cycle import Cycle, run_job
 from pipelines.evaluation.printed_tables import scores_table
 from pipelines.gate.promotion import current_user
 from pipelines.gate.verdict import Verdict
-from pipelines.jobs.job import Command
+from pipelines.job import Command
 from pipelines.log import log
 from pipelines.outcome import Outcome
 from pipelines.prepare_job import prepare_job
-from pipelines.project.lock import command_lock
 from pipelines.project.project import Project
+from pipelines.project.running import command_lock
 from pipelines.request import Request
 from pipelines.training.stage_context import Stage
 from pipelines.training.training_run import RunResult

@@ -7,7 +7,7 @@ from typing import Any
 
 from db.headline_scores import MEASURES
 from evals.results import Metric, Result, main_result
-from evals.stats.paired_comparison import PairedTest, paired_test
+from evals.stats.paired_comparison import paired_test
 from evals.stats.sequential import look_levels, look_sizes
 
 TWO_SIDED = 0.025  # the level of each bound of a 95 % interval
@@ -35,7 +35,9 @@ class Change:
     def of_passes(cls, name: str, suite: str, base: Passes, model: Passes, level: float = TWO_SIDED) -> "Change":
         test = paired_test(base, model, 1 - level)
         before = sum(base[key] for key in base if key in model) / test.n
-        return cls(name, suite, None, None, before, before + test.difference, *_test_fields(test))
+        interval, lost, gained = (test.low, test.high), len(test.lost), len(test.gained)
+        after = before + test.difference
+        return cls(name, suite, None, None, before, after, test.difference, interval, test.n, lost, gained)
 
     @property
     def is_part(self) -> bool:
@@ -108,7 +110,10 @@ def _of_results(before: Result, after: Result, name: str) -> Change:
     """Item by item; of graded items, the mean difference."""
     if before.is_pass_rate and after.is_pass_rate:
         return Change.of_passes(name, before.suite, before.passed_by_key(), after.passed_by_key())
-    grades = [_grades(result) for result in (before, after)]
+    grades = [
+        {item.key: item.verdicts["likelihood"] for item in result.items if "likelihood" in item.verdicts}
+        for result in (before, after)
+    ]
     keys = [key for key in grades[0] if key in grades[1]]
     if not keys:  # grades that are not stored item by item
         a, b = before.headline, after.headline
@@ -117,10 +122,6 @@ def _of_results(before: Result, after: Result, name: str) -> Change:
     a, b = (Metric.from_values([side[key] for key in keys]) for side in grades)
     gain = Metric.from_values([grades[1][key] - grades[0][key] for key in keys])
     return Change(name, before.suite, None, None, a.value, b.value, gain.value, gain.ci95, gain.n)
-
-
-def _grades(result: Result) -> dict[str, float]:
-    return {item.key: item.verdicts["likelihood"] for item in result.items if "likelihood" in item.verdicts}
 
 
 def _look_level(after: Result) -> float:
@@ -155,10 +156,6 @@ def _item_kinds(result: Result) -> dict[str, Passes]:
 def _pairs(base: Sequence[Result], model: Sequence[Result], suite: str) -> list[tuple[Result, Result]]:
     now = {(result.task, result.data): result for result in model if result.suite == suite}
     return [(r, now[r.task, r.data]) for r in base if r.suite == suite and (r.task, r.data) in now]
-
-
-def _test_fields(test: PairedTest) -> tuple[float, tuple[float, float], int, int, int]:
-    return test.difference, (test.low, test.high), test.n, len(test.lost), len(test.gained)
 
 
 def _words(name: str) -> str:

@@ -3,13 +3,18 @@
 The speeds are assumed, those of an A100; docs/scale.md says what was measured."""
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from evals.suites.instruction_following import PUBLIC_NEW_TOKENS
 from pipelines.documents import Corpus, count_tokens
-from pipelines.machine.training_memory import (
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, midtraining_steps, scheduled
+from pipelines.settings.schema import Settings
+from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
+from pipelines.training.process_checks import check_processes
+from pipelines.training_memory import (
     FULL,
     ROWS_AT_ONCE,
     Device,
@@ -24,11 +29,6 @@ from pipelines.machine.training_memory import (
     sums,
     training_memory,
 )
-from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS
-from pipelines.settings.schedule import midtraining_steps, scheduled
-from pipelines.settings.schema import Settings
-from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
-from pipelines.training.process_checks import check_processes
 from recovery.errors import RecoverError
 from recovery.models.students import load_chat
 
@@ -155,15 +155,12 @@ class GpuPlan:
 
     def by_gpu_count(self) -> list["GpuPlan"]:
         """The same on each number of GPUs that can share the rows of a step."""
-        return [plan for count in COUNTS if (plan := replace(self, processes=count)).can_share]
-
-    @property
-    def can_share(self) -> bool:
-        try:
-            check_processes(self.processes, self.settings)
-        except RecoverError:
-            return False
-        return True
+        plans = []
+        for count in COUNTS:
+            with suppress(RecoverError):
+                check_processes(count, self.settings)
+                plans.append(replace(self, processes=count))
+        return plans
 
     def as_json(self) -> dict[str, Any]:
         return {

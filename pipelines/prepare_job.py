@@ -1,21 +1,35 @@
-"""From a command line to a job: resolve the settings, and check everything that can be checked before training."""
+"""From a command line to a job: resolve the settings, and check everything that can be checked before training.
 
-from dataclasses import asdict, replace
+For `check` and `repair` also the files of both models are compared."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from db.views import Checkpoint, Cycle
+from db.views import Checkpoint
 from evals.suites.config import load_suites, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
 from pipelines.documents import read_corpus
-from pipelines.documents.corpus import Corpus, is_hub_id
-from pipelines.documents.snapshot import sample_passages, save_snapshot
+from pipelines.documents.corpus import Corpus, is_hub_id, sample_passages, save_snapshot
+from pipelines.documents.file_formats import read_training_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.attainable import Attainable, attainable
-from pipelines.jobs.job import Job, store_context, store_prompts, store_questions
-from pipelines.jobs.teacher_choice import (
+from pipelines.job import Job, store_context, store_prompts, store_questions
+from pipelines.log import log
+from pipelines.model_loading import check_servers
+from pipelines.project.checkpoints import weights_hash
+from pipelines.project.locations import relocate
+from pipelines.project.project import Project
+from pipelines.project.runs import last_time, past_cycles
+from pipelines.request import Request
+from pipelines.settings.resolve import Resolved, differences, resolve_settings
+from pipelines.settings.schema import Settings
+from pipelines.storage import JsonLines, content_hash
+from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
+from pipelines.teacher_choice import (
     BASE,
     Itself,
     Model,
@@ -26,16 +40,6 @@ from pipelines.jobs.teacher_choice import (
     parse_teacher,
     with_ids,
 )
-from pipelines.log import log
-from pipelines.machine.server_check import check_servers
-from pipelines.machine.training_memory import check_memory, check_window
-from pipelines.project.paths import relocate
-from pipelines.project.project import Project
-from pipelines.project.runs import last_time, past_cycles
-from pipelines.request import Request
-from pipelines.settings.resolve import Resolved, differences, resolve_settings
-from pipelines.settings.schema import Settings
-from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.metric_loggers import check_logger
 from pipelines.training.process_checks import check_processes
@@ -49,10 +53,15 @@ from pipelines.training.recipe_inputs import (
     check_prompts,
     check_recipes,
 )
+from pipelines.training_memory import check_memory, check_window
 from recovery.errors import RecoverError
-from recovery.models.chat_template import Chat, check_same_tokenizer
+from recovery.fine_tunes import FineTune, inspect_fine_tune
+from recovery.models.chat_template import Chat, Message, check_same_tokenizer
 from recovery.models.students import load_chat, parameters_of
 from recovery.recipes import recipe
+
+MAX_CONVERSATIONS = 300  # of a training file, whose answers are scored
+OF_TOKENIZER = ("token", "vocab", "merges", "special_", "chat_template", "added_")  # beginnings of file names
 
 
 def check_request(project: Project, request: Request) -> tuple[Settings, TeacherChoice[str], Corpus | None]:
@@ -76,7 +85,12 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Teacher
     if not isinstance(teacher, Itself):
         for reference in named_checkpoints(teacher) or ["base"]:
             check_same_tokenizer(chat, load_chat(project.path_of(reference)))
-    corpus = _read_corpus(request.docs) if request.docs else None
+    corpus = read_corpus(request.docs) if request.docs else None
+    if corpus is not None:
+        for path, reason in corpus.skipped[:10]:
+            log.info(f"Skipped {path}: {reason}")
+        if len(corpus.skipped) > 10:
+            log.info(f"Skipped {len(corpus.skipped) - 10} more files")
     if corpus is not None and recipe(settings.midtrain.recipe).context:
         check_passages(corpus.texts, settings.distill, request.seed)
     return settings, teacher, corpus
@@ -232,19 +246,16 @@ def _check_prompts(request: Request, settings: Settings, teacher: TeacherChoice[
 
 def _student(project: Project, request: Request) -> Checkpoint:
     student = project.resolve(request.student) if request.student else project.latest_midtrained()
-    if student is None:
-        raise RecoverError(_no_student(project.last_cycle))
-    return student
-
-
-def _no_student(cycle: Cycle | None) -> str:
+    if student is not None:
+        return student
+    cycle = project.last_cycle
     promoted = cycle.damaged.checkpoint if cycle else None
     if cycle is None or promoted is None or promoted.deleted_at:
-        return (
+        raise RecoverError(
             "No mid-trained checkpoint waits to be distilled. Run `recover midtrain --docs DIR`, or name one with "
             "--student REF."
         )
-    return (
+    raise RecoverError(
         f"Cycle {cycle.number} was promoted, so no mid-trained checkpoint waits to be distilled. Begin again from "
         f"there with `--student {promoted.reference}`, or train on other documents with `recover midtrain --docs DIR`."
     )
@@ -269,10 +280,80 @@ def eval_plan(project: Project, request: Request, start: Checkpoint, student: Ch
     )
 
 
-def _read_corpus(docs: Path) -> Corpus:
-    corpus = read_corpus(docs)
-    for path, reason in corpus.skipped[:10]:
-        log.info(f"Skipped {path}: {reason}")
-    if len(corpus.skipped) > 10:
-        log.info(f"Skipped {len(corpus.skipped) - 10} more files")
-    return corpus
+@dataclass(frozen=True)
+class Prepared:
+    job: Job
+    about: FineTune
+    own_template: str | None = None  # path of the model with its own chat template, where that is not the base's
+
+
+def prepare_repair(project: Project, request: Request, *, trains: bool = True) -> Prepared:
+    """A job that judges the student by the base, and repairs it if it `trains`; not saved yet."""
+    assert request.student is not None
+    path = project.path_of(request.student)
+    about = inspect_fine_tune(path, project.base)
+    settings, _, given = announce_settings(project, request)
+    check_processes(request.processes or 1, settings)
+    check_model_fits(project, request, settings, path)
+    check_files(project, request)
+    for note in about.notes(project.base_name):
+        log.warning(note)
+    own = path if about.other_template else None
+    student = project.resolve(_with_base_template(project.home, path, project.base) if own else request.student)
+    conversations = read_training_file(request.docs) if request.docs else []
+    corpus = save_snapshot(project.home, read_corpus(request.docs)) if request.docs and not conversations else None
+    sample = None  # of what the fine-tune was trained on
+    if corpus is not None and not request.questions:
+        sample = sample_passages(project.home, corpus)
+    elif not request.questions:
+        every = max(1, len(conversations) // MAX_CONVERSATIONS)
+        sample = _store(project, conversations[::every][:MAX_CONVERSATIONS], "sample")
+    plan = EvalPlan(
+        questions=store_questions(project, request.questions),
+        ifeval_data=request.ifeval_data,
+        passages=sample,
+        limit=request.limit,
+        secondary_limit=request.secondary_limit,
+        probe_all=True,
+    ).with_public_ifeval_checked(load_suites(project.base))
+    job = Job(
+        "repair",
+        settings,
+        plan,
+        request.seed,
+        corpus,
+        _store(project, conversations, "conversations") if trains else None,
+        student=student.id,
+        prompts=store_prompts(project, request.prompts),
+        given=given,
+    )
+    contents = [project.weights_id(student), project.base_weights_id, {**job.as_json(), "id": ""}]
+    return Prepared(replace(job, id=content_hash(contents)[:8], processes=request.processes or 1), about, own)
+
+
+def _with_base_template(home: Path, model: str, base: str) -> str:
+    """The path of a folder with links to the weights of the model, and the tokenizer and chat template of the base."""
+    source = Path(model)
+    if not source.is_dir():
+        raise RecoverError(
+            f"The chat template of {model} is not that of {base}, so it is copied with that template. Download it "
+            "first, and name its folder."
+        )
+    folder = home / "templates" / weights_hash(source)[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in source.iterdir():
+        link = folder / file.name
+        if file.is_file() and not file.name.startswith(OF_TOKENIZER) and not link.exists():
+            link.symlink_to(file.resolve())
+    load_chat(base).tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def _store(project: Project, conversations: Sequence[list[Message]], kind: str) -> Path | None:
+    if not conversations:
+        return None
+    rows = [{"messages": messages} for messages in conversations]
+    file = project.home / "documents" / f"{content_hash(rows)[:32]}.{kind}.jsonl"
+    if not file.is_file():
+        JsonLines(file).write(rows)
+    return file

@@ -16,14 +16,13 @@ from pipelines.cycle import Cycle, saved_job
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.printed_tables import scores_table
 from pipelines.gate.verdict import Verdict
-from pipelines.job_progress import published_progress
-from pipelines.jobs.job import Job
-from pipelines.log import log
-from pipelines.progress import duration
+from pipelines.job import Job
+from pipelines.log import duration, log
 from pipelines.project.project import Project
+from pipelines.project.running import published_progress
 from pipelines.settings.resolve import apply_overrides, change_recipe
 from pipelines.settings.schema import AUTO, DEFAULT_WARM_START
-from pipelines.storage.content_cache import ContentCache
+from pipelines.storage import ContentCache
 from pipelines.training.stage_context import Stage
 from recovery.models.students import parameters_of
 

@@ -3,7 +3,7 @@
 The options of the commands are made from the fields of `Request`. Nothing heavy is imported here, so that `--help`
 answers at once.
 """
-# ruff: noqa: RUF009 (`option` makes a field)
+# ruff: noqa: RUF009 (`option` and `options` make a field)
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from evals.splits import RETENTION_ITEMS
 from pipelines.settings.sources import ENGINES, EngineName
 
 if TYPE_CHECKING:  # it imports torch
-    from pipelines.jobs.job import Command
+    from pipelines.job import Command
 
 CommandWithRequest = Literal["midtrain", "distill", "cycle", "check", "repair"]
 Commands = tuple[CommandWithRequest, ...]
@@ -39,7 +39,12 @@ def option(
     commands: Commands, help: str, metavar: str | None = None, flag: str | None = None, default: Any = None
 ) -> Any:
     """A field that an option of these commands sets."""
-    return field(default=default, metadata={"options": [Option(commands, help, metavar, flag)]})
+    return options(Option(commands, help, metavar, flag), default=default)
+
+
+def options(*options: Option, default: Any = None) -> Any:
+    """A field that commands describe differently."""
+    return field(default=default, metadata={"options": options})
 
 
 @dataclass(frozen=True)
@@ -49,17 +54,9 @@ class Request:
     `--help` lists the options in the order of the fields."""
 
     command: "Command"
-    docs: Path | None = field(
-        default=None,
-        metadata={
-            "options": [
-                Option(READ, "A file or folder of documents, or a data set on the hub.", required=True),
-                Option(
-                    JUDGE,
-                    "What it was fine-tuned on: documents, or a file of conversations (Alpaca, ShareGPT, messages).",
-                ),
-            ]
-        },
+    docs: Path | None = options(
+        Option(READ, "A file or folder of documents, or a data set on the hub.", required=True),
+        Option(JUDGE, "What it was fine-tuned on: documents, or a file of conversations (Alpaca, ShareGPT, messages)."),
     )
     student: str | None = option(
         ("distill",),
@@ -124,18 +121,16 @@ class Request:
     def setting_flags(self) -> dict[str, Any]:
         """The options that are settings, nested as in recover.toml."""
         stage = "midtrain" if self.command == "midtrain" else "distill"
-        flags: dict[str, dict[str, Any]] = {
-            "midtrain": {"mix": self.mix},
-            "distill": {
-                "warm_start": self.warm_start,
-                "max_minutes": self.max_minutes,
-                "max_flops": self.max_flops,
-            },
+        settings = {
+            ("midtrain", "mix"): self.mix,
+            ("distill", "warm_start"): self.warm_start,
+            ("distill", "max_minutes"): self.max_minutes,
+            ("distill", "max_flops"): self.max_flops,
+            (stage, "recipe"): self.recipe,
+            (stage, "max_steps"): self.max_steps,
         }
-        flags[stage] |= {"recipe": self.recipe, "max_steps": self.max_steps}
-        set_flags: dict[str, Any] = {
-            group: {name: value for name, value in values.items() if value is not None}
-            for group, values in flags.items()
-        }
-        set_flags = {group: values for group, values in set_flags.items() if values}
-        return set_flags | ({"engine": self.engine} if self.engine is not None else {})
+        nested: dict[str, Any] = {} if self.engine is None else {"engine": self.engine}
+        for (group, name), value in settings.items():
+            if value is not None:
+                nested.setdefault(group, {})[name] = value
+        return nested

@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from evals.results import MEASURES
 from evals.stats.claims import Direction
-from pipelines.jobs.teacher_choice import NAMED
 from pipelines.settings.resolve import apply_overrides, as_text, flatten
 from pipelines.settings.schema import Settings
 from pipelines.settings.sources import PROJECT_SETTINGS, parse_mix
+from pipelines.teacher_choice import NAMED
 from recovery.errors import RecoverError
 from recovery.lab.worlds import WorldSize
 

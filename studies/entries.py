@@ -22,7 +22,7 @@ from typing import Any
 from db.code_version import code_version
 from evals.results import MEASURES, POOLED, Result, main_result
 from evals.stats.claims import Decision, Hypothesis, SeedDifferences, decide
-from pipelines.storage.atomic_files import open_atomic, write_atomic
+from pipelines.storage import open_atomic, write_atomic
 from recovery.errors import RecoverError
 from studies.declaration import OWN_CYCLE, Claim, Study
 

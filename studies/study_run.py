@@ -20,17 +20,17 @@ from evals.suites.config import load_suites
 from pipelines.cycle import run_job
 from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
 from pipelines.evaluation.drift import NewTask, checkpoint_drift
-from pipelines.jobs.job import unfinished_jobs
-from pipelines.jobs.teacher_choice import NAMED
+from pipelines.job import unfinished_jobs
 from pipelines.log import log
 from pipelines.outcome import Answer
 from pipelines.prepare_job import eval_plan, prepare_job
-from pipelines.project.lock import command_line, lock_holder, project_lock
-from pipelines.project.paths import HOME
+from pipelines.project.locations import HOME
 from pipelines.project.project import Project
+from pipelines.project.running import command_line, lock_holder, project_lock
 from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.request import Request
-from pipelines.storage.atomic_files import write_atomic
+from pipelines.storage import write_atomic
+from pipelines.teacher_choice import NAMED
 from recovery.errors import RecoverError
 from recovery.lab import Task, instruction_tasks, make_world
 from recovery.models.chat_template import Chat

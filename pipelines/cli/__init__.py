@@ -3,22 +3,20 @@
 import json
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from pipelines.cli import shared_options as options
-from pipelines.cli.help_sections import SectionedGroup
+from pipelines.cli import options
+from pipelines.cli.environment import set_thread_waiting, silence_libraries, use_huge_pages
 from pipelines.cli.processes import followers
-from pipelines.cli.torch_environment import set_thread_waiting, use_huge_pages
-from pipelines.log import print_progress
-from pipelines.progress import show_progress
-from pipelines.project.base import no_unused_model
+from pipelines.log import print_progress, show_progress
+from pipelines.project.locations import no_unused_model
 from recovery.progress import listen
 
 set_thread_waiting()
@@ -26,7 +24,31 @@ use_huge_pages()
 
 SUCCESS, ERROR, REJECTED, INCONCLUSIVE, INTERRUPTED = 0, 1, 3, 4, 130  # exit codes; click exits with 2 for wrong usage
 
+SECTIONS = {  # of the help: the commands by purpose
+    "Train": ("plan", "midtrain", "distill", "cycle", "resume", "demo"),
+    "A model trained elsewhere": ("check", "repair"),
+    "Evaluate": ("eval", "compare", "documents", "questions", "study"),
+    "Decide": ("promote", "rollback", "export"),
+    "Inspect": ("status", "runs", "show", "lineage", "dashboard", "report"),
+    "Maintain": ("init", "doctor", "serve-plan", "cancel", "gc", "db"),
+}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+class SectionedGroup(click.Group):
+    """Lists its commands under the headings of SECTIONS; commands without a section come last."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
+        listed = {name for section in SECTIONS.values() for name in section}
+        sections = SECTIONS | {"Other": tuple(name for name in names if name not in listed)}
+        width = max(map(len, names))
+        limit = formatter.width - 6 - width
+        for title, members in sections.items():
+            rows = [(f"{name:<{width}}", self.commands[name].get_short_help_str(limit)) for name in members]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 @click.group(cls=SectionedGroup, context_settings=CONTEXT)
@@ -72,6 +94,27 @@ def command_result(
     return run
 
 
+def in_project(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
+    """Give a command the open project of its folder; raises RecoverError where there is none."""
+
+    @wraps(command)
+    def run(project: Path | None, **arguments: Any) -> CommandResult:
+        from pipelines.project.project import Project
+
+        return command(project=Project.open_existing(project), **arguments)
+
+    return run
+
+
+def write_page(file: Path, content: str) -> None:
+    from recovery.errors import RecoverError
+
+    try:
+        file.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise RecoverError(f"Cannot write {file}: {error.strerror}. Name another file with --to.") from error
+
+
 @contextmanager
 def report_errors(as_json: bool = False) -> Iterator[None]:
     """Print an error as one sentence and exit; RECOVER_DEBUG=1 shows the traceback of unexpected errors."""
@@ -99,47 +142,14 @@ def fail(message: str, exit_code: int, as_json: bool = False) -> NoReturn:
     sys.exit(exit_code)
 
 
-def silence_libraries() -> None:
-    """Turn off progress bars and warnings that would bury this program's messages.
-
-    They are environment variables, so that commands which never import these libraries need not import them here."""
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    for library in ("TRANSFORMERS", "HF_HUB", "DATASETS"):
-        os.environ.setdefault(f"{library}_VERBOSITY", "error")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TQDM_DISABLE", "1")
-    warnings.filterwarnings("ignore", category=FutureWarning)
-
-
 # The commands register themselves with `main`.
-from pipelines.cli import (  # noqa: E402
+from pipelines.cli import (  # noqa: E402, F401
     dashboard,
-    data,
-    doctor,
-    evaluate_and_compare,
-    fine_tunes,
+    decide,
+    evaluate,
+    inspect,
     maintain,
     plan,
-    promote_and_export,
-    servers,
-    status_and_runs,
     study,
     train,
 )
-
-__all__ = [
-    "dashboard",
-    "data",
-    "doctor",
-    "evaluate_and_compare",
-    "fine_tunes",
-    "main",
-    "maintain",
-    "plan",
-    "promote_and_export",
-    "servers",
-    "status_and_runs",
-    "study",
-    "train",
-]

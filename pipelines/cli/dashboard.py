@@ -2,11 +2,14 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.cli import CommandResult, command_result, main, report_errors
-from pipelines.cli import shared_options as options
+from pipelines.cli import CommandResult, command_result, in_project, main, options, report_errors, write_page
+
+if TYPE_CHECKING:
+    from pipelines.project.project import Project
 
 
 @main.command()
@@ -46,7 +49,8 @@ def dashboard(project: Path | None, host: str, port: int | None, auth: str | Non
 @click.argument("cycle", type=click.IntRange(min=1))
 @click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="[default: report-cycle-N.html]")
 @command_result
-def report(project: Path | None, cycle: int, to: Path | None) -> CommandResult:
+@in_project
+def report(project: "Project", cycle: int, to: Path | None) -> CommandResult:
     """Write one cycle as a single HTML file.
 
     The file has the scores, the gate's verdict, training curves and notes.
@@ -55,17 +59,12 @@ def report(project: Path | None, cycle: int, to: Path | None) -> CommandResult:
     Example: recover report 3 --to report.html
     """
     from dashboard.html_report import report as render
-    from pipelines.project.project import Project
     from recovery.errors import RecoverError
 
-    opened = Project.open_existing(project)
-    recorded = opened.reader.project(opened.name)
+    recorded = project.reader.project(project.name)
     if recorded is None:
         raise RecoverError("This project has no results yet. Run `recover midtrain --docs DIR`.")
-    content = render(opened.reader, recorded, cycle)
+    content = render(project.reader, recorded, cycle)
     to = to or Path(f"report-cycle-{cycle}.html")
-    try:
-        to.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise RecoverError(f"Cannot write {to}: {error.strerror}. Name another file with --to.") from error
+    write_page(to, content)
     return CommandResult({"cycle": cycle, "path": str(to), "bytes": to.stat().st_size}, [f"Cycle {cycle} is in {to}"])

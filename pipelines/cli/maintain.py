@@ -1,13 +1,16 @@
-"""Commands that maintain a project: init, cancel, gc, db upgrade (doctor has a module of its own)."""
+"""Commands that maintain a project and its machines: init, doctor, serve-plan, cancel, gc, db upgrade."""
 
+import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.cli import CommandResult, command_result, main
-from pipelines.cli import shared_options as options
+from pipelines.cli import ERROR, SUCCESS, CommandResult, command_result, in_project, main, options
 from pipelines.log import log
+from pipelines.request import Request
+from pipelines.settings.sources import EngineName
 
 if TYPE_CHECKING:
     from db.views import Run
@@ -26,7 +29,7 @@ def init(project: Path | None, base: str | None, db: str | None) -> CommandResul
     \b
     Example: recover init --base Qwen/Qwen3-8B
     """
-    from pipelines.project.base import describe_base
+    from pipelines.project.locations import describe_base
     from pipelines.project.maintenance import initialise
 
     opened = initialise(project or Path.cwd(), base, db)
@@ -38,7 +41,8 @@ def init(project: Path | None, base: str | None, db: str | None) -> CommandResul
 @main.command()
 @click.argument("run", type=click.IntRange(min=1), required=False)
 @command_result
-def cancel(project: Path | None, run: int | None) -> CommandResult:
+@in_project
+def cancel(project: "Project", run: int | None) -> CommandResult:
     """Stop a run, or discard an interrupted command.
 
     A running training is saved and stops after its step; `recover resume` continues it. Without RUN, this is the run
@@ -49,23 +53,21 @@ def cancel(project: Path | None, run: int | None) -> CommandResult:
     Examples: recover cancel 12
               recover cancel
     """
-    from pipelines.project.project import Project
     from recovery.errors import RecoverError
 
-    opened = Project.open_existing(project)
-    target = opened.run(run) if run is not None else _current_run(opened)
+    target = project.run(run) if run is not None else _current_run(project)
     if target is None or target.status != "running" or target.stale:
-        return _discard_job(opened, target)
+        return _discard_job(project, target)
     run = target.id
     if target.kind == "eval":
         raise RecoverError(f"Run {run} is an evaluation, which cannot be saved half-way. Stop its process with Ctrl-C.")
-    opened.tracker.request_cancel(run)
+    project.tracker.request_cancel(run)
     return CommandResult({"run": run, "cancelling": True}, [f"Run {run} will stop after its current step"])
 
 
 def _current_run(project: "Project") -> "Run | None":
     """The run that the running command is in, if there is one."""
-    from pipelines.project.lock import running_command
+    from pipelines.project.running import running_command
     from pipelines.project.runs import runs_of_job
 
     holder = running_command(project)
@@ -78,8 +80,8 @@ def _current_run(project: "Project") -> "Run | None":
 
 def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
     """Discard the latest unfinished job, or that of a run."""
-    from pipelines.jobs.job import unfinished_jobs
-    from pipelines.project.lock import command_lock
+    from pipelines.job import unfinished_jobs
+    from pipelines.project.running import command_lock
     from pipelines.project.runs import runs_of_job
     from recovery.errors import RecoverError
 
@@ -102,7 +104,8 @@ def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
 @click.option("--rejected", is_flag=True, help="Also delete the weights of rejected and mid-trained checkpoints.")
 @options.dry_run
 @command_result
-def gc(project: Path | None, rejected: bool, dry_run: bool) -> CommandResult:
+@in_project
+def gc(project: "Project", rejected: bool, dry_run: bool) -> CommandResult:
     """Delete files that nothing refers to.
 
     These are incomplete files, saved progress of ended runs, and folders that are not in the database.
@@ -110,15 +113,13 @@ def gc(project: Path | None, rejected: bool, dry_run: bool) -> CommandResult:
     \b
     Example: recover gc --rejected --dry-run
     """
-    from pipelines.jobs.job import unfinished_jobs
-    from pipelines.project.lock import command_lock
+    from pipelines.job import unfinished_jobs
     from pipelines.project.maintenance import collect_garbage
-    from pipelines.project.project import Project
+    from pipelines.project.running import command_lock
 
-    opened = Project.open_existing(project)
-    with command_lock(opened):
-        jobs = {job.id: job.checkpoints for job in unfinished_jobs(opened.home)}
-        freed = collect_garbage(opened, jobs, rejected=rejected, dry_run=dry_run)
+    with command_lock(project):
+        jobs = {job.id: job.checkpoints for job in unfinished_jobs(project.home)}
+        freed = collect_garbage(project, jobs, rejected=rejected, dry_run=dry_run)
     for path, size in freed:
         log.info(f"{'Would delete' if dry_run else 'Deleted'} {path} ({size / 1e6:.1f} MB)")
     total = sum(size for _, size in freed)
@@ -137,7 +138,8 @@ def db() -> None:
 
 @db.command()
 @command_result
-def upgrade(project: Path | None) -> CommandResult:
+@in_project
+def upgrade(project: "Project") -> CommandResult:
     """Upgrade the database of an earlier release.
 
     Other commands do this too, when they open the database.
@@ -145,8 +147,70 @@ def upgrade(project: Path | None) -> CommandResult:
     \b
     Example: recover db upgrade
     """
-    from pipelines.project.project import Project
-
-    opened = Project.open_existing(project)
-    data = {"record": opened.database_label, "projects": len(opened.reader.projects())}
+    data = {"record": project.database_label, "projects": len(project.reader.projects())}
     return CommandResult(data, ["The database is up to date"])
+
+
+@main.command()
+@options.project
+@options.as_json
+def doctor(project: Path | None, as_json: bool) -> None:
+    """Check what this machine has for training, and how to fix gaps.
+
+    \b
+    Example: recover doctor
+    """
+    # Without `command_result`, which imports libraries that may be broken.
+    from pipelines.doctor import can_run, examine
+
+    findings = examine(project)
+    runs = can_run(findings)
+    if as_json:
+        checks = [finding.as_dict() for finding in findings]
+        click.echo(json.dumps({"can_run": runs, "checks": checks}, ensure_ascii=False))
+    else:
+        width = max(len(finding.name) for finding in findings)
+        for finding in findings:
+            click.echo(f"{'ok' if finding.ok else 'missing':<8} {finding.name:<{width}}  {finding.detail}")
+            if not finding.ok:
+                click.echo(f"{'':<{width + 11}}impact: {finding.impact}\n{'':<{width + 11}}fix:    {finding.fix}")
+        required = [finding.name for finding in findings if finding.required and not finding.ok]
+        click.echo("Training can run here" if runs else f"Training cannot run here: {', '.join(required)}")
+    sys.exit(SUCCESS if runs else ERROR)
+
+
+@main.command()
+@options.of_request("base", "engine", "teacher", "assignments")
+@command_result
+def serve_plan(
+    project: Path | None, base: str | None, engine: EngineName | None, teacher: str | None, assignments: tuple[str, ...]
+) -> CommandResult:
+    """Print the commands that start this project's vLLM servers.
+
+    Give it the --engine and --teacher of the command that is to use the servers; without an address it prints the
+    command for one engine on this machine. The lines can be pasted into a shell.
+
+    \b
+    Example: recover serve-plan --engine http://gpu1:8000 --teacher http://gpu2:8000
+    """
+    from pipelines.model_loading import DEFAULT_ADDRESS, plan_servers
+    from pipelines.prepare_job import announce_settings
+    from pipelines.project.project import Project
+    from pipelines.teacher_choice import Served, parse_teacher
+    from recovery.engines.servers import is_address
+    from recovery.errors import RecoverError
+
+    opened = Project.open(project, base)
+    if not Project.exists(project) and Path(opened.base).is_relative_to(opened.home):
+        raise RecoverError(
+            f"The servers read what is made of {opened.base_name}. Run `recover init --base` with it first."
+        )
+    request = Request("cycle", base=base, teacher=teacher, engine=engine, assignments=assignments)
+    settings = announce_settings(opened, request).settings
+    choice = parse_teacher(teacher)
+    of_teacher = choice.addresses if isinstance(choice, Served) else None
+    if not is_address(settings.engine) and not of_teacher:
+        settings = settings.model_copy(update={"engine": DEFAULT_ADDRESS})
+    planned = plan_servers(opened.base, settings, of_teacher)
+    lines = [line for p in planned for line in (f"# {p.server.address}: {' and '.join(p.roles)}", str(p.command))]
+    return CommandResult({"servers": [p.as_json() for p in planned]}, lines)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli import CommandResult, command_result, main
-from pipelines.cli import shared_options as options
+from pipelines.cli import CommandResult, command_result, main, options
 
 if TYPE_CHECKING:  # it imports torch
     from pipelines.gpu_plan import GpuPlan
@@ -55,10 +54,10 @@ def plan(
     """
     from pipelines.documents import read_corpus
     from pipelines.gpu_plan import GpuPlan, corpus_tokens
-    from pipelines.machine.training_memory import check_window
     from pipelines.project.project import Project
     from pipelines.settings.resolve import resolve_settings
     from pipelines.settings.sources import read_toml
+    from pipelines.training_memory import check_window
     from recovery.models.students import parameters_of, refuse_quantised
 
     opened = Project.open(project, base)
@@ -68,17 +67,15 @@ def plan(
     settings = resolve_settings(parameters_of(opened.base), opened.root, default, assignments).settings
     check_window(opened.base, settings)
     tokens, counted = corpus_tokens(read_corpus(docs), opened.base)
-    planned = GpuPlan(
-        opened.base, base or opened.base_name, settings, tokens, counted, processes or 1, 1e9 * gpu_memory,
-        tokens_per_second, price,
-    )  # fmt: skip
+    name, gpus = base or opened.base_name, processes or 1
+    planned = GpuPlan(opened.base, name, settings, tokens, counted, gpus, 1e9 * gpu_memory, tokens_per_second, price)
     planned.check()
     return CommandResult(planned.as_json(), _lines(planned))
 
 
 def _lines(plan: "GpuPlan") -> list[str]:
-    from pipelines.machine.training_memory import gigabytes, sums
-    from pipelines.progress import duration
+    from pipelines.log import duration
+    from pipelines.training_memory import gigabytes, sums
 
     rank, memory = plan.settings.lora_rank, plan.memory
     trained = f"an adapter of rank {rank}, {_count(plan.trained_parameters)}" if rank else "all of them"

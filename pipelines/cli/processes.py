@@ -42,11 +42,6 @@ def followers() -> Iterator[None]:
     from recovery.distributed import join, leave
     from recovery.processes import dismiss, follow
 
-    if os.environ["RANK"] != "0":
-        log.setLevel(logging.ERROR)
-        listen(None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the leader ends in order, and then this process does
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.environ["RANK"] == "0":
         join()
         try:
@@ -57,6 +52,10 @@ def followers() -> Iterator[None]:
         dismiss()
         leave()
         return
+    log.setLevel(logging.ERROR)
+    listen(None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the leader ends in order, and then this process does
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         join()
         follow()

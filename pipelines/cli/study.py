@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli import CommandResult, command_result, main
-from pipelines.cli import shared_options as options
+from pipelines.cli import CommandResult, command_result, main, options
 from pipelines.log import log
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def _write_files(row: "Study", folder: Path) -> list[str]:
     """The picture and the page, written from the record."""
     from dashboard.html_report import study_report
     from dashboard.pages.study_parts import picture
-    from pipelines.storage.atomic_files import write_atomic
+    from pipelines.storage import write_atomic
 
     folder.mkdir(parents=True, exist_ok=True)
     files = {f"{row.name}-{row.size}.svg": picture(row), f"{row.name}-{row.size}.html": study_report(row)}

@@ -1,4 +1,4 @@
-"""Commands that train: midtrain, distill, cycle, resume, demo."""
+"""Commands that train (midtrain, distill, cycle, resume, demo), or judge and repair a fine-tune (check, repair)."""
 
 import sys
 from dataclasses import replace
@@ -9,18 +9,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.cli import REJECTED, SUCCESS, CommandResult, command_result, main
-from pipelines.cli import shared_options as options
-from pipelines.cli.fine_tunes import repair_result
+from pipelines.cli import (
+    INCONCLUSIVE,
+    REJECTED,
+    SUCCESS,
+    CommandResult,
+    command_result,
+    in_project,
+    main,
+    options,
+    write_page,
+)
 from pipelines.cli.processes import start_processes
 from pipelines.log import log
 from pipelines.request import Request
 
-if TYPE_CHECKING:  # these import torch
+if TYPE_CHECKING:
     from pipelines.gate.verdict import Verdict
-    from pipelines.jobs.job import Job
+    from pipelines.job import Job
     from pipelines.outcome import Answer, Outcome
     from pipelines.project.project import Project
+    from pipelines.repair import RepairResult
     from pipelines.training.training_run import RunResult
 
 
@@ -76,7 +85,8 @@ def cycle(project: Path | None, request: Request, dry_run: bool) -> CommandResul
 @click.argument("run", type=click.IntRange(min=1), required=False)
 @options.of_request("processes")
 @command_result
-def resume(project: Path | None, run: int | None, processes: int | None) -> CommandResult:
+@in_project
+def resume(project: "Project", run: int | None, processes: int | None) -> CommandResult:
     """Continue an interrupted command.
 
     Continues the latest one, or the one that RUN belongs to, with as many processes as it had.
@@ -85,24 +95,22 @@ def resume(project: Path | None, run: int | None, processes: int | None) -> Comm
     Example: recover resume
     """
     from pipelines.cycle import run_job
-    from pipelines.project.lock import command_lock
-    from pipelines.project.project import Project
+    from pipelines.project.running import command_lock
     from pipelines.repair import run_repair
     from pipelines.training.process_checks import check_processes
 
-    opened = Project.open_existing(project)
-    start_processes(processes or _interrupted_job(opened, run).processes)
-    with command_lock(opened):
-        job = _interrupted_job(opened, run)
+    start_processes(processes or _interrupted_job(project, run).processes)
+    with command_lock(project):
+        job = _interrupted_job(project, run)
         check_processes(1, job.settings, job.teacher)
         log.info(f"Resuming `recover {job.command}`")
         if job.command == "repair":
-            return repair_result(run_repair(opened, job))
-        return _result(run_job(opened, job, _ask_person if job.ask else None))
+            return repair_result(run_repair(project, job))
+        return _result(run_job(project, job, _ask_person if job.ask else None))
 
 
 def _interrupted_job(project: "Project", run: int | None) -> "Job":
-    from pipelines.jobs.job import unfinished_jobs
+    from pipelines.job import unfinished_jobs
     from recovery.errors import RecoverError
 
     jobs = unfinished_jobs(project.home)
@@ -141,8 +149,8 @@ def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
     start_processes(1 if dry_run else request.processes or 1)
     from pipelines.cycle import run_job
     from pipelines.prepare_job import describe_job, prepare_job
-    from pipelines.project.lock import command_lock
     from pipelines.project.project import Project
+    from pipelines.project.running import command_lock
     from pipelines.settings.resolve import as_text, flatten
 
     is_new = not Project.exists(folder)
@@ -166,11 +174,11 @@ def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
 
 def _base_from_teacher(project: "Project", request: Request) -> str | None:
     """In a new project without a base, a teacher from outside is the clean model."""
-    from pipelines.jobs.teacher_choice import Model, parse_teacher
-    from pipelines.project.checkpoints import is_model
+    from pipelines.project.checkpoints import parse_reference
+    from pipelines.teacher_choice import Model, parse_teacher
 
     match parse_teacher(request.teacher):
-        case Model(model) if project.base_is_default and is_model(model):
+        case Model(model) if project.base_is_default and parse_reference(model) is None:
             return model
     return None
 
@@ -225,3 +233,69 @@ def _cycle_result(outcome: "Outcome") -> CommandResult:
         *([str(outcome.next_attempt)] if outcome.next_attempt else []),
     ]
     return CommandResult(data, lines, SUCCESS if outcome.promoted or outcome.awaits_decision else REJECTED)
+
+
+EXIT_CODES = {"passed": SUCCESS, "failed": REJECTED, "inconclusive": INCONCLUSIVE}
+
+
+@main.command()
+@click.argument("ref")
+@options.takes_request("check")
+@click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="Also write the result as one HTML file.")
+@command_result
+def check(project: Path | None, ref: str, request: Request, to: Path | None) -> CommandResult:
+    """Check what a fine-tune has forgotten of its base.
+
+    Measures instruction following, what the base knew before, and with --questions or --docs also what was learned.
+    Exits with 3 if more was forgotten than the gate allows, with 0 if certainly not, with 4 if there are too few items
+    to tell.
+
+    \b
+    Example: recover check ./my-finetune --base Qwen/Qwen3-8B --to check.html
+    """
+    from pipelines.check import check_model
+    from pipelines.prepare_job import prepare_repair
+    from pipelines.project.project import Project
+    from pipelines.project.running import command_lock
+
+    opened = Project.open(project, request.base)
+    request = replace(request, student=ref)
+    with command_lock(opened):
+        result = check_model(opened, prepare_repair(opened, request, trains=False), ref)
+    data = result.as_json()
+    if to is not None:
+        from dashboard.check_page import check_page
+
+        write_page(to, check_page(data))
+    return CommandResult(data | {"page": str(to) if to else None}, result.lines(), EXIT_CODES[data["outcome"]])
+
+
+@main.command()
+@click.argument("ref")
+@options.takes_request("repair")
+@command_result
+def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
+    """Repair a fine-tune by the cheapest move that passes the gate.
+
+    Tries interpolation towards the base, training on the base's answers, and on-policy distillation, and stops at the
+    first that passes. --questions or --docs guard what the fine-tune learned.
+
+    \b
+    Example: recover repair ./my-finetune --base Qwen/Qwen3-8B --docs ./training.jsonl
+    """
+    from pipelines.prepare_job import prepare_repair
+    from pipelines.project.project import Project
+    from pipelines.project.running import command_lock
+    from pipelines.repair import run_repair
+
+    start_processes(request.processes or 1)
+    opened = Project.open(project, request.base)
+    request = replace(request, student=ref)
+    with command_lock(opened):
+        prepared = prepare_repair(opened, request)
+        job = prepared.job.save(opened.home)
+        return repair_result(run_repair(opened, job, ref, prepared.about.notes(opened.base_name)))
+
+
+def repair_result(result: "RepairResult") -> CommandResult:
+    return CommandResult(result.as_json(), result.lines(), SUCCESS if result.last.verdict.passed else REJECTED)

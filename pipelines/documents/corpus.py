@@ -1,6 +1,8 @@
 """Read all documents under a path, or of a data set of the hub: deduplicated, in a fixed order, hashed; and report what
-was left out. Files outside of the path are never opened; a data set is streamed row by row."""
+was left out. Files outside of the path are never opened; a data set is streamed row by row. A copy of what was read is
+stored by its hash, to resume a run and for the mix of later cycles, whatever becomes of the user's folder."""
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from typing import Any
 from evals.downloads import is_reachable
 from pipelines.documents.file_formats import READERS, Unreadable, documents_in, row_documents
 from pipelines.documents.text_store import Signatures, Spool, Texts, exact_copies, near_copies
+from pipelines.storage import JsonLines
 from recovery.errors import RecoverError, first_line, hub_problem
 
 HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?(:(?P<split>\w+))?")
@@ -67,7 +70,7 @@ class _Reader:
             except RecoverError:
                 raise
             except Exception as error:  # parsers fail in many ways on broken files
-                reason = _reason(error)
+                reason = str(error) if isinstance(error, Unreadable) else f"unreadable: {first_line(error)[:200]}"
             else:
                 self.signatures.add(len(self.spool), text)
                 self.spool.add(text, len(self.sources))
@@ -99,12 +102,6 @@ class _Reader:
 
     def _name(self, text: int) -> str:
         return self.sources[self.spool.sources[text]]
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, Unreadable):
-        return str(error)
-    return f"unreadable: {first_line(error)[:200]}"
 
 
 def files_in(root: Path) -> Iterator[tuple[Path, str]]:
@@ -171,3 +168,62 @@ def dataset_rows(reference: str) -> Iterator[dict[str, Any]]:
             f"There is no file or folder {reference}, and it cannot be read as a data set of the hub "
             + hub_problem(error, "Give a folder or a file.")
         ) from error
+
+
+@dataclass(frozen=True)
+class CorpusSnapshot:
+    """A stored corpus, streamed from its file."""
+
+    path: Path
+    hash: str
+    files: int
+    file: Path
+
+    @property
+    def texts(self) -> Iterator[str]:
+        return (row["text"] for row in JsonLines(self.file))
+
+    def documents(self) -> Iterator[dict[str, Any]]:
+        """Yield name, hash and size of each document, for the database."""
+        for row in JsonLines(self.file):
+            text = row["text"].encode()
+            yield {"name": row["source"], "hash": hashlib.sha256(text).hexdigest(), "bytes": len(text)}
+
+
+def save_snapshot(home: Path, corpus: Corpus) -> CorpusSnapshot:
+    file = snapshot_file(home, corpus.hash)
+    if not file.is_file():
+        JsonLines(file).write(
+            {"source": corpus.source(number), "text": text} for number, text in enumerate(corpus.texts)
+        )
+    path = corpus.path.resolve() if corpus.path.exists() else corpus.path  # else it is a hub id
+    return CorpusSnapshot(path, corpus.hash, corpus.files, file)
+
+
+def sample_passages(home: Path, corpus: CorpusSnapshot, count: int = 200) -> Path:
+    """Write a file of `count` documents, evenly spaced. Their recall is measured where there are no questions."""
+    file = snapshot_file(home, corpus.hash).with_suffix(".sample.jsonl")
+    if not file.is_file():
+        total = sum(1 for _ in corpus.texts)
+        indices = {i * total // count for i in range(count)} if total > count else set(range(total))
+        JsonLines(file).write({"text": text} for i, text in enumerate(corpus.texts) if i in indices)
+    return file
+
+
+def load_snapshot(home: Path, hash: str, path: Path, files: int) -> CorpusSnapshot | None:
+    file = snapshot_file(home, hash)
+    return CorpusSnapshot(path, hash, files, file) if file.is_file() else None
+
+
+def require_snapshot(home: Path, hash: str, path: Path, files: int) -> CorpusSnapshot:
+    snapshot = load_snapshot(home, hash, path, files)
+    if snapshot is None:
+        raise RecoverError(
+            f"There is no stored copy of the documents from {path} (keep_documents is false), so this cannot continue. "
+            "Give them again with --docs."
+        )
+    return snapshot
+
+
+def snapshot_file(home: Path, hash: str) -> Path:
+    return home / "documents" / f"{hash[:32]}.jsonl"

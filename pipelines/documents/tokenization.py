@@ -8,8 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipelines.storage.atomic_files import open_atomic
-from pipelines.storage.content_cache import ContentCache
+from pipelines.storage import ContentCache, open_atomic
 
 BATCH = 64  # texts in one call of the tokenizer
 

@@ -10,8 +10,7 @@ from evals.suites.blocks import Blocks
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.results_store import stored_results
 from pipelines.project.project import Project
-from pipelines.storage.atomic_files import JsonLines
-from pipelines.storage.content_cache import ContentCache
+from pipelines.storage import ContentCache, JsonLines
 
 SUITE = "behaviour"
 

@@ -18,14 +18,14 @@ from evals.suites.config import content_id, load_suites
 from evals.suites.knowledge import read_questions
 from evals.suites.passage_recall import read_passages
 from evals.suites.suite_measurement import ifeval_prompts
-from pipelines.documents.snapshot import load_snapshot, sample_passages
+from pipelines.documents.corpus import load_snapshot, sample_passages
 from pipelines.evaluation.lineage_questions import midtrainings, questions_of_run
 from pipelines.evaluation.results_store import store_results, stored_results
 from pipelines.log import log
 from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
-from pipelines.settings.engine_choice import choose_engine
+from pipelines.settings.defaults import choose_engine
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 from pipelines.synthetic.prompts import cached_prompts, write_prompts
 from recovery.engines import Engine

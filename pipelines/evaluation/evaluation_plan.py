@@ -19,7 +19,7 @@ from evals.suites.instruction_following import read_prompts
 from evals.suites.knowledge import measure_questions, read_questions
 from evals.suites.passage_recall import read_passages
 from evals.suites.suite_measurement import SUITES, count_prompts, is_public_ifeval_available, measure, suite_tasks
-from pipelines.project.paths import relocate
+from pipelines.project.locations import relocate
 
 FILES = ("questions", "ifeval_data", "passages")  # fields of EvalPlan that are files
 MIN_QUESTIONS, MIN_PASSAGES, MIN_CONVERSATIONS = 50, 10, 50  # fewer are not split into a probe part and a final part

@@ -12,7 +12,7 @@ from typing import Literal
 
 from db.queries import Reader
 from db.views import Checkpoint
-from pipelines.project.paths import absolute_if_exists, relocate
+from pipelines.project.locations import absolute_if_exists, relocate
 from recovery.errors import RecoverError
 from recovery.models.gguf_dequantisation import names_gguf
 
@@ -44,11 +44,6 @@ def parse_reference(text: str) -> Reference | None:
     return Reference("cycle", int(match["cycle"]), "midtrained" if match["stage"] == "midtrained" else "recovered")
 
 
-def is_model(reference: str) -> bool:
-    """Whether this is a folder or a hub id, rather than a reference that only means something within a project."""
-    return parse_reference(reference) is None
-
-
 def model_path(reference: str) -> str:
     """The folder (absolute) or hub id of a model from outside the project."""
     path = absolute_if_exists(reference)
@@ -67,19 +62,15 @@ def model_path(reference: str) -> str:
 def locate_weights(checkpoint: Checkpoint, home: Path, reader: Reader) -> Checkpoint:
     """The checkpoint with the path where its weights are now; raises RecoverError if they are gone."""
     folder = relocate(home, Path(checkpoint.path))
-    if not folder.is_dir():
-        raise RecoverError(_gone(checkpoint, folder, reader))
-    return replace(checkpoint, path=str(folder))
-
-
-def _gone(checkpoint: Checkpoint, folder: Path, reader: Reader) -> str:
+    if folder.is_dir():
+        return replace(checkpoint, path=str(folder))
     cycles = reader.cycles(checkpoint.project_id)
     cycle = next((c for c in cycles if c.number == checkpoint.cycle), None)
     documents = cycle.documents if cycle and checkpoint.role == "midtrained" else None
     todo = f"Mid-train again with `recover cycle --docs {shlex.quote(documents)}`." if documents else "Train it again."
     if checkpoint.deleted_at:
-        return f"The weights of {checkpoint.reference} were deleted (`recover gc --rejected`). {todo}"
-    return f"The weights of {checkpoint.reference} are gone from {folder}. {todo}"
+        raise RecoverError(f"The weights of {checkpoint.reference} were deleted (`recover gc --rejected`). {todo}")
+    raise RecoverError(f"The weights of {checkpoint.reference} are gone from {folder}. {todo}")
 
 
 def weights_id(model: str) -> str:

@@ -12,7 +12,7 @@ from db.views import Checkpoint, Stage, promotion_against_gate
 from evals.suites.config import is_task_file, suite_files, task_names
 from pipelines.log import log
 from pipelines.project.project import Project
-from pipelines.storage.remote_folder import RemoteFolder
+from pipelines.storage import RemoteFolder
 from recovery.errors import RecoverError
 from recovery.models.interpolation import merge
 from recovery.models.students import checkpoint_metadata, load_student, save_student
@@ -22,7 +22,8 @@ def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path | str, 
     """Write weights, tokenizer and model card into a folder, or to an address; adapters are merged unless `adapter`.
     Returns "full" or "adapter"."""
     remote = RemoteFolder(to) if isinstance(to, str) else None
-    if not (remote.is_empty() if remote else _is_empty(Path(to))):
+    is_empty = remote.is_empty() if remote else not Path(to).exists() or not any(Path(to).iterdir())
+    if not is_empty:
         raise RecoverError(f"The folder {remote.label if remote else to} is not empty. Name another one with --to.")
     if remote is None:
         return _write(project, checkpoint, Path(to), adapter=adapter)
@@ -34,10 +35,6 @@ def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path | str, 
         log.info(f"Sending it to {remote.label}")
         remote.send(folder)
     return kind
-
-
-def _is_empty(folder: Path) -> bool:
-    return not folder.exists() or not any(folder.iterdir())
 
 
 def _write(project: Project, checkpoint: Checkpoint, folder: Path, *, adapter: bool) -> str:
@@ -121,10 +118,7 @@ def _lineage_table(base: str, lineage: Sequence[Checkpoint], stages: Mapping[int
     rows = ["| checkpoint, newest first | " + " | ".join(MEASURES.values()) + " |", "|---" * (1 + len(MEASURES)) + "|"]
     for checkpoint in lineage:
         name = f"clean model ({base})" if checkpoint.role == "base" else checkpoint.reference
-        rows.append(f"| {name} | " + " | ".join(_cell(stages[checkpoint.id], suite) for suite in MEASURES) + " |")
+        scores = [stages[checkpoint.id].scores.get(suite) for suite in MEASURES]
+        cells = (f"{s.value:.3f} (n = {s.n})" if s and s.value is not None else "-" for s in scores)
+        rows.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(rows)
-
-
-def _cell(stage: Stage, suite: str) -> str:
-    score = stage.scores.get(suite)
-    return "-" if score is None or score.value is None else f"{score.value:.3f} (n = {score.n})"

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from db.views import Checkpoint, last_decisions
-from pipelines.project.paths import HOME, missing_folders, remove_empty
+from pipelines.project.locations import HOME, missing_folders, remove_empty
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job
 from recovery.errors import RecoverError
@@ -72,31 +72,20 @@ def collect_garbage(
 
 
 def _unreferenced(project: Project, unfinished_jobs: Mapping[str, set[int]], rejected: bool) -> list[Path]:
-    unfinished_runs = _unfinished_runs(project, unfinished_jobs)
-    checkpoints = [p for p in _complete_folders(project, "checkpoints") if _run_name(p.name) not in unfinished_runs]
-    progress = [p for p in _complete_folders(project, "progress") if _run_name(p.name) not in unfinished_runs]
-    in_use = set().union(*unfinished_jobs.values())
-    unneeded = _unneeded(project, checkpoints, in_use, rejected)
-    return [*_incomplete(project, unfinished_runs), *progress, *unneeded]
+    unfinished_runs = {f"run-{run.id:04d}" for job in unfinished_jobs for run in runs_of_job(project, job)}
 
+    def is_unfinished(folder: str) -> bool:
+        return re.sub(r"(-good|-step-\d+)$", "", folder) in unfinished_runs
 
-def _unfinished_runs(project: Project, jobs: Iterable[str]) -> set[str]:
-    return {f"run-{run.id:04d}" for job in jobs for run in runs_of_job(project, job)}
-
-
-def _incomplete(project: Project, unfinished_runs: set[str]) -> list[Path]:
-    """Leftovers of interrupted saves, except the `.before` of an unfinished run: it may be the only copy."""
+    # Leftovers of interrupted saves, except the `.before` of an unfinished run: it may be the only copy.
     leftovers = [p for p in project.home.glob("*/*") if p.name.endswith(INCOMPLETE)]
-    return [p for p in leftovers if p.suffix != ".before" or _run_name(p.stem) not in unfinished_runs]
-
-
-def _complete_folders(project: Project, kind: str) -> list[Path]:
-    return [p for p in (project.home / kind).glob("run-*") if not p.name.endswith(INCOMPLETE)]
-
-
-def _run_name(folder: str) -> str:
-    """The part of a folder's name that names its run."""
-    return re.sub(r"(-good|-step-\d+)$", "", folder)
+    incomplete = [p for p in leftovers if p.suffix != ".before" or not is_unfinished(p.stem)]
+    progress, checkpoints = (
+        [p for p in (project.home / kind).glob("run-*") if p not in leftovers and not is_unfinished(p.name)]
+        for kind in ("progress", "checkpoints")
+    )
+    in_use = set().union(*unfinished_jobs.values())
+    return [*incomplete, *progress, *_unneeded(project, checkpoints, in_use, rejected)]
 
 
 def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected: bool) -> list[Path]:

@@ -13,7 +13,6 @@ from db.queries import Reader
 from db.tracker import RunKind, Tracker
 from db.views import Checkpoint, Cycle, Run, name_of_base
 from db.views import Project as ProjectRow
-from pipelines.project.base import describe_base, local_base, locate_base, resolve_base
 from pipelines.project.checkpoints import (
     Reference,
     chat_template_hash,
@@ -23,9 +22,9 @@ from pipelines.project.checkpoints import (
     weights_hash,
     weights_id,
 )
-from pipelines.project.paths import HOME, find_root
+from pipelines.project.locations import HOME, describe_base, find_root, local_base, locate_base, resolve_base
 from pipelines.settings.sources import read_toml
-from pipelines.storage.atomic_files import write_atomic
+from pipelines.storage import write_atomic
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
 
@@ -118,10 +117,8 @@ class Project:
     @cached_property
     def database(self) -> str:
         """A URL or the path of an SQLite file: RECOVER_DB, else `db` in recover.toml, else `.recover/recover.db`."""
-        default = str(self.home / "recover.db")
-        if self.temporary_home:
-            return default
-        return _declared_database(self.root) or default
+        declared = None if self.temporary_home else _declared_database(self.root)
+        return declared or str(self.home / "recover.db")
 
     @property
     def database_label(self) -> str:
@@ -148,11 +145,8 @@ class Project:
     @property
     def row(self) -> ProjectRow | None:
         """The project's entry in the record; None as long as it is not created. Creates no file."""
-        return self.reader.project(self.name) if self._has_record else None
-
-    @property
-    def _has_record(self) -> bool:
-        return self.is_shared or Path(str(parse_url(self.database).database)).is_file()
+        has_record = self.is_shared or Path(str(parse_url(self.database).database)).is_file()
+        return self.reader.project(self.name) if has_record else None
 
     @cached_property
     def id(self) -> int:
@@ -242,29 +236,25 @@ class Project:
         return self.locate(self._find(reference)).path
 
     def _find(self, reference: str) -> Checkpoint:
-        parsed = parse_reference(reference)
-        checkpoint = self._recorded(parsed) if parsed else self._external(model_path(reference))
+        checkpoint: Checkpoint | None = None
+        match parse_reference(reference):
+            case None:
+                path = model_path(reference)
+                id = None if path == self.base else self.tracker.checkpoint(self.id, "external", path)
+                checkpoint = self.reader.checkpoint(id) if id else self.clean
+            case Reference("base"):
+                checkpoint = self.clean
+            case Reference("current"):
+                checkpoint = self.current
+            case Reference("run", number, step=step) if self.row:
+                checkpoint = self.reader.run_checkpoint(number, step)
+            case Reference("cycle", number, stage) if self.row:
+                checkpoint = self.reader.cycle_checkpoint(self.id, number, stage)
         if checkpoint is None or checkpoint.project_id != self.id:
             raise RecoverError(
                 f"There is no {reference} in this project yet. List the checkpoints with `recover status`."
             )
         return checkpoint
-
-    def _recorded(self, reference: Reference) -> Checkpoint | None:
-        if reference.kind == "base":
-            return self.clean
-        if reference.kind == "current":
-            return self.current
-        if self.row is None:
-            return None
-        if reference.kind == "run":
-            return self.reader.run_checkpoint(reference.number, reference.step)
-        return self.reader.cycle_checkpoint(self.id, reference.number, reference.stage)
-
-    def _external(self, path: str) -> Checkpoint | None:
-        if path == self.base:
-            return self.clean
-        return self.reader.checkpoint(self.tracker.checkpoint(self.id, "external", path))
 
     def locate(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint with the path where its weights are now; raises RecoverError if they are gone."""

@@ -13,8 +13,8 @@ from db.errors import RecordError
 from db.run_inputs import RunInputs
 from db.tracker import RunKind
 from db.views import Checkpoint, Run
-from pipelines.progress import duration
-from pipelines.project.paths import relocate
+from pipelines.log import duration
+from pipelines.project.locations import relocate
 from pipelines.project.project import Project
 
 RUN_NAMES = {"midtrain": "mid-training", "eval": "measuring", "distill": "distilling"}  # by kind

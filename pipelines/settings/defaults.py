@@ -1,16 +1,29 @@
-"""Default settings by the size of the model and, in a distillation, by what its recipe learns from.
+"""The settings' values where nothing sets them: by the size of the model, the recipe, the corpus and this machine.
 
 Small models are like the built-in one; medium ones were measured on SmolLM2-135M-Instruct (docs/real-models.md). For
 large ones the rates are those that others report for LoRA, and for medium ones that learn from their own rollouts
 those that others report for all weights.
+
+A small corpus is read more often and in smaller steps: a plan of a few large steps teaches nothing. The figures were
+measured on corpora of 20 kB and 200 kB (docs/real-models.md).
 """
 
+import math
+from functools import cache
+from importlib.util import find_spec
 from typing import Literal, NamedTuple
 
-from pipelines.settings.schema import Distill, Midtrain, Mix, Settings
+from pipelines.log import log
+from pipelines.settings.schema import AUTO, Distill, Midtrain, Mix, Settings, split_rows
+from pipelines.settings.sources import EngineName
 
 SMALL_MODEL_PARAMETERS = 100_000_000
 MEDIUM_MODEL_PARAMETERS = 1_000_000_000  # up to this size all weights are trained: 16 bytes a parameter
+
+TARGET_STEPS = 135  # of mid-training
+FEW_STEPS = 50  # below, a warning is logged
+MAX_STEP_TOKENS = 32_768
+MIN_EPOCHS, MAX_EPOCHS = 3.0, 20.0
 
 Size = Literal["small", "medium", "large"]
 LearnsFrom = Literal["texts", "teacher on rollouts", "reward"]
@@ -87,3 +100,61 @@ def _defaults_of(size: Size) -> Settings:
         ),
         distill=Distill(max_new_tokens=320, prompts=2560, warm_start="default", probe_items=600),
     )
+
+
+def choose_engine(setting: EngineName, parameters: int) -> EngineName:
+    """The library that generates text: for `auto`, vLLM if it is installed, except for small models."""
+    if setting != "auto":
+        return setting
+    from recovery.distributed import processes  # imports torch, which takes a second
+
+    if processes() > 1:
+        return "transformers"  # vLLM would use the training's process group as its own
+    return _automatic(parameters > SMALL_MODEL_PARAMETERS)
+
+
+@cache  # so that the choice is logged once
+def _automatic(large: bool) -> EngineName:
+    if not large:
+        return "transformers"  # vLLM takes longer to start than a small model takes to answer
+    if find_spec("vllm") is None:
+        log.info("Engine: transformers; vLLM generates text several times as fast, but it is not installed")
+        return "transformers"
+    log.info("Engine: vLLM")
+    return "vllm"
+
+
+def scheduled(midtrain: Midtrain, tokens: int) -> Midtrain:
+    """The settings with `epochs` and `rows` as numbers, for a corpus of so many tokens."""
+    epochs = _epochs(tokens) if midtrain.epochs == AUTO else midtrain.epochs
+    rows = _rows(epochs * tokens, midtrain) if midtrain.rows == AUTO else midtrain.rows
+    return midtrain.model_copy(update={"epochs": epochs, "rows": rows})
+
+
+def midtraining_steps(midtrain: Midtrain, tokens: int) -> int:
+    """Steps on documents of so many tokens, without earlier cycles."""
+    midtrain = scheduled(midtrain, tokens)
+    _, texts = split_rows(midtrain.step_rows, (0.0, midtrain.mix.texts))
+    return midtrain.steps(math.ceil(tokens / midtrain.window), midtrain.step_rows - texts)
+
+
+def warn_of_few_steps(midtrain: Midtrain, steps: int, rows: str = "midtrain.rows") -> None:
+    """`rows` is the setting that says how large a step is."""
+    if steps < FEW_STEPS and steps != midtrain.max_steps:
+        log.warning(
+            f"Only {steps} optimiser step{'s' * (steps != 1)}: the documents will hardly be learned. Raise "
+            f"midtrain.epochs or lower {rows}"
+        )
+
+
+def _epochs(tokens: int) -> float:
+    """6 for 50,000 tokens, 15 for 5,000 and 3 from 300,000 on."""
+    passes: float = 6 * (50_000 / max(tokens, 1)) ** 0.4
+    return round(min(max(passes, MIN_EPOCHS), MAX_EPOCHS), 1)
+
+
+def _rows(tokens_to_read: float, midtrain: Midtrain) -> int:
+    """Texts of the mix are read beside the documents: they do not make the steps more."""
+    of_documents, share = max(1, int(tokens_to_read / TARGET_STEPS / midtrain.window)), midtrain.mix.texts
+    of_texts = max(1, round(of_documents * share / (1 - share))) if share else 0
+    return max(1, min(of_documents + of_texts, MAX_STEP_TOKENS // midtrain.window))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.storage.content_cache import ContentCache
+from pipelines.storage import ContentCache
 from pipelines.synthetic.prompts import as_prompts
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError

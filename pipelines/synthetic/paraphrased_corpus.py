@@ -11,12 +11,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.passages import MIN_WORDS, passages_of
-from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import OpenSubject
-from pipelines.storage.atomic_files import JsonLines
-from pipelines.storage.content_cache import ContentCache, content_hash
+from pipelines.storage import ContentCache, JsonLines, content_hash
 from pipelines.synthetic.filter_counts import FilterCounts
 from pipelines.synthetic.paraphrases import paraphrase
 from recovery.errors import RecoverError

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from random import Random
 
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.passages import passages_of
-from pipelines.documents.snapshot import CorpusSnapshot
 from recovery.models.chat_template import Chat
 from recovery.states import Prompt
 

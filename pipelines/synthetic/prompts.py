@@ -11,7 +11,7 @@ from typing import Any
 
 from evals.jsonl import read_rows
 from pipelines.documents.corpus import dataset_rows, is_hub_id
-from pipelines.storage.content_cache import ContentCache
+from pipelines.storage import ContentCache
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
 from pipelines.synthetic.prompt_filters import count_kinds, filter_prompts
 from recovery.engines import Engine, Sampling

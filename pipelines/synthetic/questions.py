@@ -18,7 +18,7 @@ from pipelines.documents.passages import interleaved_passages
 from pipelines.log import log
 from pipelines.model_loading import open_subject
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
-from pipelines.storage.atomic_files import JsonLines
+from pipelines.storage import JsonLines
 from pipelines.synthetic.filter_counts import FilterCounts
 from recovery.engines import Sampling
 from recovery.errors import RecoverError

@@ -12,8 +12,7 @@ from typing import Any
 
 from pipelines.log import log
 from pipelines.model_loading import OpenSubject
-from pipelines.storage.atomic_files import JsonLines
-from pipelines.storage.content_cache import ContentCache, content_hash
+from pipelines.storage import ContentCache, JsonLines, content_hash
 from pipelines.synthetic.prompt_filters import garbled
 from recovery.engines import Engine, Generation, Sampling
 from recovery.errors import RecoverError

@@ -6,7 +6,7 @@ All of it is cached by content, so a resumed job reads what it wrote before.
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import OpenSubject, open_subject
 from pipelines.project.project import Project

@@ -8,7 +8,7 @@ from typing import Any
 from pipelines.log import log
 from pipelines.model_loading import open_subject
 from pipelines.project.checkpoints import weights_id
-from pipelines.storage.content_cache import ContentCache
+from pipelines.storage import ContentCache
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from recovery.collapse import CleanReplies

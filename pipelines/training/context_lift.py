@@ -19,7 +19,7 @@ from pipelines.log import log
 from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
-from pipelines.storage.content_cache import ContentCache
+from pipelines.storage import ContentCache
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.training.recipe_inputs import chosen_recipe
 from recovery.chunked_loss import CHUNK_ELEMENTS, chunks

@@ -6,14 +6,14 @@ from typing import Any
 
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
-from pipelines.documents.snapshot import CorpusSnapshot
-from pipelines.jobs.teacher_choice import Itself
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import open_engine
 from pipelines.project.runs import past_cycles
 from pipelines.settings.schema import LATER_CYCLE_WARM_START
 from pipelines.settings.sources import EngineName
 from pipelines.synthetic.chat_prompts import ChatPrompt
+from pipelines.teacher_choice import Itself
 from pipelines.training.clean_replies import clean_replies
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.frontier import Frontier

@@ -19,11 +19,11 @@ from db.views import Checkpoint
 from evals.contamination import remove_contaminated
 from evals.suites.knowledge import read_questions
 from pipelines.documents import tokenize_documents
-from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import open_engine
-from pipelines.settings.schedule import scheduled, warn_of_few_steps
-from pipelines.storage.content_cache import ContentCache
+from pipelines.settings.defaults import scheduled, warn_of_few_steps
+from pipelines.storage import ContentCache
 from pipelines.synthetic import passage_prompts
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts, document_prefixes

@@ -6,10 +6,10 @@ from typing import Any
 
 from db.run_inputs import RunInputs
 from db.views import Checkpoint
-from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
-from pipelines.settings.schedule import scheduled, warn_of_few_steps
+from pipelines.settings.defaults import scheduled, warn_of_few_steps
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.mix import TrainingMix
 from pipelines.training.separator import measured_separator

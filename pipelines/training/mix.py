@@ -6,7 +6,7 @@ from typing import Any
 
 from db.views import Checkpoint
 from pipelines.documents import tokenize_documents
-from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
 from pipelines.settings.schema import split_rows
 from pipelines.synthetic.answers import answer_rows

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from pipelines.jobs.teacher_choice import BASE, Itself, Served, TeacherChoice
 from pipelines.settings.schema import Settings
+from pipelines.teacher_choice import BASE, Itself, Served, TeacherChoice
 from recovery.distributed import processes as started_processes
 from recovery.errors import RecoverError
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
-from pipelines.jobs.teacher_choice import ByDomain, Itself, Router, Served, TeacherChoice
 from pipelines.settings.schema import Distill, Settings
 from pipelines.settings.sources import parse_mix, parse_set_options
 from pipelines.synthetic.chat_prompts import (
@@ -18,6 +17,7 @@ from pipelines.synthetic.chat_prompts import (
 )
 from pipelines.synthetic.passage_prompts import passages_in
 from pipelines.synthetic.prompts import read_prompts
+from pipelines.teacher_choice import ByDomain, Itself, Router, Served, TeacherChoice
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import config_of

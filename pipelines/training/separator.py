@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from db.views import Checkpoint
-from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
 from pipelines.model_loading import load_frozen
 from pipelines.project.runs import run_of_stage
-from pipelines.storage.content_cache import ContentCache
+from pipelines.storage import ContentCache
 from pipelines.training.stage_context import Stage
 from recovery.engines import Engine
 from recovery.engines.transformers import TransformersEngine

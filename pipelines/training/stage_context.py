@@ -9,9 +9,8 @@ from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from evals.contamination import remove_contaminated
 from evals.suites.knowledge import read_questions
-from pipelines.documents.snapshot import CorpusSnapshot, load_snapshot, require_snapshot
-from pipelines.jobs.job import Job
-from pipelines.jobs.teacher_choice import ByDomain, Itself, Router, Served, named_checkpoints
+from pipelines.documents.corpus import CorpusSnapshot, load_snapshot, require_snapshot
+from pipelines.job import Job
 from pipelines.log import log
 from pipelines.model_loading import load_trained
 from pipelines.project.project import Project
@@ -19,6 +18,7 @@ from pipelines.project.runs import PastCycle, past_cycles, recorded_run
 from pipelines.settings.schema import Settings
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, document_prefixes
+from pipelines.teacher_choice import ByDomain, Itself, Router, Served, named_checkpoints
 from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.context_lift import check_lift
 from pipelines.training.recipe_inputs import RecipeFiles, check_contamination

@@ -12,9 +12,7 @@ from typing import Any
 from db.errors import RecordError
 from db.views import Checkpoint
 from evals.suites.config import resolve_suites
-from pipelines.log import log
-from pipelines.machine.resource_usage import ResourceMeter
-from pipelines.progress import STEPS, StepTimer
+from pipelines.log import STEPS, StepTimer, log
 from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
 from pipelines.training.early_stopping import EarlyStopping
@@ -27,6 +25,7 @@ from pipelines.training.stage_teachers import TrainingSource
 from pipelines.training.state_folders import last_good_folder, progress_folder
 from pipelines.training.stop_requests import stop_requests
 from pipelines.training.warm_start import WarmStart
+from pipelines.training_memory import ResourceMeter
 from recovery.models.students import Student, checkpoint_metadata, save_student
 from recovery.objectives import Objective
 from recovery.processes import training_state

@@ -7,8 +7,7 @@ from typing import get_args
 
 import click
 
-from pipelines.cli import main
-from pipelines.cli.help_sections import SECTIONS
+from pipelines.cli import SECTIONS, main
 from pipelines.settings.defaults import PACES, Size, learns_from
 from pipelines.training.recipe_inputs import DISTILL_RECIPES
 

@@ -1,6 +1,6 @@
 """Imported by the server from which the processes of the command line are forked: what every command imports."""
 
-from pipelines.cli import silence_libraries
+from pipelines.cli.environment import silence_libraries
 
 silence_libraries()  # before the libraries are imported, as in a command
 

@@ -10,15 +10,15 @@ from click.testing import CliRunner
 
 from pipelines.cli import main
 from pipelines.documents import read_corpus
-from pipelines.jobs.job import store_prompts
-from pipelines.jobs.teacher_choice import parse_teacher
+from pipelines.job import store_prompts
 from pipelines.prepare_job import prepare_job, teachers_in_memory
 from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
-from pipelines.storage.content_cache import content_hash
+from pipelines.storage import content_hash
+from pipelines.teacher_choice import parse_teacher
 from recovery.lab import BASE
 from tests.models import save_tiny
 
@@ -27,7 +27,7 @@ def test_after_a_base_was_refused_as_too_large_another_can_be_used(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = ("midtrain", "--docs", str(docs), "--base", str(save_tiny(tmp_path / "other")), "--dry-run")
-    monkeypatch.setattr("pipelines.machine.training_memory.free_memory", lambda: 1)
+    monkeypatch.setattr("pipelines.training_memory.free_memory", lambda: 1)
     refused = CliRunner().invoke(main, ["midtrain", "--docs", str(docs)])
     assert (refused.exit_code, "of memory, and" in refused.stderr) == (1, True)
     monkeypatch.undo()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from evals.results import Metric, Result
-from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.judgements import Judgement
 from pipelines.gate.verdict import Verdict
-from pipelines.jobs.job import Job
+from pipelines.job import Job
 from pipelines.repair import NAMES, REREAD, Move, RepairResult, _guard, _job_of, _next
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides

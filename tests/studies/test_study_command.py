@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pipelines.cli import main
-from pipelines.jobs.job import Job
+from pipelines.job import Job
 from pipelines.outcome import Ask
 from pipelines.project.project import Project
 

@@ -7,8 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pipelines.cli import CommandResult, command_result, main
-from pipelines.cli.help_sections import SECTIONS
+from pipelines.cli import SECTIONS, CommandResult, command_result, main
 from recovery.errors import RecoverError
 
 NARROW = {"COLUMNS": "80"}

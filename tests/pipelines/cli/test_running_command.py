@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from db.run_inputs import RunInputs
 from db.tracker import RunKind
 from pipelines.cli import main
-from pipelines.jobs.job import Job, unfinished_jobs
-from pipelines.project.lock import project_lock, store_job
+from pipelines.job import Job, unfinished_jobs
 from pipelines.project.project import Project
+from pipelines.project.running import project_lock, store_job
 from pipelines.settings.schema import Settings
 
 COMMAND = "recover cycle --docs there"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.documents.training_file import conversation, read_training_file
+from pipelines.documents.file_formats import conversation, read_training_file
 
 USER, ASSISTANT = {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}
 FORMATS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ from evals.splits import split_of
 from pipelines.cli import main
 from pipelines.evaluation.checkpoint_measurement import measure_checkpoint, missing_suites
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.project.paths import relocate
+from pipelines.project.locations import relocate
 from pipelines.project.project import Project
 from recovery.lab import BASE
 from tests.evals.fakes import fake_subject

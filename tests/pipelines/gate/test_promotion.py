@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from db.run_inputs import RunInputs
 from pipelines.cli import main
 from pipelines.gate.promotion import decide, previous_checkpoint
-from pipelines.jobs.job import Job
+from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError

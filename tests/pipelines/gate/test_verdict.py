@@ -20,7 +20,7 @@ from pipelines.gate.verdict import (
     require_pass_fail,
     settles_behaviour,
 )
-from pipelines.jobs.job import Job
+from pipelines.job import Job
 from pipelines.outcome import Answer, Outcome
 from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Gate, Settings

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import main
-from pipelines.project.base import Base, resolve_base
+from pipelines.project.locations import Base, resolve_base
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.lab import BASE

@@ -5,7 +5,7 @@ import pytest
 
 from db.run_inputs import RunInputs
 from pipelines.gate.promotion import decide, previous_checkpoint
-from pipelines.jobs.job import Job, unfinished_jobs
+from pipelines.job import Job, unfinished_jobs
 from pipelines.project.maintenance import collect_garbage
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings

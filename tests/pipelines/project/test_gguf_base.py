@@ -7,8 +7,8 @@ from click.testing import CliRunner, Result
 
 from db.views import name_of_base
 from pipelines.cli import main
-from pipelines.project.base import describe_base
 from pipelines.project.export import model_card
+from pipelines.project.locations import describe_base
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.models.students import load_student

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.project.lock import lock_holder, project_lock, store_job
+from pipelines.project.running import lock_holder, project_lock, store_job
 from recovery.errors import RecoverError
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from pipelines.project.lock import project_lock
+from pipelines.project.running import project_lock
 with project_lock(Path(sys.argv[1]), "recover cycle --docs there"):
     print("locked", flush=True)
     time.sleep(60)

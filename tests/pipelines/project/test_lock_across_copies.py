@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from pipelines.cli import main
-from pipelines.project.lock import command_lock, running_command
 from pipelines.project.project import Project
+from pipelines.project.running import command_lock, running_command
 from recovery.errors import RecoverError
 
 pytestmark = pytest.mark.postgres
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.postgres
 HOLDER = """
 import sys, time
 from pathlib import Path
-from pipelines.project.lock import command_lock
+from pipelines.project.running import command_lock
 from pipelines.project.project import Project
 sys.argv[1:], folder = ["cycle", "--docs", "corpus"], sys.argv[1]
 with command_lock(Project.open(Path(folder))):

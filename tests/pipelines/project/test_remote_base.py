@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from pipelines.cli import main
 from pipelines.project.project import Project
-from pipelines.storage.remote_folder import RemoteFolder
+from pipelines.storage import RemoteFolder
 from recovery.errors import RecoverError
 from recovery.models.students import load_student
 from tests.models import save_tiny

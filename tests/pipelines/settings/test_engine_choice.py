@@ -3,9 +3,8 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from pipelines.settings import engine_choice
-from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS
-from pipelines.settings.engine_choice import choose_engine
+from pipelines.settings import defaults
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, choose_engine
 
 SMALL, LARGE = SMALL_MODEL_PARAMETERS, SMALL_MODEL_PARAMETERS + 1
 
@@ -16,11 +15,11 @@ def vllm_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool],
 
     def pretend(installed: bool) -> None:
         spec = ModuleSpec("vllm", None) if installed else None
-        monkeypatch.setattr(engine_choice, "find_spec", lambda name: spec if name == "vllm" else None)
+        monkeypatch.setattr(defaults, "find_spec", lambda name: spec if name == "vllm" else None)
 
-    engine_choice._automatic.cache_clear()
+    defaults._automatic.cache_clear()
     yield pretend
-    engine_choice._automatic.cache_clear()
+    defaults._automatic.cache_clear()
 
 
 @pytest.mark.parametrize("installed", [True, False])

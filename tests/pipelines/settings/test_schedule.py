@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.settings.schedule import FEW_STEPS, MAX_STEP_TOKENS, midtraining_steps, scheduled, warn_of_few_steps
+from pipelines.settings.defaults import FEW_STEPS, MAX_STEP_TOKENS, midtraining_steps, scheduled, warn_of_few_steps
 from pipelines.settings.schema import Midtrain, Mix
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evals.subject import Subject
-from pipelines.documents.snapshot import CorpusSnapshot
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.synthetic.paraphrased_corpus import PASSAGES_PER_LINE, ParaphrasedCorpus
 from recovery.errors import RecoverError
 from tests.evals.fakes import fake_subject

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.documents import read_corpus
-from pipelines.documents.snapshot import CorpusSnapshot, save_snapshot
+from pipelines.documents.corpus import CorpusSnapshot, save_snapshot
 from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts, document_prefixes
 from recovery.models.chat_template import Chat
 from tests.models import tiny_tokenizer

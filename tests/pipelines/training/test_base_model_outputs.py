@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.jobs.job import Job
+from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides

@@ -6,10 +6,10 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import main
-from pipelines.jobs.job import Job
-from pipelines.jobs.teacher_choice import Itself, Served
+from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
+from pipelines.teacher_choice import Itself, Served
 from pipelines.training.clean_replies import clean_replies
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers

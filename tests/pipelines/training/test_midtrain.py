@@ -13,7 +13,7 @@ from click.testing import Result
 
 from db.views import Checkpoint
 from evals.subject import Subject
-from pipelines.jobs.job import Job
+from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipelines.jobs.teacher_choice import parse_teacher
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
+from pipelines.teacher_choice import parse_teacher
 from pipelines.training import process_checks
 from pipelines.training.process_checks import check_processes
 from recovery.errors import RecoverError

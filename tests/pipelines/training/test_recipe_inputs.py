@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipelines.jobs.teacher_choice import BASE, ByDomain
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
+from pipelines.teacher_choice import BASE, ByDomain
 from pipelines.training.recipe_inputs import check_domains
 from recovery.errors import RecoverError
 

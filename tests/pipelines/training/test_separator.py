@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from db.run_inputs import RunInputs
 from pipelines.cli import main
 from pipelines.documents import read_corpus
-from pipelines.documents.snapshot import CorpusSnapshot, save_snapshot
-from pipelines.jobs.job import Job
+from pipelines.documents.corpus import CorpusSnapshot, save_snapshot
+from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides

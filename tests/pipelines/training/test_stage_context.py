@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.jobs.job import Job
-from pipelines.jobs.teacher_choice import BASE, ByDomain, Itself, Model, Router, Served, TeacherChoice
+from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
+from pipelines.teacher_choice import BASE, ByDomain, Itself, Model, Router, Served, TeacherChoice
 from pipelines.training.stage_context import SEEDS_PER_CYCLE, Stage
 from tests.models import save_tiny
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.cycle import run_job
-from pipelines.jobs.job import Job
+from pipelines.job import Job
 from pipelines.prepare_job import prepare_job
 from pipelines.project.project import Project
 from pipelines.request import Request

@@ -1,0 +1,47 @@
+"""Variables that libraries read once: they must be set before the first import. The user's own values stay.
+
+Thread waiting: libgomp's default made a rollout 14 times slower beside other work, and no waiting at all makes it 1.8
+times slower on an idle machine (docs/log.md). So threads wait long where fewer than half the cores are busy, and
+briefly elsewhere."""
+
+import os
+import warnings
+from collections.abc import MutableMapping
+from pathlib import Path
+
+LONG_WAIT, SHORT_WAIT = "10000", "1000"  # turns of a loop
+
+
+def set_thread_waiting(
+    environment: MutableMapping[str, str] = os.environ, load_file: Path = Path("/proc/loadavg")
+) -> None:
+    """Set GOMP_SPINCOUNT, unless the user has set it or OMP_WAIT_POLICY."""
+    if "OMP_WAIT_POLICY" not in environment:
+        environment.setdefault("GOMP_SPINCOUNT", LONG_WAIT if _is_idle(load_file) else SHORT_WAIT)
+
+
+def use_huge_pages(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Let torch ask Linux for pages of 2 MB: on virtual machines each page that is first used costs microseconds."""
+    environment.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+
+def _is_idle(load_file: Path) -> bool:
+    """Whether fewer than half the cores are busy now; False on systems without /proc, which have no libgomp either.
+
+    The load average would not do: an installation may just have ended."""
+    try:
+        running = int(load_file.read_text().split()[3].partition("/")[0])
+    except (OSError, ValueError, IndexError):
+        return False
+    return running - 1 < (os.cpu_count() or 1) / 2
+
+
+def silence_libraries() -> None:
+    """Turn off progress bars and warnings that would bury this program's messages."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    for library in ("TRANSFORMERS", "HF_HUB", "DATASETS"):
+        os.environ.setdefault(f"{library}_VERBOSITY", "error")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    warnings.filterwarnings("ignore", category=FutureWarning)

@@ -1,0 +1,294 @@
+"""Commands that measure models (eval, compare), and those about documents (documents, questions)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipelines.cli import CommandResult, command_result, main, options
+from pipelines.log import log
+from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
+
+if TYPE_CHECKING:
+    from db.views import Checkpoint
+    from evals.results import Result
+    from pipelines.documents import Corpus
+    from pipelines.evaluation.evaluation_plan import EvalPlan
+    from pipelines.project.project import Project
+
+
+MAX_LINES = 10  # of a list
+
+suite = click.option(
+    "--suite",
+    type=click.Choice(["behaviour", "knowledge", "retention", "all"]),
+    default="all",
+    show_default=True,
+    help="What to measure.",
+)
+rerun = click.option("--rerun", is_flag=True, help="Measure again instead of reusing stored results.")
+measured = options.of_request("limit", "ifeval_data", "questions", "engine")
+
+
+@main.command("eval")
+@click.argument("ref", default="current")
+@options.of_request("base")
+@suite
+@measured
+@rerun
+@command_result
+def evaluate(
+    project: Path | None,
+    ref: str,
+    base: str | None,
+    suite: str,
+    limit: int | None,
+    ifeval_data: Path | None,
+    questions: Path | None,
+    engine: EngineName | None,
+    rerun: bool,
+) -> CommandResult:
+    """Measure a checkpoint; stored results are reused.
+
+    \b
+    Example: recover eval current --suite behaviour --limit 200
+    """
+    from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
+    from pipelines.evaluation.evaluation_plan import EvalPlan
+    from pipelines.evaluation.lineage_questions import lineage_questions
+    from pipelines.project.project import Project
+
+    opened = Project.open(project, base)
+    checkpoint = opened.resolve(ref)
+    questions = questions or lineage_questions(opened, [checkpoint])
+    plan = _with_public_prompts(opened, [checkpoint], EvalPlan(suite, questions, ifeval_data, limit=limit), rerun)
+    results = measure_checkpoint(opened, checkpoint, plan, None, ref, engine=engine or DEFAULT_ENGINE, rerun=rerun)
+    data = {"checkpoint": ref, "evaluations": [result.to_json() for result in results]}
+    return CommandResult(data, [line for result in results for line in _result_lines(result)])
+
+
+@main.command()
+@click.argument("first")
+@click.argument("second")
+@suite
+@measured
+@rerun
+@click.option("--drift", is_flag=True, help="Also measure how far both have drifted from the clean base.")
+@command_result
+def compare(
+    project: Path | None,
+    first: str,
+    second: str,
+    suite: str,
+    limit: int | None,
+    ifeval_data: Path | None,
+    questions: Path | None,
+    engine: EngineName | None,
+    rerun: bool,
+    drift: bool,
+) -> CommandResult:
+    """Compare two checkpoints on the same items.
+
+    Shows which items were lost and gained, and whether the difference may be chance. Where the clean base was measured
+    on the same items, also shows what both have forgotten and how much was recovered.
+
+    \b
+    Example: recover compare base current
+    """
+    from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
+    from pipelines.evaluation.compare import compare_results, mean_forgetting, mean_lines
+    from pipelines.evaluation.drift import checkpoint_drift, new_task
+    from pipelines.evaluation.evaluation_plan import EvalPlan
+    from pipelines.evaluation.lineage_questions import lineage_questions
+    from pipelines.evaluation.printed_tables import drift_table
+    from pipelines.evaluation.results_store import comparable_results
+    from pipelines.project.project import Project
+
+    opened = Project.open(project)
+    for ref in (first, second):
+        opened.path_of(ref)  # both exist, or no project is created
+    pair = [opened.resolve(ref) for ref in (first, second)]  # both, before either is measured
+    plan = EvalPlan(suite, questions or lineage_questions(opened, pair), ifeval_data, limit=limit)
+    plan = _with_public_prompts(opened, pair, plan, rerun)
+    engine = engine or DEFAULT_ENGINE
+    before, after = (
+        measure_checkpoint(opened, checkpoint, plan, None, ref, engine=engine, rerun=rerun)
+        for checkpoint, ref in zip(pair, (first, second), strict=True)
+    )
+    comparisons = compare_results(before, after, comparable_results(opened, opened.clean, before))
+    means = mean_forgetting(comparisons)
+    data: dict[str, Any] = {
+        "first": first,
+        "second": second,
+        "tasks": [task.as_json() for task in comparisons],
+        **means,
+        "drift": None,
+    }
+    lines = [f"{first} → {second}", *(line for task in comparisons for line in task.lines()), *mean_lines(means)]
+    if drift:
+        new = new_task(opened, pair, questions)
+        drifts = [
+            checkpoint_drift(opened, checkpoint, new, ifeval_data=ifeval_data, engine=engine, rerun=rerun)
+            for checkpoint in pair
+        ]
+        sides = zip(("first", "second"), drifts, strict=True)
+        data["drift"] = {side: [result.to_json() for result in results] for side, results in sides}
+        lines += drift_table((first, second), *drifts)
+    return CommandResult(data, lines)
+
+
+def _with_public_prompts(
+    project: "Project", checkpoints: Sequence["Checkpoint"], plan: "EvalPlan", rerun: bool
+) -> "EvalPlan":
+    """The plan, with the choice made whether to use the public IFEval prompts. Where all results on them are stored,
+    they are used even if the prompts cannot be downloaded now."""
+    from evals.suites.config import load_suites
+    from pipelines.evaluation.checkpoint_measurement import is_measured
+
+    public = replace(plan, public_ifeval=True) if plan.may_use_public_ifeval else plan
+    if not rerun and all(is_measured(project, checkpoint, public) for checkpoint in checkpoints):
+        return public
+    return plan.with_public_ifeval_checked(load_suites(project.base))
+
+
+def _result_lines(result: "Result") -> list[str]:
+    from pipelines.evaluation.printed_tables import describe_cost
+
+    lines = [
+        f"{result.task} ({result.suite}, {result.data}, {len(result.items)} items)",
+        f"  took {describe_cost(result.seconds, result.cost)}",
+    ]
+    for name, metric in result.metrics.items():
+        low, high = metric.ci95
+        interval = f"[{low:.3f}, {high:.3f}]" if metric.n > 1 else "-"
+        lines.append(f"  {name:<34} {metric.value:.3f}  {interval}  n = {metric.n}")
+    return lines
+
+
+@main.command()
+@click.argument("docs", type=options.file_path)
+@options.of_request("base")
+@command_result
+def documents(project: Path | None, docs: Path, base: str | None) -> CommandResult:
+    """Summarise documents without training on them.
+
+    Shows what was read, what was left out and why, and how many steps mid-training would take.
+
+    \b
+    Example: recover documents ./corpus
+    """
+    from pipelines.documents import read_corpus
+    from pipelines.project.locations import find_root
+    from pipelines.project.project import Project
+
+    corpus = read_corpus(docs)
+    opened = Project.open(project, base)
+    summary = _summary(corpus, opened, find_root(project))
+    return CommandResult(summary, _summary_lines(summary))
+
+
+def _summary(corpus: "Corpus", project: "Project", root: Path) -> dict[str, Any]:
+    """What mid-training of the base would read, with the settings of the project folder `root`."""
+    from pipelines.documents import count_tokens
+    from pipelines.settings.defaults import midtraining_steps
+    from pipelines.settings.resolve import resolve_settings
+    from recovery.models.chat_template import document_ends
+    from recovery.models.students import load_chat, parameters_of
+
+    def token(id: int) -> dict[str, Any]:
+        return {"id": id, "token": chat.tokenizer.decode([id])}
+
+    settings, chat = resolve_settings(parameters_of(project.base), root, {}).settings, load_chat(project.base)
+    tokens = count_tokens(corpus.texts, chat.tokenizer)
+    return {
+        "path": str(corpus.path),
+        "base": project.base_name,
+        "hash": corpus.hash,
+        "files": corpus.files,
+        "documents": len(corpus.texts),
+        "characters": corpus.texts.characters,
+        "tokens": tokens,
+        "copies": corpus.copies,
+        "near_copies": [{"left_out": left_out, "resembles": other} for left_out, other in corpus.near_copies],
+        "skipped": [{"file": str(file), "reason": reason} for file, reason in corpus.skipped],
+        "separator": token(chat.separator),
+        "separator_candidates": [token(id) for id in document_ends(chat.tokenizer)],
+        "stop_tokens": [token(id) for id in sorted(chat.eos_ids)],
+        "steps": midtraining_steps(settings.midtrain, tokens + len(corpus.texts)),  # every document has an end token
+    }
+
+
+def _summary_lines(summary: dict[str, Any]) -> list[str]:
+    skipped, near_copies, separator = summary["skipped"], summary["near_copies"], summary["separator"]
+    lines = [
+        f"{summary['documents']:,} documents in {summary['files']:,} files: {summary['tokens']:,} tokens of "
+        f"{summary['base']}",
+        f"Left out: {summary['copies']:,} copies, {len(near_copies):,} near copies; {len(skipped):,} files not read",
+    ]
+    lines += _first([f"  {one['file']}: {one['reason']}" for one in skipped])
+    lines += _first([f"  {copy['left_out']} resembles {copy['resembles']}" for copy in near_copies])
+    others = _names([token for token in summary["separator_candidates"] if token != separator])
+    measured = f", unless mid-training finds the corpus likelier after {others}" if others else ""
+    lines += [f"A document ends with {_names([separator])}{measured}; a reply with {_names(summary['stop_tokens'])}"]
+    return [*lines, f"Mid-training would take {summary['steps']:,} steps"]
+
+
+def _names(tokens: list[dict[str, Any]]) -> str:
+    return " or ".join(f"{token['token']} ({token['id']})" for token in tokens)
+
+
+def _first(lines: list[str]) -> list[str]:
+    rest = len(lines) - MAX_LINES
+    return [*lines[:MAX_LINES], f"  and {rest:,} more"] if rest > 0 else lines
+
+
+@main.command()
+@options.of_request("docs", "base")
+@click.option(
+    "--out", type=options.file_path, default=Path("questions.jsonl"), show_default=True, help="The file to write."
+)
+@click.option(
+    "--count", type=click.IntRange(min=1), default=200, show_default=True, help="Write at most this many questions."
+)
+@click.option(
+    "--decontaminate",
+    type=options.file_path,
+    multiple=True,
+    help="JSONL of an evaluation whose questions must not be repeated; repeatable.",
+)
+@options.of_request("engine", "seed")
+@command_result
+def questions(
+    project: Path | None,
+    docs: Path,
+    base: str | None,
+    out: Path,
+    count: int,
+    decontaminate: tuple[Path, ...],
+    engine: EngineName | None,
+    seed: int,
+) -> CommandResult:
+    """Let the base write closed-book questions on documents.
+
+    A question is kept if the base answers it with the passage in its prompt and fails without it. You may edit the
+    file: every line holds a question, its answer, and their passage.
+
+    \b
+    Example: recover questions --docs ./corpus --count 200 --out questions.jsonl
+    """
+    from pipelines.documents import read_corpus
+    from pipelines.project.project import Project
+    from pipelines.synthetic.questions import write_questions
+
+    opened = Project.open(project, base)
+    log.info(f"{opened.base_name} writes questions on {docs}")
+    corpus = read_corpus(docs)
+    report = write_questions(
+        corpus, opened.base, out, count=count, decontaminate=decontaminate, engine=engine or DEFAULT_ENGINE, seed=seed
+    )
+    lines = [f"{out} has {report.kept} questions, of {report.written} written about {report.passages} passages"]
+    lines += [f"  dropped: {reason}" for reason in report.reasons()]
+    lines += [f"next: recover cycle --docs {docs} --questions {out}"]
+    return CommandResult({"questions": str(out), **report.as_dict()}, lines)

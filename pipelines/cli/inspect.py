@@ -1,0 +1,241 @@
+"""Commands that show what a project has stored: status, runs, show, lineage."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipelines.cli import CommandResult, command_result, in_project, main
+
+if TYPE_CHECKING:
+    from db.views import Cycle, Stage
+    from pipelines.project.project import Project
+
+STATUS_KEYS = ("project", "name", "base", "current", "against_gate", "cycles", "running", "pid", "host", "progress",
+               "interrupted", "next")  # fmt: skip
+
+
+@main.command()
+@command_result
+def status(project: Path | None) -> CommandResult:
+    """Show the current checkpoint, the cycles, and what to run next.
+
+    \b
+    Example: recover status
+    """
+    from db.next_attempt import next_attempt
+    from db.views import gate_outcome, promotion_against_gate
+    from pipelines.project.locations import describe_base, resolve_base
+    from pipelines.project.project import Project
+    from pipelines.project.running import interrupted_commands, running_command
+
+    if not Project.exists(project):
+        resolve_base(project)  # refuses a recover.toml that does not fit
+        command = "recover demo, or recover midtrain --docs DIR"
+        data: dict[str, Any] = dict.fromkeys(STATUS_KEYS) | {"cycles": [], "interrupted": [], "next": command}
+        return CommandResult(data, [f"There is no project here yet; next: {command}"])
+    opened = Project.open(project)
+    cycles, current = opened.reader.cycles(opened.id), opened.reader.current(opened.id) or opened.clean
+    overruled = promotion_against_gate(opened.reader.promotions(opened.id), current.id)
+    against_gate = None
+    if overruled:
+        outcome = gate_outcome(overruled.verdict)
+        against_gate = {"outcome": outcome, "who": overruled.who, "why": overruled.why, "at": _timestamp(overruled.at)}
+    holder = running_command(opened)
+    interrupted = interrupted_commands(opened.home, holder.job if holder else None)
+    last, advice = opened.last_cycle, None
+    command = "recover resume" if interrupted else _next_command(last)
+    if holder:
+        command = "wait until it ends" + (", or stop it with recover cancel" if holder.job else "")
+    elif last and not interrupted and (advice := next_attempt(last, opened.reader.runs(opened.id))):
+        command = advice.command
+    data = {
+        "project": str(opened.root),
+        "name": opened.name,
+        "base": opened.base,
+        "current": current.reference,
+        "against_gate": against_gate,
+        "cycles": [_cycle_data(cycle) for cycle in cycles],
+        "running": holder.command if holder else None,
+        "pid": holder.pid if holder else None,
+        "host": holder.host if holder else None,
+        "progress": holder.progress if holder else None,
+        "interrupted": interrupted,
+        "next": command,
+    }
+    lines = [f"project  {opened.name}, in {opened.database_label}"] if opened.is_shared else []
+    lines += [f"base     {describe_base(opened.base)}", f"current  {data['current']}"]
+    if overruled:
+        lines += [f"         {overruled.against_gate} by {overruled.who} on {overruled.at:%Y-%m-%d}: {overruled.why}"]
+    lines += [f"cycle {cycle.number}  {cycle.outcome}  {cycle.documents or ''}" for cycle in cycles]
+    lines += _latest_scores(cycles)
+    lines += [f"running: {holder}"] if holder else []
+    lines += [f"  {_progress_text(holder.progress)}"] if holder and holder.progress else []
+    lines += [f"interrupted: recover {job}" for job in interrupted]
+    return CommandResult(data, [*lines, str(advice) if advice else f"next: {command}"])
+
+
+@main.command()
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="List this many runs.")
+@command_result
+@in_project
+def runs(project: "Project", limit: int) -> CommandResult:
+    """List runs, newest first.
+
+    \b
+    Example: recover runs --limit 50
+    """
+    stages = project.reader.stages(project.id)
+    scores = {stage.checkpoint.run_id: _scores(stage) for stage in stages if stage.checkpoint and stage.scores}
+    rows = [
+        {
+            "run": run.id,
+            "kind": run.kind,
+            "stage": run.inputs.stage,
+            "cycle": run.cycle,
+            "status": "stale" if run.stale else run.status,
+            "started": _timestamp(run.started_at),
+            "seconds": round((run.finished_at - run.started_at).total_seconds(), 1) if run.finished_at else None,
+            "host": run.host,
+            "error": run.error,
+            "scores": scores.get(run.id),
+        }
+        for run in sorted(project.reader.runs(project.id), key=lambda run: -run.id)[:limit]
+    ]
+    return CommandResult({"runs": rows}, [_run_line(row) for row in rows] or ["There are no runs yet"])
+
+
+@main.command()
+@click.argument("ref", default="current")
+@command_result
+@in_project
+def show(project: "Project", ref: str) -> CommandResult:
+    """Show one checkpoint: its files, origin and scores.
+
+    \b
+    Example: recover show cycle:1
+    """
+    from pipelines.evaluation.printed_tables import describe_cost
+
+    checkpoint = project.resolve(ref)
+    run = project.reader.run(checkpoint.run_id) if checkpoint.run_id else None
+    evaluations: list[dict[str, Any]] = []
+    scores: list[dict[str, Any]] = []
+    for evaluation in project.reader.evaluations(checkpoint.id):
+        task = {"suite": evaluation.suite, "task": evaluation.task, "data": evaluation.data}
+        at = _timestamp(evaluation.at)
+        cost = evaluation.settings.get("cost")
+        evaluations.append({**task, "at": at, "seconds": evaluation.seconds, "cost": cost})
+        for name, score in evaluation.scores.items():
+            scores.append({**task, "metric": name, "value": score.value, "n": score.n, "at": at})
+    lineage = [ancestor.reference for ancestor in project.reader.lineage(checkpoint.id)]
+    data: dict[str, Any] = {
+        "checkpoint": checkpoint.reference,
+        "path": checkpoint.path,
+        "kind": checkpoint.kind,
+        "hash": checkpoint.hash,
+        "step": checkpoint.step,
+        "run": checkpoint.run_id,
+        "settings": run.settings if run else None,
+        "inputs": run.inputs.as_json() if run else None,
+        "code_version": run.code_version if run else None,
+        "lineage": lineage,
+        "evaluations": evaluations,
+        "scores": scores,
+    }
+    names = ("checkpoint", "path", "kind", "hash", "step", "run")
+    lines = [f"{name:<10} {'-' if data[name] is None else data[name]}" for name in names]
+    lines += [f"lineage    {' ← '.join(lineage)}"]
+    for s in scores:
+        value = "-" if s["value"] is None else f"{s['value']:.3f}"
+        lines.append(f"  {s['suite']:<10} {s['task']:<14} {s['metric']:<30} {value}  n = {s['n']}")
+    lines += [f"  {e['suite']:<10} {e['task']:<14} took {describe_cost(e['seconds'], e['cost'])}" for e in evaluations]
+    return CommandResult(data, lines)
+
+
+@main.command()
+@click.argument("ref", default="current")
+@command_result
+@in_project
+def lineage(project: "Project", ref: str) -> CommandResult:
+    """Show a checkpoint's ancestors back to the clean model.
+
+    \b
+    Example: recover lineage current
+    """
+    stages = {stage.checkpoint.id: stage for stage in project.reader.stages(project.id) if stage.checkpoint}
+    chain: list[dict[str, Any]] = [
+        {
+            "checkpoint": checkpoint.reference,
+            "role": checkpoint.role,
+            "cycle": checkpoint.cycle,
+            "path": checkpoint.path,
+            "scores": _scores(stages[checkpoint.id]),
+        }
+        for checkpoint in project.reader.lineage(project.resolve(ref).id)
+    ]
+    lines = [f"{row['checkpoint']:<22} " + _score_text(row["scores"]) for row in chain]
+    return CommandResult({"lineage": chain}, lines)
+
+
+def _cycle_data(cycle: "Cycle") -> dict[str, Any]:
+    stages = {"clean": cycle.clean, "damaged": cycle.damaged, "recovered": cycle.recovered}
+    return {
+        "cycle": cycle.number,
+        "status": cycle.status,
+        "outcome": cycle.outcome,
+        "documents": cycle.documents,
+        **{name: _scores(stage) for name, stage in stages.items()},
+    }
+
+
+def _latest_scores(cycles: Sequence["Cycle"]) -> list[str]:
+    """The clean model's scores, and those of each cycle's last checkpoint."""
+    from pipelines.evaluation.printed_tables import scores_table
+
+    stages = {f"cycle {c.number}": c.recovered if c.recovered.scores else c.damaged for c in cycles}
+    rows = {name: _scores(stage) for name, stage in stages.items() if stage.scores}
+    return scores_table({"clean": _scores(cycles[-1].clean), **rows}) if rows else []
+
+
+def _scores(stage: "Stage") -> dict[str, float | None]:
+    from db.headline_scores import MEASURES
+
+    return {suite: stage.scores[suite].value if suite in stage.scores else None for suite in MEASURES}
+
+
+def _run_line(row: dict[str, Any]) -> str:
+    cycle = f"cycle {row['cycle']}" if row["cycle"] else "-"
+    seconds = "" if row["seconds"] is None else f"{row['seconds']:.0f} s"
+    status = f"{row['status']:<12} {row['started']}  {seconds}  {row['error'] or ''}"
+    line = f"run {row['run']:<4} {row['kind']:<9} {cycle:<9} {status}"
+    return f"{line.rstrip()}  {_score_text(row['scores'])}" if row["scores"] else line
+
+
+def _score_text(scores: Mapping[str, float | None]) -> str:
+    from db.headline_scores import MEASURES
+
+    return " · ".join(f"{MEASURES[name]} {value:.3f}" for name, value in scores.items() if value is not None)
+
+
+def _progress_text(progress: dict[str, Any]) -> str:
+    """Such as "measuring: 1,200 of 2,000 replies, about 3 min left"."""
+    from pipelines.log import duration
+
+    left = "" if progress["seconds_left"] is None else f", about {duration(progress['seconds_left'])} left"
+    return f"{progress['stage']}: {progress['done']:,} of {progress['total']:,} {progress['units']}{left}"
+
+
+def _timestamp(at: datetime) -> str:
+    return at.isoformat(timespec="seconds")
+
+
+def _next_command(cycle: "Cycle | None") -> str:
+    """What the last cycle still needs, else the next cycle."""
+    if cycle is None or cycle.status != "open":
+        return "recover cycle --docs DIR"
+    if cycle.recovered.checkpoint is not None:
+        return f"recover promote cycle:{cycle.number}, or with --reject"
+    return "recover distill --teacher base"

@@ -1,0 +1,128 @@
+"""A job: what one training command was asked to do, saved with copies of its inputs before anything is computed.
+
+`recover resume` needs nothing else, whatever becomes of the user's files. A job never changes; what of it is done
+already is known from the record, where every run names its job and its stage."""
+
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pipelines.documents.corpus import CorpusSnapshot, snapshot_file
+from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.project.locations import relocate
+from pipelines.project.project import Project
+from pipelines.project.running import job_files, readable_job
+from pipelines.settings.resolve import apply_overrides
+from pipelines.settings.schema import Settings
+from pipelines.storage import ContentCache, JsonLines, write_atomic
+from pipelines.synthetic.prompts import read_prompts
+from pipelines.teacher_choice import BASE, OF_JOB, TeacherChoice, named_checkpoints
+
+Command = Literal["midtrain", "distill", "cycle", "repair"]
+FILES = ("training_file", "prompts", "teacher_context")  # fields that are files of the project
+
+
+@dataclass(frozen=True)
+class Job:
+    command: Command
+    settings: Settings
+    eval_plan: EvalPlan = EvalPlan()  # noqa: RUF009
+    seed: int = 0
+    corpus: CorpusSnapshot | None = None
+    training_file: Path | None = None  # conversations that the student was trained on elsewhere
+    start: int | None = None  # the checkpoint that is mid-trained
+    student: int | None = None  # the checkpoint that is repaired, where the job does not mid-train one
+    teacher: TeacherChoice[int] = BASE
+    prompts: Path | None = None
+    teacher_context: Path | None = None  # what only the teacher reads
+    given: tuple[str, ...] = ()  # names of settings of distillation that the moves of a repair keep
+    ask: bool = False  # whether a person decides about the promotion
+    processes: int = 1  # that `--processes` started, and which continue it
+    id: str = field(default_factory=lambda: secrets.token_hex(4))
+
+    @property
+    def checkpoints(self) -> set[int]:
+        """Ids of the checkpoints that it uses."""
+        named = (self.start, self.student, *named_checkpoints(self.teacher))
+        return {id for id in named if id is not None}
+
+    def save(self, home: Path) -> Self:
+        write_atomic(self._file(home), [json.dumps(self.as_json(), indent=1)])
+        return self
+
+    def delete(self, home: Path) -> None:
+        self._file(home).unlink(missing_ok=True)
+
+    def _file(self, home: Path) -> Path:
+        return home / "jobs" / f"{self.id}.json"
+
+    def as_json(self) -> dict[str, Any]:
+        corpus = self.corpus
+        files = {name: getattr(self, name) for name in FILES}
+        return {
+            **vars(self),
+            **{name: str(file) if file else None for name, file in files.items()},
+            "settings": self.settings.model_dump(),
+            "eval_plan": self.eval_plan.to_json(),
+            "corpus": corpus and {"hash": corpus.hash, "path": str(corpus.path), "files": corpus.files},
+            "teacher": asdict(self.teacher),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], home: Path) -> Self:
+        """Files of the project are located in `home`, wherever its folder lies now."""
+        fields = dict(values)
+        if corpus := fields["corpus"]:
+            file = snapshot_file(home, corpus["hash"])
+            fields["corpus"] = CorpusSnapshot(Path(corpus["path"]), corpus["hash"], corpus["files"], file)
+        fields["settings"] = apply_overrides(Settings(), fields["settings"])
+        fields["teacher"] = OF_JOB.validate_python(fields["teacher"])
+        fields["given"] = tuple(fields["given"])
+        fields["eval_plan"] = EvalPlan.from_json(fields["eval_plan"]).relocated(home)
+        for name in FILES:
+            fields[name] = relocate(home, Path(fields[name])) if fields[name] else None
+        return cls(**fields)
+
+
+def unfinished_jobs(home: Path) -> list[Job]:
+    """The oldest first."""
+    jobs = []
+    for file in job_files(home):
+        with readable_job(file):
+            jobs.append(Job.from_json(json.loads(file.read_text(encoding="utf-8")), home))
+    return jobs
+
+
+def store_questions(project: Project, file: Path | None) -> Path | None:
+    """A copy named by its content: later cycles are measured by it, whatever becomes of the user's file."""
+    if file is None:
+        return None
+    content = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    copy = project.home / "questions" / content / file.name
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(file, copy)
+    return copy
+
+
+def store_prompts(project: Project, file: Path | None) -> Path | None:
+    if file is None:
+        return None
+    prompts = [prompt.row[1] for prompt in read_prompts(file)]
+    content = "\n".join(json.dumps(prompt, ensure_ascii=False) for prompt in prompts)  # names the file
+    copy = ContentCache(project.home / "cache").path("prompts", content, ".jsonl")
+    JsonLines(copy).write(prompts)
+    return copy
+
+
+def store_context(project: Project, file: Path | None) -> Path | None:
+    if file is None:
+        return None
+    content = file.read_text(encoding="utf-8-sig")
+    copy = ContentCache(project.home / "cache").path("contexts", content, file.suffix.lower())
+    write_atomic(copy, [content])
+    return copy

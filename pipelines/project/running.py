@@ -1,0 +1,215 @@
+"""The command that runs in a project, how far it is, and those that were interrupted.
+
+Only one command at a time may change a project: a file lock ensures it in the folder, a lock of the server where the
+record is PostgreSQL, which copies of the folder may share. The system releases both when the process ends."""
+
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from db import advisory_lock
+from db.views import DONE, TOTAL
+from pipelines.log import STEPS, no_silence, seconds_left
+from pipelines.project.locations import missing_folders, remove_empty
+from pipelines.project.project import Project
+from pipelines.project.runs import RUN_NAMES
+from pipelines.storage import write_atomic
+from recovery.errors import RecoverError, first_line
+from recovery.progress import Update, also_listen
+
+HOLDER_FILE = "lock.json"
+
+PUBLISH_SECONDS = 5.0  # between two reports
+
+
+@dataclass(frozen=True)
+class LockHolder:
+    """The command that holds the lock, as stored beside it."""
+
+    command: str
+    pid: int
+    host: str
+    job: str | None = None  # the id of the job that it runs
+    progress: dict[str, Any] | None = None  # stage, units, done, total, seconds_left
+
+    def __str__(self) -> str:
+        return f"`{self.command}` (process {self.pid} on {self.host})"
+
+
+@contextmanager
+def command_lock(project: Project) -> Iterator[None]:
+    """Hold the project; raises RecoverError, with the command that holds it, if another does."""
+    command = command_line()
+    with project_lock(project.home, command):
+        if not project.is_shared:
+            yield
+            return
+        with advisory_lock.advisory_lock(project.engine, project.name, command) as is_ours:
+            if not is_ours:
+                raise _already_running(_holder_elsewhere(project))
+            yield
+
+
+def running_command(project: Project) -> LockHolder | None:
+    """The command that is running in the project, in this folder or in a copy of it."""
+    return lock_holder(project.home) or _holder_elsewhere(project)
+
+
+def _holder_elsewhere(project: Project) -> LockHolder | None:
+    holder = advisory_lock.lock_holder(project.engine, project.name) if project.is_shared else None
+    return LockHolder(holder.command, holder.pid, holder.host) if holder else None
+
+
+@contextmanager
+def project_lock(home: Path, command: str) -> Iterator[None]:
+    """Hold the lock; raises RecoverError, with the command that holds it, if it is taken.
+
+    Folders created for the lock are removed with it if nothing was stored in them: no refused command leaves them."""
+    new_folders = missing_folders(home)
+    lock = FileLock(home / "lock")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise _already_running(_stored_holder(home)) from None
+    except OSError as error:
+        raise RecoverError(f"Cannot write to {home} ({error.strerror}). Name another folder with --project.") from error
+    try:
+        _store(home, LockHolder(command, os.getpid(), socket.gethostname()))
+        yield
+    finally:
+        (home / HOLDER_FILE).unlink(missing_ok=True)
+        with suppress(OSError):  # a folder may have been used meanwhile
+            if new_folders and os.listdir(home) == ["lock"]:
+                (home / "lock").unlink()
+                remove_empty(new_folders)
+        lock.release()
+
+
+def _already_running(holder: LockHolder | None) -> RecoverError:
+    return RecoverError(
+        f"Another command is running in this project{f': {holder}' if holder else ''}. Wait until it ends, or stop it "
+        "(Ctrl-C, or `recover cancel` while it trains)."
+    )
+
+
+def lock_holder(home: Path) -> LockHolder | None:
+    """The command that is running in the project, if there is one."""
+    holder = _stored_holder(home)
+    if holder is None:
+        return None
+    try:
+        with FileLock(home / "lock", timeout=0):  # it was killed, and nobody else must find it here
+            (home / HOLDER_FILE).unlink(missing_ok=True)
+    except Timeout:
+        return holder
+    except OSError:  # a folder that this user may not write to
+        pass
+    return None
+
+
+def store_job(home: Path, job: str) -> None:
+    """Store which job the holder of the lock runs; without a holder, nothing is stored."""
+    if holder := _stored_holder(home):
+        _store(home, replace(holder, job=job))
+
+
+def store_progress(home: Path, progress: dict[str, Any]) -> None:
+    """Store how far the job of the holder is; without a holder, nothing is stored."""
+    with suppress(OSError):  # such as a full disk: no computation ends for that
+        if holder := _stored_holder(home):
+            _store(home, replace(holder, progress=progress))
+
+
+def _store(home: Path, holder: LockHolder) -> None:
+    write_atomic(home / HOLDER_FILE, [json.dumps(asdict(holder))])
+
+
+def _stored_holder(home: Path) -> LockHolder | None:
+    try:
+        return LockHolder(**json.loads((home / HOLDER_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def command_line() -> str:
+    """The command of this process, for the message that others get while it holds the lock."""
+    return " ".join(["recover", *sys.argv[1:]])[:120]
+
+
+@contextmanager
+def published_progress(project: Project) -> Iterator[None]:
+    progress = _JobProgress(project)
+    with no_silence(lambda: f"  still {progress.stage}"), also_listen(progress.listener):
+        yield
+
+
+@dataclass
+class _JobProgress:
+    project: Project
+    _training: int | None = None  # the run whose steps are counted; replies within them are not
+    _published_at: float = 0.0
+
+    @property
+    def stage(self) -> str:
+        return RUN_NAMES[self.project.open_run[1]] if self.project.open_run else "preparing"
+
+    def listener(self, units: str, total: int) -> Update:
+        """A listener for `recovery.progress`."""
+        run, kind = self.project.open_run or (None, None)
+        if run is not None and run == self._training and units != STEPS:
+            return lambda done: None
+        if units == STEPS:
+            self._training = run
+        began_at, before = time.monotonic(), None
+
+        def update(done: int) -> None:
+            nonlocal before
+            now = time.monotonic()
+            if before is None:  # what an interrupted training had done
+                before = done - 1 if units == STEPS else 0
+            if now - self._published_at < PUBLISH_SECONDS:
+                return
+            self._published_at = now
+            values = {"stage": self.stage, "units": units, "done": done, "total": total}
+            left = seconds_left(done - before, total - before, now - began_at)
+            store_progress(self.project.home, values | {"seconds_left": left and round(left)})
+            if run is not None and kind == "eval":  # a training reports its steps itself
+                self.project.tracker.step(run, 0, {DONE: done, TOTAL: total})
+
+        return update
+
+
+def job_files(home: Path) -> list[Path]:
+    """The files of unfinished jobs, the oldest first."""
+    return sorted((home / "jobs").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+
+
+@contextmanager
+def readable_job(file: Path) -> Iterator[None]:
+    """Whatever is wrong with a job's file becomes one sentence."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, RecoverError) as error:
+        raise RecoverError(
+            f"The job in {file} cannot be read ({first_line(error)}). Delete the file and run the command again."
+        ) from error
+
+
+def interrupted_commands(home: Path, running_job: str | None) -> list[str]:
+    """The commands of unfinished jobs other than the running one, the oldest first."""
+    commands = []
+    for file in job_files(home):
+        if file.stem != running_job:
+            with readable_job(file):  # without `pipelines.job`, whose model libraries would slow `recover status`
+                commands.append(str(json.loads(file.read_text(encoding="utf-8"))["command"]))
+    return commands

@@ -1,0 +1,346 @@
+"""The bytes that training takes on each process, by part, from the shape of the model and the settings; a refusal of
+what does not fit, before any model is loaded; and what this process uses.
+
+`benchmarks.training_memory` compares the first with what processes hold while they train."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import psutil
+import torch
+
+from pipelines.settings.defaults import MAX_STEP_TOKENS, SMALL_MODEL_PARAMETERS, choose_engine
+from pipelines.settings.resolve import as_text
+from pipelines.settings.schema import AUTO, Settings
+from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
+from recovery.chunked_loss import CHUNK_ELEMENTS, CHUNK_ELEMENTS_ON_GPU
+from recovery.distributed import processes
+from recovery.engines.transformers import MAX_PASS_TOKENS
+from recovery.engines.vllm import gpu_memory_share
+from recovery.errors import RecoverError
+from recovery.models.adapters import base_of, same_model
+from recovery.models.students import config_of, model_without_weights
+from recovery.recipes import recipe
+
+FULL = 4  # bytes of a number in float32; bfloat16 has half of them
+# Tensors of positions × vocabulary that a loss with a teacher needs at once, in float32; of a Jensen–Shannon
+# divergence, which compares both models with their mixture, the second.
+CHUNK_TENSORS, MIXED_CHUNK_TENSORS = 8, 13
+SAMPLING_BYTES = 28  # of each row and token of the vocabulary: logits, log-probs, probabilities, and their sum
+ROWS_AT_ONCE = 256  # replies of one batch
+CACHE_SHARE = 4  # one batch's keys and values take at most this part of a GPU's memory
+
+TrainingMemory = dict[str, dict[str, float]]  # phase → part → bytes
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    parameters: int
+    layers: int
+    hidden: int
+    query: int  # numbers of all heads together
+    key_value: int  # of the keys, and as many of the values
+    inner: int  # of the feed-forward part; of all experts that a token uses
+    vocabulary: int
+    has_head_norms: bool  # queries and keys are normalised, as in Qwen3
+    matrices: int  # weights of the layers that are multiplied, and so cast to bfloat16
+    linear_sides: int  # inputs and outputs of all linear layers: the parameters of an adapter of rank 1
+    outside: int  # parameters of no layer, without the output head: the embedding and the last norm
+
+    @classmethod
+    @cache
+    def of(cls, reference: str) -> "ModelShape":
+        """The shape of a folder or hub id; of an adapter, that of its base. No weights are read."""
+        from transformers.pytorch_utils import Conv1D
+
+        model = model_without_weights(reference)
+        text = config_of(reference).get_text_config()
+        head, kinds = model.get_output_embeddings(), set(getattr(model, "_no_split_modules", None) or ())
+        layers = [module for module in model.modules() if type(module).__name__ in kinds]
+        in_layers = {id(p): p for layer in layers for p in layer.parameters()}
+        outside = [p for p in model.parameters() if id(p) not in in_layers and p is not head.weight]
+        is_tied = head.weight is model.get_input_embeddings().weight
+        linear = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear | Conv1D) and m is not head]
+        width = getattr(text, "head_dim", None) or text.hidden_size // max(1, text.num_attention_heads)
+        key_value_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+        if experts := getattr(text, "num_experts_per_tok", None):
+            inner = experts * (getattr(text, "moe_intermediate_size", None) or inner)
+        return cls(
+            parameters=sum(p.numel() for p in model.parameters()),
+            layers=text.num_hidden_layers,
+            hidden=text.hidden_size,
+            query=text.num_attention_heads * width,
+            key_value=key_value_heads * width,
+            inner=inner,
+            vocabulary=len(head.weight),
+            has_head_norms=any(name.endswith("q_norm") for name, _ in model.named_modules()),
+            matrices=sum(p.numel() for p in in_layers.values() if p.dim() > 1),
+            linear_sides=sum(sum(weight.shape) for weight in linear),
+            outside=sum(p.numel() for p in outside) + is_tied * head.weight.numel(),
+        )
+
+    @property
+    def head(self) -> int:
+        return self.vocabulary * self.hidden
+
+    @property
+    def layer(self) -> int:
+        """Weights of one layer."""
+        return self.matrices // max(1, self.layers)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Keys and values of one token, in a student's precision."""
+        return 2 * self.layers * self.key_value * FULL
+
+    def adapter(self, rank: int) -> int:
+        """Parameters of an adapter on every linear layer but the output head."""
+        return rank * self.linear_sides
+
+    def activation_bytes(self, rank: int, *, bf16: bool) -> int:
+        """What one layer keeps of one token for the backward pass.
+
+        Counted from the operations of a layer with a gated feed-forward part, as in Llama and Qwen. Trained weights
+        need what is multiplied with them; under an adapter only the adapter does. The residual stream and norms are
+        in float32, the rest in bfloat16 under autocast, which casts the input of each linear layer separately."""
+        heads, normed = self.query + self.key_value, self.has_head_norms
+        if rank and bf16:
+            kept = 18 * self.hidden + 6 * self.query + 4 * self.key_value + 8 * self.inner + 14 * rank
+            return kept + 4 * heads * normed
+        if rank:
+            return 16 * self.hidden + (8 + 4 * normed) * heads + 16 * self.inner + 28 * rank
+        if bf16:
+            return 26 * self.hidden + (4 + 6 * normed) * heads + 8 * self.inner
+        return 24 * self.hidden + (8 + 8 * normed) * heads + 16 * self.inner
+
+
+@dataclass(frozen=True)
+class Device:
+    """What one process trains on: a GPU, or a processor that it shares with the others."""
+
+    memory: float  # bytes
+    processes: int = 1
+    is_gpu: bool = True
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A model beside the student."""
+
+    own: int = 0  # parameters that it shares with no other model
+    head: int = 0  # weights of its output head
+
+    @classmethod
+    def of(cls, name: str, student: str, settings: Settings) -> "Teacher":
+        """Its weights, unless they are those under the student's adapter. One that writes is a copy of its own."""
+        shape, writes = ModelShape.of(name), recipe(settings.distill.recipe).continued is not None
+        shared = settings.lora_rank and same_model(base_of(student) or student, base_of(name) or name)
+        if writes or not shared:
+            return cls(shape.parameters, shape.head)
+        return cls(shape.adapter(settings.lora_rank) if base_of(name) else 0, shape.head)
+
+
+def training_memory(
+    shape: ModelShape,
+    settings: Settings,
+    teachers: Sequence[Teacher],
+    device: Device,
+    replies: float = 0.0,
+    *,
+    uses_vllm: bool = False,
+) -> TrainingMemory:
+    """Bytes on each process. `teachers` are loaded together, beside the student. `replies`: bytes of what transformers
+    generates at once; vLLM has a share of the GPU for its weights and its cache."""
+    count, several, adapter = device.processes, device.processes > 1, shape.adapter(settings.lora_rank)
+    trained, frozen = adapter or shape.parameters, frozen_bytes(shape, settings)
+    weight = frozen if adapter else FULL
+    whole, teacher = weight * shape.parameters + FULL * adapter, frozen * sum(each.own for each in teachers)
+    activations, output_head = _in_a_step(shape, settings, teachers, device)
+    loaded = {"weights": whole / count, "teacher": teacher / count}
+    always = {
+        **loaded,
+        "optimiser": 2 * FULL * trained / count,
+        "vLLM": gpu_memory_share(shape.parameters, int(device.memory)) * device.memory * uses_vllm,
+    }
+    return {
+        "while loading": loaded  # nothing is shared out before all of it is there
+        | {"not yet shared out": (whole + teacher * (1 - 1 / count) + 2 * weight * shape.head) * several},
+        "in a step": always
+        | {
+            "gradients": FULL * trained / count,
+            "activations": activations,
+            "output head": output_head,
+            "layers of other GPUs": weight * (shape.outside + 2 * shape.layer) * several,
+        },
+        "between steps": always  # every process has the whole student, to generate, measure and save
+        | {
+            "all weights of the student": (whole + weight * shape.head) * several,
+            "KV cache": replies * (not uses_vllm),
+        },
+    }
+
+
+def frozen_bytes(shape: ModelShape, settings: Settings) -> int:
+    """Of each weight that is not trained: `pipelines.model_loading.frozen_dtype`."""
+    return FULL // 2 if settings.bf16 and shape.parameters > SMALL_MODEL_PARAMETERS else FULL
+
+
+def sums(memory: TrainingMemory) -> dict[str, float]:
+    """Bytes by phase."""
+    return {phase: sum(parts.values()) for phase, parts in memory.items()}
+
+
+def peak(memory: TrainingMemory) -> float:
+    return max(sums(memory).values())
+
+
+def tokens_at_once(settings: Settings, processes: int) -> int:
+    """Tokens of the largest forward pass of a process: whole rows, of mid-training or of replies."""
+    midtrain = settings.midtrain
+    rows = MAX_STEP_TOKENS // midtrain.window if midtrain.rows == AUTO else midtrain.rows
+    reply = MAX_PROMPT_TOKENS + settings.distill.max_new_tokens
+    return max(
+        min(max(1, settings.tokens_at_once // length), -(-rows // processes)) * length
+        for rows, length in ((rows, midtrain.window), (settings.distill.rows, reply))
+    )
+
+
+def _in_a_step(
+    shape: ModelShape, settings: Settings, teachers: Sequence[Teacher], device: Device
+) -> tuple[float, float]:
+    """Activations, and what the output head takes: at the loss or in the backward pass, whichever is more.
+
+    Besides a layer's own, autocast keeps bfloat16 copies of weights: of trained ones until the loss is computed, of
+    frozen ones in float32 as long as the layer is needed."""
+    tokens, bf16_copy = tokens_at_once(settings, device.processes), FULL // 2 * settings.bf16
+    frozen = frozen_bytes(shape, settings)
+    frozen_copy = bf16_copy if frozen == FULL else 0
+    weight, copy = (frozen, frozen_copy) if settings.lora_rank else (FULL, bf16_copy)
+    states = tokens * shape.hidden * FULL
+    adapter = bf16_copy * shape.adapter(settings.lora_rank)
+    layer_activations = tokens * shape.activation_bytes(settings.lora_rank, bf16=settings.bf16)
+    kept = 3 * states  # the embedded tokens, and the last norm
+    if settings.checkpointing:  # each layer's input; all else is computed again, one layer at a time
+        kept += shape.layers * states
+        at_loss, backward = (
+            kept + (adapter or copy * shape.matrices),
+            kept + layer_activations + copy * shape.layer,
+        )
+    else:
+        kept += shape.layers * layer_activations + copy * shape.matrices + adapter
+        at_loss, backward = kept, kept
+    teacher_heads = sum(each.head for each in teachers)
+    gradient = 0 if settings.lora_rank else FULL * shape.head
+    remaining = gradient + states * (2 + bool(teachers)) + frozen_copy * teacher_heads
+    chunk = min(tokens * shape.vocabulary, CHUNK_ELEMENTS_ON_GPU if device.is_gpu else CHUNK_ELEMENTS)
+    gathered = weight * shape.head + frozen * teacher_heads if device.processes > 1 else 0
+    tensors = MIXED_CHUNK_TENSORS if 0 < recipe(settings.distill.recipe).beta < 1 else CHUNK_TENSORS
+    computing = remaining + FULL * tensors * chunk + copy * shape.head + gathered
+    return max((float(at_loss), float(computing)), (float(backward), float(remaining)), key=sum)
+
+
+def kv_cache(shape: ModelShape, settings: Settings, device: Device) -> float:
+    """Of one batch of replies: while prompts are read, or when all are as long as they may be, whichever is more."""
+    distill = settings.distill
+    rows = min(ROWS_AT_ONCE, max(distill.rows, distill.probe_items if distill.probe_every else 0))
+    prompts, replies = rows * MAX_PROMPT_TOKENS, rows * (MAX_PROMPT_TOKENS + distill.max_new_tokens)
+    layer_token = FULL * (4 * shape.hidden + (3 + bool(settings.lora_rank)) * shape.inner)
+    reading = min(prompts / device.processes, MAX_PASS_TOKENS) * (shape.cache_bytes + layer_token)
+    batch = min(replies * shape.cache_bytes, device.memory / CACHE_SHARE)
+    return max(reading, (batch + rows * shape.vocabulary * SAMPLING_BYTES) / device.processes)
+
+
+def check_memory(student: str, settings: Settings, *teachers: Sequence[str], generates: bool = True) -> None:
+    """Raise if training needs more memory than is free.
+
+    Each sequence in `teachers` is a set of models that are loaded together, beside the student. The student
+    `generates` replies while it is trained, unless it is only mid-trained."""
+    is_gpu, shape, free = torch.cuda.is_available(), ModelShape.of(student), free_memory()
+    device = Device(torch.cuda.mem_get_info()[1] if is_gpu else psutil.virtual_memory().total, processes(), is_gpu)
+
+    def required(changed: Settings) -> float:
+        replies = kv_cache(shape, changed, device) if device.is_gpu and generates else 0.0
+        uses_vllm = device.is_gpu and choose_engine(changed.engine, shape.parameters) == "vllm"
+        sets = [[Teacher.of(name, student, changed) for name in names] for names in teachers or [()]]
+        memory = [training_memory(shape, changed, each, device, replies, uses_vllm=uses_vllm) for each in sets]
+        return max(map(peak, memory)) * (1 if device.is_gpu else int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+
+    if required(settings) <= free:
+        return
+    advice = fitting_changes(settings, cheaper_settings(settings), required, free)
+    raise RecoverError(
+        f"Training {student} ({shape.parameters / 1e9:.1f} billion parameters) takes about "
+        f"{gigabytes(required(settings))} of memory, and {gigabytes(free)} are free here: choose "
+        f"{' or '.join([*advice, 'a smaller model'])}, or a machine with more free memory."
+    )
+
+
+def fitting_changes(
+    settings: Settings, changes: dict[str, Any], required: Callable[[Settings], float], available: float
+) -> list[str]:
+    """Such as "--set checkpointing=true (48 GB)": each change that is enough alone, else all together if they are."""
+    each = [{name: value} for name, value in changes.items()]
+    for candidates in (each, [changes]):
+        takes = [(one, required(settings.model_copy(update=one))) for one in candidates]
+        if fitting := [f"{_flags(one)} ({gigabytes(took)})" for one, took in takes if took <= available]:
+            return fitting
+    return []
+
+
+def cheaper_settings(settings: Settings) -> dict[str, Any]:
+    """Settings that take less memory, by name, where they are not as they are already."""
+    values = {
+        "lora_rank": settings.lora_rank or 64,
+        "checkpointing": True,
+        "tokens_at_once": min(2048, settings.tokens_at_once),
+    }
+    return {name: value for name, value in values.items() if value != getattr(settings, name)}
+
+
+def _flags(changes: dict[str, Any]) -> str:
+    return " ".join(f"--set {name}={as_text(value)}" for name, value in changes.items())
+
+
+def check_window(base: str, settings: Settings) -> None:
+    """Raise if rows are longer than the model's context."""
+    context = getattr(config_of(base).get_text_config(), "max_position_embeddings", None)
+    window = settings.midtrain.window
+    if not 2 <= window <= (context or window):
+        limits = f"from 2 to {context}" if context else "at least 2"
+        raise RecoverError(f"The setting midtrain.window must be {limits} tokens, not {window}.")
+
+
+def free_memory() -> int:
+    """Bytes of the GPU that this process may take, or of the machine if it has none."""
+    if torch.cuda.is_available():
+        return int(torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
+    return int(psutil.virtual_memory().available)
+
+
+def gigabytes(count: float) -> str:
+    return f"{count / 1e9:.3g} GB"
+
+
+class ResourceMeter:
+    """Each reading has the memory in use now, and the processor use since the reading before."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._process.cpu_percent()  # starts the first interval
+
+    def read(self) -> dict[str, float]:
+        usage = {
+            "rss_bytes": float(self._process.memory_info().rss),
+            "cpu_percent": float(self._process.cpu_percent()),  # 100: one core
+            "load": float(psutil.getloadavg()[0]),
+        }
+        if torch.cuda.is_available():
+            usage |= {
+                "gpu_bytes": float(torch.cuda.max_memory_allocated()),
+                "gpu_total": float(torch.cuda.mem_get_info()[1]),
+            }
+        return usage

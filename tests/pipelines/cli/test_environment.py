@@ -1,0 +1,41 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli.environment import LONG_WAIT, SHORT_WAIT, set_thread_waiting, use_huge_pages
+
+
+@pytest.mark.parametrize(
+    ("load", "turns"),
+    [
+        ("2.10 1.80 1.00 1/83 3744\n", LONG_WAIT),  # only this process runs now, whatever ran before
+        (f"0.00 0.00 0.00 {1 + (os.cpu_count() or 1)}/83 3744\n", SHORT_WAIT),
+        ("no numbers here", SHORT_WAIT),
+    ],
+)
+def test_threads_wait_long_only_where_nothing_else_runs(tmp_path: Path, load: str, turns: str) -> None:
+    (tmp_path / "loadavg").write_text(load)
+    environment: dict[str, str] = {}
+    set_thread_waiting(environment, tmp_path / "loadavg")
+    assert environment == {"GOMP_SPINCOUNT": turns}
+
+
+def test_threads_wait_briefly_where_the_load_is_unknown(tmp_path: Path) -> None:
+    environment: dict[str, str] = {}
+    set_thread_waiting(environment, tmp_path / "none")
+    assert environment == {"GOMP_SPINCOUNT": SHORT_WAIT}
+
+
+@pytest.mark.parametrize("user_setting", [{"OMP_WAIT_POLICY": "passive"}, {"GOMP_SPINCOUNT": "7"}])
+def test_the_user_s_own_setting_stays(user_setting: dict[str, str]) -> None:
+    environment = dict(user_setting)
+    set_thread_waiting(environment)
+    assert environment == user_setting
+
+
+@pytest.mark.parametrize(("user_setting", "value"), [({}, "1"), ({"THP_MEM_ALLOC_ENABLE": "0"}, "0")])
+def test_huge_pages_are_asked_for_unless_the_user_decided(user_setting: dict[str, str], value: str) -> None:
+    environment = dict(user_setting)
+    use_huge_pages(environment)
+    assert environment == {"THP_MEM_ALLOC_ENABLE": value}

@@ -1,0 +1,48 @@
+"""The options of training commands are the fields of a request."""
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pipelines.cli import main
+from pipelines.cli.options import takes_request
+from pipelines.request import CommandWithRequest, Request
+
+
+def asked(command: CommandWithRequest, *arguments: str) -> Request:
+    """The request of a command line."""
+    requests: list[Request] = []
+    run = click.command()(takes_request(command)(lambda request: requests.append(request)))
+    result = CliRunner().invoke(run, arguments)
+    assert not result.exit_code, result.output
+    return requests[0]
+
+
+def test_without_options_a_request_has_the_defaults_of_its_fields() -> None:
+    assert asked("distill") == Request("distill")
+    assert asked("check") == asked("repair") == Request("repair")
+
+
+def test_options_arrive_in_the_fields_of_the_request() -> None:
+    given = ["--docs", "notes", "--set", "a=1", "--set", "b=2", "--max-flops", "1e15", "--engine", "http://gpu:8000"]
+    assert asked("cycle", *given, "--seed", "-1", "--ask") == Request(
+        "cycle",
+        docs=Path("notes"),
+        assignments=("a=1", "b=2"),
+        max_flops=1e15,
+        engine="http://gpu:8000",
+        seed=-1,
+        ask=True,
+    )
+
+
+@pytest.mark.parametrize("wrong", [("--limit", "0"), ("--max-minutes", "0"), ("--engine", "other"), ("--mix", "a=1")])
+def test_an_option_that_a_command_lacks_or_a_value_out_of_range_is_wrong_usage(wrong: tuple[str, ...]) -> None:
+    assert CliRunner().invoke(main, ["distill", *wrong]).exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["midtrain", "cycle"])
+def test_commands_that_read_documents_require_them(command: str) -> None:
+    assert "Missing option '--docs'" in CliRunner().invoke(main, [command]).stderr

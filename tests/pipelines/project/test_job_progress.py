@@ -1,0 +1,90 @@
+"""What others see of a running job, and what the record says of the last one."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from db import tables
+from db.run_inputs import RunInputs
+from db.tracker import RunKind
+from db.views import DONE, TOTAL
+from pipelines.cli.inspect import _progress_text
+from pipelines.project import running
+from pipelines.project.project import Project
+from pipelines.project.running import command_lock, published_progress, running_command
+from pipelines.project.runs import last_time, recorded_run
+from recovery.lab import BASE
+from recovery.progress import track
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(running.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project.open(tmp_path, str(BASE))
+
+
+def shown(project: Project) -> str:
+    holder = running_command(project)
+    assert holder is not None
+    return _progress_text(holder.progress or {})
+
+
+def test_others_see_the_steps_of_a_training_and_not_the_replies_within_them(
+    project: Project, clock: list[float]
+) -> None:
+    with command_lock(project), published_progress(project):
+        track("replies", 10)(1)
+        assert shown(project) == "preparing: 1 of 10 replies"
+        with recorded_run(project, "distill", None, {}, 0, steps=40):
+            steps = track("steps", 40)
+            clock[0] += 50
+            steps(21)  # an interrupted run had taken 20
+            assert shown(project) == "distilling: 21 of 40 steps, about 16 min left"
+            clock[0] += 50
+            track("replies", 64)(32)
+            assert shown(project).startswith("distilling: 21 of 40 steps")
+            steps(22)
+            assert shown(project) == "distilling: 22 of 40 steps, about 15 min left"
+
+
+def test_a_measurement_records_how_many_items_are_done(project: Project, clock: list[float]) -> None:
+    with command_lock(project), published_progress(project), recorded_run(project, "eval", None, {}, 0) as run:
+        items = track("replies", 2000)
+        clock[0] += 60
+        items(500)
+        items(600)  # no sooner than five seconds after the last report
+        assert shown(project) == "measuring: 500 of 2,000 replies, about 3 min left"
+    project.tracker.flush()
+    points = {point.name: point.value for point in project.reader.points(run, names=(DONE, TOTAL))}
+    assert points == {DONE: 500, TOTAL: 2000}
+
+
+def test_the_last_job_of_a_kind_says_how_long_its_stages_took(project: Project) -> None:
+    start = datetime(2030, 1, 1, tzinfo=UTC)
+
+    def record(job: str, kind: RunKind, begins: int, minutes: int, status: str = "done") -> None:
+        run = project.tracker.start_run(project.id, kind, inputs=RunInputs(job=job))
+        times = {"started_at": start + timedelta(minutes=begins)}
+        times["finished_at"] = times["started_at"] + timedelta(minutes=minutes)
+        with project.tracker._engine.begin() as connection:
+            connection.execute(update(tables.Run).where(tables.Run.id == run).values(status=status, **times))
+
+    assert last_time(project, "cycle") is None
+    for job, minutes in (("first", 9), ("last", 5)):
+        for kind, begins in (("midtrain", 0), ("eval", 6), ("distill", 8), ("eval", 13)):
+            record(job, kind, begins, {"midtrain": minutes, "eval": 2, "distill": 4}[kind])  # type: ignore[arg-type]
+    record("interrupted", "midtrain", 0, 30)
+    record("interrupted", "distill", 30, 30, "interrupted")
+    text = "The last cycle here took 15 min: mid-training 5 min, measuring 4 min, distilling 4 min"
+    assert last_time(project, "cycle") == text
+    assert last_time(project, "midtrain") is None, "a cycle is no mid-training alone"
+    record("alone", "midtrain", 0, 7)
+    assert last_time(project, "midtrain") == "The last mid-training here took 7 min: mid-training 7 min"

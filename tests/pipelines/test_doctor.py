@@ -1,0 +1,104 @@
+"""What `recover doctor` reports, and when it says that training cannot run."""
+
+import json
+import shutil
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pipelines import doctor
+from pipelines.cli import main
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("RECOVER_DB", raising=False)
+
+
+def doctor_command(folder: Path, *flags: str) -> Result:
+    return CliRunner().invoke(main, ["doctor", "--project", str(folder), *flags])
+
+
+def check(result: Result, name: str) -> dict[str, Any]:
+    return next(check for check in json.loads(result.output)["checks"] if check["name"] == name)
+
+
+def test_training_can_run_here_and_the_check_creates_no_file(tmp_path: Path) -> None:
+    result = doctor_command(tmp_path / "new", "--json")
+    assert result.exit_code == 0
+    report = json.loads(result.output)
+    assert report["can_run"]
+    for finding in report["checks"]:
+        assert finding["detail"]
+        assert bool(finding["impact"]) == bool(finding["fix"]) == (not finding["ok"])
+    assert check(result, "hub")["detail"] == "disabled by HF_HUB_OFFLINE"
+    assert not list(tmp_path.iterdir())
+
+
+def test_training_cannot_run_on_a_full_disk_but_can_on_a_nearly_full_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for free, code in ((5e9, 0), (1e6, 1)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        result = doctor_command(tmp_path)
+        assert result.exit_code == code
+        assert "missing  disk" in result.output
+    assert "Training cannot run here: disk" in result.output
+    assert "impact: checkpoints cannot be written" in result.output
+
+
+def test_training_cannot_run_without_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOVER_DB", "postgresql://ada:secret@127.0.0.1:1/record")
+    result = doctor_command(tmp_path, "--json")
+    assert result.exit_code == 1
+    assert "127.0.0.1" in check(result, "record")["detail"]
+    assert "secret" not in result.output
+
+
+def test_the_record_that_the_settings_name_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "recover.toml").write_text(f'db = "sqlite:///{tmp_path}/elsewhere.db"')
+    assert f"{tmp_path}/elsewhere.db" in check(doctor_command(tmp_path, "--json"), "record")["detail"]
+    (tmp_path / "recover.toml").write_text("db = 7")
+    assert "must be a database URL" in check(doctor_command(tmp_path, "--json"), "record")["detail"]
+
+
+def test_requirements_are_compared_with_installed_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    requirements = ["click>=1", "click>=99", "no-such-thing>=1", 'alembic>=99; extra == "postgres"']
+    monkeypatch.setattr(metadata, "requires", lambda _: requirements)
+    click_version = metadata.version("click")
+    assert doctor.unmet_requirements() == [f"click is {click_version}, not >=99", "no-such-thing is missing"]
+    assert doctor.unmet_requirements("postgres") == [f"alembic is {metadata.version('alembic')}, not >=99"]
+
+
+def test_a_vllm_that_cannot_be_imported_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("raise ImportError('libcudart.so.13: cannot open')")
+    (tmp_path / "vllm-9.9.dist-info").mkdir()
+    (tmp_path / "vllm-9.9.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 9.9\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    finding = doctor._vllm()
+    assert not finding.ok
+    assert finding.detail == "vllm 9.9 cannot be imported: ImportError: libcudart.so.13: cannot open"
+
+
+def test_a_check_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> doctor.Finding:
+        raise OSError("libtorch.so: wrong ELF class")
+
+    monkeypatch.setattr(doctor, "_gpu", broken)
+    gpu = next(finding for finding in doctor.examine(tmp_path) if finding.name == "gpu")
+    assert (gpu.ok, gpu.detail) == (False, "OSError: libtorch.so: wrong ELF class")
+
+
+def test_every_extra_has_an_impact() -> None:
+    declared = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
+    assert set(declared) - {"dev", "vllm"} <= set(doctor.EXTRAS)

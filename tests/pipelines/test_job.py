@@ -1,0 +1,98 @@
+"""Jobs: saved before they start, read back unchanged, and gone when they are finished."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.documents.corpus import CorpusSnapshot
+from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.job import Job, unfinished_jobs
+from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
+from pipelines.settings.resolve import apply_overrides
+from pipelines.settings.schema import Settings
+from pipelines.teacher_choice import BASE, Model
+from recovery.errors import RecoverError
+
+SHARES = st.floats(0, 0.4)
+IDS = st.none() | st.integers(1, 9)
+SETTINGS = st.builds(
+    lambda answers, texts, earlier, warm_start, rank: apply_overrides(
+        Settings(lora_rank=rank),
+        {
+            "midtrain": {"mix": {"answers": answers, "texts": texts, "earlier": earlier}},
+            "distill": {"warm_start": warm_start},
+        },
+    ),
+    SHARES,
+    SHARES,
+    SHARES,
+    SHARES | st.sampled_from(["off", "auto", "default"]),
+    st.integers(0, 128),
+)
+
+
+def snapshot(home: Path) -> CorpusSnapshot:
+    return CorpusSnapshot(Path("/d"), "abc", 2, home / "documents" / "abc.jsonl")
+
+
+def test_a_job_is_read_back_unchanged_until_it_is_deleted(tmp_path: Path) -> None:
+    first = Job("midtrain", Settings(lora_rank=0), seed=3, corpus=snapshot(tmp_path), start=1).save(tmp_path)
+    second = Job("distill", Settings(), EvalPlan(suite="behaviour")).save(tmp_path)
+    assert unfinished_jobs(tmp_path) == [first, second]
+    first.delete(tmp_path)
+    assert unfinished_jobs(tmp_path) == [second]
+    second.delete(tmp_path)
+    second.delete(tmp_path)  # as after a kill between its end and its deletion
+    assert unfinished_jobs(tmp_path) == []
+
+
+def test_a_file_that_is_no_job_is_a_one_sentence_error(tmp_path: Path) -> None:
+    job = Job("midtrain", Settings(), id="bad").save(tmp_path)
+    file = tmp_path / "jobs" / "bad.json"
+    without_settings = {name: value for name, value in job.as_json().items() if name != "settings"}
+    changed = ({"settings": {"rank": 1}}, {"teacher": {"kind": "model", "checkpoint": "run:1"}}, {"teacher": 1})
+    for content in ("{", json.dumps(without_settings), *(json.dumps(job.as_json() | change) for change in changed)):
+        file.write_text(content)
+        with pytest.raises(RecoverError, match="Delete the file and run the command again") as refused:
+            unfinished_jobs(tmp_path)
+        assert "\n" not in str(refused.value)
+
+
+@given(SETTINGS, IDS, IDS, IDS, st.booleans(), st.sampled_from(["all", "final"]))
+def test_json_round_trip(
+    settings: Settings, start: int | None, student: int | None, teacher: int | None, ask: bool, split: str
+) -> None:
+    home = Path("/home/ada/project/.recover")
+    job = Job(
+        "cycle",
+        settings,
+        EvalPlan(questions=home / "questions" / "q.jsonl", split=split, limit=5, earlier_questions=((1, home / "q"),)),
+        seed=4,
+        corpus=snapshot(home) if start else None,
+        start=start,
+        student=student,
+        teacher=Model(teacher) if teacher else BASE,
+        prompts=home / "cache" / "prompts.jsonl" if ask else None,
+        ask=ask,
+    )
+    assert Job.from_json(json.loads(json.dumps(job.as_json())), home) == job
+    assert job.checkpoints == {id for id in (start, student, teacher) if id}
+
+
+def test_files_of_a_project_that_was_moved_are_located_in_its_new_folder(tmp_path: Path) -> None:
+    old, new = tmp_path / "old" / ".recover", tmp_path / "new" / ".recover"
+    for name in ("questions", "cache"):
+        (new / name).mkdir(parents=True)
+        (new / name / "file.jsonl").touch()
+    plan = EvalPlan(questions=old / "questions" / "file.jsonl", ifeval_data=Path("/data/ifeval.jsonl"))
+    job = Job(
+        "cycle", defaults_for(SMALL_MODEL_PARAMETERS), plan, corpus=snapshot(old), prompts=old / "cache/file.jsonl"
+    )
+    moved = Job.from_json(job.as_json(), new)
+    assert moved.eval_plan == EvalPlan(questions=new / "questions" / "file.jsonl", ifeval_data=plan.ifeval_data)
+    assert moved.prompts == new / "cache" / "file.jsonl"
+    assert moved.corpus is not None
+    assert (moved.corpus.file, moved.corpus.path) == (new / "documents" / "abc.jsonl", Path("/d"))
