@@ -10,6 +10,7 @@ from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
 from pipelines.settings.schedule import scheduled, warn_of_few_steps
+from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.mix import TrainingMix
 from pipelines.training.separator import measured_separator
@@ -25,9 +26,12 @@ def midtrain(
     stage: Stage, corpus: CorpusSnapshot, start: Checkpoint, earlier: Sequence[CorpusSnapshot] = ()
 ) -> RunResult:
     """Train `start` on all tokens of the documents; `earlier` are the documents of earlier cycles."""
-    stage = _scheduled_stage(stage, corpus, load_chat(start.path).tokenizer)
+    separator = measured_separator(stage, corpus, start)
+    base = BaseOutputs(stage.project, stage.settings, stage.generation_seed, separator)
+    texts = base.texts()
+    stage = _scheduled_stage(stage, corpus, load_chat(start.path).tokenizer, has_texts=bool(texts))
     settings = stage.settings.midtrain
-    mix = TrainingMix.of(stage, corpus, start, earlier, measured_separator(stage, corpus, start))
+    mix = TrainingMix.of(stage, corpus, start, earlier, base, texts)
     steps = settings.steps(len(mix.documents.windows), mix.documents.rows)
     answers = mix.answers(settings.mix.answers)
     share = settings.mix.answers if answers else 0.0  # a base that cannot answer may be left out
@@ -67,10 +71,11 @@ def midtrain(
         return training.run_to_end()
 
 
-def _scheduled_stage(stage: Stage, corpus: CorpusSnapshot, tokenizer: Any) -> Stage:
+def _scheduled_stage(stage: Stage, corpus: CorpusSnapshot, tokenizer: Any, *, has_texts: bool) -> Stage:
     """The stage with the passes and the rows of a step that suit the corpus, where the settings leave them open."""
     documents = tokenize_documents(corpus.texts, tokenizer, stage.project.home / "cache", corpus.hash)
-    midtrain = scheduled(stage.settings.midtrain, documents.tokens + len(documents))  # every document has an end token
+    tokens = documents.tokens + len(documents)  # every document has an end token
+    midtrain = scheduled(stage.settings.midtrain, tokens, has_texts=has_texts)
     settings = stage.settings.model_copy(update={"midtrain": midtrain})
     return replace(stage, job=replace(stage.job, settings=settings))
 

@@ -46,13 +46,12 @@ class TrainingMix:
         corpus: CorpusSnapshot,
         start: Checkpoint,
         earlier: Sequence[CorpusSnapshot],
-        measured: int | None = None,
+        base: BaseOutputs,
+        texts: Sequence[GeneratedTexts],
     ) -> "TrainingMix":
-        """`measured` is the token between documents, where the vocabulary does not decide it."""
+        """The documents end with the base's separator, where the vocabulary does not decide it."""
         settings, chat = stage.settings.midtrain, load_chat(start.path)
-        chat = chat if measured is None else chat.with_separator(measured)
-        base = BaseOutputs(stage.project, stage.settings, stage.generation_seed, measured)
-        texts = base.texts()
+        chat = chat if base.separator is None else chat.with_separator(base.separator)
         shares = settings.mix.earlier if earlier else 0.0, settings.mix.texts if texts else 0.0
         earlier_rows, text_rows = split_rows(settings.step_rows, shares)
         new: list[Readable] = [corpus]

@@ -14,6 +14,7 @@ from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.synthetic.prefixes import as_prefix_prompts
 from pipelines.synthetic.unprompted_texts import generate_texts
+from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.mix import TrainingMix
 from pipelines.training.stage_context import Stage
 from recovery.engines import Generation, Sampling
@@ -52,7 +53,8 @@ def rows_of(folder: Path, corpus: CorpusSnapshot, *, joined: bool, **model: bool
     midtrain = {"window": WINDOW, "rows": 1, "cross_document_attention": joined, "mix": {"answers": 0.0, "texts": 0.0}}
     settings = apply_overrides(defaults_for(SMALL_MODEL_PARAMETERS), {"midtrain": midtrain})
     stage = Stage(project, Job("midtrain", settings), None)
-    documents = TrainingMix.of(stage, corpus, project.clean, ()).documents
+    base = BaseOutputs(project, settings, stage.generation_seed)
+    documents = TrainingMix.of(stage, corpus, project.clean, (), base, []).documents
     student: Any = None
     return [row for step in range(len(documents.windows)) for row in documents.draw(student, step)]
 

@@ -134,6 +134,19 @@ def test_a_base_that_cannot_write_is_an_error_only_if_the_user_set_the_share(doc
         assert f"midtrain.mix.{share}=0" in refused.stderr
 
 
+def test_rows_that_suit_the_corpus_are_of_documents_alone_where_the_base_cannot_write_texts(
+    docs: Path, tmp_path: Path
+) -> None:
+    base = ("--base", str(save_tiny(tmp_path / "base")))
+    auto = set_options("midtrain.rows=auto", "midtrain.window=32", "midtrain.mix.answers=0")
+    left_out, not_asked_for = (
+        midtrain(docs, *base, *auto, *set_options(*more)) for more in ((), ("midtrain.mix.texts=0",))
+    )
+    assert "Going on without: The base" in left_out.stderr
+    rows, of_documents_alone = (recorded_run(one).settings["midtrain"]["rows"] for one in (left_out, not_asked_for))
+    assert rows == of_documents_alone > 2
+
+
 @pytest.mark.release
 @pytest.mark.parametrize("rank", [0, 4])
 def test_the_last_promoted_model_gives_the_soft_labels_of_earlier_documents(docs: Path, rank: int) -> None:

@@ -17,6 +17,7 @@ from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.synthetic.passage_prompts import opening_prompts
+from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.mix import TrainingMix
 from pipelines.training.separator import likelihoods, measured_separator
 from pipelines.training.stage_context import Stage
@@ -60,7 +61,8 @@ def test_each_document_ends_with_the_separator_and_the_next_starts_behind_it(
     stage, student = stage_of(tmp_path, family), cast(Student, None)
     chat, start = load_chat(stage.project.base), stage.project.clean
     assert measured_separator(stage, corpus, start) is None
-    documents = TrainingMix.of(stage, corpus, start, ()).documents
+    base = BaseOutputs(stage.project, stage.settings, stage.generation_seed)
+    documents = TrainingMix.of(stage, corpus, start, (), base, []).documents
     (row,) = documents.draw(student, 0)
     begin, texts = ([chat.document_start], row.tokens[1:]) if family.adds_bos else ([], row.tokens)
     assert row.tokens == begin + texts
