@@ -17,10 +17,14 @@ from evals.results import Item, Result, main_result
 from evals.suites.config import load_suites
 from evals.suites.suite_measurement import main_prompt_task
 from pipelines.documents.snapshot import CorpusSnapshot, snapshot_file
-from pipelines.evaluation.block_measurement import StopRule
-from pipelines.evaluation.checkpoint_measurement import earlier_results, knowledge_result, measure_checkpoint
+from pipelines.evaluation.checkpoint_measurement import (
+    StopRule,
+    copy_results,
+    earlier_results,
+    knowledge_result,
+    measure_checkpoint,
+)
 from pipelines.evaluation.evaluation_plan import SAMPLE_TEMPERATURE, EvalPlan
-from pipelines.evaluation.results_store import copy_results
 from pipelines.gate.promotion import current_user, require_reason
 from pipelines.gate.verdict import OtherResults, Verdict, judge, require_pass_fail, settles_behaviour
 from pipelines.job_progress import published_progress

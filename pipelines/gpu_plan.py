@@ -28,7 +28,7 @@ from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS
 from pipelines.settings.schedule import midtraining_steps, scheduled
 from pipelines.settings.schema import Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
-from pipelines.training.process_checks import check_processes
+from pipelines.training.recipe_inputs import check_processes
 from recovery.errors import RecoverError
 from recovery.models.students import load_chat
 

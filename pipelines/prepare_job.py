@@ -35,10 +35,8 @@ from pipelines.project.runs import last_time, past_cycles
 from pipelines.request import Request
 from pipelines.settings.resolve import Resolved, differences, resolve_settings
 from pipelines.settings.schema import Settings
+from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
-from pipelines.training.base_model_outputs import BaseOutputs
-from pipelines.training.metric_loggers import check_logger
-from pipelines.training.process_checks import check_processes
 from pipelines.training.recipe_inputs import (
     RecipeFiles,
     as_distillation,
@@ -46,9 +44,11 @@ from pipelines.training.recipe_inputs import (
     check_domains,
     check_mix,
     check_passages,
+    check_processes,
     check_prompts,
     check_recipes,
 )
+from pipelines.training.training_run import check_logger
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat, parameters_of

@@ -17,7 +17,7 @@ from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.storage.atomic_files import JsonLines
 from pipelines.storage.content_cache import content_hash
-from pipelines.training.process_checks import check_processes
+from pipelines.training.recipe_inputs import check_processes
 from recovery.errors import RecoverError
 from recovery.fine_tunes import FineTune, inspect_fine_tune
 from recovery.models.chat_template import Message

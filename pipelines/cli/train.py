@@ -88,7 +88,7 @@ def resume(project: Path | None, run: int | None, processes: int | None) -> Comm
     from pipelines.project.lock import command_lock
     from pipelines.project.project import Project
     from pipelines.repair import run_repair
-    from pipelines.training.process_checks import check_processes
+    from pipelines.training.recipe_inputs import check_processes
 
     opened = Project.open_existing(project)
     start_processes(processes or _interrupted_job(opened, run).processes)

@@ -3,10 +3,12 @@ only with the passage. Their file is written once; after that it is the user's t
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
@@ -19,7 +21,6 @@ from pipelines.log import log
 from pipelines.model_loading import open_subject
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 from pipelines.storage.atomic_files import JsonLines
-from pipelines.synthetic.filter_counts import FilterCounts
 from recovery.engines import Sampling
 from recovery.errors import RecoverError
 
@@ -36,7 +37,6 @@ MAX_COPIED_WORDS = 6  # consecutive words shared with the passage: more than mos
 MIN_SHARED_WORDS = 0.7  # share of words in common that makes two questions with one answer the same question
 PROGRESS_EVERY = 20  # questions
 ITEM_FIELDS = ("question", "prompt", "text")  # of an evaluation's file
-
 QUESTION_PROMPT = """\
 Read the passage, then write {count} questions about facts that it states, each with its answer.
 
@@ -47,21 +47,38 @@ Read the passage, then write {count} questions about facts that it states, each 
 
 Passage:
 {passage}"""
-
 OPEN_BOOK_PROMPT = "Passage:\n{passage}\n\nAnswer in a few words, from the passage: {question}"
-
 QUESTION_ANSWER_LINES = re.compile(
     r"^[\W\d]*(?:q(?:uestion)?)\W*\d*\W*[:.]\W*(?P<question>.+?)\s*\n[\W\d]*(?:a(?:nswer)?)\W*\d*\W*[:.]\s*(?P<answer>.+?)\s*$",
     re.IGNORECASE | re.MULTILINE,
 )
-
 REFERS_TO_PASSAGE = re.compile(
     r"\b(this|that|the (above|given|following))?\s*(passage|excerpt|paragraph)\b|\baccording to the\b|"
     r"\b(the|this) (text|document|article|author|section)\b|\b(mentioned|described|stated|listed) (above|here|below)\b",
     re.IGNORECASE,
 )
-
 Passage = tuple[str, str]  # (source, text)
+
+
+@dataclass
+class FilterCounts:
+    passages: int = 0
+    written: int = 0
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)  # by reason
+
+    def add(self, other: "FilterCounts") -> None:
+        self.passages += other.passages
+        self.written += other.written
+        self.kept += other.kept
+        self.dropped.update(other.dropped)
+
+    def reasons(self, count: int | None = None) -> list[str]:
+        """The most frequent reasons with their counts."""
+        return [f"{times} {reason}" for reason, times in self.dropped.most_common(count)]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"dropped": dict(self.dropped)}
 
 
 @dataclass(frozen=True)

@@ -25,16 +25,15 @@ from pipelines.model_loading import open_engine
 from pipelines.settings.schedule import scheduled, warn_of_few_steps
 from pipelines.storage.content_cache import ContentCache
 from pipelines.synthetic import passage_prompts
+from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
-from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts, document_prefixes
+from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, as_prefix_prompts, document_prefixes
 from pipelines.synthetic.prompts import as_prompts
 from pipelines.synthetic.questions import LEAKED_WORDS
-from pipelines.training.base_model_outputs import BaseOutputs
-from pipelines.training.clean_replies import clean_replies
 from pipelines.training.context_lift import check_lift
-from pipelines.training.early_stopping import EarlyStopping
+from pipelines.training.distill import recipe_states, replies_beforehand
+from pipelines.training.early_stopping import EarlyStopping, clean_replies
 from pipelines.training.recipe_inputs import RecipeFiles, as_distillation, check_prompts, chosen_recipe
-from pipelines.training.recipe_rows import recipe_states, replies_beforehand
 from pipelines.training.separator import measured_separator
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers, TrainingSource

@@ -10,7 +10,7 @@ from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
 from pipelines.settings.schedule import scheduled, warn_of_few_steps
-from pipelines.training.base_model_outputs import BaseOutputs
+from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.mix import TrainingMix
 from pipelines.training.separator import measured_separator

@@ -9,11 +9,9 @@ from pipelines.documents import tokenize_documents
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
 from pipelines.settings.schema import split_rows
-from pipelines.synthetic.answers import answer_rows
-from pipelines.synthetic.paraphrased_corpus import ParaphrasedCorpus
-from pipelines.synthetic.prefixes import EARLIER_DOMAIN
-from pipelines.synthetic.unprompted_texts import GeneratedTexts
-from pipelines.training.base_model_outputs import BaseOutputs
+from pipelines.synthetic.base_outputs import BaseOutputs, GeneratedTexts, answer_rows
+from pipelines.synthetic.paraphrases import ParaphrasedCorpus
+from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers, TrainingSource
 from recovery.models.chat_template import Chat

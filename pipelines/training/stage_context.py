@@ -17,9 +17,9 @@ from pipelines.model_loading import load_trained
 from pipelines.project.project import Project
 from pipelines.project.runs import PastCycle, past_cycles, recorded_run
 from pipelines.settings.schema import Settings
+from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.chat_prompts import ChatPrompt
-from pipelines.synthetic.prefixes import EARLIER_DOMAIN, document_prefixes
-from pipelines.training.base_model_outputs import BaseOutputs
+from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, document_prefixes
 from pipelines.training.context_lift import check_lift
 from pipelines.training.recipe_inputs import RecipeFiles, check_contamination
 from pipelines.training.stage_teachers import Teachers

@@ -1,15 +1,18 @@
 """One training run in the record: reported step by step, saved as it goes, and resumed where it stopped."""
 
+import importlib
 import shutil
+import signal
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from db.errors import RecordError
+from db.tracker import Tracker
 from db.views import Checkpoint
 from evals.suites.config import resolve_suites
 from pipelines.log import log
@@ -18,25 +21,28 @@ from pipelines.progress import STEPS, StepTimer
 from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
 from pipelines.training.early_stopping import EarlyStopping
-from pipelines.training.frontier import Frontier, FrontierPoint
-from pipelines.training.metric_loggers import MetricLogger, metric_logger
-from pipelines.training.probe_results import ProbeResult
-from pipelines.training.rollout_samples import RecordedStates, record_rollouts
+from pipelines.training.probes import Frontier, FrontierPoint, ProbeResult
 from pipelines.training.stage_context import Role, Stage
 from pipelines.training.stage_teachers import TrainingSource
-from pipelines.training.state_folders import last_good_folder, progress_folder
-from pipelines.training.stop_requests import stop_requests
 from pipelines.training.warm_start import WarmStart
+from recovery.errors import RecoverError
 from recovery.losses.objectives import Objective
 from recovery.models.students import Student, checkpoint_metadata, save_student
 from recovery.processes import training_state
 from recovery.progress import track
 from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
+from recovery.samples import Sample
 from recovery.self_teachers import EmaTeacher
 from recovery.signals import Signal
 from recovery.states import States
 from recovery.telemetry.step_record import StepRecord
+from recovery.telemetry.token_report import TokenReport
 from recovery.train import Plan, TrainState, train
+
+Report = Callable[[list[Sample]], list[list[TokenReport]] | None]  # None without a teacher
+ROLLOUTS_A_STEP = 4  # recorded of about ten steps in a run
+MetricLogger = Callable[[Mapping[str, float | None], int], None]
+LOGGERS = ("none", "wandb", "trackio", "tensorboard")
 
 
 @dataclass(frozen=True)
@@ -258,3 +264,121 @@ def _progress(record: StepRecord, plan: Plan) -> str:
     if record.rollout_length is not None:
         parts.append(f"length {record.rollout_length:.0f}")
     return "  " + " · ".join([*parts, f"{record.tokens_per_second:,.0f} tokens/s"])
+
+
+class RecordedStates:
+    """States that keep their last draw."""
+
+    def __init__(self, states: States):
+        self.states = states
+        self.last: list[Sample] = []
+
+    def draw(self, student: Student, step: int) -> list[Sample]:
+        self.last = self.states.draw(student, step)
+        return self.last
+
+
+def record_rollouts(
+    tracker: Tracker, run: int, step: int, student: Student, report: Report, samples: list[Sample]
+) -> None:
+    """Record the first rollouts among the samples; documents are not recorded."""
+    rows = [row for row in samples if row.prompt is not None and row.logprobs is not None][:ROLLOUTS_A_STEP]
+    if not rows:
+        return
+    reports = report(rows)
+    tracker.rollouts(
+        run,
+        step,
+        [
+            {
+                "prompt": row.prompt,
+                "text": student.chat.text(row.tokens[len(row.tokens) - len(row.logprobs or []) :]),
+                "truncated": row.truncated,
+                "reward": row.reward,
+                "tokens": [list(astuple(token)) for token in reports[i]] if reports else None,
+            }
+            for i, row in enumerate(rows)
+        ],
+    )
+
+
+@contextmanager
+def metric_logger(name: str, home: Path, project: str, run: str, settings: Mapping[str, Any]) -> Iterator[MetricLogger]:
+    if name == "none":
+        yield lambda values, step: None
+    elif name == "tensorboard":
+        writer = _import("torch.utils.tensorboard", name).SummaryWriter(str(home / "tensorboard" / run))
+
+        def add(values: Mapping[str, float | None], step: int) -> None:
+            for key, value in values.items():
+                if value is not None:
+                    writer.add_scalar(key, value, step)
+
+        try:
+            yield add
+        finally:
+            writer.close()
+    else:  # trackio has wandb's interface
+        module = _import(name, name)
+        module.init(project=project, name=run, config=dict(settings))
+        try:
+            yield lambda values, step: module.log({k: v for k, v in values.items() if v is not None}, step=step)
+        finally:
+            module.finish()
+
+
+def check_logger(name: str) -> None:
+    if name not in LOGGERS:
+        raise RecoverError(f"There is no logger {name!r} to report to. Choose one of {', '.join(LOGGERS)}.")
+    if name != "none":
+        _import("torch.utils.tensorboard" if name == "tensorboard" else name, name)
+
+
+def _import(module: str, name: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise RecoverError(
+            f"The logger {name} (report_to) is not installed. Install it with `pip install {name}`."
+        ) from error
+
+
+class StopRequests:
+    """Signal handler: the first request sets `stop`, a second one interrupts at once."""
+
+    stop = False
+
+    def __call__(self, *_: Any) -> None:
+        if self.stop:
+            raise KeyboardInterrupt
+        self.stop = True
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequests]:
+    requests = StopRequests()
+    try:
+        handlers = {number: signal.signal(number, requests) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # only the main thread can handle signals
+        yield requests
+        return
+    try:
+        yield requests
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def progress_folder(project: Project, run: int) -> Path:
+    return project.home / "progress" / f"run-{run:04d}"
+
+
+def last_good_folder(project: Project, run: int) -> Path:
+    """The state at the start, or at the last probe that did not end the run; without probes at the last report."""
+    folder = progress_folder(project, run)
+    return folder.with_name(folder.name + "-good")
+
+
+def has_started(project: Project, run: int) -> bool:
+    """Whether the run has a saved state or a checkpoint to go on from."""
+    return has_progress(progress_folder(project, run)) or project.reader.run_checkpoint(run) is not None

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipelines.log import log
 from pipelines.settings.schema import AUTO, DEFAULT_WARM_START, Settings, fixed_warm_start_share
-from pipelines.training.probe_results import ProbeFunction, ProbeResult, best_knowledge
+from pipelines.training.probes import ProbeFunction, ProbeResult, best_knowledge
 from recovery.models.interpolation import WeightInterpolation
 from recovery.models.students import Student
 

@@ -10,8 +10,7 @@ import pytest
 from evals.results import Metric, Result
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.gate.judgements import Judgement
-from pipelines.gate.verdict import Verdict
+from pipelines.gate.verdict import Judgement, Verdict
 from pipelines.jobs.job import Job
 from pipelines.repair import NAMES, REREAD, Move, RepairResult, _guard, _job_of, _next
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
@@ -138,7 +137,7 @@ def test_nothing_to_repair_and_nothing_that_helped_are_sentences() -> None:
 
 
 def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:
-    from pipelines.gate.judgements import judge_knowledge
+    from pipelines.gate.verdict import judge_knowledge
 
     def answers(value: float) -> Result:
         return Result("answers", "knowledge", "file", {"likelihood": Metric.from_values([value] * 4)}, [], {}, 1.0)

@@ -11,8 +11,8 @@ from db.views import Checkpoint
 from evals.results import Item, Metric, Result
 from pipelines.cli.train import _ask_person, _cycle_result
 from pipelines.cycle import Cycle
-from pipelines.gate.judgements import Judgement
 from pipelines.gate.verdict import (
+    Judgement,
     OtherResults,
     _behaviour_reason,
     _knowledge_reason,

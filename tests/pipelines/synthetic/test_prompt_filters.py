@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.synthetic.prompt_filters import count_kinds, filter_prompts, kind_of
+from pipelines.synthetic.prompts import count_kinds, filter_prompts, kind_of
 
 LONG = " ".join(f"word{i}" for i in range(300))
 

@@ -12,9 +12,9 @@ from evals.subject import Subject
 from evals.suites.knowledge import read_questions
 from pipelines.documents import read_corpus
 from pipelines.log import log
-from pipelines.synthetic.filter_counts import FilterCounts
 from pipelines.synthetic.questions import (
     Draft,
+    FilterCounts,
     GeneratedQuestion,
     generate_questions,
     longest_shared_run,

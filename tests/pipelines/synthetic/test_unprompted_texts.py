@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evals.subject import Subject
-from pipelines.synthetic.unprompted_texts import GeneratedTexts, generate_texts
+from pipelines.synthetic.base_outputs import GeneratedTexts, generate_texts
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError

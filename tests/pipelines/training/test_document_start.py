@@ -12,9 +12,8 @@ from pipelines.jobs.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
-from pipelines.synthetic.prefixes import as_prefix_prompts
-from pipelines.synthetic.unprompted_texts import generate_texts
-from pipelines.training.base_model_outputs import BaseOutputs
+from pipelines.synthetic.base_outputs import BaseOutputs, generate_texts
+from pipelines.synthetic.passage_prompts import as_prefix_prompts
 from pipelines.training.mix import TrainingMix
 from pipelines.training.stage_context import Stage
 from recovery.engines import Generation, Sampling

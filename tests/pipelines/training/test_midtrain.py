@@ -17,9 +17,9 @@ from pipelines.jobs.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
-from pipelines.synthetic.prefixes import EARLIER_DOMAIN
-from pipelines.training import base_model_outputs as base_outputs
-from pipelines.training.base_model_outputs import BaseOutputs
+from pipelines.synthetic import base_outputs
+from pipelines.synthetic.base_outputs import BaseOutputs
+from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
 from pipelines.training.mix import TrainingMix
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers

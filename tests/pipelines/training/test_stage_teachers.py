@@ -10,7 +10,7 @@ import torch
 from db.views import Checkpoint
 from pipelines.jobs.teacher_choice import Served
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
-from pipelines.synthetic.prefixes import EARLIER_DOMAIN
+from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
 from pipelines.training.stage_teachers import Teachers
 from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
