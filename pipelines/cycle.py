@@ -152,7 +152,7 @@ class Cycle:
         prompts = self.stage.prompts(items_text) if self.settings.distill.steps else []
         teachers = self.stage.teachers(main_teacher, len(prompts), items_text)
         corpora = self.stage.read_by(damaged) if self.settings.distill.documents_share else []
-        distilled = distill(self.stage, damaged, teachers, prompts, probe.on if probe else None, corpora, lift)
+        distilled = distill(self.stage, damaged, teachers, prompts, probe, corpora, lift)
         if self.stage.cycle and self._earlier_decision(distilled.checkpoint) is None:
             self.project.tracker.reopen_cycle(self.stage.cycle)
         # A repair's copy of the model as it was, which the gate has rejected, is not measured again. In a cycle a copy

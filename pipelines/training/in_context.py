@@ -14,7 +14,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from evals.contamination import remove_contaminated
 from evals.suites.knowledge import read_questions
@@ -32,11 +31,11 @@ from pipelines.synthetic.prompts import as_prompts
 from pipelines.synthetic.questions import LEAKED_WORDS
 from pipelines.training.context_lift import check_lift
 from pipelines.training.distill import recipe_states, replies_beforehand
+from pipelines.training.document_rows import measured_separator
 from pipelines.training.early_stopping import EarlyStopping, clean_replies
 from pipelines.training.recipe_inputs import RecipeFiles, as_distillation, check_prompts, chosen_recipe
-from pipelines.training.separator import measured_separator
 from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import Teachers, TrainingSource
+from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
@@ -67,20 +66,15 @@ def midtrain_in_context(
     drawn_prompts = prompts[: steps * settings.rows]
     answers = replies_beforehand(data.stage, start, teachers, chosen, chat, questions, drawn_prompts)
     clean = clean_replies(data.stage, chosen, teachers, prompts)
-    source = TrainingSource(start.path, stage.adapter, stage.settings.bf16, chosen, teachers, chat.separator)
+    source = stage.source(start, chosen, teachers, chat.separator)
     student, signal = source.load()
     log.info(
         f"Mid-training in context on {corpus.files} file{'s' * (corpus.files != 1)}: {steps} steps of {settings.rows} "
         f"rows from {start.reference}; {len(about_passages):,} of {len(prompts):,} prompts are about its passages"
     )
     warn_of_few_steps(stage.settings.midtrain, steps, "distill.rows")
-    plan = stage.job.eval_plan
-    inputs = RunInputs(
-        job=stage.job.id,
-        stage="midtrained",
-        corpus=corpus.hash,
-        questions=str(plan.questions.resolve()) if plan.questions else None,
-        passages=str(plan.passages.resolve()) if plan.passages else None,
+    inputs = stage.midtraining_inputs(
+        corpus,
         teacher=f"base (and {promoted.reference} for passages)" if promoted else "base",
         lift=lift,
         separator=chat.separator,

@@ -73,43 +73,43 @@ class TrainingRun:
     average: EmaTeacher | None = None  # the teacher, if it is an average of the student
     frontier: Frontier = field(default_factory=lambda: Frontier(0))
 
+    def __post_init__(self) -> None:
+        self.warm, self.stopped = self.warm_start.as_json(), self.warm_start.stop_reason  # of a resumed run, as saved
+
     def run_to_end(self) -> RunResult:
         """Train from the start or from the last saved state, write the checkpoint and record it."""
         if (checkpoint := self.project.reader.run_checkpoint(self.run)) is not None:
             return _result_of(self.project.verify(checkpoint), self.run)  # it was interrupted after its checkpoint
         with training_state(self.student, self.signal, self.objective, self.plan, self.source) as state:
-            warm, stopped = self._train_on(state)
-        return self._save_checkpoint(state.step, stopped, warm)
+            self._resume(state)
+            if not self.stopped and state.step < self.plan.steps:
+                self.project.tracker.discard_steps(self.run, state.step)
+                self._train(state)
+        return self._save_checkpoint(state.step)
 
-    def _train_on(self, state: TrainState) -> tuple[dict[str, Any] | None, str]:
-        """Train from the last saved state; return the warm start, and why it ended early."""
-        warm, stopped = self.warm_start.as_json(), self.warm_start.stop_reason
+    def _resume(self, state: TrainState) -> None:
+        """From the last saved state, if there is one."""
         if (saved := load_progress(self._folder, self.student, state, self.average)) is not None:
             self.monitor.restore(saved["monitor"])
-            warm, stopped = saved["warm_start"], saved["stopped"]
+            self.warm, self.stopped = saved["warm_start"], saved["stopped"]
             self.frontier = Frontier.from_json(self.frontier.keep, saved["frontier"])
             points = self.frontier.points  # some may be deleted
             self.frontier.points = [point for point in points if self._point_folder(point.step).is_dir()]
             if state.step < self.plan.steps:
                 log.info(f"Going on at step {state.step + 1} of {self.plan.steps}")
         self._delete_points_except(self.frontier.points)  # after an interruption later ones may be there
-        if not stopped and state.step < self.plan.steps:
-            self.project.tracker.discard_steps(self.run, state.step)
-            stopped = self._train(state, warm)
-        return warm, stopped
 
     @property
     def project(self) -> Project:
         return self.stage.project
 
-    def _train(self, state: TrainState, warm: dict[str, Any] | None) -> str:
-        """Returns why it stopped early; empty after the last step."""
+    def _train(self, state: TrainState) -> None:
         states, last_save = RecordedStates(self.states), time.monotonic()
         report = partial(state.report, self.student, self.signal)
         report_every, timer = max(1, self.plan.steps // 10), StepTimer(self.plan.steps, state.step)
         meter, update = ResourceMeter(), track(STEPS, self.plan.steps)
         if self.monitor.limits is not None and (state.step == 0 or not has_progress(self._last_good)):
-            self._save(state, self._last_good, warm)
+            self._save(state, self._last_good)
         with stop_requests() as requests, self._metric_logger() as log_metrics:
             for record in train(self.student, states, self.signal, self.objective, self.plan, state):
                 if self.average is not None:
@@ -123,37 +123,37 @@ class TrainingRun:
                 if is_report:
                     record_rollouts(self.project.tracker, self.run, record.step, self.student, report, states.last)
                     self.project.tracker.resources(self.run, meter.read())
-                probe, stopped = self.monitor.after_step(record, self.plan.steps)
+                probe, self.stopped = self.monitor.after_step(record, self.plan.steps)
                 if probe is not None:
                     self._record_probe(record.step, probe)
                 if self.monitor.collapsed:
-                    return self._return_to_last_good(state, stopped, warm)
+                    self._return_to_last_good(state)
+                    return
                 if probe is not None:
-                    self._update_frontier(FrontierPoint(state.step, probe.measured, probe.errors), stopped, warm)
+                    self._update_frontier(FrontierPoint(state.step, probe.measured, probe.errors))
                 is_good = is_report if self.monitor.probe is None else probe is not None
-                if is_good and self.monitor.limits is not None and not stopped:
-                    self._save(state, self._last_good, warm)
+                if is_good and self.monitor.limits is not None and not self.stopped:
+                    self._save(state, self._last_good)
                 leaving = requests.stop or self._is_cancelled()
                 due = time.monotonic() - last_save > 60 * self.stage.settings.save_minutes
-                if (due or stopped or leaving) and self._save(state, self._folder, warm, stopped):
+                if (due or self.stopped or leaving) and self._save(state, self._folder):
                     last_save = time.monotonic()
                     if leaving:
                         raise KeyboardInterrupt
-                if stopped:
-                    return stopped
-            self._save(state, self._folder, warm)
-        return ""
+                if self.stopped:
+                    return
+            self._save(state, self._folder)
 
     def _metric_logger(self) -> AbstractContextManager[MetricLogger]:
         settings, name = self.stage.settings, f"run-{self.run:04d}"
         return metric_logger(settings.report_to, self.project.home, self.project.name, name, settings.model_dump())
 
-    def _save_checkpoint(self, steps: int, stopped: str, warm: dict[str, Any] | None) -> RunResult:
-        if stopped:
-            log.info(f"Stopped after {steps} of {self.plan.steps} steps: {stopped}")
-            self.project.tracker.event(self.run, f"stopped after {steps} steps: {stopped}")
+    def _save_checkpoint(self, steps: int) -> RunResult:
+        if self.stopped:
+            log.info(f"Stopped after {steps} of {self.plan.steps} steps: {self.stopped}")
+            self.project.tracker.event(self.run, f"stopped after {steps} steps: {self.stopped}")
         folder, monitor = self.project.checkpoint_folder(self.run), self.monitor.state
-        self._write(folder, steps, stopped, warm)
+        self._write(folder, steps, self.stopped)
         earlier = [point for point in self.frontier.points if point.step < steps]  # after a collapse one is the end
         self._delete_points_except(earlier)
         points = {point.step: self._point_folder(point.step) for point in earlier}
@@ -176,25 +176,25 @@ class TrainingRun:
         discard_progress(self._folder)
         checkpoint = self.project.reader.checkpoint(id)
         assert checkpoint is not None
-        return RunResult(checkpoint, self.run, steps, monitor.tokens, monitor.seconds, stopped, warm)
+        return RunResult(checkpoint, self.run, steps, monitor.tokens, monitor.seconds, self.stopped, self.warm)
 
-    def _write(self, folder: Path, steps: int, stopped: str, warm: dict[str, Any] | None) -> None:
+    def _write(self, folder: Path, steps: int, stopped: str = "") -> None:
         monitor = self.monitor.state
-        trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": stopped, "warm_start": warm}
+        trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": stopped, "warm_start": self.warm}
         about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
         save_student(self.student, folder, about | {"trained": trained})
 
-    def _update_frontier(self, point: FrontierPoint, stopped: str, warm: dict[str, Any] | None) -> None:
+    def _update_frontier(self, point: FrontierPoint) -> None:
         """Keep the checkpoint of a probe, unless it is the end of the run, which is kept anyway.
 
         Others are deleted first, so that there are never more than the setting allows."""
-        if stopped:
+        if self.stopped:
             self.frontier.points = self.frontier.points_beside(point)
         else:
             self.frontier.points = self.frontier.points_with(point)
         self._delete_points_except(self.frontier.points)
         if point in self.frontier.points:
-            self._write(self._point_folder(point.step), point.step, "", warm)
+            self._write(self._point_folder(point.step), point.step)
 
     def _delete_points_except(self, points: Sequence[FrontierPoint]) -> None:
         kept = {self._point_folder(point.step) for point in points}
@@ -213,22 +213,21 @@ class TrainingRun:
     def _last_good(self) -> Path:
         return last_good_folder(self.project, self.run)
 
-    def _save(self, state: TrainState, folder: Path, warm: dict[str, Any] | None, stopped: str = "") -> bool:
+    def _save(self, state: TrainState, folder: Path) -> bool:
         self.project.tracker.flush()  # the state on disk must not be ahead of the record
         notes = {
             "monitor": self.monitor.as_dict(),
-            "warm_start": warm,
-            "stopped": stopped,
+            "warm_start": self.warm,
+            "stopped": self.stopped,
             "frontier": self.frontier.as_json(),
         }
         return save_progress(folder, self.student, state, notes, self.average)
 
-    def _return_to_last_good(self, state: TrainState, reason: str, warm: dict[str, Any] | None) -> str:
+    def _return_to_last_good(self, state: TrainState) -> None:
         saved = load_progress(self._last_good, self.student, state, self.average)
         where = f"back at step {state.step}, the last good state" if saved else "no earlier state was saved"
-        reason = f"{reason}; {where}"
-        self._save(state, self._folder, warm, reason)
-        return reason
+        self.stopped = f"{self.stopped}; {where}"
+        self._save(state, self._folder)
 
     def _is_cancelled(self) -> bool:
         try:

@@ -11,20 +11,18 @@ import pytest
 import torch
 from click.testing import Result
 
-from db.views import Checkpoint
 from evals.subject import Subject
 from pipelines.jobs.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.synthetic import base_outputs
-from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
-from pipelines.training.mix import TrainingMix
+from pipelines.training.midtrain import soft_label_teachers
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from recovery.lab import BASE
-from recovery.models.students import load_chat, load_student
+from recovery.models.students import load_student
 from recovery.samples import Batch, Sample
 from recovery.teachers import FrozenTeacher, Teacher
 from tests.evals.fakes import fake_subject
@@ -183,20 +181,13 @@ def test_the_base_scores_what_it_wrote_and_the_promoted_model_what_it_learned(do
 
     clean, promoted = (logprobs(FrozenTeacher(c.path), [row]) for c in (project.clean, project.current))
     assert float((clean - promoted).abs().max()) > 0.1
-    data = data_with_rows(Stage(project, Job("midtrain", settings), None), project.current)
-    both = teacher(data(earlier_rows=1).teachers(True))
+    stage, start = Stage(project, Job("midtrain", settings), None), project.current
+    both = teacher(soft_label_teachers(stage, start, by_base=True, of_earlier=True))
     torch.testing.assert_close(logprobs(both, rows), torch.cat([clean, promoted]))
-    both = teacher(data(earlier_rows=1, text_rows=1).teachers(False))
-    torch.testing.assert_close(logprobs(both, rows), torch.cat([clean, promoted]))
-    torch.testing.assert_close(logprobs(teacher(data().teachers(True)), rows[:1]), clean)
-    torch.testing.assert_close(logprobs(teacher(data(earlier_rows=1).teachers(False)), rows[1:]), promoted)
-    assert teacher(data().teachers(False)) is None
-    data = data_with_rows(Stage(project, Job("midtrain", hard), None), project.current)
-    assert teacher(data(earlier_rows=1).teachers(True)) is None
-
-
-def data_with_rows(stage: Stage, start: Checkpoint) -> Any:
-    """A function from numbers of rows to the data of a mid-training."""
-    documents: Any = None
-    base = BaseOutputs(stage.project, stage.settings, stage.generation_seed)
-    return lambda **rows: TrainingMix(stage, base, start, load_chat(start.path), documents, **rows)
+    base = teacher(soft_label_teachers(stage, start, by_base=True, of_earlier=False))
+    torch.testing.assert_close(logprobs(base, rows[:1]), clean)
+    of_earlier = teacher(soft_label_teachers(stage, start, by_base=False, of_earlier=True))
+    torch.testing.assert_close(logprobs(of_earlier, rows[1:]), promoted)
+    assert soft_label_teachers(stage, start, by_base=False, of_earlier=False) is None
+    without_soft_labels = Stage(project, Job("midtrain", hard), None)
+    assert soft_label_teachers(without_soft_labels, start, by_base=True, of_earlier=True) is None
