@@ -39,7 +39,7 @@ from pipelines.settings.schema import Gate, Settings
 from pipelines.training.distill import distill
 from pipelines.training.in_context import midtrain_in_context
 from pipelines.training.midtrain import midtrain
-from pipelines.training.probes import distill_probe
+from pipelines.training.probes import DistillProbe, probe_set
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult
@@ -133,12 +133,7 @@ class Cycle:
     def recover(self, damaged: Checkpoint, ask: Ask | None = None) -> Outcome:
         main_teacher = self.stage.main_teacher() or damaged
         lift = self.stage.check_lift(main_teacher)
-        probe = None
-        if self.settings.distill.probe_every and self._can_probe:
-            items = self.settings.distill.probe_items
-            probe = distill_probe(
-                self.settings.gate, self.job.eval_plan, items, self._measure_clean_on_probes, self._suites
-            )
+        probe = self._probe() if self._has_probes else None
         final = self._final_plan()
         clean = self._measure_clean(final)
         if self._may_leave_out_distillation:
@@ -189,8 +184,17 @@ class Cycle:
 
     def _final_plan(self) -> EvalPlan:
         """Of the items that no probe uses."""
-        has_probes = self.settings.distill.probe_every and self._can_probe
-        return replace(self.job.eval_plan, split="final" if has_probes else "all")
+        return replace(self.job.eval_plan, split="final" if self._has_probes else "all")
+
+    @property
+    def _has_probes(self) -> bool:
+        return self.settings.distill.probe_every > 0 and self._can_probe
+
+    def _probe(self) -> DistillProbe:
+        plan = probe_set(self.job.eval_plan, self.settings.distill.probe_items)
+        of_clean = plan if plan.probe_all else replace(plan, suite="behaviour")
+        clean = self._measure(self.project.clean, "the clean model on the probe set", of_clean, "probe")
+        return DistillProbe(self.settings.gate, plan, clean, self._suites)
 
     def _measure_clean(self, final: EvalPlan) -> list[Result]:
         clean = self._measure(self.project.clean, "the clean model", replace(final, earlier_questions=()), "clean")
@@ -230,9 +234,6 @@ class Cycle:
 
     def _enter(self, cycle: int | None, number: int) -> None:
         self.stage = replace(self.stage, cycle=cycle, cycle_number=number)
-
-    def _measure_clean_on_probes(self, plan: EvalPlan) -> list[Result]:
-        return self._measure(self.project.clean, "the clean model on the probe set", plan, "probe")
 
     def _measure(
         self, checkpoint: Checkpoint, name: str, plan: EvalPlan, stage: str, rule: StopRule | None = None

@@ -58,13 +58,9 @@ class GeneratedTexts:
     def texts(self) -> Iterator[str]:
         return (line["text"] for line in self._lines)
 
-    @property
-    def is_written(self) -> bool:
-        return self._lines.path.is_file()
-
     def write(self, open_subject: OpenSubject) -> int:
         """Write the texts if they are not cached yet. Return how many there are."""
-        if not self.is_written:
+        if not self._lines.path.is_file():
             log.info(f"The clean base writes {self.count:,} unprompted texts")
             with open_subject() as subject:
                 chat = subject.chat if self.separator is None else subject.chat.with_separator(self.separator)
@@ -130,7 +126,14 @@ class BaseOutputs:
         midtrain = self.settings.midtrain
         if not midtrain.mix.texts:
             return []
-        texts = self._generated_texts
+        texts = GeneratedTexts(
+            midtrain.generated_texts,
+            midtrain.window,
+            self.project.base_weights_id,
+            self.seed,
+            self.project.home / "cache",
+            self.separator,
+        )
         try:
             count = texts.write(self.open_base)
         except RecoverError as error:
@@ -138,12 +141,6 @@ class BaseOutputs:
             return []
         log.info(f"  {count:,} texts written by the base are read beside the documents")
         return [texts]
-
-    @property
-    def _generated_texts(self) -> GeneratedTexts:
-        midtrain, weights = self.settings.midtrain, self.project.base_weights_id
-        cache = self.project.home / "cache"
-        return GeneratedTexts(midtrain.generated_texts, midtrain.window, weights, self.seed, cache, self.separator)
 
     def paraphrases(self, corpus: CorpusSnapshot) -> ParaphrasedCorpus:
         times, weights = self.settings.midtrain.mix.paraphrases, self.project.base_weights_id

@@ -7,7 +7,6 @@ word. So the data that the base was post-trained on is not needed.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -78,7 +77,7 @@ def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list
     for attempt in range(ATTEMPTS):
         samples = (count - len(prompts)) * 5 // 4 + 8
         generations = engine.generate([start] * samples, Sampling(MAX_PROMPT_TOKENS, seed=seed * 1000 + attempt))
-        prompts = filter_prompts([*prompts, *(chat.text(g.tokens) for g in generations if g.finished)]).prompts
+        prompts = filter_prompts([*prompts, *(chat.text(g.tokens) for g in generations if g.finished)])
         if len(prompts) >= count:
             break
     if len(prompts) < min(count, MIN_PROMPTS):
@@ -88,18 +87,7 @@ def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list
 
 def cached_prompts(folder: Path, weights: str, count: int, seed: int, write: Callable[[], list[str]]) -> list[str]:
     """The prompts that the base with these weights wrote before, or writes now: the same prompts every time."""
-    return list(ContentCache(folder).get_or_write("prompts", prompts_inputs(weights, count, seed), write))
-
-
-def prompts_inputs(weights: str, count: int, seed: int) -> str:
-    """What decides the prompts that a base writes; their file is named by it."""
-    return f"{weights}/{count}/{seed}"
-
-
-def describe_kinds(prompts: list[str]) -> str:
-    """Such as "900 instructions, 300 questions, 80 chat messages"."""
-    count = count_kinds(prompts)
-    return f"{count['instruction']:,} instructions, {count['question']:,} questions, {count['chat']:,} chat messages"
+    return list(ContentCache(folder).get_or_write("prompts", f"{weights}/{count}/{seed}", write))
 
 
 def user_turn(chat: Chat) -> list[int]:
@@ -123,7 +111,7 @@ def _from_hub(reference: str) -> list[ChatPrompt]:
     for number, row in enumerate(islice(dataset_rows(reference), MAX_ROWS), start=1):
         if prompt := _prompt_of(f"Row {number} of {reference}", row):
             by_text.setdefault(prompt.user_text.strip(), prompt)
-    prompts = [by_text[text] for text in filter_prompts(by_text).prompts]
+    prompts = [by_text[text] for text in filter_prompts(by_text)]
     if not prompts:
         raise RecoverError(
             f"No row of {reference} has a prompt. A row needs a field prompt, instruction, question, messages or "
@@ -149,55 +137,24 @@ def _prompt_of(location: str, row: dict[str, Any]) -> ChatPrompt | None:
         return None
 
 
-@dataclass(frozen=True)
-class FilteredPrompts:
-    prompts: list[str]
-    dropped: Counter[str]  # by reason
-
-
-def filter_prompts(texts: Iterable[str], language: str | None = None) -> FilteredPrompts:
-    """Drop prompts that are unsuitable or duplicates. `language` is a code such as "en"; None accepts all."""
+def filter_prompts(texts: Iterable[str]) -> list[str]:
+    """The prompts without those that are unsuitable, duplicates or near duplicates."""
     accepted: dict[str, str] = {}  # by normalised text
-    dropped: Counter[str] = Counter()
     for prompt in (text.strip() for text in texts):
-        normalised = _normalised(prompt)
-        reason = _rejection_reason(prompt, language) or ("duplicate" if normalised in accepted else "")
-        if reason:
-            dropped[reason] += 1
-        else:
-            accepted[normalised] = prompt
-    near = _near_copies(list(accepted.values()))
-    if near:
-        dropped["near duplicate"] += len(near)
-    return FilteredPrompts([prompt for i, prompt in enumerate(accepted.values()) if i not in near], dropped)
+        if _is_usable(prompt):
+            accepted.setdefault(" ".join(prompt.casefold().split()).rstrip(".!? "), prompt)
+    prompts, signatures = list(accepted.values()), Signatures()
+    for i, prompt in enumerate(prompts):
+        signatures.add(i, prompt)
+    near = set(near_copies(prompts, signatures, set()))
+    return [prompt for i, prompt in enumerate(prompts) if i not in near]
 
 
-def kind_of(prompt: str) -> str:
-    """Judged by the first words, which are English: other languages have only questions and instructions."""
-    start = prompt.lstrip(" \n\"'([*#")
-    if INSTRUCTION_STARTS.match(start):
-        return "instruction"
-    if prompt.rstrip().endswith(("?", "？", "؟")) or QUESTION_STARTS.match(start):
-        return "question"
-    return "chat" if CHAT_STARTS.match(start) else "instruction"
-
-
-def count_kinds(prompts: Iterable[str]) -> dict[str, int]:
-    counts = Counter(kind_of(prompt) for prompt in prompts)
-    return {kind: counts[kind] for kind in ("instruction", "question", "chat")}
-
-
-def _rejection_reason(prompt: str, language: str | None) -> str:
+def _is_usable(prompt: str) -> bool:
+    """Not too short or long, garbled, or repeating itself."""
     words = prompt.split()
-    if len(words) < MIN_WORDS and not (SPACELESS.search(prompt) and len(prompt) >= MIN_CHARACTERS):
-        return "too short"
-    if len(words) > MAX_WORDS:
-        return "too long"
-    if garbled(prompt):
-        return "garbled"
-    if _repeats_itself(words):
-        return "repeats itself"
-    return "another language" if language and _language(prompt) != language else ""
+    is_long_enough = len(words) >= MIN_WORDS or (SPACELESS.search(prompt) and len(prompt) >= MIN_CHARACTERS)
+    return bool(is_long_enough) and len(words) <= MAX_WORDS and not garbled(prompt) and not _repeats_itself(words)
 
 
 def garbled(text: str) -> bool:
@@ -210,22 +167,17 @@ def _repeats_itself(words: Sequence[str]) -> bool:
     return len(words) >= REPETITION_WORDS and len(set(grams)) < 2 / 3 * len(grams)
 
 
-def _language(text: str) -> str:
-    import langdetect
-
-    langdetect.DetectorFactory.seed = 0
-    try:
-        return str(langdetect.detect(text))
-    except langdetect.LangDetectException:  # no letters
-        return "none"
+def describe_kinds(prompts: Iterable[str]) -> str:
+    """Such as "900 instructions, 300 questions, 80 chat messages"."""
+    count = Counter(kind_of(prompt) for prompt in prompts)
+    return f"{count['instruction']:,} instructions, {count['question']:,} questions, {count['chat']:,} chat messages"
 
 
-def _normalised(prompt: str) -> str:
-    return " ".join(prompt.casefold().split()).rstrip(".!? ")
-
-
-def _near_copies(prompts: list[str]) -> set[int]:
-    signatures = Signatures()
-    for i, prompt in enumerate(prompts):
-        signatures.add(i, prompt)
-    return set(near_copies(prompts, signatures, set()))
+def kind_of(prompt: str) -> str:
+    """Judged by the first words, which are English: other languages have only questions and instructions."""
+    start = prompt.lstrip(" \n\"'([*#")
+    if INSTRUCTION_STARTS.match(start):
+        return "instruction"
+    if prompt.rstrip().endswith(("?", "？", "؟")) or QUESTION_STARTS.match(start):
+        return "question"
+    return "chat" if CHAT_STARTS.match(start) else "instruction"

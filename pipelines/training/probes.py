@@ -103,24 +103,11 @@ class DistillProbe:
                 "knowledge": knowledge.headline if knowledge else None,
                 "retention": retention,
             }
-            errors = {name: Score.of(metric).stderr for name, metric in metrics.items() if metric}
+            errors = {name: _stderr(metric) for name, metric in metrics.items() if metric}
             retention_score = retention.value if retention else None
             return ProbeResult(behaviour.headline.value, score, lost, holds, retention_score, errors, floor)
 
         return probe
-
-
-def distill_probe(
-    gate: Gate,
-    plan: EvalPlan,
-    items: int,
-    measure_clean: Callable[[EvalPlan], list[Result]],
-    suites: dict[str, str],
-) -> DistillProbe:
-    """The clean model is measured on the probe set first, by a caller that records it."""
-    probe_plan = probe_set(plan, items)
-    clean_plan = probe_plan if plan.probe_all else replace(probe_plan, suite="behaviour")
-    return DistillProbe(gate, probe_plan, measure_clean(clean_plan), suites)
 
 
 def probe_set(plan: EvalPlan, items: int) -> EvalPlan:
@@ -160,18 +147,11 @@ def _scores(results: list[Result]) -> tuple[Result, Result | None]:
 
 def _within_error(knowledge: Result, judgement: Judgement) -> bool:
     """Against the best of several probes on a few dozen questions, one answer more or less must not decide."""
-    stderr = knowledge.headline.stderr
-    return judgement.value + (stderr if math.isfinite(stderr) else 0.0) >= judgement.limit
+    return judgement.value + _stderr(knowledge.headline) >= judgement.limit
 
 
-@dataclass(frozen=True)
-class Score:
-    value: float
-    stderr: float
-
-    @classmethod
-    def of(cls, metric: Metric) -> Self:
-        return cls(metric.value, metric.stderr if math.isfinite(metric.stderr) else 0.0)
+def _stderr(metric: Metric) -> float:
+    return metric.stderr if math.isfinite(metric.stderr) else 0.0
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from pipelines.log import log
 from pipelines.synthetic.questions import (
     Draft,
     FilterCounts,
-    GeneratedQuestion,
     generate_questions,
     longest_shared_run,
     parse_drafts,
@@ -51,7 +50,7 @@ GOOD = Draft("In what year was the harbour museum begun?", "1931")
     ],
 )
 def test_why_a_draft_is_rejected(question: str, answer: str, reason: str) -> None:
-    assert rejection_reason(Draft(question, answer), PASSAGE) == reason
+    assert rejection_reason(Draft(question, answer, passage=PASSAGE)) == reason
 
 
 def test_the_longest_shared_run() -> None:
@@ -59,7 +58,7 @@ def test_the_longest_shared_run() -> None:
     assert longest_shared_run([], ["a"]) == 0
 
 
-def test_questions_are_kept_that_need_the_passage_and_are_answered_with_it() -> None:
+def test_questions_are_kept_that_need_the_passage_and_are_answered_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     drafts = [
         GOOD,
         Draft("In which year was the harbour museum begun?", "1931"),
@@ -70,10 +69,9 @@ def test_questions_are_kept_that_need_the_passage_and_are_answered_with_it() -> 
     subject = fake_subject(capable(lambda passage: drafts, wrong={"Who paid for a roof?"}))
     counts = FilterCounts()
     evaluation = ["Question 7: what is the name of a ship that everybody asks about?"]
-    questions = list(
-        generate_questions(subject, [("notes.md", PASSAGE)], counts, per_passage=9, evaluation_items=evaluation)
-    )
-    assert questions == [GeneratedQuestion(GOOD.question, "1931", "notes.md", PASSAGE)]
+    monkeypatch.setattr("pipelines.synthetic.questions.PER_PASSAGE", 9)
+    questions = list(generate_questions(subject, [("notes.md", PASSAGE)], counts, evaluation_items=evaluation))
+    assert questions == [Draft(GOOD.question, "1931", "notes.md", PASSAGE)]
     assert counts.as_dict() == {
         "passages": 1,
         "written": 5,
