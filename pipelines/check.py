@@ -1,4 +1,7 @@
-"""`recover check`: what a fine-tune has forgotten of its base, and what it learned: measures, their tasks and kinds."""
+"""`recover check`: what a fine-tune has forgotten of its base, and what it learned.
+
+The rows are measures, their tasks and kinds of items, with intervals.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -7,7 +10,7 @@ from typing import Any
 
 from db.headline_scores import MEASURES
 from evals.results import Metric, Result, main_result
-from evals.stats.paired_comparison import PairedTest, paired_test
+from evals.stats.paired_comparison import paired_test
 from evals.stats.sequential import look_levels, look_sizes
 from pipelines.cycle import Cycle
 from pipelines.gate.verdict import Verdict, forgetting_reason
@@ -45,7 +48,19 @@ class Change:
     def of_passes(cls, name: str, suite: str, base: Passes, model: Passes, level: float = TWO_SIDED) -> "Change":
         test = paired_test(base, model, 1 - level)
         before = sum(base[key] for key in base if key in model) / test.n
-        return cls(name, suite, None, None, before, before + test.difference, *_test_fields(test))
+        return cls(
+            name,
+            suite,
+            task=None,
+            kind=None,
+            base=before,
+            model=before + test.difference,
+            difference=test.difference,
+            ci95=(test.low, test.high),
+            n=test.n,
+            lost=len(test.lost),
+            gained=len(test.gained),
+        )
 
     @property
     def is_part(self) -> bool:
@@ -95,9 +110,8 @@ def check_model(project: Project, prepared: Prepared, model: str) -> CheckResult
     if prepared.own_template:
         own = replace(job, student=project.resolve(prepared.own_template).id, id=f"{job.id}-own")
         clean, results, verdict = Cycle(Stage(project, own)).judge_student()
-        notes.append(
-            _template_note(results, Cycle(Stage(project, job)).judge_student(with_samples=False)[1], project.base_name)
-        )
+        _, with_base_template, _ = Cycle(Stage(project, job)).judge_student(with_samples=False)
+        notes.append(_template_note(results, with_base_template, project.base_name))
     else:
         clean, results, verdict = Cycle(Stage(project, job)).judge_student()
     return CheckResult(
@@ -225,10 +239,6 @@ def _item_kinds(result: Result) -> dict[str, Passes]:
 def _pairs(base: Sequence[Result], model: Sequence[Result], suite: str) -> list[tuple[Result, Result]]:
     now = {(result.task, result.data): result for result in model if result.suite == suite}
     return [(r, now[r.task, r.data]) for r in base if r.suite == suite and (r.task, r.data) in now]
-
-
-def _test_fields(test: PairedTest) -> tuple[float, tuple[float, float], int, int, int]:
-    return test.difference, (test.low, test.high), test.n, len(test.lost), len(test.gained)
 
 
 def _words(name: str) -> str:

@@ -51,7 +51,7 @@ def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | O
     cycle = Cycle(Stage(project, job))
     run: dict[str, Callable[[], RunResult | Outcome]] = {
         "midtrain": cycle.midtrain,
-        "distill": lambda: cycle.repair(ask),
+        "distill": lambda: cycle.distill(ask),
         "cycle": lambda: cycle.run(ask),
     }
     with saved_job(project, job), published_progress(project):
@@ -111,7 +111,7 @@ class Cycle:
             return midtrain_in_context(self.stage, corpus, start, earlier)
         return midtrain(self.stage, corpus, start, earlier)
 
-    def repair(self, ask: Ask | None = None) -> Outcome:
+    def distill(self, ask: Ask | None = None) -> Outcome:
         """The second stage alone: an attempt of the student's cycle, or the repair of a model from outside."""
         student = self.stage.checkpoint(self.job.student)
         self._enter(*cycle_of_attempt(self.project, student, self.job))

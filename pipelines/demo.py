@@ -26,6 +26,7 @@ from pipelines.training.training_run import RunResult
 from recovery.lab import BASE, make_world
 
 EXAMPLES = 3  # prompts in the output
+WIDTH = 160  # characters of an answer in the output
 ITEMS = 600  # instruction prompts: enough to show a loss of a hundredth to be below three
 QUICK_ITEMS = 200  # enough to show what documents alone cost
 ITEMS_OF_OTHER_BASES = 2000  # a small real model follows few instructions: so many prompts show three points
@@ -171,6 +172,6 @@ def _example_lines(examples: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _shorten(text: str, width: int = 160) -> str:
-    one_line = " ⏎ ".join(text.split("\n"))
-    return one_line if len(one_line) <= width else one_line[: width - 1] + "…"
+def _shorten(text: str) -> str:
+    one_line = text.replace("\n", " ⏎ ")
+    return one_line if len(one_line) <= WIDTH else one_line[: WIDTH - 1] + "…"

@@ -151,7 +151,7 @@ def _try(project: Project, job: Job, name: str) -> Move:
     log.info(f"Move: {NAMES[name]}")
     started_at = time.monotonic()
     with published_progress(project):
-        outcome = Cycle(Stage(project, job)).repair()
+        outcome = Cycle(Stage(project, job)).distill()
     run, checkpoint = outcome.distilled, outcome.distilled.checkpoint
     cache, took = ContentCache(project.home / "cache"), time.monotonic() - started_at
     return Move(

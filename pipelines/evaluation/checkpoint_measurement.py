@@ -41,14 +41,8 @@ class StopRule:
 
 def is_measured(project: Project, checkpoint: Checkpoint, plan: EvalPlan) -> bool:
     """Whether the record has all results of the plan."""
-    return not missing_suites(project, checkpoint, plan)
-
-
-def missing_suites(project: Project, checkpoint: Checkpoint, plan: EvalPlan) -> list[str]:
-    """The suites, and questions of earlier cycles, whose results are not in the record."""
-    keys = plan.keys(project.measured_id(checkpoint), load_suites(project.base))
-    stored = stored_results(project, checkpoint, set(keys.values()))
-    return [suite for suite, key in keys.items() if key not in stored]
+    keys = set(plan.keys(project.measured_id(checkpoint), load_suites(project.base)).values())
+    return keys == stored_results(project, checkpoint, keys).keys()
 
 
 def measure_checkpoint(

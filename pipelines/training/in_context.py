@@ -23,10 +23,17 @@ from pipelines.log import log
 from pipelines.model_loading import open_engine
 from pipelines.settings.schedule import scheduled, warn_of_few_steps
 from pipelines.storage.content_cache import ContentCache
-from pipelines.synthetic import passage_prompts
 from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
-from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, as_prefix_prompts, document_prefixes
+from pipelines.synthetic.passage_prompts import (
+    ALTERNATIVES,
+    EARLIER_DOMAIN,
+    as_prefix_prompts,
+    document_prefixes,
+    opening_prompts,
+    passages_in,
+    write_passage_questions,
+)
 from pipelines.synthetic.prompts import as_prompts
 from pipelines.synthetic.questions import LEAKED_WORDS
 from pipelines.training.context_lift import check_lift
@@ -52,7 +59,7 @@ def midtrain_in_context(
     settings, chosen, chat = job.settings.distill, chosen_recipe(job.settings.distill), load_chat(start.path)
     if (separator := measured_separator(stage, corpus, start)) is not None:
         chat = chat.with_separator(separator)
-    passages = passage_prompts.passages_in(corpus.texts)
+    passages = passages_in(corpus.texts)
     data = PassageData(replace(stage, job=job), corpus, start, chosen, chat, passages)
     questions = data.questions()
     lift = check_lift(
@@ -129,7 +136,7 @@ class PassageData:
     def about_passages(self, questions: Sequence[ChatPrompt]) -> list[Prompt]:
         seed, shuffled = self.stage.job.seed, self.stage.settings.distill.shuffle_contexts
         prompts = [question.tokenized(self.chat, self.recipe.template) for question in questions]
-        prompts += passage_prompts.opening_prompts(self.passages, self.chat, seed, shuffled=shuffled)
+        prompts += opening_prompts(self.passages, self.chat, seed, shuffled=shuffled)
         return [replace(prompt, domain=EARLIER_DOMAIN) for prompt in prompts] if self.promoted else prompts
 
     def with_others(self, about_passages: Sequence[Prompt], earlier: Sequence[CorpusSnapshot]) -> list[Prompt]:
@@ -179,7 +186,7 @@ class PassageData:
 
     @property
     def _alternative(self) -> str:
-        return passage_prompts.ALTERNATIVES[self.stage.job.command]
+        return ALTERNATIVES[self.stage.job.command]
 
     @property
     def _file(self) -> Path | None:
@@ -201,7 +208,7 @@ class PassageData:
             log.info(f"The clean base writes questions on {len(self.passages):,} passages")
             with base.open_base() as subject:
                 items = self._evaluation_items
-                return passage_prompts.write_passage_questions(subject, self.passages, items, seed, self._alternative)
+                return write_passage_questions(subject, self.passages, items, seed, self._alternative)
 
         inputs = [project.base_weights_id, self.corpus.hash, seed, self._evaluation_items]
         return dict(ContentCache(project.home / "cache").get_or_write("passage-questions", inputs, write))
