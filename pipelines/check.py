@@ -16,7 +16,6 @@ from pipelines.cycle import Cycle
 from pipelines.gate.verdict import Verdict, forgetting_reason
 from pipelines.prepare_repair import Prepared
 from pipelines.project.project import Project
-from pipelines.training.stage_context import Stage
 
 SENTENCES = {
     "passed": "{model} has kept what {base} could do",
@@ -109,11 +108,11 @@ def check_model(project: Project, prepared: Prepared, model: str) -> CheckResult
     notes = prepared.about.notes(project.base_name)
     if prepared.own_template:
         own = replace(job, student=project.resolve(prepared.own_template).id, id=f"{job.id}-own")
-        clean, results, verdict = Cycle(Stage(project, own)).judge_student()
-        _, with_base_template, _ = Cycle(Stage(project, job)).judge_student(with_samples=False)
+        clean, results, verdict = Cycle(project, own).judge_student()
+        _, with_base_template, _ = Cycle(project, job).judge_student(with_samples=False)
         notes.append(_template_note(results, with_base_template, project.base_name))
     else:
-        clean, results, verdict = Cycle(Stage(project, job)).judge_student()
+        clean, results, verdict = Cycle(project, job).judge_student()
     return CheckResult(
         model, project.base_name, verdict, forgotten_rows(clean, results), learned_rows(clean, results), notes
     )

@@ -21,7 +21,6 @@ from pipelines.prepare_job import prepare_job
 from pipelines.project.lock import command_lock
 from pipelines.project.project import Project
 from pipelines.request import Request
-from pipelines.training.stage_context import Stage
 from pipelines.training.training_run import RunResult
 from recovery.lab import BASE, make_world
 
@@ -82,7 +81,7 @@ class Demo:
         assert isinstance(trained, RunResult)
         student = trained.checkpoint
         cycle = next(c for c in project.reader.cycles(project.id) if c.number == student.cycle)
-        judged = Cycle(Stage(project, replace(job, student=student.id), cycle.id, cycle.number))
+        judged = Cycle(project, replace(job, student=student.id), cycle.id, cycle.number)
         clean, damaged, verdict = judged.judge_student("the model that read documents alone", with_samples=False)
         reason = f"documents alone, for comparison: {verdict.reason}"
         tracker.promote(project.id, cycle.id, student.id, "rejected", current_user(), reason, verdict.as_dict())

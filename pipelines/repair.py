@@ -24,7 +24,6 @@ from pipelines.project.project import Project
 from pipelines.settings.resolve import apply_overrides, change_recipe
 from pipelines.settings.schema import AUTO, DEFAULT_WARM_START
 from pipelines.storage.content_cache import ContentCache
-from pipelines.training.stage_context import Stage
 from recovery.models.students import parameters_of
 
 NAMES = {
@@ -132,7 +131,7 @@ def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str]
     has_probes = job.settings.distill.probe_every > 0
     can_probe = has_probes and not job.eval_plan.split_problem(load_suites(project.base))
     with saved_job(project, job):
-        clean, results, verdict = Cycle(Stage(project, replace(job, command="distill"))).judge_student()
+        clean, results, verdict = Cycle(project, replace(job, command="distill")).judge_student()
         student = project.reader.checkpoint(job.student or 0)
         assert student is not None
         moves = [Move("none", headlines(results), verdict, student.reference, student.path)]
@@ -151,7 +150,7 @@ def _try(project: Project, job: Job, name: str) -> Move:
     log.info(f"Move: {NAMES[name]}")
     started_at = time.monotonic()
     with published_progress(project):
-        outcome = Cycle(Stage(project, job)).distill()
+        outcome = Cycle(project, job).distill()
     run, checkpoint = outcome.distilled, outcome.distilled.checkpoint
     cache, took = ContentCache(project.home / "cache"), time.monotonic() - started_at
     return Move(
