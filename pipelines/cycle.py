@@ -224,12 +224,10 @@ class Cycle(Stage):
         A promoted cycle stays as it is, and another repair of its model is a run by itself; unless this very job
         promoted it and was interrupted before its end."""
         cycle = next((c for c in self.project.reader.cycles(self.project.id) if c.number == checkpoint.cycle), None)
-        if cycle is None:
+        is_ours = any(run.cycle == checkpoint.cycle for run in runs_of_job(self.project, self.job.id))
+        if cycle is None or (cycle.status == "promoted" and not is_ours):
             return self
-        is_ours = any(run.cycle == cycle.number for run in runs_of_job(self.project, self.job.id))
-        return (
-            replace(self, cycle=cycle.id, cycle_number=cycle.number) if is_ours or cycle.status != "promoted" else self
-        )
+        return replace(self, cycle=cycle.id, cycle_number=cycle.number)
 
     def _measure(
         self, checkpoint: Checkpoint, name: str, plan: EvalPlan, stage: str, rule: StopRule | None = None

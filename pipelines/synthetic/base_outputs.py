@@ -6,7 +6,7 @@ before.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -19,7 +19,6 @@ from pipelines.model_loading import OpenSubject, open_subject
 from pipelines.project.project import Project
 from pipelines.settings.defaults import defaults_for
 from pipelines.settings.schema import Midtrain, Settings
-from pipelines.storage.atomic_files import JsonLines
 from pipelines.storage.content_cache import ContentCache, content_hash
 from pipelines.synthetic.paraphrases import ParaphrasedCorpus
 from pipelines.synthetic.prompts import as_prompts, cached_prompts, describe_kinds, garbled, write_prompts
@@ -41,41 +40,10 @@ MIN_TEXTS = 16  # with fewer texts, the base is considered unable to write them
 
 @dataclass(frozen=True)
 class GeneratedTexts:
-    """Unprompted texts of one model, written once and cached by content."""
+    """Unprompted texts of the base, and the hash of all that decides them."""
 
-    count: int
-    max_tokens: int  # of a text
-    base_weights: str  # hash of the weights of the model that writes
-    seed: int
-    folder: Path
-    separator: int | None = None  # that was measured; None: the vocabulary's
-
-    @property
-    def hash(self) -> str:
-        return content_hash(self._inputs)
-
-    @property
-    def texts(self) -> Iterator[str]:
-        return (line["text"] for line in self._lines)
-
-    def write(self, open_subject: OpenSubject) -> int:
-        """Write the texts if they are not cached yet. Return how many there are."""
-        if not self._lines.path.is_file():
-            log.info(f"The clean base writes {self.count:,} unprompted texts")
-            with open_subject() as subject:
-                chat = subject.chat if self.separator is None else subject.chat.with_separator(self.separator)
-                texts = generate_texts(subject.engine, chat, self.count, self.max_tokens, self.seed)
-            self._lines.write({"text": text} for text in texts)
-        return sum(1 for _ in self.texts)
-
-    @property
-    def _inputs(self) -> list[Any]:
-        inputs = [version("recover"), self.count, self.max_tokens, self.base_weights, self.seed]
-        return inputs if self.separator is None else [*inputs, self.separator]
-
-    @property
-    def _lines(self) -> JsonLines:
-        return JsonLines(ContentCache(self.folder).path("texts", self._inputs, ".jsonl"))
+    texts: list[str]
+    hash: str
 
 
 @dataclass(frozen=True)
@@ -126,21 +94,24 @@ class BaseOutputs:
         midtrain = self.settings.midtrain
         if not midtrain.mix.texts:
             return []
-        texts = GeneratedTexts(
-            midtrain.generated_texts,
-            midtrain.window,
-            self.project.base_weights_id,
-            self.seed,
-            self.project.home / "cache",
-            self.separator,
-        )
+        count, window, separator = midtrain.generated_texts, midtrain.window, self.separator
+        inputs = [version("recover"), count, window, self.project.base_weights_id, self.seed]
+        if separator is not None:
+            inputs.append(separator)
+
+        def write() -> list[str]:
+            log.info(f"The clean base writes {count:,} unprompted texts")
+            with self.open_base() as base:
+                chat = base.chat if separator is None else base.chat.with_separator(separator)
+                return generate_texts(base.engine, chat, count, window, self.seed)
+
         try:
-            count = texts.write(self.open_base)
+            texts = ContentCache(self.project.home / "cache").get_or_write("texts", inputs, write)
         except RecoverError as error:
             self._leave_out(error, midtrain.mix.texts == self.defaults.mix.texts)
             return []
-        log.info(f"  {count:,} texts written by the base are read beside the documents")
-        return [texts]
+        log.info(f"  {len(texts):,} texts written by the base are read beside the documents")
+        return [GeneratedTexts(texts, content_hash(inputs))]
 
     def paraphrases(self, corpus: CorpusSnapshot) -> ParaphrasedCorpus:
         times, weights = self.settings.midtrain.mix.paraphrases, self.project.base_weights_id

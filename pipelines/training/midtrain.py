@@ -45,8 +45,8 @@ def midtrain(
     shares = mix.earlier if earlier else 0.0, mix.texts if texts else 0.0
     earlier_rows, text_rows = split_rows(settings.step_rows, shares)
     paraphrased = _paraphrase(stage, corpus) if mix.paraphrases else None
-    new = [corpus, paraphrased] if paraphrased else [corpus]
-    documents = document_rows(stage, chat, new, settings.step_rows - earlier_rows - text_rows)
+    new = [paraphrased] if paraphrased else []
+    documents = document_rows(stage, chat, [corpus, *new], settings.step_rows - earlier_rows - text_rows)
     states: list[States] = [documents]
     if earlier_rows:
         soft = _soft_earlier_rows(earlier_rows)

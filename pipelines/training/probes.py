@@ -81,68 +81,62 @@ class DistillProbe:
         def probe(best_so_far: float | None) -> ProbeResult:
             engine.sync(student)
             subject = Subject(engine, student.chat)
-            results = _measure(subject, self.plan, self.suites)
-            behaviour, knowledge = _scores(results)
+            results = self._measure(subject)
             retention = headline(results, "retention")
             if retention is None and with_retention:
-                retention = _measure_retention(subject, self.plan, self.suites)
-            clean, untaught = main_result(self.clean, "behaviour"), knowledge_result(self.clean)
-            assert clean is not None
-            score = knowledge.headline.value if knowledge else None
-            floor = likelihood_floor(knowledge, untaught.headline.value if untaught else None)
-            best = best_knowledge(score, best_so_far)
-            verdict = judge(
-                self.gate, clean, behaviour, OtherResults(knowledge, best, {}, floor, (self.clean, results))
-            )
-            losses = [j for j in (verdict.behaviour, verdict.retention) if j is not None]
-            knows = knowledge is None or verdict.knowledge is None or _within_error(knowledge, verdict.knowledge)
-            holds = knows and all(-j.value <= -j.limit / 2 for j in losses)
-            lost = max(-j.value for j in losses)
-            metrics = {
-                "behaviour": behaviour.headline,
-                "knowledge": knowledge.headline if knowledge else None,
-                "retention": retention,
-            }
-            errors = {name: _stderr(metric) for name, metric in metrics.items() if metric}
-            retention_score = retention.value if retention else None
-            return ProbeResult(behaviour.headline.value, score, lost, holds, retention_score, errors, floor)
+                retention = self._measure_retention(subject)
+            return self._judge(results, retention, best_so_far)
 
         return probe
+
+    def _measure(self, subject: Subject) -> list[Result]:
+        names = ["behaviour", *(["knowledge"] if self.plan.questions or self.plan.passages else [])]
+        if self.plan.probe_all:
+            names = self.plan.suites(self.suites)
+        return [result for name in names for result in self.plan.run_suite(subject, name, self.suites)]
+
+    def _measure_retention(self, subject: Subject) -> Metric | None:
+        """The lab's tasks, else the built-in questions: other tasks that a base names may take hours. None if the
+        verdict has none of it."""
+        if "retention" not in self.plan.suites(self.suites):
+            return None
+        task = "lab" if "lab" in suite_tasks("retention", self.suites) else "general"
+        items = min(RETENTION_ITEMS, self.plan.limit or RETENTION_ITEMS)
+        plan = replace(self.plan, limit=items, secondary_limit=max(1, items // 2))
+        return headline(plan.run_suite(subject, "retention", self.suites | {"retention": task}), "retention")
+
+    def _judge(self, results: list[Result], retention: Metric | None, best_so_far: float | None) -> ProbeResult:
+        clean, untaught = main_result(self.clean, "behaviour"), knowledge_result(self.clean)
+        behaviour, knowledge = main_result(results, "behaviour"), knowledge_result(results)
+        assert clean is not None
+        assert behaviour is not None
+        score = knowledge.headline.value if knowledge else None
+        floor = likelihood_floor(knowledge, untaught.headline.value if untaught else None)
+        best = best_knowledge(score, best_so_far)
+        others = OtherResults(knowledge, best, {}, floor, (self.clean, results))
+        verdict = judge(self.gate, clean, behaviour, others)
+        losses = [j for j in (verdict.behaviour, verdict.retention) if j is not None]
+        knows = knowledge is None or verdict.knowledge is None or _within_error(knowledge, verdict.knowledge)
+        metrics = {
+            "behaviour": behaviour.headline,
+            "knowledge": knowledge.headline if knowledge else None,
+            "retention": retention,
+        }
+        return ProbeResult(
+            behaviour.headline.value,
+            score,
+            lost=max(-j.value for j in losses),
+            holds=knows and all(-j.value <= -j.limit / 2 for j in losses),
+            retention=retention.value if retention else None,
+            errors={name: _stderr(metric) for name, metric in metrics.items() if metric},
+            floor=floor,
+        )
 
 
 def probe_set(plan: EvalPlan, items: int) -> EvalPlan:
     passages = None if plan.questions else plan.passages  # one measure of knowledge is enough for a probe
     limit = min(items, plan.limit or items)  # a probe takes no more items than the verdict may
     return replace(plan, suite="all", split="probe", limit=limit, earlier_questions=(), passages=passages)
-
-
-def retention_probe(plan: EvalPlan, suites: dict[str, str]) -> tuple[EvalPlan, dict[str, str]] | None:
-    """What a probe measures of what the model knew before, and the suites for it; None if the verdict has none of it.
-
-    The lab's tasks, else the built-in questions: other tasks that a base names may take hours."""
-    if "retention" not in plan.suites(suites):
-        return None
-    task = "lab" if "lab" in suite_tasks("retention", suites) else "general"
-    items = min(RETENTION_ITEMS, plan.limit or RETENTION_ITEMS)
-    return replace(plan, limit=items, secondary_limit=max(1, items // 2)), suites | {"retention": task}
-
-
-def _measure_retention(subject: Subject, plan: EvalPlan, suites: dict[str, str]) -> Metric | None:
-    chosen = retention_probe(plan, suites)
-    return headline(chosen[0].run_suite(subject, "retention", chosen[1]), "retention") if chosen else None
-
-
-def _measure(subject: Subject, plan: EvalPlan, suites: dict[str, str]) -> list[Result]:
-    names = ["behaviour", *(["knowledge"] if plan.questions or plan.passages else [])]
-    if plan.probe_all:
-        names = plan.suites(suites)
-    return [result for name in names for result in plan.run_suite(subject, name, suites)]
-
-
-def _scores(results: list[Result]) -> tuple[Result, Result | None]:
-    behaviour = main_result(results, "behaviour")
-    assert behaviour is not None
-    return behaviour, knowledge_result(results)
 
 
 def _within_error(knowledge: Result, judgement: Judgement) -> bool:
