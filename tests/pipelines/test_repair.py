@@ -12,7 +12,7 @@ from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import Judgement, Verdict
 from pipelines.jobs.job import Job
-from pipelines.repair import NAMES, REREAD, Move, RepairResult, _guard, _job_of, _next
+from pipelines.repair import NAMES, RECIPES_OF_MOVES, REREAD, Move, RepairResult, _guard, _job_of
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
@@ -33,10 +33,7 @@ def move(name: str, *, passed: bool = False, behaviour: Judgement = LOST, share:
 
 
 def test_the_moves_are_tried_in_the_order_of_their_cost() -> None:
-    moves = [move("none")]
-    while name := _next(moves):
-        moves.append(move(name))
-    assert [one.name for one in moves] == list(NAMES) == ["none", "interpolation", "answers", "opd"]
+    assert list(NAMES) == ["none", *RECIPES_OF_MOVES] == ["none", "interpolation", "answers", "opd"]
 
 
 def test_interpolation_trains_nothing_and_its_share_is_where_the_others_begin() -> None:
