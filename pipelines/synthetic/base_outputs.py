@@ -6,12 +6,11 @@ before.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
@@ -169,7 +168,7 @@ def sample_answers(
         return [g.tokens if g.finished or keep_cut else [] for g in generations]
 
     inputs = [base_weights, max_new_tokens, seed, *["with cut answers"] * keep_cut, *texts]
-    answers = cached_answers(folder, inputs, generate)
+    answers = ContentCache(folder).get_or_write("answers", inputs, generate)
     pairs = [(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True) if answer]
     samples = [prompt.with_reply(answer, soft_labels=True) for prompt, answer in pairs]
     if not samples:
@@ -178,11 +177,6 @@ def sample_answers(
             "Allow longer answers (distill.max_new_tokens), or mid-train without them: --set midtrain.mix.answers=0."
         )
     return samples
-
-
-def cached_answers(folder: Path, inputs: list[Any], generate: Callable[[], list[list[int]]]) -> list[list[int]]:
-    """Token ids of answers; `inputs` is all that decides them."""
-    return list(ContentCache(folder).get_or_write("answers", inputs, generate))
 
 
 def answer_rows(answers: Sequence[Sample], share: float, tokens: int, *, seed: int = 0) -> FixedRows:

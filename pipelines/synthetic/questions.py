@@ -256,27 +256,15 @@ def write_questions(
     if out.exists():
         raise RecoverError(f"The file {out} exists already, perhaps with your edits. Name another file with --out.")
     items = [item for file in decontaminate for item in _items(file)]
-    with open_subject(base, engine) as subject:
-        return save_questions(subject, corpus, out, count, items, seed)
-
-
-def save_questions(
-    subject: Subject,
-    corpus: Corpus,
-    out: Path,
-    count: int,
-    evaluation_items: Sequence[str] = (),
-    seed: int = 0,
-) -> FilterCounts:
-    counts = FilterCounts()
+    counts, accepted = FilterCounts(), list[Draft]()
     passages = ((corpus.source(number), passage) for number, passage in interleaved_passages(corpus.texts, seed))
-    questions = generate_questions(subject, passages, counts, evaluation_items=evaluation_items, seed=seed)
-    accepted: list[Draft] = []
     try:
-        for question in islice(questions, count):
-            accepted.append(question)
-            if len(accepted) % PROGRESS_EVERY == 0:
-                log.info(f"  Kept {len(accepted)} of {counts.written} questions on {counts.passages} passages")
+        with open_subject(base, engine) as subject:
+            questions = generate_questions(subject, passages, counts, evaluation_items=items, seed=seed)
+            for question in islice(questions, count):
+                accepted.append(question)
+                if len(accepted) % PROGRESS_EVERY == 0:
+                    log.info(f"  Kept {len(accepted)} of {counts.written} questions on {counts.passages} passages")
     except KeyboardInterrupt:
         if not accepted:
             raise

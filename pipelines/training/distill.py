@@ -12,7 +12,7 @@ from pipelines.jobs.teacher_choice import Itself
 from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, open_engine, open_subject
 from pipelines.project.checkpoints import weights_id
-from pipelines.synthetic.base_outputs import cached_answers
+from pipelines.storage.content_cache import ContentCache
 from pipelines.synthetic.chat_prompts import ChatPrompt, accepted_by_checks
 from pipelines.training.document_rows import document_rows, training_file_rows
 from pipelines.training.early_stopping import EarlyStopping, clean_replies
@@ -140,7 +140,7 @@ def replies_beforehand(
 
         temperature = [sampling.temperature] * (sampling.temperature != 1)
         inputs = [weights_id(model), "whole", sampling.max_new_tokens, sampling.seed, *temperature, tokens]
-        replies = cached_answers(stage.project.home / "cache", inputs, generate)
+        replies = ContentCache(stage.project.home / "cache").get_or_write("answers", inputs, generate)
         return [prompt.with_reply(reply) for prompt, reply in zip(prompts, replies, strict=True)]
 
     return sample(start.path, prompts) if chosen.data == "start" else teachers.answers(prompts, sample)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,6 @@ from pipelines.synthetic.questions import (
     longest_shared_run,
     parse_drafts,
     rejection_reason,
-    save_questions,
     write_questions,
 )
 from recovery.errors import RecoverError
@@ -99,9 +99,18 @@ def about_a_ship(passage: str) -> list[Draft]:
     return [Draft(f"Whose work is vessel {words[2]}?", f"{words[6]} {words[7]}")]
 
 
-def test_the_file_can_be_evaluated_and_is_never_overwritten(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.fixture
+def scripted_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base that writes one question on each ship."""
+    subject = fake_subject(capable(about_a_ship))
+    monkeypatch.setattr("pipelines.synthetic.questions.open_subject", lambda base, engine: nullcontext(subject))
+
+
+def test_the_file_can_be_evaluated_and_is_never_overwritten(
+    tmp_path: Path, scripted_base: None, caplog: pytest.LogCaptureFixture
+) -> None:
     docs, out = ships(tmp_path / "docs"), tmp_path / "out" / "questions.jsonl"
-    counts = save_questions(fake_subject(capable(about_a_ship)), read_corpus(docs), out, 30)
+    counts = write_questions(read_corpus(docs), "scripted", out, count=30)
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith("  Kept 20 of ")
     rows = [json.loads(line) for line in out.read_text().splitlines()]
@@ -112,22 +121,25 @@ def test_the_file_can_be_evaluated_and_is_never_overwritten(tmp_path: Path, capl
         write_questions(read_corpus(docs), str(BASE), out, count=1)
 
 
-def test_questions_written_before_an_interruption_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_written_before_an_interruption_are_saved(
+    tmp_path: Path, scripted_base: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def press_ctrl_c(message: str) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(log, "info", press_ctrl_c)
     docs, out = ships(tmp_path / "docs"), tmp_path / "questions.jsonl"
     with pytest.raises(KeyboardInterrupt, match="The 20 questions kept so far are in"):
-        save_questions(fake_subject(capable(about_a_ship)), read_corpus(docs), out, 30)
+        write_questions(read_corpus(docs), "scripted", out, count=30)
     assert len(read_questions(out)) == 20
 
 
-def test_the_error_has_the_reasons_when_no_question_is_kept(tmp_path: Path) -> None:
+def test_the_error_has_the_reasons_when_no_question_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text(PASSAGE)
     subject: Subject = fake_subject(capable(lambda passage: [Draft("Who is it?", "nobody named")]))
+    monkeypatch.setattr("pipelines.synthetic.questions.open_subject", lambda base, engine: nullcontext(subject))
     with pytest.raises(RecoverError, match="1 the passage does not contain the answer"):
-        save_questions(subject, read_corpus(tmp_path), tmp_path / "q.jsonl", 5)
+        write_questions(read_corpus(tmp_path), "scripted", tmp_path / "q.jsonl", count=5)
     assert not (tmp_path / "q.jsonl").exists()
 
 
