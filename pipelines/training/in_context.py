@@ -17,11 +17,10 @@ from typing import Any
 from db.views import Checkpoint
 from evals.contamination import remove_contaminated
 from evals.suites.knowledge import read_questions
-from pipelines.documents import tokenize_documents
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import open_engine
-from pipelines.settings.schedule import scheduled, warn_of_few_steps
+from pipelines.settings.schedule import warn_of_few_steps
 from pipelines.storage.content_cache import ContentCache
 from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
@@ -40,6 +39,7 @@ from pipelines.training.context_lift import check_lift
 from pipelines.training.distill import recipe_states, replies_beforehand
 from pipelines.training.document_rows import measured_separator
 from pipelines.training.early_stopping import EarlyStopping, clean_replies
+from pipelines.training.midtrain import scheduled_stage
 from pipelines.training.recipe_inputs import RecipeFiles, as_distillation, check_prompts, chosen_recipe
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
@@ -156,9 +156,7 @@ class PassageData:
 
     def steps(self, prompts: int) -> int:
         """So many that every prompt is learned from once in a pass."""
-        cache, midtrain = self.stage.project.home / "cache", self.stage.settings.midtrain
-        documents = tokenize_documents(self.corpus.texts, self.chat.tokenizer, cache, self.corpus.hash)
-        midtrain = scheduled(midtrain, documents.tokens + len(documents))
+        midtrain = scheduled_stage(self.stage, self.corpus, self.chat).settings.midtrain
         assert midtrain.epochs != "auto"
         steps = math.ceil(midtrain.epochs * prompts / self.stage.settings.distill.rows)
         return min(steps, midtrain.max_steps or steps)

@@ -39,7 +39,7 @@ def midtrain(
         chat = chat.with_separator(separator)
     base = BaseOutputs(stage.project, stage.settings, stage.generation_seed, separator)
     texts = base.texts()
-    stage = _scheduled_stage(stage, corpus, chat, has_texts=bool(texts))
+    stage = scheduled_stage(stage, corpus, chat, has_texts=bool(texts))
     settings, mix = stage.settings.midtrain, stage.settings.midtrain.mix
 
     shares = mix.earlier if earlier else 0.0, mix.texts if texts else 0.0
@@ -97,7 +97,7 @@ def midtrain(
         return training.run_to_end()
 
 
-def _scheduled_stage(stage: Stage, corpus: CorpusSnapshot, chat: Chat, *, has_texts: bool) -> Stage:
+def scheduled_stage(stage: Stage, corpus: CorpusSnapshot, chat: Chat, *, has_texts: bool = True) -> Stage:
     """The stage with the passes and the rows of a step that suit the corpus, where the settings leave them open."""
     documents = tokenize_documents(corpus.texts, chat.tokenizer, stage.project.home / "cache", corpus.hash)
     tokens = documents.tokens + len(documents)  # every document has an end token
