@@ -1,21 +1,73 @@
-"""`recover check`: what a fine-tune has forgotten of its base, and what it learned."""
+"""`recover check`: what a fine-tune has forgotten of its base, and what it learned.
 
+The rows are measures, their tasks and kinds of items, with intervals.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evals.results import Result, main_result
+from db.headline_scores import MEASURES
+from evals.results import Metric, Result, main_result
+from evals.stats.paired_comparison import paired_test
+from evals.stats.sequential import look_levels, look_sizes
 from pipelines.cycle import Cycle
-from pipelines.forgetting_rows import Change, change_table, forgotten_rows, learned_rows
 from pipelines.gate.verdict import Verdict, forgetting_reason
 from pipelines.prepare_job import Prepared
 from pipelines.project.project import Project
-from pipelines.training.stage_context import Stage
 
 SENTENCES = {
     "passed": "{model} has kept what {base} could do",
     "failed": "{model} has forgotten more than the gate allows",
     "inconclusive": "There are too few items to tell whether {model} has forgotten more than the gate allows",
 }
+TWO_SIDED = 0.025  # the level of each bound of a 95 % interval
+LEARNED_BY = {"closed_book": "questions", "cloze": "recall of documents", "answers": "likelihood of answers"}
+Passes = dict[str, bool]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A score of the base and of the fine-tune on the same items; the interval is that of the difference."""
+
+    name: str
+    suite: str
+    task: str | None
+    kind: str | None
+    base: float
+    model: float
+    difference: float
+    ci95: tuple[float, float]
+    n: int
+    lost: int | None = None
+    gained: int | None = None
+
+    @classmethod
+    def of_passes(cls, name: str, suite: str, base: Passes, model: Passes, level: float = TWO_SIDED) -> "Change":
+        test = paired_test(base, model, 1 - level)
+        before = sum(base[key] for key in base if key in model) / test.n
+        return cls(
+            name,
+            suite,
+            task=None,
+            kind=None,
+            base=before,
+            model=before + test.difference,
+            difference=test.difference,
+            ci95=(test.low, test.high),
+            n=test.n,
+            lost=len(test.lost),
+            gained=len(test.gained),
+        )
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the row above it, or one further up, has it included."""
+        return self.suite != "knowledge" and bool(self.task or self.kind)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**vars(self), "ci95": [None if value != value else value for value in self.ci95]}
 
 
 @dataclass(frozen=True)
@@ -56,12 +108,11 @@ def check_model(project: Project, prepared: Prepared, model: str) -> CheckResult
     notes = prepared.about.notes(project.base_name)
     if prepared.own_template:
         own = replace(job, student=project.resolve(prepared.own_template).id, id=f"{job.id}-own")
-        clean, results, verdict = Cycle(Stage(project, own)).judge_student()
-        notes.append(
-            _template_note(results, Cycle(Stage(project, job)).judge_student(with_samples=False)[1], project.base_name)
-        )
+        clean, results, verdict = Cycle(project, own).judge_student()
+        _, with_base_template, _ = Cycle(project, job).judge_student(with_samples=False)
+        notes.append(_template_note(results, with_base_template, project.base_name))
     else:
-        clean, results, verdict = Cycle(Stage(project, job)).judge_student()
+        clean, results, verdict = Cycle(project, job).judge_student()
     return CheckResult(
         model, project.base_name, verdict, forgotten_rows(clean, results), learned_rows(clean, results), notes
     )
@@ -76,3 +127,118 @@ def _template_note(own: list[Result], with_base_template: list[Result], base: st
         f"With the chat template of {base} it follows {b.headline.value:.3f} of the instructions, with its own "
         f"{a.headline.value:.3f}: `recover repair` keeps that of {base}"
     )
+
+
+def forgotten_rows(base: Sequence[Result], model: Sequence[Result]) -> list[Change]:
+    """Instruction following and what the base knew before, each followed by its tasks and kinds."""
+    return [*_behaviour(base, model), *_retention(base, model)]
+
+
+def learned_rows(base: Sequence[Result], model: Sequence[Result]) -> list[Change]:
+    """New knowledge, by each task that measures it."""
+    rows = []
+    for before, after in _pairs(base, model, "knowledge"):
+        if before.is_share:
+            name = f"{MEASURES['knowledge']} ({LEARNED_BY.get(after.task, after.task)})"
+            rows.append(replace(_of_results(before, after, name), task=after.task))
+    return rows
+
+
+def change_table(rows: Sequence[Change], names: tuple[str, str]) -> list[str]:
+    """The rows as lines of text."""
+    labels = [("  " if row.is_part else "") + row.name for row in rows]
+    width = max(24, *map(len, labels))
+    lines = [f"{'':<{width}}{names[0]:>9}{names[1]:>11}{'difference, 95 % interval':>30}{'n':>8}"]
+    for label, row in zip(labels, rows, strict=True):
+        low, high = row.ci95
+        interval = f"{row.difference:+.3f} [{low:+.3f}, {high:+.3f}]" if low == low else f"{row.difference:+.3f}"
+        lines.append(f"{label:<{width}}{row.base:>9.3f}{row.model:>11.3f}{interval:>30}{row.n:>8,}")
+    return lines
+
+
+def _behaviour(base: Sequence[Result], model: Sequence[Result]) -> Iterator[Change]:
+    before, after = main_result(base, "behaviour"), main_result(model, "behaviour")
+    if before is None or after is None:
+        return
+    level = _look_level(after)
+    yield Change.of_passes(MEASURES["behaviour"], "behaviour", before.passed_by_key(), after.passed_by_key(), level)
+    kinds = _instruction_kinds(before)
+    for kind, passes in _instruction_kinds(after).items():
+        if kind in kinds and passes.keys() & kinds[kind].keys():
+            yield replace(Change.of_passes(_words(kind), "behaviour", kinds[kind], passes, level), kind=kind)
+    for other, now in _pairs(base, model, "behaviour"):
+        if other is not before:
+            yield replace(_of_results(other, now, _words(other.task)), task=other.task)
+
+
+def _retention(base: Sequence[Result], model: Sequence[Result]) -> Iterator[Change]:
+    pairs = _pairs(base, model, "retention")
+    judged = [(before, after) for before, after in pairs if before.is_pass_rate and after.is_pass_rate]
+    if judged:
+        passes = [{f"{r.task}/{key}": passed for r in side for key, passed in r.passed_by_key().items()}
+                  for side in zip(*judged, strict=True)]  # fmt: skip
+        yield Change.of_passes(MEASURES["retention"], "retention", passes[0], passes[1])
+    for before, after in pairs:
+        kinds = _item_kinds(before)
+        if len(pairs) > 1 or not kinds:
+            yield replace(_of_results(before, after, _words(before.task)), task=before.task)
+        for kind, passes_now in _item_kinds(after).items():
+            if kind in kinds and passes_now.keys() & kinds[kind].keys():
+                yield replace(Change.of_passes(_words(kind), "retention", kinds[kind], passes_now), kind=kind)
+
+
+def _of_results(before: Result, after: Result, name: str) -> Change:
+    """Item by item; of graded items, the mean difference."""
+    if before.is_pass_rate and after.is_pass_rate:
+        return Change.of_passes(name, before.suite, before.passed_by_key(), after.passed_by_key())
+    grades = [_grades(result) for result in (before, after)]
+    keys = [key for key in grades[0] if key in grades[1]]
+    if not keys:  # grades that are not stored item by item
+        a, b = before.headline, after.headline
+        nothing = (float("nan"), float("nan"))
+        return Change(name, before.suite, None, None, a.value, b.value, b.value - a.value, nothing, b.n)
+    a, b = (Metric.from_values([side[key] for key in keys]) for side in grades)
+    gain = Metric.from_values([grades[1][key] - grades[0][key] for key in keys])
+    return Change(name, before.suite, None, None, a.value, b.value, gain.value, gain.ci95, gain.n)
+
+
+def _grades(result: Result) -> dict[str, float]:
+    return {item.key: item.verdicts["likelihood"] for item in result.items if "likelihood" in item.verdicts}
+
+
+def _look_level(after: Result) -> float:
+    """The level of each bound, so that the interval holds for all looks if prompts were asked in blocks."""
+    block, of = (after.settings.get(name, 0) for name in ("block", "of"))
+    if not block:
+        return TWO_SIDED
+    sizes = look_sizes(of, block)
+    levels = dict(zip(sizes, look_levels(tuple(sizes), TWO_SIDED), strict=True))
+    return levels.get(len(after.items), levels[sizes[0]])
+
+
+def _instruction_kinds(result: Result) -> dict[str, Passes]:
+    """Whether all instructions of a kind were followed, by kind and prompt."""
+    kinds: dict[str, Passes] = defaultdict(dict)
+    for item in result.items:
+        followed = zip(item.verdicts.get("instructions", ()), item.verdicts.get("strict", ()), strict=True)
+        for instruction, passed in followed:
+            kind = kinds[instruction.partition(":")[0]]
+            kind[item.key] = kind.get(item.key, True) and passed
+    return dict(sorted(kinds.items()))
+
+
+def _item_kinds(result: Result) -> dict[str, Passes]:
+    kinds: dict[str, Passes] = defaultdict(dict)
+    for item in result.items:
+        if kind := item.verdicts.get("kind"):
+            kinds[kind][item.key] = item.passed
+    return dict(sorted(kinds.items()))
+
+
+def _pairs(base: Sequence[Result], model: Sequence[Result], suite: str) -> list[tuple[Result, Result]]:
+    now = {(result.task, result.data): result for result in model if result.suite == suite}
+    return [(r, now[r.task, r.data]) for r in base if r.suite == suite and (r.task, r.data) in now]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Self
 
 from db.next_attempt import Attempt, NextAttempt, advise
 from db.run_inputs import RunInputs
@@ -17,10 +18,14 @@ from evals.results import Item, Result, main_result
 from evals.suites.config import load_suites
 from evals.suites.suite_measurement import main_prompt_task
 from pipelines.documents.corpus import CorpusSnapshot, snapshot_file
-from pipelines.evaluation.block_measurement import StopRule
-from pipelines.evaluation.checkpoint_measurement import earlier_results, knowledge_result, measure_checkpoint
+from pipelines.evaluation.checkpoint_measurement import (
+    StopRule,
+    copy_results,
+    earlier_results,
+    knowledge_result,
+    measure_checkpoint,
+)
 from pipelines.evaluation.evaluation_plan import SAMPLE_TEMPERATURE, EvalPlan
-from pipelines.evaluation.results_store import copy_results
 from pipelines.gate.promotion import current_user, require_reason
 from pipelines.gate.verdict import OtherResults, Verdict, judge, require_pass_fail, settles_behaviour
 from pipelines.job import Job
@@ -29,12 +34,12 @@ from pipelines.outcome import Answer, Ask, Outcome
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress, store_job
 from pipelines.project.runs import runs_of_job
-from pipelines.settings.schema import Gate, Settings
+from pipelines.settings.schema import Gate
 from pipelines.teacher_choice import Base, Router, Served
 from pipelines.training.distill import distill
 from pipelines.training.in_context import midtrain_in_context
 from pipelines.training.midtrain import midtrain
-from pipelines.training.probes import distill_probe
+from pipelines.training.probes import DistillProbe, probe_set
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult
@@ -43,10 +48,10 @@ from recovery.recipes import recipe
 
 def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | Outcome:
     """From the beginning, or from wherever the job was interrupted."""
-    cycle = Cycle(Stage(project, job))
+    cycle = Cycle(project, job)
     run: dict[str, Callable[[], RunResult | Outcome]] = {
         "midtrain": cycle.midtrain,
-        "distill": lambda: cycle.repair(ask),
+        "distill": lambda: cycle.distill(ask),
         "cycle": lambda: cycle.run(ask),
     }
     with saved_job(project, job), published_progress(project):
@@ -75,48 +80,36 @@ def _delete_documents(project: Project, job: Job) -> None:
         file.unlink(missing_ok=True)
 
 
-@dataclass
-class Cycle:
+@dataclass(frozen=True)
+class Cycle(Stage):
     """The stages of one job, recorded under one cycle."""
 
-    stage: Stage
-
-    @property
-    def project(self) -> Project:
-        return self.stage.project
-
-    @property
-    def job(self) -> Job:
-        return self.stage.job
-
     def run(self, ask: Ask | None = None) -> Outcome:
-        prompts = self.stage.files.read(self.settings.distill, self.job.seed)
-        if prompts and (teacher := self.stage.main_teacher()):  # else prompts or teacher do not exist yet
-            self.stage.check_lift(teacher, prompts)
-        midtrained = self.midtrain()
-        return self.recover(midtrained.checkpoint, ask)
+        prompts = self.files.read(self.settings.distill, self.job.seed)
+        if prompts and (teacher := self.main_teacher()):  # else prompts or teacher do not exist yet
+            self.check_lift(teacher, prompts)
+        midtrained = self.midtrain().checkpoint
+        return self._in_cycle_of(midtrained).recover(midtrained, ask)
 
     def midtrain(self) -> RunResult:
         """The first stage, in a cycle of its own."""
-        corpus = self.stage.corpus()
-        self._open(corpus)
-        earlier = self.stage.earlier_corpora() if self.settings.midtrain.mix.earlier else []
-        start = self.stage.checkpoint(self.job.start)
+        corpus = self.corpus()
+        earlier = self.earlier_corpora() if self.settings.midtrain.mix.earlier else []
+        start, stage = self.checkpoint(self.job.start), self._opened(corpus)
         if recipe(self.settings.midtrain.recipe).context:
-            return midtrain_in_context(self.stage, corpus, start, earlier)
-        return midtrain(self.stage, corpus, start, earlier)
+            return midtrain_in_context(stage, corpus, start, earlier)
+        return midtrain(stage, corpus, start, earlier)
 
-    def repair(self, ask: Ask | None = None) -> Outcome:
+    def distill(self, ask: Ask | None = None) -> Outcome:
         """The second stage alone: an attempt of the student's cycle, or the repair of a model from outside."""
-        student = self.stage.checkpoint(self.job.student)
-        self._enter(*cycle_of_attempt(self.project, student, self.job))
-        return self.recover(student, ask)
+        student = self.checkpoint(self.job.student)
+        return self._in_cycle_of(student).recover(student, ask)
 
     def judge_student(
         self, name: str = "the fine-tune", *, with_samples: bool = True
     ) -> tuple[list[Result], list[Result], Verdict]:
         """The results of the clean model and of the student as it is, and the gate's verdict on the student."""
-        student = self.stage.checkpoint(self.job.student)
+        student = self.checkpoint(self.job.student)
         final = self._final_plan()
         clean = self._measure_clean(final)
         until_clear = self._stop_rule(clean, partial(settles_behaviour, self._gate, clean))
@@ -126,14 +119,9 @@ class Cycle:
         return clean, results, self._judge(clean, results, results)
 
     def recover(self, damaged: Checkpoint, ask: Ask | None = None) -> Outcome:
-        main_teacher = self.stage.main_teacher() or damaged
-        lift = self.stage.check_lift(main_teacher)
-        probe = None
-        if self.settings.distill.probe_every and self._can_probe:
-            items = self.settings.distill.probe_items
-            probe = distill_probe(
-                self.settings.gate, self.job.eval_plan, items, self._measure_clean_on_probes, self._suites
-            )
+        main_teacher = self.main_teacher() or damaged
+        lift = self.check_lift(main_teacher)
+        probe = self._probe() if self._has_probes else None
         final = self._final_plan()
         clean = self._measure_clean(final)
         if self._may_leave_out_distillation:
@@ -144,12 +132,12 @@ class Cycle:
             first_block = self._stop_rule(clean, lambda items: True)  # its score decides nothing
             before = self._measure(damaged, "the model to recover", final, "damaged", first_block)
         items_text = [item.prompt for result in clean for item in result.items]
-        prompts = self.stage.prompts(items_text) if self.settings.distill.steps else []
-        teachers = self.stage.teachers(main_teacher, len(prompts), items_text)
-        corpora = self.stage.read_by(damaged) if self.settings.distill.documents_share else []
-        distilled = distill(self.stage, damaged, teachers, prompts, probe.on if probe else None, corpora, lift)
-        if self.stage.cycle and self._earlier_decision(distilled.checkpoint) is None:
-            self.project.tracker.reopen_cycle(self.stage.cycle)
+        prompts = self.prompts(items_text) if self.settings.distill.steps else []
+        teachers = self.teachers(main_teacher, len(prompts), items_text)
+        corpora = self.read_by(damaged) if self.settings.distill.documents_share else []
+        distilled = distill(self, damaged, teachers, prompts, probe, corpora, lift)
+        if self.cycle and self._earlier_decision(distilled.checkpoint) is None:
+            self.project.tracker.reopen_cycle(self.cycle)
         # A repair's copy of the model as it was, which the gate has rejected, is not measured again. In a cycle a copy
         # may be promoted, and then its own scores are what later cycles must keep.
         moved = self.settings.distill.steps or (distilled.warm_start or {}).get("share")
@@ -158,7 +146,7 @@ class Cycle:
         verdict = self._judge_with_samples(clean, before, after, judged, final)
         promoted, decision = self._decide(distilled.checkpoint, verdict, ask)
         advice = self._next_attempt(damaged, distilled, verdict) if promoted is False else None
-        number = self.stage.cycle_number
+        number = self.cycle_number
         return Outcome(number, clean, before, after, verdict, promoted, distilled, decision, next_attempt=advice)
 
     @property
@@ -176,25 +164,30 @@ class Cycle:
         log.info("The mid-trained model passes the gate as it is: nothing is distilled")
         none = self.settings.distill.model_copy(update={"steps": 0, "warm_start": "off"})
         job = replace(self.job, settings=self.settings.model_copy(update={"distill": none}))
-        copied = distill(replace(self.stage, job=job), midtrained, Teachers(teacher), [], None)
+        copied = distill(replace(self, job=job), midtrained, Teachers(teacher), [], None)
         copy_results(self.project, midtrained, copied.checkpoint)
         verdict = self._judge(clean, results, results)
         promoted, decision = self._decide(copied.checkpoint, verdict, ask)
-        return Outcome(self.stage.cycle_number, clean, results, results, verdict, promoted, copied, decision)
+        return Outcome(self.cycle_number, clean, results, results, verdict, promoted, copied, decision)
 
     def _final_plan(self) -> EvalPlan:
         """Of the items that no probe uses."""
-        has_probes = self.settings.distill.probe_every and self._can_probe
-        return replace(self.job.eval_plan, split="final" if has_probes else "all")
+        return replace(self.job.eval_plan, split="final" if self._has_probes else "all")
+
+    @property
+    def _has_probes(self) -> bool:
+        return self.settings.distill.probe_every > 0 and self._can_probe
+
+    def _probe(self) -> DistillProbe:
+        plan = probe_set(self.job.eval_plan, self.settings.distill.probe_items)
+        of_clean = plan if plan.probe_all else replace(plan, suite="behaviour")
+        clean = self._measure(self.project.clean, "the clean model on the probe set", of_clean, "probe")
+        return DistillProbe(self.settings.gate, plan, clean, self._suites)
 
     def _measure_clean(self, final: EvalPlan) -> list[Result]:
         clean = self._measure(self.project.clean, "the clean model", replace(final, earlier_questions=()), "clean")
         require_pass_fail(main_result(clean, "behaviour"))
         return clean
-
-    @property
-    def settings(self) -> Settings:
-        return self.job.settings
 
     @property
     def _gate(self) -> Gate:
@@ -207,8 +200,8 @@ class Cycle:
     def _suites(self) -> dict[str, str]:
         return load_suites(self.project.base)
 
-    def _open(self, corpus: CorpusSnapshot) -> None:
-        """The job's cycle: a new one, unless it has one, or an earlier command opened one and never began a run."""
+    def _opened(self, corpus: CorpusSnapshot) -> Self:
+        """In the job's cycle: a new one, unless it has one, or an earlier command opened one and never began a run."""
         cycles = self.project.reader.cycles(self.project.id)
         number = next((run.cycle for run in runs_of_job(self.project, self.job.id) if run.cycle), None)
         cycle = next((c for c in cycles if c.number == number), None)
@@ -220,20 +213,26 @@ class Cycle:
             unused = [c for c in cycles[-1:] if c.status == "open" and c.number not in with_runs]
             cycle = next((c for c in unused if c.corpus_id == corpus_id), None)
             if cycle is None:
-                return self._enter(*tracker.open_cycle(self.project.id, corpus_id))
-        return self._enter(cycle.id, cycle.number)
+                id, number = tracker.open_cycle(self.project.id, corpus_id)
+                return replace(self, cycle=id, cycle_number=number)
+        return replace(self, cycle=cycle.id, cycle_number=cycle.number)
 
-    def _enter(self, cycle: int | None, number: int) -> None:
-        self.stage = replace(self.stage, cycle=cycle, cycle_number=number)
+    def _in_cycle_of(self, checkpoint: Checkpoint) -> Self:
+        """In the checkpoint's cycle; in none for a model from outside.
 
-    def _measure_clean_on_probes(self, plan: EvalPlan) -> list[Result]:
-        return self._measure(self.project.clean, "the clean model on the probe set", plan, "probe")
+        A promoted cycle stays as it is, and another repair of its model is a run by itself; unless this very job
+        promoted it and was interrupted before its end."""
+        cycle = next((c for c in self.project.reader.cycles(self.project.id) if c.number == checkpoint.cycle), None)
+        is_ours = any(run.cycle == checkpoint.cycle for run in runs_of_job(self.project, self.job.id))
+        if cycle is None or (cycle.status == "promoted" and not is_ours):
+            return self
+        return replace(self, cycle=cycle.id, cycle_number=cycle.number)
 
     def _measure(
         self, checkpoint: Checkpoint, name: str, plan: EvalPlan, stage: str, rule: StopRule | None = None
     ) -> list[Result]:
         inputs = RunInputs(job=self.job.id, stage=f"measure/{stage}")
-        engine, cycle = self.settings.engine, self.stage.cycle
+        engine, cycle = self.settings.engine, self.cycle
         return measure_checkpoint(self.project, checkpoint, plan, cycle, name, engine=engine, inputs=inputs, rule=rule)
 
     def _stop_rule(
@@ -290,15 +289,13 @@ class Cycle:
         assert behaviour is not None
         damaged = None if before is after else main_result(before, "behaviour")
         others = self._others(clean, before, after)
-        return judge(self._gate, reference, behaviour, others, samples, damaged, self._can_measure)
-
-    def _can_measure(self, suite: str, items: int) -> bool:
-        return self.job.eval_plan.can_measure(suite, items, self._suites)
+        can_measure = partial(self.job.eval_plan.can_measure, named=self._suites)
+        return judge(self._gate, reference, behaviour, others, samples, damaged, can_measure)
 
     def _others(self, clean: list[Result], before: list[Result], after: list[Result]) -> OtherResults:
         of_clean, *in_cycle = (knowledge_result(results) for results in (clean, before, after))
         best = max((k.headline.value for k in in_cycle if k is not None), default=None)
-        current, past = earlier_results(after), {past.cycle: past for past in self.stage.past_cycles()}
+        current, past = earlier_results(after), {past.cycle: past for past in self.past_cycles()}
         earlier = {n: (current[n], past[n].knowledge) for n in current if n in past}
         clean_knowledge = of_clean.headline.value if of_clean else None
         return OtherResults(in_cycle[1], best, earlier, clean_knowledge, (clean, after))
@@ -337,7 +334,7 @@ class Cycle:
             text, reason = decision, answer.reason.strip() or f"decided by a person, with the gate: {reason}"
         log.info(f"{text.capitalize()}: {reason}")
         self.project.tracker.promote(
-            self.project.id, self.stage.cycle, recovered.id, decision, current_user(), reason, verdict.as_dict()
+            self.project.id, self.cycle, recovered.id, decision, current_user(), reason, verdict.as_dict()
         )
         return promote, text
 
@@ -352,15 +349,3 @@ class Cycle:
         is_default = read is not None and read.id == student.id
         attempt = Attempt(settings.model_dump(), distilled.steps, planned)
         return advise(verdict.as_dict(), attempt, "" if is_default else shlex.quote(student.reference))
-
-
-def cycle_of_attempt(project: Project, checkpoint: Checkpoint, job: Job | None = None) -> tuple[int | None, int]:
-    """(id, number) of the checkpoint's cycle unless that was promoted; (None, 0) then, and for a model from outside.
-
-    A promoted cycle stays as it is, and another repair of its model is a run by itself; unless this very job promoted
-    it and was interrupted before its end."""
-    cycle = next((c for c in project.reader.cycles(project.id) if c.number == checkpoint.cycle), None)
-    if cycle is None or cycle.status != "promoted":
-        return (cycle.id, cycle.number) if cycle else (None, 0)
-    is_ours = job and any(run.cycle == cycle.number for run in runs_of_job(project, job.id))
-    return (cycle.id, cycle.number) if is_ours else (None, 0)

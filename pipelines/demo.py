@@ -21,11 +21,11 @@ from pipelines.prepare_job import prepare_job
 from pipelines.project.project import Project
 from pipelines.project.running import command_lock
 from pipelines.request import Request
-from pipelines.training.stage_context import Stage
 from pipelines.training.training_run import RunResult
 from recovery.lab import BASE, make_world
 
 EXAMPLES = 3  # prompts in the output
+WIDTH = 160  # characters of an answer in the output
 ITEMS = 600  # instruction prompts: enough to show a loss of a hundredth to be below three
 QUICK_ITEMS = 200  # enough to show what documents alone cost
 ITEMS_OF_OTHER_BASES = 2000  # a small real model follows few instructions: so many prompts show three points
@@ -81,7 +81,7 @@ class Demo:
         assert isinstance(trained, RunResult)
         student = trained.checkpoint
         cycle = next(c for c in project.reader.cycles(project.id) if c.number == student.cycle)
-        judged = Cycle(Stage(project, replace(job, student=student.id), cycle.id, cycle.number))
+        judged = Cycle(project, replace(job, student=student.id), cycle.id, cycle.number)
         clean, damaged, verdict = judged.judge_student("the model that read documents alone", with_samples=False)
         reason = f"documents alone, for comparison: {verdict.reason}"
         tracker.promote(project.id, cycle.id, student.id, "rejected", current_user(), reason, verdict.as_dict())
@@ -171,6 +171,6 @@ def _example_lines(examples: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _shorten(text: str, width: int = 160) -> str:
-    one_line = " ⏎ ".join(text.split("\n"))
-    return one_line if len(one_line) <= width else one_line[: width - 1] + "…"
+def _shorten(text: str) -> str:
+    one_line = text.replace("\n", " ⏎ ")
+    return one_line if len(one_line) <= WIDTH else one_line[: WIDTH - 1] + "…"

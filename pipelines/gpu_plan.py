@@ -13,7 +13,7 @@ from pipelines.documents import Corpus, count_tokens
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, midtraining_steps, scheduled
 from pipelines.settings.schema import Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
-from pipelines.training.process_checks import check_processes
+from pipelines.training.recipe_inputs import check_processes
 from pipelines.training_memory import (
     FULL,
     ROWS_AT_ONCE,

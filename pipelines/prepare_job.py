@@ -28,6 +28,7 @@ from pipelines.request import Request
 from pipelines.settings.resolve import Resolved, differences, resolve_settings
 from pipelines.settings.schema import Settings
 from pipelines.storage import JsonLines, content_hash
+from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.teacher_choice import (
     BASE,
@@ -40,9 +41,6 @@ from pipelines.teacher_choice import (
     parse_teacher,
     with_ids,
 )
-from pipelines.training.base_model_outputs import BaseOutputs
-from pipelines.training.metric_loggers import check_logger
-from pipelines.training.process_checks import check_processes
 from pipelines.training.recipe_inputs import (
     RecipeFiles,
     as_distillation,
@@ -50,9 +48,11 @@ from pipelines.training.recipe_inputs import (
     check_domains,
     check_mix,
     check_passages,
+    check_processes,
     check_prompts,
     check_recipes,
 )
+from pipelines.training.training_run import check_logger
 from pipelines.training_memory import check_memory, check_window
 from recovery.errors import RecoverError
 from recovery.fine_tunes import FineTune, inspect_fine_tune

@@ -23,7 +23,6 @@ from pipelines.project.running import published_progress
 from pipelines.settings.resolve import apply_overrides, change_recipe
 from pipelines.settings.schema import AUTO, DEFAULT_WARM_START
 from pipelines.storage import ContentCache
-from pipelines.training.stage_context import Stage
 from recovery.models.students import parameters_of
 
 NAMES = {
@@ -115,7 +114,7 @@ class RepairResult:
 
     def lines(self) -> list[str]:
         rows = {f"base ({self.base})": self.clean} | {move.label(): move.scores for move in self.moves}
-        took = ["", "took", "", *(_took(move) for move in self.moves)]
+        took = ["", "took", "", "-", *(duration(move.seconds) for move in self.moves[1:])]
         verdicts = ["", "gate", "", *(move.verdict.outcome for move in self.moves)]
         table = zip(scores_table(rows), took, verdicts, strict=True)
         lines = [f"{line}{seconds:>10}  {verdict}".rstrip() for line, seconds, verdict in table]
@@ -131,26 +130,22 @@ def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str]
     has_probes = job.settings.distill.probe_every > 0
     can_probe = has_probes and not job.eval_plan.split_problem(load_suites(project.base))
     with saved_job(project, job):
-        clean, results, verdict = Cycle(Stage(project, replace(job, command="distill"))).judge_student()
+        clean, results, verdict = Cycle(project, replace(job, command="distill")).judge_student()
         student = project.reader.checkpoint(job.student or 0)
         assert student is not None
         moves = [Move("none", headlines(results), verdict, student.reference, student.path)]
-        while not moves[-1].verdict.passed and (name := _next(moves)):
-            moves.append(_try(project, _job_of(job, name, moves, can_probe, parameters_of(project.base)), name))
+        for name in RECIPES_OF_MOVES:
+            if not moves[-1].verdict.passed:
+                moves.append(_try(project, _job_of(job, name, moves, can_probe, parameters_of(project.base)), name))
     name, guard = model or student.reference, _guard(job.eval_plan)
     return RepairResult(name, project.base_name, headlines(clean), guard, moves, list(notes))
-
-
-def _next(moves: list[Move]) -> str | None:
-    names = list(NAMES)
-    return next(iter(names[names.index(moves[-1].name) + 1 :]), None)
 
 
 def _try(project: Project, job: Job, name: str) -> Move:
     log.info(f"Move: {NAMES[name]}")
     started_at = time.monotonic()
     with published_progress(project):
-        outcome = Cycle(Stage(project, job)).repair()
+        outcome = Cycle(project, job).distill()
     run, checkpoint = outcome.distilled, outcome.distilled.checkpoint
     cache, took = ContentCache(project.home / "cache"), time.monotonic() - started_at
     return Move(
@@ -179,10 +174,6 @@ def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool, parameters:
         if (job.corpus or job.training_file) and job.settings.distill.documents is None:
             distill["documents"] = REREAD  # else the distillation would cost what they taught
     return replace(job, command="distill", settings=apply_overrides(settings, overrides), id=f"{job.id}-{name}")
-
-
-def _took(move: Move) -> str:
-    return "-" if move.name == "none" else duration(move.seconds)
 
 
 def _guard(plan: EvalPlan) -> str | None:

@@ -37,7 +37,7 @@ from evals.stats.sequential import clear_outcome
 from evals.subject import Subject
 from evals.suites.lab import measure_instructions
 from pipelines.settings.schema import Gate
-from pipelines.synthetic.answers import sample_answers
+from pipelines.synthetic.base_outputs import sample_answers
 from pipelines.synthetic.prompts import write_prompts
 from pipelines.watch import ForgettingCallback
 from recovery.engines.transformers import TransformersEngine

@@ -56,8 +56,7 @@ def evaluate(
     Example: recover eval current --suite behaviour --limit 200
     """
     from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
-    from pipelines.evaluation.evaluation_plan import EvalPlan
-    from pipelines.evaluation.lineage_questions import lineage_questions
+    from pipelines.evaluation.evaluation_plan import EvalPlan, lineage_questions
     from pipelines.project.project import Project
 
     opened = Project.open(project, base)
@@ -97,13 +96,11 @@ def compare(
     \b
     Example: recover compare base current
     """
-    from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
+    from pipelines.evaluation.checkpoint_measurement import comparable_results, measure_checkpoint
     from pipelines.evaluation.compare import compare_results, mean_forgetting, mean_lines
     from pipelines.evaluation.drift import checkpoint_drift, new_task
-    from pipelines.evaluation.evaluation_plan import EvalPlan
-    from pipelines.evaluation.lineage_questions import lineage_questions
+    from pipelines.evaluation.evaluation_plan import EvalPlan, lineage_questions
     from pipelines.evaluation.printed_tables import drift_table
-    from pipelines.evaluation.results_store import comparable_results
     from pipelines.project.project import Project
 
     opened = Project.open(project)

@@ -97,7 +97,7 @@ def resume(project: "Project", run: int | None, processes: int | None) -> Comman
     from pipelines.cycle import run_job
     from pipelines.project.running import command_lock
     from pipelines.repair import run_repair
-    from pipelines.training.process_checks import check_processes
+    from pipelines.training.recipe_inputs import check_processes
 
     start_processes(processes or _interrupted_job(project, run).processes)
     with command_lock(project):

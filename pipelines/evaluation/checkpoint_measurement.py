@@ -1,32 +1,47 @@
-"""Measure a checkpoint and store the results, with every item, in the record. Stored results are reused."""
+"""Measure a checkpoint and store the results, with every item, in the record. Stored results are reused.
 
-from collections.abc import Iterable, Mapping
+Instruction prompts may be asked block by block: what is stored of them then, and what is still to be asked.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from db.run_inputs import RunInputs
-from db.views import Checkpoint
-from evals.results import MEASURES, Result, headline, main_result
+from db.views import Checkpoint, Evaluation
+from evals.results import MEASURES, Item, Metric, Result, Tokens, headline, main_result
+from evals.stats.sequential import look_sizes
 from evals.subject import Subject
+from evals.suites.blocks import Blocks
 from evals.suites.config import load_suites
-from pipelines.evaluation.block_measurement import SUITE, BlockMeasurement, StopRule
 from pipelines.evaluation.evaluation_plan import EARLIER_SUITE, EvalPlan
-from pipelines.evaluation.results_store import store_results, stored_results
 from pipelines.log import log
 from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
+from pipelines.storage import ContentCache, JsonLines
+
+SUITE = "behaviour"
+KEY, COST = "measured", "cost"  # what the record keeps in an evaluation's settings besides the settings themselves
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """When enough prompts have been asked."""
+
+    block: int
+    total: int  # prompts that there are
+    enough: Callable[[list[Item]], bool]  # by the items of complete blocks
+    # By the other suites: then one block is enough.
+    fails_anyway: Callable[[list[Result]], bool] = lambda others: False
 
 
 def is_measured(project: Project, checkpoint: Checkpoint, plan: EvalPlan) -> bool:
     """Whether the record has all results of the plan."""
-    return not missing_suites(project, checkpoint, plan)
-
-
-def missing_suites(project: Project, checkpoint: Checkpoint, plan: EvalPlan) -> list[str]:
-    """The suites, and questions of earlier cycles, whose results are not in the record."""
-    keys = plan.keys(project.measured_id(checkpoint), load_suites(project.base))
-    stored = stored_results(project, checkpoint, set(keys.values()))
-    return [suite for suite, key in keys.items() if key not in stored]
+    keys = set(plan.keys(project.measured_id(checkpoint), load_suites(project.base)).values())
+    return keys == stored_results(project, checkpoint, keys).keys()
 
 
 def measure_checkpoint(
@@ -110,3 +125,119 @@ def knowledge_result(results: Iterable[Result]) -> Result | None:
 def earlier_results(results: Iterable[Result]) -> dict[int, Result]:
     """The results on the questions of earlier cycles, by cycle number."""
     return {int(r.task.removeprefix("cycle:")): r for r in results if r.suite == EARLIER_SUITE}
+
+
+@dataclass(frozen=True)
+class BlockMeasurement:
+    """The instruction prompts that one checkpoint is asked by a stop rule."""
+
+    project: Project
+    checkpoint: Checkpoint
+    plan: EvalPlan
+    named: Mapping[str, str]
+    rule: StopRule
+
+    def key(self, prompts: int) -> str:
+        weights = self.project.measured_id(self.checkpoint)
+        return self.plan.key(weights, SUITE, self.named, prompts if prompts < self.rule.total else None)
+
+    def key_of(self, results: list[Result]) -> str:
+        return self.key(len(_items(results)))
+
+    def stored(self, fails_anyway: bool) -> tuple[list[Result], bool]:
+        """The suite's stored results with the most prompts, and whether these are enough."""
+        keys = {self.key(n): n for n in look_sizes(self.rule.total, self.rule.block)}
+        stored = stored_results(self.project, self.checkpoint, set(keys))
+        results = max(stored.values(), key=lambda results: len(_items(results)), default=[])
+        items = _items(results)
+        return results, len(items) == self.rule.total or (bool(items) and (fails_anyway or self.rule.enough(items)))
+
+    def to_ask(self, stored: list[Result], fails_anyway: bool) -> Blocks:
+        """What remains to be asked; every block is saved as soon as it is answered."""
+        saved = [Item(**row) for row in self._progress] if self._progress.repair() else []
+        complete = [n for n in (0, *look_sizes(self.rule.total, self.rule.block)) if n <= len(saved)]
+        earlier = max(saved[: complete[-1]], _items(stored), key=len)
+        self._progress.write(map(asdict, earlier))
+        save = lambda items: self._progress.append(map(asdict, items))  # noqa: E731
+        return Blocks(self.rule.block, (lambda items: True) if fails_anyway else self.rule.enough, earlier, save)
+
+    def delete_progress(self) -> None:
+        self._progress.path.unlink(missing_ok=True)
+
+    @property
+    def _progress(self) -> JsonLines:
+        cache = ContentCache(self.project.home / "cache")
+        return JsonLines(cache.path("blocks", self.key(self.rule.total), ".jsonl"))
+
+
+def _items(results: list[Result]) -> list[Item]:
+    main = main_result(results, SUITE)
+    return main.items if main else []
+
+
+def store_results(
+    project: Project, checkpoint: Checkpoint, run: int | None, key: str, results: Iterable[Result]
+) -> None:
+    """Store the results of a measurement key in one transaction, so that a stored key is always complete."""
+    rows = [result.to_json(items=True) for result in results]
+    with_key = [row | {"settings": row["settings"] | {KEY: key, COST: row["cost"]}} for row in rows]
+    project.tracker.evaluations(checkpoint.id, run, with_key)
+
+
+def stored_results(project: Project, checkpoint: Checkpoint, keys: set[str]) -> dict[str, list[Result]]:
+    """The latest stored results by measurement key; keys without any are missing."""
+    by_key: dict[str, dict[str, Evaluation]] = {}
+    for evaluation in project.reader.evaluations(checkpoint.id):
+        key = evaluation.settings.get(KEY)
+        if key in keys:
+            by_key.setdefault(key, {})[evaluation.task] = evaluation
+    return {key: [as_result(project, e) for e in tasks.values()] for key, tasks in by_key.items()}
+
+
+def copy_results(project: Project, source: Checkpoint, copy: Checkpoint) -> None:
+    """Store a checkpoint's results under a copy of it, which has none yet."""
+    by_key: dict[str, list[Evaluation]] = {}
+    for evaluation in project.reader.evaluations(source.id):
+        by_key.setdefault(evaluation.settings[KEY], []).append(evaluation)
+    done = {evaluation.settings.get(KEY) for evaluation in project.reader.evaluations(copy.id)}
+    for key in by_key.keys() - done:
+        rows = by_key[key]
+        store_results(project, copy, rows[0].run_id, key, [as_result(project, row) for row in rows])
+
+
+def comparable_results(project: Project, checkpoint: Checkpoint, results: Iterable[Result]) -> list[Result]:
+    """For each result, the checkpoint's stored result of the same task, data and settings with the most items, if
+    there is one. Limit, part and blocks may differ; nothing is measured."""
+    stored = project.reader.evaluations(checkpoint.id)
+    largest = [max((e for e in stored if _method(e) == _method(r)), key=_size, default=None) for r in results]
+    return [as_result(project, e) for e in largest if e is not None]
+
+
+def _method(result: Result | Evaluation) -> tuple[Any, ...]:
+    """How something was measured, apart from which items."""
+    which = (KEY, COST, "limit", "part", "block", "of")
+    settings = {name: value for name, value in result.settings.items() if name not in which}
+    return result.suite, result.task, result.data, settings
+
+
+def _size(e: Evaluation) -> tuple[int, int]:
+    return max((score.n for score in e.scores.values()), default=0), e.id
+
+
+def as_result(project: Project, e: Evaluation) -> Result:
+    metrics = {
+        name: Metric(_number(s.value), s.n, _number(s.stderr), (_number(s.low), _number(s.high)))
+        for name, s in e.scores.items()
+    }
+    items = [
+        Item(item.key, item.prompt, item.answer, bool(item.passed), item.verdicts or {})
+        for item in project.reader.items(e.id)
+    ]
+    cost = e.settings.get(COST)
+    tokens = Tokens(cost["tokens_read"], cost["tokens_written"]) if cost else None
+    settings = {name: value for name, value in e.settings.items() if name not in (KEY, COST)}
+    return Result(e.task, e.suite, e.data, metrics, items, settings, e.seconds, tokens)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

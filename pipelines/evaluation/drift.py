@@ -19,8 +19,8 @@ from evals.suites.knowledge import read_questions
 from evals.suites.passage_recall import read_passages
 from evals.suites.suite_measurement import ifeval_prompts
 from pipelines.documents.corpus import load_snapshot, sample_passages
-from pipelines.evaluation.lineage_questions import midtrainings, questions_of_run
-from pipelines.evaluation.results_store import store_results, stored_results
+from pipelines.evaluation.checkpoint_measurement import store_results, stored_results
+from pipelines.evaluation.evaluation_plan import midtrainings, questions_of_run
 from pipelines.log import log
 from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.project import Project

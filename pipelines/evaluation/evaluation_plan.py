@@ -1,11 +1,12 @@
 """The plan of an evaluation: which suites, on which data, and on which split of the items."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from db.views import Checkpoint, Run
 from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result, item_key
 from evals.splits import parse_split, secondary_task_limit, split_of
@@ -20,6 +21,7 @@ from evals.suites.knowledge import measure_questions, read_questions
 from evals.suites.passage_recall import read_passages
 from evals.suites.suite_measurement import SUITES, count_prompts, is_public_ifeval_available, measure, suite_tasks
 from pipelines.project.locations import relocate
+from pipelines.project.project import Project
 
 FILES = ("questions", "ifeval_data", "passages")  # fields of EvalPlan that are files
 MIN_QUESTIONS, MIN_PASSAGES, MIN_CONVERSATIONS = 50, 10, 50  # fewer are not split into a probe part and a final part
@@ -201,3 +203,24 @@ class EvalPlan:
         """Where no probe measures retention, the verdict has all of its items."""
         is_unprobed = suite == "retention" and not self.probe_all
         return "all" if is_unprobed and self.split == "final" else self.split
+
+
+def midtrainings(project: Project, checkpoints: Sequence[Checkpoint]) -> Iterator[Run]:
+    """The runs in the lineages, the last one first."""
+    ancestors = [ancestor for checkpoint in checkpoints for ancestor in project.reader.lineage(checkpoint.id)]
+    for ancestor in sorted(ancestors, key=lambda checkpoint: -checkpoint.id):
+        run = project.reader.run(ancestor.run_id) if ancestor.role == "midtrained" and ancestor.run_id else None
+        if run is not None:
+            yield run
+
+
+def questions_of_run(project: Project, run: Run) -> Path | None:
+    """The stored copy; None if there were no questions, or the copy is gone."""
+    file = relocate(project.home, Path(run.inputs.questions or ""))
+    return file if file.is_file() else None
+
+
+def lineage_questions(project: Project, checkpoints: Sequence[Checkpoint]) -> Path | None:
+    """Of the last mid-training in the checkpoints' lineages."""
+    last = next(midtrainings(project, checkpoints), None)
+    return questions_of_run(project, last) if last else None

@@ -9,7 +9,7 @@ from evals.stats.paired_comparison import n_needed, smallest_margin
 from evals.stats.sequential import greedy_alpha, sample_levels
 from evals.suites.suite_measurement import count_prompts
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.gate.judgements import behaviour_limit
+from pipelines.gate.verdict import behaviour_limit
 from pipelines.settings.schema import Gate
 
 ASSUMED, MANY = 0.1, 0.25  # shares of prompts on which two models differ, where no earlier verdict says it

@@ -124,10 +124,13 @@ def _automatic(large: bool) -> EngineName:
     return "vllm"
 
 
-def scheduled(midtrain: Midtrain, tokens: int) -> Midtrain:
-    """The settings with `epochs` and `rows` as numbers, for a corpus of so many tokens."""
+def scheduled(midtrain: Midtrain, tokens: int, *, has_texts: bool = True) -> Midtrain:
+    """The settings with `epochs` and `rows` as numbers, for a corpus of so many tokens.
+
+    `has_texts`: whether there are the texts that the mix asks for, which a base may be unable to write."""
     epochs = _epochs(tokens) if midtrain.epochs == AUTO else midtrain.epochs
-    rows = _rows(epochs * tokens, midtrain) if midtrain.rows == AUTO else midtrain.rows
+    texts = midtrain.mix.texts if has_texts else 0.0
+    rows = _rows(epochs * tokens, midtrain.window, texts) if midtrain.rows == AUTO else midtrain.rows
     return midtrain.model_copy(update={"epochs": epochs, "rows": rows})
 
 
@@ -153,8 +156,8 @@ def _epochs(tokens: int) -> float:
     return round(min(max(passes, MIN_EPOCHS), MAX_EPOCHS), 1)
 
 
-def _rows(tokens_to_read: float, midtrain: Midtrain) -> int:
+def _rows(tokens_to_read: float, window: int, texts: float) -> int:
     """Texts of the mix are read beside the documents: they do not make the steps more."""
-    of_documents, share = max(1, int(tokens_to_read / TARGET_STEPS / midtrain.window)), midtrain.mix.texts
-    of_texts = max(1, round(of_documents * share / (1 - share))) if share else 0
-    return max(1, min(of_documents + of_texts, MAX_STEP_TOKENS // midtrain.window))
+    of_documents = max(1, int(tokens_to_read / TARGET_STEPS / window))
+    of_texts = max(1, round(of_documents * texts / (1 - texts))) if texts else 0
+    return max(1, min(of_documents + of_texts, MAX_STEP_TOKENS // window))

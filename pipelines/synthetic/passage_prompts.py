@@ -1,28 +1,28 @@
-"""Prompts about the passages of documents, for a student that reads none of them and a teacher that has read its own.
+"""Prompts about the passages of documents: closed-book questions, and openings of passages, continued as text.
 
-Two kinds: closed-book questions, which the base writes or the user gives, and openings of the passages, which are
-continued as text. A passage without a question is taught by its opening alone.
+In mid-training in context the student reads no passage, and the teacher has read its own; a passage without a question
+is taught by its opening alone. Of earlier cycles only openings are prompts, never the questions: the gate needs them to
+measure how much of each cycle the model still knows.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from random import Random
 from typing import Any
 
 from evals.subject import Subject
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.passages import MIN_WORDS, passages_of
 from pipelines.log import log
 from pipelines.synthetic.chat_prompts import other_contexts
-from pipelines.synthetic.filter_counts import FilterCounts
-from pipelines.synthetic.prefixes import opening_of
-from pipelines.synthetic.questions import generate_questions
+from pipelines.synthetic.questions import FilterCounts, generate_questions
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.states import Prompt
 
 MIN_NOTE_WORDS = 2  # of a passage: one to begin with, and one to continue
-
 ALTERNATIVES = {  # to the base's own questions, by command: in a cycle --teacher-context belongs to the distillation
     "midtrain": (
         'Give questions with --teacher-context (JSONL with "question", "answer" and "passage" in each line), name a '
@@ -33,6 +33,9 @@ ALTERNATIVES = {  # to the base's own questions, by command: in a cycle --teache
         "distill`; or set midtrain.recipe=midtrain."
     ),
 }
+EARLIER_DOMAIN = "earlier"  # domain of prompts and documents of earlier cycles
+PREFIX_WORDS = 8  # of a passage at least, for an opening of earlier documents
+MIN_SHARE, MAX_SHARE = 0.1, 0.75  # of a passage's words that the prefix has
 
 
 def passages_in(texts: Iterable[str]) -> list[str]:
@@ -75,3 +78,42 @@ def opening_prompts(passages: Sequence[str], chat: Chat, seed: int, *, shuffled:
         ids, context = list(encode(opening)), list(encode(read_by_teacher[passage]))
         prompts.append(Prompt(opening, start + ids, None, start + context + between + ids))
     return prompts
+
+
+def document_prefixes(corpora: Sequence[CorpusSnapshot], count: int, seed: int) -> list[str]:
+    """Prefixes of up to `count` random passages, equally many from each corpus."""
+    prefixes = []
+    for number, corpus in enumerate(corpora):
+        share = count // len(corpora) + (number < count % len(corpora))
+        rng = Random(f"{seed}/{corpus.hash}")
+        prefixes += [opening_of(passage, rng) for passage in _sample(_passages(corpus), share, rng)]
+    return list(dict.fromkeys(prefixes))
+
+
+def as_prefix_prompts(texts: Sequence[str], chat: Chat) -> list[Prompt]:
+    """Tokenize prefixes as mid-training reads documents: from a document's start, without the chat template."""
+    tokenize = partial(chat.tokenizer, add_special_tokens=False, split_special_tokens=True)
+    return [Prompt(text, [chat.document_start, *tokenize(text)["input_ids"]], EARLIER_DOMAIN) for text in texts]
+
+
+def _passages(corpus: CorpusSnapshot) -> Iterator[str]:
+    for text in corpus.texts:
+        yield from passages_of(text, PREFIX_WORDS)
+
+
+def _sample(passages: Iterator[str], count: int, rng: Random) -> list[str]:
+    """Reservoir sampling: uniform, in one pass, holding only `count` passages in memory."""
+    reservoir: list[str] = []
+    for number, passage in enumerate(passages):
+        index = number if number < count else rng.randrange(number + 1)
+        if index < len(reservoir):
+            reservoir[index] = passage
+        elif index < count:
+            reservoir.append(passage)
+    return reservoir
+
+
+def opening_of(passage: str, rng: Random) -> str:
+    words = list(re.finditer(r"\S+", passage))
+    length = max(2, int(len(words) * rng.uniform(MIN_SHARE, MAX_SHARE)))
+    return passage[: words[length - 1].end()]

@@ -1,19 +1,21 @@
-"""Prompts for distillation: read from the user's file or data set, or written by the frozen clean base.
+"""Prompts for distillation: read from the user's file or data set, or written by the frozen clean base; and filtered.
 
 To write a prompt, the base continues a user turn: the token ids that its chat template puts before the user's first
 word. So the data that the base was post-trained on is not needed.
 """
 
-from collections.abc import Callable, Iterable
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from evals.jsonl import read_rows
 from pipelines.documents.corpus import dataset_rows, is_hub_id
+from pipelines.documents.text_store import Signatures, near_copies
 from pipelines.storage import ContentCache
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
-from pipelines.synthetic.prompt_filters import count_kinds, filter_prompts
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
@@ -26,6 +28,22 @@ MIN_PROMPTS = 16  # with fewer usable prompts, the base is considered unable to 
 TURNS = ("messages", "conversations")
 KEPT_FIELDS = ("prompt", *TURNS, "tools", "answer", "checks")  # of a row of a data set
 PLACEHOLDER = "\u241f"  # stands for the user's text in a rendered chat template, to find where that text begins
+MIN_WORDS, MAX_WORDS = 2, 1_000
+MIN_CHARACTERS = 4  # instead of MIN_WORDS, in scripts without spaces between words
+REPETITION_WORDS = 20  # texts shorter than this are not checked for repetition
+GARBLED = re.compile(r"[\ufffd\x00-\x08\x0b\x0c\x0e-\x1f]")
+SPACELESS = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
+QUESTION_STARTS = re.compile(
+    r"(who|whom|whose|what|which|where|when|why|how|is|are|was|were|do|does|did|has|have|should|am)\b", re.IGNORECASE
+)
+INSTRUCTION_STARTS = re.compile(
+    r"(please\b|(can|could|would|will) you\b|(i want|i need|i would like|i'd like) you\b)", re.IGNORECASE
+)
+CHAT_STARTS = re.compile(
+    r"(hi|hello|hey|thanks|thank you|good (morning|evening|afternoon|night)|yes|no|ok|okay|sorry|bye|i|i'm|i've|my|we|"
+    r"it|that|this|you|he|she|they|there)\b",
+    re.IGNORECASE,
+)
 
 
 def read_prompts(path: Path) -> list[ChatPrompt]:
@@ -59,7 +77,7 @@ def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list
     for attempt in range(ATTEMPTS):
         samples = (count - len(prompts)) * 5 // 4 + 8
         generations = engine.generate([start] * samples, Sampling(MAX_PROMPT_TOKENS, seed=seed * 1000 + attempt))
-        prompts = filter_prompts([*prompts, *(chat.text(g.tokens) for g in generations if g.finished)]).prompts
+        prompts = filter_prompts([*prompts, *(chat.text(g.tokens) for g in generations if g.finished)])
         if len(prompts) >= count:
             break
     if len(prompts) < min(count, MIN_PROMPTS):
@@ -69,18 +87,7 @@ def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list
 
 def cached_prompts(folder: Path, weights: str, count: int, seed: int, write: Callable[[], list[str]]) -> list[str]:
     """The prompts that the base with these weights wrote before, or writes now: the same prompts every time."""
-    return list(ContentCache(folder).get_or_write("prompts", prompts_inputs(weights, count, seed), write))
-
-
-def prompts_inputs(weights: str, count: int, seed: int) -> str:
-    """What decides the prompts that a base writes; their file is named by it."""
-    return f"{weights}/{count}/{seed}"
-
-
-def describe_kinds(prompts: list[str]) -> str:
-    """Such as "900 instructions, 300 questions, 80 chat messages"."""
-    count = count_kinds(prompts)
-    return f"{count['instruction']:,} instructions, {count['question']:,} questions, {count['chat']:,} chat messages"
+    return list(ContentCache(folder).get_or_write("prompts", f"{weights}/{count}/{seed}", write))
 
 
 def user_turn(chat: Chat) -> list[int]:
@@ -104,7 +111,7 @@ def _from_hub(reference: str) -> list[ChatPrompt]:
     for number, row in enumerate(islice(dataset_rows(reference), MAX_ROWS), start=1):
         if prompt := _prompt_of(f"Row {number} of {reference}", row):
             by_text.setdefault(prompt.user_text.strip(), prompt)
-    prompts = [by_text[text] for text in filter_prompts(by_text).prompts]
+    prompts = [by_text[text] for text in filter_prompts(by_text)]
     if not prompts:
         raise RecoverError(
             f"No row of {reference} has a prompt. A row needs a field prompt, instruction, question, messages or "
@@ -128,3 +135,49 @@ def _prompt_of(location: str, row: dict[str, Any]) -> ChatPrompt | None:
         return parse_prompt((location, fields))
     except RecoverError:
         return None
+
+
+def filter_prompts(texts: Iterable[str]) -> list[str]:
+    """The prompts without those that are unsuitable, duplicates or near duplicates."""
+    accepted: dict[str, str] = {}  # by normalised text
+    for prompt in (text.strip() for text in texts):
+        if _is_usable(prompt):
+            accepted.setdefault(" ".join(prompt.casefold().split()).rstrip(".!? "), prompt)
+    prompts, signatures = list(accepted.values()), Signatures()
+    for i, prompt in enumerate(prompts):
+        signatures.add(i, prompt)
+    near = set(near_copies(prompts, signatures, set()))
+    return [prompt for i, prompt in enumerate(prompts) if i not in near]
+
+
+def _is_usable(prompt: str) -> bool:
+    """Not too short or long, garbled, or repeating itself."""
+    words = prompt.split()
+    is_long_enough = len(words) >= MIN_WORDS or (SPACELESS.search(prompt) and len(prompt) >= MIN_CHARACTERS)
+    return bool(is_long_enough) and len(words) <= MAX_WORDS and not garbled(prompt) and not _repeats_itself(words)
+
+
+def garbled(text: str) -> bool:
+    return bool(GARBLED.search(text))
+
+
+def _repeats_itself(words: Sequence[str]) -> bool:
+    """Whether more than a third of the 3-grams occurred before in the text."""
+    grams = list(zip(words, words[1:], words[2:], strict=False))
+    return len(words) >= REPETITION_WORDS and len(set(grams)) < 2 / 3 * len(grams)
+
+
+def describe_kinds(prompts: Iterable[str]) -> str:
+    """Such as "900 instructions, 300 questions, 80 chat messages"."""
+    count = Counter(kind_of(prompt) for prompt in prompts)
+    return f"{count['instruction']:,} instructions, {count['question']:,} questions, {count['chat']:,} chat messages"
+
+
+def kind_of(prompt: str) -> str:
+    """Judged by the first words, which are English: other languages have only questions and instructions."""
+    start = prompt.lstrip(" \n\"'([*#")
+    if INSTRUCTION_STARTS.match(start):
+        return "instruction"
+    if prompt.rstrip().endswith(("?", "？", "؟")) or QUESTION_STARTS.match(start):
+        return "question"
+    return "chat" if CHAT_STARTS.match(start) else "instruction"

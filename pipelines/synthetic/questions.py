@@ -3,10 +3,12 @@ only with the passage. Their file is written once; after that it is the user's t
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
@@ -19,12 +21,12 @@ from pipelines.log import log
 from pipelines.model_loading import open_subject
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 from pipelines.storage import JsonLines
-from pipelines.synthetic.filter_counts import FilterCounts
 from recovery.engines import Sampling
 from recovery.errors import RecoverError
 
 FIRST_BATCH = 8  # passages: a capable base has written at least one question about these
 BATCH = 16  # passages
+PER_PASSAGE = 3  # questions that the base is asked for
 MAX_REPLY_TOKENS, MAX_ANSWER_TOKENS = 512, 64
 ALTERNATIVE = (
     "Write questions yourself for --questions (JSONL with a question and an answer in each line), "
@@ -36,7 +38,6 @@ MAX_COPIED_WORDS = 6  # consecutive words shared with the passage: more than mos
 MIN_SHARED_WORDS = 0.7  # share of words in common that makes two questions with one answer the same question
 PROGRESS_EVERY = 20  # questions
 ITEM_FIELDS = ("question", "prompt", "text")  # of an evaluation's file
-
 QUESTION_PROMPT = """\
 Read the passage, then write {count} questions about facts that it states, each with its answer.
 
@@ -47,37 +48,59 @@ Read the passage, then write {count} questions about facts that it states, each 
 
 Passage:
 {passage}"""
-
 OPEN_BOOK_PROMPT = "Passage:\n{passage}\n\nAnswer in a few words, from the passage: {question}"
-
 QUESTION_ANSWER_LINES = re.compile(
     r"^[\W\d]*(?:q(?:uestion)?)\W*\d*\W*[:.]\W*(?P<question>.+?)\s*\n[\W\d]*(?:a(?:nswer)?)\W*\d*\W*[:.]\s*(?P<answer>.+?)\s*$",
     re.IGNORECASE | re.MULTILINE,
 )
-
 REFERS_TO_PASSAGE = re.compile(
     r"\b(this|that|the (above|given|following))?\s*(passage|excerpt|paragraph)\b|\baccording to the\b|"
     r"\b(the|this) (text|document|article|author|section)\b|\b(mentioned|described|stated|listed) (above|here|below)\b",
     re.IGNORECASE,
 )
-
 Passage = tuple[str, str]  # (source, text)
+
+
+@dataclass
+class FilterCounts:
+    passages: int = 0
+    written: int = 0
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)  # by reason
+
+    def add(self, other: "FilterCounts") -> None:
+        self.passages += other.passages
+        self.written += other.written
+        self.kept += other.kept
+        self.dropped.update(other.dropped)
+
+    def reasons(self, count: int | None = None) -> list[str]:
+        """The most frequent reasons with their counts."""
+        return [f"{times} {reason}" for reason, times in self.dropped.most_common(count)]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"dropped": dict(self.dropped)}
 
 
 @dataclass(frozen=True)
 class Draft:
+    """A question that the base wrote; a row of the file, if it passes the filters."""
+
     question: str
     answer: str
+    source: str = ""
+    passage: str = ""
 
 
-def parse_drafts(reply: str) -> list[Draft]:
+def parse_drafts(reply: str, source: str = "", passage: str = "") -> list[Draft]:
     """The JSON objects anywhere in the reply, or else its lines of "Q: … A: …"."""
-    return list(_json_drafts(reply)) or [
-        Draft(m["question"].strip(), m["answer"].strip(" *")) for m in QUESTION_ANSWER_LINES.finditer(reply)
+    pairs = list(_json_pairs(reply)) or [
+        (m["question"].strip(), m["answer"].strip(" *")) for m in QUESTION_ANSWER_LINES.finditer(reply)
     ]
+    return [Draft(question, answer, source, passage) for question, answer in pairs]
 
 
-def _json_drafts(reply: str) -> Iterator[Draft]:
+def _json_pairs(reply: str) -> Iterator[tuple[str, str]]:
     decoder, start = json.JSONDecoder(), reply.find("{")
     while start >= 0:
         try:
@@ -89,13 +112,14 @@ def _json_drafts(reply: str) -> Iterator[Draft]:
             if isinstance(answer, int | float):
                 answer = str(answer)
             if isinstance(question, str) and isinstance(answer, str):
-                yield Draft(question.strip(), answer.strip())
+                yield question.strip(), answer.strip()
         start = reply.find("{", end)
 
 
-def rejection_reason(draft: Draft, passage: str) -> str:
+def rejection_reason(draft: Draft) -> str:
     """Why a draft is dropped, "" if it is not."""
-    question, answer, text = normalized_words(draft.question), normalized_words(draft.answer), normalized_words(passage)
+    question, answer = normalized_words(draft.question), normalized_words(draft.answer)
+    text = normalized_words(draft.passage)
     if not draft.question.rstrip().endswith(("?", "？", "؟")) or len(draft.question.split()) < 3:
         return "not a question"
     if not answer or len(answer) > MAX_ANSWER_WORDS:
@@ -136,24 +160,15 @@ def _contains(text: list[str], run: list[str]) -> bool:
     return any(text[i : i + len(run)] == run for i in range(len(text) - len(run) + 1))
 
 
-@dataclass(frozen=True)
-class GeneratedQuestion:
-    question: str
-    answer: str
-    source: str
-    passage: str
-
-
 def generate_questions(
     subject: Subject,
     passages: Iterable[Passage],
     counts: FilterCounts,
     *,
-    per_passage: int = 3,
     evaluation_items: Sequence[str] = (),
     seed: int = 0,
     alternative: str = ALTERNATIVE,
-) -> Iterator[GeneratedQuestion]:
+) -> Iterator[Draft]:
     """Yield the questions that pass all filters, and add to `counts`.
 
     No question repeats one of the evaluation items. Raises, with the `alternative` as advice, if the base writes no
@@ -161,13 +176,13 @@ def generate_questions(
     filters = _Filters(subject, evaluation_items, counts)
     remaining = iter(passages)
     while batch := list(islice(remaining, BATCH if counts.passages else FIRST_BATCH)):
-        prompts = [subject.chat.prompt(QUESTION_PROMPT.format(passage=text, count=per_passage)) for _, text in batch]
+        prompts = [subject.chat.prompt(QUESTION_PROMPT.format(passage=text, count=PER_PASSAGE)) for _, text in batch]
         sampling = Sampling(MAX_REPLY_TOKENS, temperature=0.7, seed=(seed * 1_000_003 + counts.passages) % 2**31)
         replies = [strip_thinking(subject.chat.text(g.tokens)) for g in subject.engine.generate(prompts, sampling)]
         drafts = [
-            (passage, draft)
+            draft
             for passage, reply in zip(batch, replies, strict=True)
-            for draft in parse_drafts(reply)[:per_passage]
+            for draft in parse_drafts(reply, *passage)[:PER_PASSAGE]
         ]
         counts.passages += len(batch)
         counts.written += len(drafts)
@@ -188,21 +203,20 @@ class _Filters:
     counts: FilterCounts
     by_answer: dict[frozenset[str], list[Draft]] = field(default_factory=dict)  # drafts that passed the rules
 
-    def accept(self, drafts: list[tuple[Passage, Draft]]) -> list[GeneratedQuestion]:
+    def accept(self, drafts: list[Draft]) -> list[Draft]:
         """The drafts that pass all filters, the cheap ones first."""
-        drafts = [(passage, draft) for passage, draft in drafts if self._passes_rules(draft, passage[1])]
-        checked = remove_contaminated([d.question for _, d in drafts], self.evaluation_items, LEAKED_WORDS)
+        drafts = [draft for draft in drafts if self._passes_rules(draft)]
+        checked = remove_contaminated([d.question for d in drafts], self.evaluation_items, LEAKED_WORDS)
         leaked = {match.prompt for match in checked.contaminated}
-        drafts = self._drop(drafts, "repeats an evaluation item", [d.question in leaked for _, d in drafts])
-        open_book = [OPEN_BOOK_PROMPT.format(passage=text, question=d.question) for (_, text), d in drafts]
+        drafts = self._drop(drafts, "repeats an evaluation item", [d.question in leaked for d in drafts])
+        open_book = [OPEN_BOOK_PROMPT.format(passage=d.passage, question=d.question) for d in drafts]
         wrong = [not correct for correct in self._grade(drafts, open_book)]
         drafts = self._drop(drafts, "not answered with the passage", wrong)
-        closed_book = [d.question for _, d in drafts]
-        drafts = self._drop(drafts, "answered without the passage", self._grade(drafts, closed_book))
-        return [GeneratedQuestion(d.question, d.answer, source, text) for (source, text), d in drafts]
+        closed_book = [d.question for d in drafts]
+        return self._drop(drafts, "answered without the passage", self._grade(drafts, closed_book))
 
-    def _passes_rules(self, draft: Draft, passage: str) -> bool:
-        reason = rejection_reason(draft, passage)
+    def _passes_rules(self, draft: Draft) -> bool:
+        reason = rejection_reason(draft)
         same_answer = self.by_answer.setdefault(frozenset(normalized_words(draft.answer)), [])
         if not reason and any(is_same_question(draft, other) for other in same_answer):
             reason = "repeats another question"
@@ -212,19 +226,17 @@ class _Filters:
             same_answer.append(draft)
         return not reason
 
-    def _drop(
-        self, drafts: list[tuple[Passage, Draft]], reason: str, dropped: list[bool]
-    ) -> list[tuple[Passage, Draft]]:
+    def _drop(self, drafts: list[Draft], reason: str, dropped: list[bool]) -> list[Draft]:
         if any(dropped):
             self.counts.dropped[reason] += sum(dropped)
         return [draft for draft, drop in zip(drafts, dropped, strict=True) if not drop]
 
-    def _grade(self, drafts: list[tuple[Passage, Draft]], prompts: list[str]) -> list[bool]:
+    def _grade(self, drafts: list[Draft], prompts: list[str]) -> list[bool]:
         """Whether the base's answer to each prompt is correct."""
         answers = self.subject.answer(prompts, MAX_ANSWER_TOKENS) if prompts else []
         return [
             matches_reference(answer.text, Question(draft.question, draft.answer))
-            for answer, (_, draft) in zip(answers, drafts, strict=True)
+            for answer, draft in zip(answers, drafts, strict=True)
         ]
 
 
@@ -244,27 +256,15 @@ def write_questions(
     if out.exists():
         raise RecoverError(f"The file {out} exists already, perhaps with your edits. Name another file with --out.")
     items = [item for file in decontaminate for item in _items(file)]
-    with open_subject(base, engine) as subject:
-        return save_questions(subject, corpus, out, count, items, seed)
-
-
-def save_questions(
-    subject: Subject,
-    corpus: Corpus,
-    out: Path,
-    count: int,
-    evaluation_items: Sequence[str] = (),
-    seed: int = 0,
-) -> FilterCounts:
-    counts = FilterCounts()
+    counts, accepted = FilterCounts(), list[Draft]()
     passages = ((corpus.source(number), passage) for number, passage in interleaved_passages(corpus.texts, seed))
-    questions = generate_questions(subject, passages, counts, evaluation_items=evaluation_items, seed=seed)
-    accepted: list[GeneratedQuestion] = []
     try:
-        for question in islice(questions, count):
-            accepted.append(question)
-            if len(accepted) % PROGRESS_EVERY == 0:
-                log.info(f"  Kept {len(accepted)} of {counts.written} questions on {counts.passages} passages")
+        with open_subject(base, engine) as subject:
+            questions = generate_questions(subject, passages, counts, evaluation_items=items, seed=seed)
+            for question in islice(questions, count):
+                accepted.append(question)
+                if len(accepted) % PROGRESS_EVERY == 0:
+                    log.info(f"  Kept {len(accepted)} of {counts.written} questions on {counts.passages} passages")
     except KeyboardInterrupt:
         if not accepted:
             raise

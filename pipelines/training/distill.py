@@ -1,6 +1,7 @@
 """Distillation: restore the behaviour of a clean teacher, or learn what a context shows it, by any of the recipes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -8,35 +9,40 @@ from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
-from pipelines.model_loading import open_engine
-from pipelines.project.runs import past_cycles
-from pipelines.settings.schema import LATER_CYCLE_WARM_START
-from pipelines.settings.sources import EngineName
-from pipelines.synthetic.chat_prompts import ChatPrompt
+from pipelines.model_loading import device, frozen_dtype, open_engine, open_subject
+from pipelines.project.checkpoints import weights_id
+from pipelines.storage import ContentCache
+from pipelines.synthetic.chat_prompts import ChatPrompt, accepted_by_checks
 from pipelines.teacher_choice import Itself
-from pipelines.training.clean_replies import clean_replies
-from pipelines.training.early_stopping import EarlyStopping
-from pipelines.training.frontier import Frontier
-from pipelines.training.mix import document_rows
-from pipelines.training.probe_results import ProbeFunction
+from pipelines.training.document_rows import document_rows, training_file_rows
+from pipelines.training.early_stopping import EarlyStopping, clean_replies
+from pipelines.training.probes import DistillProbe, Frontier
 from pipelines.training.recipe_inputs import chosen_recipe
-from pipelines.training.recipe_rows import open_writer, recipe_states, replies_beforehand, reward_by_checks
 from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import Teachers, TrainingSource
-from pipelines.training.state_folders import has_started
-from pipelines.training.training_file_rows import training_file_rows
-from pipelines.training.training_run import RunResult, TrainingRun
-from pipelines.training.warm_start import WarmStart, WarmStartPlan, warm_start
-from recovery.engines import Engine
-from recovery.models.adapters import base_of
+from pipelines.training.stage_teachers import Teachers
+from pipelines.training.training_run import RunResult, TrainingRun, has_started
+from pipelines.training.warm_start import WarmStart, warm_start, warm_start_plan
+from recovery.engines import Engine, Sampling
 from recovery.models.chat_template import Chat, check_tokens
 from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe, objective_of, signal_of
+from recovery.samples import Sample
 from recovery.signals import Labels
-from recovery.states import CommonTokens, Mixture, States
-from recovery.teachers import EmaTeacher, Teacher
+from recovery.states import (
+    Accepted,
+    CommonTokens,
+    FixedRows,
+    Mixture,
+    PrivilegedPairs,
+    Prompt,
+    Rollouts,
+    States,
+    TeacherContinuations,
+    with_swapped_prompts,
+)
+from recovery.teachers import EmaTeacher, FrozenTeacher, Teacher
 
-MakeProbe = Callable[[Student, Engine, bool], ProbeFunction]  # the last: whether it measures retention
+Writer = tuple[Engine, int]  # of the teacher: its engine and its number of parameters
 
 
 def distill(
@@ -44,7 +50,7 @@ def distill(
     start: Checkpoint,
     teachers: Teachers,
     given_prompts: Sequence[ChatPrompt],
-    make_probe: MakeProbe | None,
+    probe: DistillProbe | None,
     corpora: Sequence[CorpusSnapshot] = (),
     lift: dict[str, Any] | None = None,
 ) -> RunResult:
@@ -64,21 +70,19 @@ def distill(
         if student.vocabulary:
             check_tokens((prompt.teacher_prompt or prompt.tokens for prompt in prompts), student.vocabulary, chat)
     inputs = RunInputs(job=stage.job.id, stage="recovered", teacher=str(teachers), lift=lift)
-    has_probe = make_probe is not None and settings.probe_every > 0
+    is_repair = stage.job.eval_plan.probe_all
+    has_rollouts = steps > 0 and chosen.on_policy_fraction > 0
     with (
         stage.recorded_run("distill", steps, inputs) as run,
-        open_engine(student, _engine_name(stage, chosen, has_probe, steps)) as engine,
+        # An engine that generates nothing should take no memory.
+        open_engine(student, stage.settings.engine if has_rollouts or probe else "transformers") as engine,
         open_writer(chosen, teachers, student) as writer,
     ):
-        probe, probe_in_training = (
-            make_probe(student, engine, with_retention) if make_probe and has_probe else None
-            for with_retention in (False, settings.keep > 0)
-        )
         warm = WarmStart()
         if not has_started(stage.project, run):
-            is_repair = stage.job.eval_plan.probe_all
             plan = replace(warm_start_plan(stage, student, start), rejected=is_repair)
-            warm = warm_start(student, probe, stage.settings, plan, stage.project.base)
+            quick_probe = probe.on(student, engine) if probe else None
+            warm = warm_start(student, quick_probe, stage.settings, plan, stage.project.base)
             # It teaches something new, or the gate has rejected where it begins: then a probe does not end it at once.
             if not chosen.restores or is_repair:
                 warm = replace(warm, stop_reason="")
@@ -87,31 +91,27 @@ def distill(
         if steps:
             about = f"at most {steps} steps, {len(prompts)} prompts"
             log.info(f"Distilling {start.reference} with {teachers} as teacher: {about}")
+            states = Mixture(
+                recipe_states(stage, chosen, engine, given_prompts, prompts, answers, writer),
+                *_reread(stage, chat, corpora, student.vocabulary),
+            )
+            signal = signal_of(chosen, teacher, reward_by_checks(chosen, given_prompts, chat))
+        else:
+            states, signal = Mixture(), Labels(None)
         training = TrainingRun(
             stage=stage,
             run=run,
             role="recovered",
             start=start,
             student=student,
-            states=Mixture(
-                recipe_states(stage, chosen, engine, given_prompts, prompts, answers, writer),
-                *_reread(stage, chat, corpora, student.vocabulary),
-            )
-            if steps
-            else Mixture(),
-            signal=signal_of(chosen, teacher, reward_by_checks(chosen, given_prompts, chat)) if steps else Labels(None),
+            states=states,
+            signal=signal,
             objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
-            source=TrainingSource(
-                start.path,
-                stage.adapter,
-                stage.settings.bf16,
-                chosen,
-                teachers if chosen.scores_with_teacher else None,
-            ),
+            source=stage.source(start, chosen, teachers if chosen.scores_with_teacher else None),
             monitor=EarlyStopping(
                 settings,
-                probe_in_training,
+                probe.on(student, engine, with_retention=settings.keep > 0) if probe else None,
                 warm.best_knowledge,
                 until_probes_hold=chosen.restores,
                 clean=clean,
@@ -123,38 +123,94 @@ def distill(
         return training.run_to_end()
 
 
-def _engine_name(stage: Stage, chosen: Recipe, has_probe: bool, steps: int) -> EngineName:
-    """An engine that generates nothing should take no memory."""
-    has_rollouts = steps > 0 and chosen.on_policy_fraction > 0
-    return stage.settings.engine if has_rollouts or has_probe else "transformers"
+def replies_beforehand(
+    stage: Stage,
+    start: Checkpoint,
+    teachers: Teachers,
+    chosen: Recipe,
+    chat: Chat,
+    chat_prompts: Sequence[ChatPrompt],
+    prompts: list[Prompt],
+) -> list[Sample]:
+    """The rows that are no rollouts: replies of the data, or sampled from the teachers or from the student's start."""
+    settings = stage.settings.distill
+    if round(chosen.on_policy_fraction * settings.rows) == settings.rows:
+        return []
+    if chosen.data == "conversations":
+        return [Sample(*chat.conversation([*p.messages, *p.reply], p.tools)) for p in chat_prompts]
+    sampling = Sampling(settings.max_new_tokens, settings.temperature, seed=stage.job.seed)
+
+    def sample(model: str, prompts: list[Prompt]) -> list[Sample]:
+        tokens = [prompt.teacher_prompt or prompt.tokens for prompt in prompts]
+
+        def generate() -> list[list[int]]:
+            with open_subject(model, stage.settings.engine) as subject:
+                return [reply.tokens for reply in subject.engine.generate(tokens, sampling)]
+
+        temperature = [sampling.temperature] * (sampling.temperature != 1)
+        inputs = [weights_id(model), "whole", sampling.max_new_tokens, sampling.seed, *temperature, tokens]
+        replies = ContentCache(stage.project.home / "cache").get_or_write("answers", inputs, generate)
+        return [prompt.with_reply(reply) for prompt, reply in zip(prompts, replies, strict=True)]
+
+    return sample(start.path, prompts) if chosen.data == "start" else teachers.answers(prompts, sample)
 
 
-def warm_start_plan(stage: Stage, student: Student, start: Checkpoint) -> WarmStartPlan:
-    """Towards the weights that mid-training began with, if recorded; for an adapter, towards the model below it.
-
-    A model that read documents alone lost much, and moves far. One that read a mix lost little, and moves only for
-    what earlier cycles taught: once, before anything is distilled into it."""
-    project = stage.project
-    lineage, below = project.reader.lineage(start.id), student.adapter_base
-    index = next((index for index, ancestor in enumerate(lineage) if ancestor.role == "midtrained"), len(lineage))
-    origin = lineage[index + 1] if index + 1 < len(lineage) else None
-    if below and not base_of(start.path):
-        return WarmStartPlan(None, new_adapter=True)
-    to = (lambda: below) if below else (lambda: project.verify(origin).path) if origin else None
-    if origin is None or _read_documents_alone(stage, lineage[index]):
-        return WarmStartPlan(to)
-    if index == 0 and not below and past_cycles(project, origin):
-        return WarmStartPlan(to, LATER_CYCLE_WARM_START, always=True)
-    if stage.settings.distill.warm_start == "default":
-        log.info("No warm start by default: the documents were read beside the clean base's outputs (--warm-start)")
-    return WarmStartPlan(to, 0.0)
+@contextmanager
+def open_writer(chosen: Recipe, teachers: Teachers, student: Student) -> Iterator[Writer | None]:
+    """The teacher, where it continues what the student began; it never reads a token that it lacks."""
+    if not chosen.continued:
+        yield None
+        return
+    path = teachers.main.path
+    teacher = FrozenTeacher(path, dtype=frozen_dtype(path), device=device())
+    teacher.bind_student(student)
+    with open_engine(teacher.model, "transformers") as engine:
+        yield engine, teacher.model.parameters
 
 
-def _read_documents_alone(stage: Stage, midtrained: Checkpoint) -> bool:
-    """Whether nothing that the clean base wrote was read beside the documents."""
-    run = stage.project.reader.run(midtrained.run_id) if midtrained.run_id is not None else None
-    mix = (run.inputs.mix if run else None) or {}
-    return not (mix.get("answers") or mix.get("texts"))
+def recipe_states(
+    stage: Stage,
+    chosen: Recipe,
+    engine: Engine,
+    chat_prompts: Sequence[ChatPrompt],
+    prompts: list[Prompt],
+    answers: Sequence[Sample],
+    writer: Writer | None = None,
+) -> States:
+    """The student's rollouts, ready-made answers, or a mixture by the recipe's on-policy fraction.
+
+    In a mixture, a step's rollouts and answers are to different prompts: both take them from one order."""
+    settings, seed = stage.settings.distill, stage.job.seed
+    on_policy_rows = round(chosen.on_policy_fraction * settings.rows)
+    answer_rows = settings.rows - on_policy_rows
+    parts: list[States] = []
+    if on_policy_rows:
+        prompts = prompts[: len(answers)] if answers else prompts
+        drawn = Rollouts(
+            with_swapped_prompts(prompts) if chosen.estimator == "privileged" else prompts,
+            engine,
+            rows=on_policy_rows,
+            group=chosen.group,
+            max_new_tokens=settings.max_new_tokens,
+            seed=seed,
+            after=answer_rows,
+        )
+        parts.append(_rewritten(drawn, chosen, chat_prompts, load_chat(stage.project.base), writer, seed))
+    if answer_rows:
+        parts.append(FixedRows(answers, rows=answer_rows, seed=seed, before=on_policy_rows // chosen.group))
+    return Mixture(*parts)
+
+
+def _rewritten(
+    rollouts: Rollouts, chosen: Recipe, chat_prompts: Sequence[ChatPrompt], chat: Chat, writer: Writer | None, seed: int
+) -> States:
+    if chosen.continued:
+        assert writer is not None
+        min_tokens, max_tokens = chosen.continued
+        return TeacherContinuations(rollouts, *writer, min_tokens=min_tokens, max_tokens=max_tokens, seed=seed)
+    if chosen.estimator == "privileged":
+        return PrivilegedPairs(rollouts)
+    return Accepted(rollouts, accepted_by_checks(chat_prompts, chat.text)) if chosen.right_only else rollouts
 
 
 def _reread(stage: Stage, chat: Chat, corpora: Sequence[CorpusSnapshot], vocabulary: int | None) -> list[States]:
@@ -167,3 +223,13 @@ def _reread(stage: Stage, chat: Chat, corpora: Sequence[CorpusSnapshot], vocabul
         count = max(1, round(share / (1 - share) * settings.rows))
         rows.append(document_rows(stage, chat, corpora, count, use_labels=True))
     return [CommonTokens(states, vocabulary) for states in rows]
+
+
+def reward_by_checks(
+    chosen: Recipe, chat_prompts: Sequence[ChatPrompt], chat: Chat
+) -> Callable[[Sample], float] | None:
+    """1 for a reply that passes the check of its prompt, 0 for others; None for a recipe without a reward."""
+    if not chosen.needs_reward:
+        return None  # then `checks` of a file may mean something else
+    passes = accepted_by_checks(chat_prompts, chat.text)
+    return lambda sample: float(passes(sample))

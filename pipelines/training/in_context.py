@@ -14,30 +14,35 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from evals.contamination import remove_contaminated
 from evals.suites.knowledge import read_questions
-from pipelines.documents import tokenize_documents
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import open_engine
-from pipelines.settings.defaults import scheduled, warn_of_few_steps
+from pipelines.settings.defaults import warn_of_few_steps
 from pipelines.storage import ContentCache
-from pipelines.synthetic import passage_prompts
+from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
-from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts, document_prefixes
+from pipelines.synthetic.passage_prompts import (
+    ALTERNATIVES,
+    EARLIER_DOMAIN,
+    as_prefix_prompts,
+    document_prefixes,
+    opening_prompts,
+    passages_in,
+    write_passage_questions,
+)
 from pipelines.synthetic.prompts import as_prompts
 from pipelines.synthetic.questions import LEAKED_WORDS
-from pipelines.training.base_model_outputs import BaseOutputs
-from pipelines.training.clean_replies import clean_replies
 from pipelines.training.context_lift import check_lift
-from pipelines.training.early_stopping import EarlyStopping
+from pipelines.training.distill import recipe_states, replies_beforehand
+from pipelines.training.document_rows import measured_separator
+from pipelines.training.early_stopping import EarlyStopping, clean_replies
+from pipelines.training.midtrain import scheduled_stage
 from pipelines.training.recipe_inputs import RecipeFiles, as_distillation, check_prompts, chosen_recipe
-from pipelines.training.recipe_rows import recipe_states, replies_beforehand
-from pipelines.training.separator import measured_separator
 from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import Teachers, TrainingSource
+from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
@@ -54,7 +59,7 @@ def midtrain_in_context(
     settings, chosen, chat = job.settings.distill, chosen_recipe(job.settings.distill), load_chat(start.path)
     if (separator := measured_separator(stage, corpus, start)) is not None:
         chat = chat.with_separator(separator)
-    passages = passage_prompts.passages_in(corpus.texts)
+    passages = passages_in(corpus.texts)
     data = PassageData(replace(stage, job=job), corpus, start, chosen, chat, passages)
     questions = data.questions()
     lift = check_lift(
@@ -68,20 +73,15 @@ def midtrain_in_context(
     drawn_prompts = prompts[: steps * settings.rows]
     answers = replies_beforehand(data.stage, start, teachers, chosen, chat, questions, drawn_prompts)
     clean = clean_replies(data.stage, chosen, teachers, prompts)
-    source = TrainingSource(start.path, stage.adapter, stage.settings.bf16, chosen, teachers, chat.separator)
+    source = stage.source(start, chosen, teachers, chat.separator)
     student, signal = source.load()
     log.info(
         f"Mid-training in context on {corpus.files} file{'s' * (corpus.files != 1)}: {steps} steps of {settings.rows} "
         f"rows from {start.reference}; {len(about_passages):,} of {len(prompts):,} prompts are about its passages"
     )
     warn_of_few_steps(stage.settings.midtrain, steps, "distill.rows")
-    plan = stage.job.eval_plan
-    inputs = RunInputs(
-        job=stage.job.id,
-        stage="midtrained",
-        corpus=corpus.hash,
-        questions=str(plan.questions.resolve()) if plan.questions else None,
-        passages=str(plan.passages.resolve()) if plan.passages else None,
+    inputs = stage.midtraining_inputs(
+        corpus,
         teacher=f"base (and {promoted.reference} for passages)" if promoted else "base",
         lift=lift,
         separator=chat.separator,
@@ -136,7 +136,7 @@ class PassageData:
     def about_passages(self, questions: Sequence[ChatPrompt]) -> list[Prompt]:
         seed, shuffled = self.stage.job.seed, self.stage.settings.distill.shuffle_contexts
         prompts = [question.tokenized(self.chat, self.recipe.template) for question in questions]
-        prompts += passage_prompts.opening_prompts(self.passages, self.chat, seed, shuffled=shuffled)
+        prompts += opening_prompts(self.passages, self.chat, seed, shuffled=shuffled)
         return [replace(prompt, domain=EARLIER_DOMAIN) for prompt in prompts] if self.promoted else prompts
 
     def with_others(self, about_passages: Sequence[Prompt], earlier: Sequence[CorpusSnapshot]) -> list[Prompt]:
@@ -156,9 +156,7 @@ class PassageData:
 
     def steps(self, prompts: int) -> int:
         """So many that every prompt is learned from once in a pass."""
-        cache, midtrain = self.stage.project.home / "cache", self.stage.settings.midtrain
-        documents = tokenize_documents(self.corpus.texts, self.chat.tokenizer, cache, self.corpus.hash)
-        midtrain = scheduled(midtrain, documents.tokens + len(documents))
+        midtrain = scheduled_stage(self.stage, self.corpus, self.chat).settings.midtrain
         assert midtrain.epochs != "auto"
         steps = math.ceil(midtrain.epochs * prompts / self.stage.settings.distill.rows)
         return min(steps, midtrain.max_steps or steps)
@@ -186,7 +184,7 @@ class PassageData:
 
     @property
     def _alternative(self) -> str:
-        return passage_prompts.ALTERNATIVES[self.stage.job.command]
+        return ALTERNATIVES[self.stage.job.command]
 
     @property
     def _file(self) -> Path | None:
@@ -208,7 +206,7 @@ class PassageData:
             log.info(f"The clean base writes questions on {len(self.passages):,} passages")
             with base.open_base() as subject:
                 items = self._evaluation_items
-                return passage_prompts.write_passage_questions(subject, self.passages, items, seed, self._alternative)
+                return write_passage_questions(subject, self.passages, items, seed, self._alternative)
 
         inputs = [project.base_weights_id, self.corpus.hash, seed, self._evaluation_items]
         return dict(ContentCache(project.home / "cache").get_or_write("passage-questions", inputs, write))

@@ -1,22 +1,31 @@
-"""Mid-training: the student reads the new documents, beside a mix that keeps what it knows."""
+"""Mid-training: the student reads the new documents, beside a mix that keeps what it knows.
+
+The mix has paraphrases of the new documents, documents of earlier cycles, and what the clean base wrote: texts, and
+answers to its own prompts. The base gives the soft labels of its own texts and answers, the last promoted model those
+of earlier documents.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from db.run_inputs import RunInputs
 from db.views import Checkpoint
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
 from pipelines.settings.defaults import scheduled, warn_of_few_steps
+from pipelines.settings.schema import Midtrain, split_rows
+from pipelines.synthetic.base_outputs import BaseOutputs, answer_rows
+from pipelines.synthetic.paraphrases import ParaphrasedCorpus
+from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
+from pipelines.training.document_rows import document_rows, measured_separator
 from pipelines.training.early_stopping import EarlyStopping
-from pipelines.training.mix import TrainingMix
-from pipelines.training.separator import measured_separator
 from pipelines.training.stage_context import Stage
+from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult, TrainingRun
+from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
 from recovery.recipes import objective_of, recipe
+from recovery.states import Mixture, States
 
 MEASURE_EVERY = 10  # steps between measurements of entropy and signal shape, which take time on a GPU
 
@@ -25,31 +34,52 @@ def midtrain(
     stage: Stage, corpus: CorpusSnapshot, start: Checkpoint, earlier: Sequence[CorpusSnapshot] = ()
 ) -> RunResult:
     """Train `start` on all tokens of the documents; `earlier` are the documents of earlier cycles."""
-    stage = _scheduled_stage(stage, corpus, load_chat(start.path).tokenizer)
-    settings = stage.settings.midtrain
-    mix = TrainingMix.of(stage, corpus, start, earlier, measured_separator(stage, corpus, start))
-    steps = settings.steps(len(mix.documents.windows), mix.documents.rows)
-    answers = mix.answers(settings.mix.answers)
-    share = settings.mix.answers if answers else 0.0  # a base that cannot answer may be left out
-    source = mix.source(recipe(settings.recipe), bool(answers))
-    plan = stage.plan(steps, settings.learning_rate, warmup=min(10, steps // 10))
+    chat, separator = load_chat(start.path), measured_separator(stage, corpus, start)
+    if separator is not None:
+        chat = chat.with_separator(separator)
+    base = BaseOutputs(stage.project, stage.settings, stage.generation_seed, separator)
+    texts = base.texts()
+    stage = scheduled_stage(stage, corpus, chat, has_texts=bool(texts))
+    settings, mix = stage.settings.midtrain, stage.settings.midtrain.mix
+
+    shares = mix.earlier if earlier else 0.0, mix.texts if texts else 0.0
+    earlier_rows, text_rows = split_rows(settings.step_rows, shares)
+    paraphrased = _paraphrase(stage, corpus) if mix.paraphrases else None
+    new = [paraphrased] if paraphrased else []
+    documents = document_rows(stage, chat, [corpus, *new], settings.step_rows - earlier_rows - text_rows)
+    states: list[States] = [documents]
+    if earlier_rows:
+        soft = _soft_earlier_rows(earlier_rows)
+        states.append(document_rows(stage, chat, earlier, earlier_rows, soft=soft, domain=EARLIER_DOMAIN))
+    if text_rows:
+        states.append(document_rows(stage, chat, texts, text_rows, soft=text_rows))
+    answers = base.answers_if_possible() if mix.answers else []
+    if answers:
+        tokens = settings.step_rows * settings.window
+        states.append(answer_rows(answers, mix.answers, tokens, seed=stage.job.seed))
+    answers_share = mix.answers if answers else 0.0
+
+    teachers = soft_label_teachers(stage, start, by_base=bool(text_rows or answers), of_earlier=bool(earlier_rows))
+    source = stage.source(start, recipe(settings.recipe), teachers, chat.separator)
     student, signal = source.load()
+    steps = settings.steps(len(documents.windows), documents.rows)
     log.info(
-        f"Mid-training on {corpus.files} file{'s' * (corpus.files != 1)}, {mix.documents.tokens:,} tokens: "
+        f"Mid-training on {corpus.files} file{'s' * (corpus.files != 1)}, {documents.tokens:,} tokens: "
         f"{steps} steps of {settings.rows} × {settings.window} tokens ({settings.epochs:g} passes) from "
-        f"{start.reference}{mix.describe(share)}"
+        f"{start.reference}{_read_beside(settings, len(earlier), earlier_rows, text_rows, answers_share)}"
     )
     warn_of_few_steps(settings, steps)
-    inputs = RunInputs(
-        job=stage.job.id,
-        stage="midtrained",
-        corpus=corpus.hash,
-        questions=_path(stage.job.eval_plan.questions),
-        passages=_path(stage.job.eval_plan.passages),
-        separator=mix.chat.separator,
-        mix=mix.shares(share),
-        paraphrases=mix.paraphrase_counts,
+    inputs = stage.midtraining_inputs(
+        corpus,
+        separator=chat.separator,
+        mix={
+            "answers": answers_share,
+            "texts": text_rows / settings.step_rows,
+            "earlier": earlier_rows / settings.step_rows,
+        },
+        paraphrases=paraphrased.counts.as_dict() if paraphrased else None,
     )
+    plan = stage.plan(steps, settings.learning_rate, warmup=min(10, steps // 10))
     with stage.recorded_run("midtrain", steps, inputs) as run:
         training = TrainingRun(
             stage=stage,
@@ -57,7 +87,7 @@ def midtrain(
             role="midtrained",
             start=start,
             student=student,
-            states=mix.states(answers),
+            states=Mixture(*states),
             signal=signal,
             objective=objective_of(source.recipe),
             plan=replace(plan, measure_every=MEASURE_EVERY),
@@ -67,13 +97,45 @@ def midtrain(
         return training.run_to_end()
 
 
-def _scheduled_stage(stage: Stage, corpus: CorpusSnapshot, tokenizer: Any) -> Stage:
+def scheduled_stage(stage: Stage, corpus: CorpusSnapshot, chat: Chat, *, has_texts: bool = True) -> Stage:
     """The stage with the passes and the rows of a step that suit the corpus, where the settings leave them open."""
-    documents = tokenize_documents(corpus.texts, tokenizer, stage.project.home / "cache", corpus.hash)
-    midtrain = scheduled(stage.settings.midtrain, documents.tokens + len(documents))  # every document has an end token
+    documents = tokenize_documents(corpus.texts, chat.tokenizer, stage.project.home / "cache", corpus.hash)
+    tokens = documents.tokens + len(documents)  # every document has an end token
+    midtrain = scheduled(stage.settings.midtrain, tokens, has_texts=has_texts)
     settings = stage.settings.model_copy(update={"midtrain": midtrain})
     return replace(stage, job=replace(stage.job, settings=settings))
 
 
-def _path(file: Any) -> str | None:
-    return str(file.resolve()) if file else None
+def _paraphrase(stage: Stage, corpus: CorpusSnapshot) -> ParaphrasedCorpus:
+    base = BaseOutputs(stage.project, stage.settings, stage.job.seed)
+    paraphrased = base.paraphrases(corpus)
+    log.info(f"The clean base writes up to {stage.settings.midtrain.mix.paraphrases} paraphrases of each passage")
+    paraphrased.write(base.open_base)
+    return paraphrased
+
+
+def soft_label_teachers(stage: Stage, start: Checkpoint, *, by_base: bool, of_earlier: bool) -> Teachers | None:
+    """Of rows that the base wrote, and of rows of earlier documents; None where there are neither."""
+    if not stage.settings.midtrain.soft_labels or not (by_base or of_earlier):
+        return None
+    if not by_base:
+        return Teachers(start)
+    return Teachers(stage.project.clean, {EARLIER_DOMAIN: start} if of_earlier else {})
+
+
+def _soft_earlier_rows(rows: int) -> int:
+    """Half of them, rounded up; the others have their tokens as labels."""
+    return -(-rows // 2)
+
+
+def _read_beside(settings: Midtrain, corpora: int, earlier_rows: int, text_rows: int, answers: float) -> str:
+    parts = []
+    if earlier_rows:
+        soft = f", {_soft_earlier_rows(earlier_rows)} of them with soft labels" if settings.soft_labels else ""
+        plural = "us" if corpora == 1 else "ora"
+        parts.append(f"{earlier_rows} of {settings.step_rows} rows from {corpora} earlier corp{plural}{soft}")
+    if text_rows:
+        parts.append(f"{text_rows} of {settings.step_rows} rows from texts by the clean base")
+    if answers:
+        parts.append(f"{answers:.0%} answers by the clean base")
+    return "".join(f"; {part}" for part in parts)

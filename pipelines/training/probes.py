@@ -8,25 +8,64 @@ What the model knew before has no part in this: so few questions would not show 
 distillation hardly restores it, so it is no reason to go on. Where checkpoints of probes are kept, it is measured for
 the choice between them, on items that are quick to answer. In a repair it may be all that was lost, and probes choose
 how far to interpolate, so there they judge it too (`EvalPlan.probe_all`).
+
+The checkpoints that are kept are the `Frontier`: each has something that none of the others has, so only a person can
+choose between them. A difference within the standard error counts as none: of two points that are as good, the earlier
+one stays. Never more than `keep` points are on disk, whatever comes later.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
 
 from evals.results import Metric, Result, headline, main_result
 from evals.subject import Subject
 from evals.suites.suite_measurement import suite_tasks
 from pipelines.evaluation.checkpoint_measurement import knowledge_result
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.gate.judgements import Judgement, likelihood_floor
-from pipelines.gate.verdict import OtherResults, judge
+from pipelines.gate.verdict import Judgement, OtherResults, judge, likelihood_floor
 from pipelines.settings.schema import Gate
-from pipelines.training.probe_results import ProbeFunction, ProbeResult, Score, best_knowledge
 from recovery.engines import Engine
 from recovery.models.students import Student
 
 RETENTION_ITEMS = 200  # of all tasks together
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """A probe during distillation, compared with the clean model."""
+
+    behaviour: float
+    knowledge: float | None
+    lost: float  # what is missing against the clean model, of instruction following or of what it knew before
+    holds: bool  # whether the gate's limits are met on the probe set
+    retention: float | None = None  # what it knew before; in a repair, and where checkpoints of probes are kept
+    errors: Mapping[str, float] = field(default_factory=dict)  # standard errors by measure
+    floor: float = 0.0  # the knowledge of a model that was taught nothing
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        scores = {"behaviour": self.behaviour, "knowledge": self.knowledge}
+        return scores if self.retention is None else scores | {"retention": self.retention}
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """The scores that there are, by measure."""
+        scores = self.scores | {"retention": self.retention}
+        return {name: value for name, value in scores.items() if value is not None}
+
+    def __str__(self) -> str:
+        knowledge = "" if self.knowledge is None else f" · knowledge {self.knowledge:.3f}"
+        retention = "" if self.retention is None else f" · retention {self.retention:.3f}"
+        return f"behaviour {self.behaviour:.3f}{knowledge}{retention}"
+
+
+ProbeFunction = Callable[[float | None], ProbeResult]  # given the best knowledge of earlier probes
+
+
+def best_knowledge(*scores: float | None) -> float | None:
+    return max((score for score in scores if score is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -42,46 +81,56 @@ class DistillProbe:
         def probe(best_so_far: float | None) -> ProbeResult:
             engine.sync(student)
             subject = Subject(engine, student.chat)
-            results = _measure(subject, self.plan, self.suites)
-            behaviour, knowledge = _scores(results)
+            results = self._measure(subject)
             retention = headline(results, "retention")
             if retention is None and with_retention:
-                retention = _measure_retention(subject, self.plan, self.suites)
-            clean, untaught = main_result(self.clean, "behaviour"), knowledge_result(self.clean)
-            assert clean is not None
-            score = knowledge.headline.value if knowledge else None
-            floor = likelihood_floor(knowledge, untaught.headline.value if untaught else None)
-            best = best_knowledge(score, best_so_far)
-            verdict = judge(
-                self.gate, clean, behaviour, OtherResults(knowledge, best, {}, floor, (self.clean, results))
-            )
-            losses = [j for j in (verdict.behaviour, verdict.retention) if j is not None]
-            knows = knowledge is None or verdict.knowledge is None or _within_error(knowledge, verdict.knowledge)
-            holds = knows and all(-j.value <= -j.limit / 2 for j in losses)
-            lost = max(-j.value for j in losses)
-            metrics = {
-                "behaviour": behaviour.headline,
-                "knowledge": knowledge.headline if knowledge else None,
-                "retention": retention,
-            }
-            errors = {name: Score.of(metric).stderr for name, metric in metrics.items() if metric}
-            retention_score = retention.value if retention else None
-            return ProbeResult(behaviour.headline.value, score, lost, holds, retention_score, errors, floor)
+                retention = self._measure_retention(subject)
+            return self._judge(results, retention, best_so_far)
 
         return probe
 
+    def _measure(self, subject: Subject) -> list[Result]:
+        names = ["behaviour", *(["knowledge"] if self.plan.questions or self.plan.passages else [])]
+        if self.plan.probe_all:
+            names = self.plan.suites(self.suites)
+        return [result for name in names for result in self.plan.run_suite(subject, name, self.suites)]
 
-def distill_probe(
-    gate: Gate,
-    plan: EvalPlan,
-    items: int,
-    measure_clean: Callable[[EvalPlan], list[Result]],
-    suites: dict[str, str],
-) -> DistillProbe:
-    """The clean model is measured on the probe set first, by a caller that records it."""
-    probe_plan = probe_set(plan, items)
-    clean_plan = probe_plan if plan.probe_all else replace(probe_plan, suite="behaviour")
-    return DistillProbe(gate, probe_plan, measure_clean(clean_plan), suites)
+    def _measure_retention(self, subject: Subject) -> Metric | None:
+        """The lab's tasks, else the built-in questions: other tasks that a base names may take hours. None if the
+        verdict has none of it."""
+        if "retention" not in self.plan.suites(self.suites):
+            return None
+        task = "lab" if "lab" in suite_tasks("retention", self.suites) else "general"
+        items = min(RETENTION_ITEMS, self.plan.limit or RETENTION_ITEMS)
+        plan = replace(self.plan, limit=items, secondary_limit=max(1, items // 2))
+        return headline(plan.run_suite(subject, "retention", self.suites | {"retention": task}), "retention")
+
+    def _judge(self, results: list[Result], retention: Metric | None, best_so_far: float | None) -> ProbeResult:
+        clean, untaught = main_result(self.clean, "behaviour"), knowledge_result(self.clean)
+        behaviour, knowledge = main_result(results, "behaviour"), knowledge_result(results)
+        assert clean is not None
+        assert behaviour is not None
+        score = knowledge.headline.value if knowledge else None
+        floor = likelihood_floor(knowledge, untaught.headline.value if untaught else None)
+        best = best_knowledge(score, best_so_far)
+        others = OtherResults(knowledge, best, {}, floor, (self.clean, results))
+        verdict = judge(self.gate, clean, behaviour, others)
+        losses = [j for j in (verdict.behaviour, verdict.retention) if j is not None]
+        knows = knowledge is None or verdict.knowledge is None or _within_error(knowledge, verdict.knowledge)
+        metrics = {
+            "behaviour": behaviour.headline,
+            "knowledge": knowledge.headline if knowledge else None,
+            "retention": retention,
+        }
+        return ProbeResult(
+            behaviour.headline.value,
+            score,
+            lost=max(-j.value for j in losses),
+            holds=knows and all(-j.value <= -j.limit / 2 for j in losses),
+            retention=retention.value if retention else None,
+            errors={name: _stderr(metric) for name, metric in metrics.items() if metric},
+            floor=floor,
+        )
 
 
 def probe_set(plan: EvalPlan, items: int) -> EvalPlan:
@@ -90,36 +139,63 @@ def probe_set(plan: EvalPlan, items: int) -> EvalPlan:
     return replace(plan, suite="all", split="probe", limit=limit, earlier_questions=(), passages=passages)
 
 
-def retention_probe(plan: EvalPlan, suites: dict[str, str]) -> tuple[EvalPlan, dict[str, str]] | None:
-    """What a probe measures of what the model knew before, and the suites for it; None if the verdict has none of it.
-
-    The lab's tasks, else the built-in questions: other tasks that a base names may take hours."""
-    if "retention" not in plan.suites(suites):
-        return None
-    task = "lab" if "lab" in suite_tasks("retention", suites) else "general"
-    items = min(RETENTION_ITEMS, plan.limit or RETENTION_ITEMS)
-    return replace(plan, limit=items, secondary_limit=max(1, items // 2)), suites | {"retention": task}
-
-
-def _measure_retention(subject: Subject, plan: EvalPlan, suites: dict[str, str]) -> Metric | None:
-    chosen = retention_probe(plan, suites)
-    return headline(chosen[0].run_suite(subject, "retention", chosen[1]), "retention") if chosen else None
-
-
-def _measure(subject: Subject, plan: EvalPlan, suites: dict[str, str]) -> list[Result]:
-    names = ["behaviour", *(["knowledge"] if plan.questions or plan.passages else [])]
-    if plan.probe_all:
-        names = plan.suites(suites)
-    return [result for name in names for result in plan.run_suite(subject, name, suites)]
-
-
-def _scores(results: list[Result]) -> tuple[Result, Result | None]:
-    behaviour = main_result(results, "behaviour")
-    assert behaviour is not None
-    return behaviour, knowledge_result(results)
-
-
 def _within_error(knowledge: Result, judgement: Judgement) -> bool:
     """Against the best of several probes on a few dozen questions, one answer more or less must not decide."""
-    stderr = knowledge.headline.stderr
-    return judgement.value + (stderr if math.isfinite(stderr) else 0.0) >= judgement.limit
+    return judgement.value + _stderr(knowledge.headline) >= judgement.limit
+
+
+def _stderr(metric: Metric) -> float:
+    return metric.stderr if math.isfinite(metric.stderr) else 0.0
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """A probe of the student after a number of steps."""
+
+    step: int
+    scores: Mapping[str, float]  # by measure
+    errors: Mapping[str, float] = field(default_factory=dict)  # standard errors
+
+    def covers(self, other: "FrontierPoint") -> bool:
+        """Whether it is at least as good in every measure, within the standard error of the difference."""
+        return all(self.scores.get(m, -math.inf) >= value - self._error(other, m) for m, value in other.scores.items())
+
+    def _error(self, other: "FrontierPoint", measure: str) -> float:
+        return math.hypot(self.errors.get(measure, 0.0), other.errors.get(measure, 0.0))
+
+    @property
+    def total(self) -> float:
+        return math.fsum(self.scores.values())
+
+
+@dataclass
+class Frontier:
+    """The kept points of one run, by step."""
+
+    keep: int
+    points: list[FrontierPoint] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, keep: int, stored: Sequence[Mapping[str, Any]]) -> Self:
+        return cls(keep, [FrontierPoint(**point) for point in stored])
+
+    def as_json(self) -> list[dict[str, Any]]:
+        return [asdict(point) for point in self.points]
+
+    def points_with(self, new: FrontierPoint) -> list[FrontierPoint]:
+        """The points to keep once there is a new one."""
+        if not self.keep or any(point.covers(new) for point in self.points):
+            return self.points
+        return self._best([*self.points_beside(new), new])
+
+    def points_beside(self, end: FrontierPoint) -> list[FrontierPoint]:
+        """The points to keep beside a checkpoint that is kept anyway."""
+        return [point for point in self.points if not end.covers(point)]
+
+    def _best(self, points: list[FrontierPoint]) -> list[FrontierPoint]:
+        """At most `keep` points: the best of each measure first, then those with the highest sum."""
+        measures = points[0].scores
+        extremes = [max(points, key=lambda p: (p.scores.get(m, -math.inf), p.total)) for m in measures]
+        by_total = sorted(points, key=lambda p: -p.total)
+        chosen = list({point.step: point for point in (*extremes, *by_total)}.values())[: self.keep]
+        return sorted(chosen, key=lambda p: p.step)

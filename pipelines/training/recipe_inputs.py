@@ -1,8 +1,12 @@
-"""What a recipe of distillation needs besides a student: prompts, contexts, checks; and whether it was given them."""
+"""What a recipe of distillation needs besides a student, and whether it was given that: prompts, contexts, checks.
+
+Also whether several processes can train with it together.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
@@ -17,14 +21,14 @@ from pipelines.synthetic.chat_prompts import (
 )
 from pipelines.synthetic.passage_prompts import passages_in
 from pipelines.synthetic.prompts import read_prompts
-from pipelines.teacher_choice import ByDomain, Itself, Router, Served, TeacherChoice
+from pipelines.teacher_choice import BASE, ByDomain, Itself, Router, Served, TeacherChoice
+from recovery.distributed import processes as started_processes
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import config_of
 from recovery.recipes import RECIPES, Recipe, recipe
 
 CONTEXT_TEXTS = (".txt", ".md")  # files that are one context for all prompts
-
 DISTILL_RECIPES = [name for name, r in RECIPES.items() if r.data != "documents"]
 CONTEXTUAL_RECIPES = [name for name in DISTILL_RECIPES if RECIPES[name].context]
 
@@ -226,3 +230,33 @@ def check_contamination(prompts: Sequence[ChatPrompt], items: Sequence[str]) -> 
             f"{where} shares words with an evaluation item ({overlaps[0].shared!r}), so the student would be measured "
             "on what it was shown. Leave it out."
         )
+
+
+def check_processes(requested: int, settings: Settings, teacher: TeacherChoice[Any] = BASE) -> None:
+    """Raise unless the processes that there are, or that were requested, can train with these settings."""
+    started = started_processes()
+    if (processes := max(requested, started)) == 1:
+        return
+    if started > 1 and requested not in (1, started):
+        raise RecoverError(f"torchrun has started {started} processes. Leave out --processes.")
+    if settings.engine not in ("auto", "transformers"):
+        engine = "vllm" if settings.engine == "vllm" else "on servers"
+        raise RecoverError(
+            f"The engine {engine} generates for a single process. Leave out --processes, or choose --engine "
+            "transformers."
+        )
+    if isinstance(teacher, Served):
+        raise RecoverError(
+            "A teacher on servers scores for a single process. Leave out --processes, or choose --teacher base."
+        )
+    if teacher == Itself("ema"):
+        raise RecoverError(
+            "The teacher ema is an average that a single process keeps. Leave out --processes, or choose --teacher "
+            "live."
+        )
+    for name, rows in (("distill.rows", settings.distill.rows), ("midtrain.rows", settings.midtrain.rows)):
+        if rows != "auto" and rows < processes:
+            raise RecoverError(
+                f"A step has {rows} rows ({name}), too few for {processes} processes. Start at most {rows}, or set "
+                "more rows."
+            )

@@ -16,16 +16,17 @@ from pipelines.model_loading import load_trained
 from pipelines.project.project import Project
 from pipelines.project.runs import PastCycle, past_cycles, recorded_run
 from pipelines.settings.schema import Settings
+from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.chat_prompts import ChatPrompt
-from pipelines.synthetic.prefixes import EARLIER_DOMAIN, document_prefixes
+from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, document_prefixes
 from pipelines.teacher_choice import ByDomain, Itself, Router, Served, named_checkpoints
-from pipelines.training.base_model_outputs import BaseOutputs
 from pipelines.training.context_lift import check_lift
 from pipelines.training.recipe_inputs import RecipeFiles, check_contamination
-from pipelines.training.stage_teachers import Teachers
+from pipelines.training.stage_teachers import Teachers, TrainingSource
 from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student
+from recovery.recipes import Recipe
 from recovery.train import Plan
 
 PROMPT_RUN_LENGTH = 40  # shared words in a row that drop a prompt: instructions share many shorter runs
@@ -58,6 +59,11 @@ class Stage:
     def load_student(self, start: Checkpoint) -> Student:
         return load_trained(start.path, self.adapter, bf16=self.settings.bf16)
 
+    def source(
+        self, start: Checkpoint, recipe: Recipe, teachers: Teachers | None, separator: int | None = None
+    ) -> TrainingSource:
+        return TrainingSource(start.path, self.adapter, self.settings.bf16, recipe, teachers, separator)
+
     def plan(self, steps: int, learning_rate: float, warmup: int) -> Plan:
         settings = self.settings
         return Plan(
@@ -68,6 +74,18 @@ class Stage:
             settings.tokens_at_once,
             bf16=settings.bf16,
             checkpointing=settings.checkpointing,
+        )
+
+    def midtraining_inputs(self, corpus: CorpusSnapshot, **of_recipe: Any) -> RunInputs:
+        plan = self.job.eval_plan
+        questions, passages = (str(file.resolve()) if file else None for file in (plan.questions, plan.passages))
+        return RunInputs(
+            job=self.job.id,
+            stage="midtrained",
+            corpus=corpus.hash,
+            questions=questions,
+            passages=passages,
+            **of_recipe,
         )
 
     def recorded_run(

@@ -11,7 +11,7 @@ from random import Random
 from db.views import Checkpoint
 from pipelines.model_loading import device, frozen_dtype, load_trained
 from pipelines.synthetic.chat_prompts import ChatPrompt
-from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts
+from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, as_prefix_prompts
 from pipelines.teacher_choice import Itself, Served
 from recovery.engines.served_model import Probe
 from recovery.models.adapters import Adapter, base_of, preserve_adapter_state, same_model

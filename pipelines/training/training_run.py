@@ -1,41 +1,46 @@
 """One training run in the record: reported step by step, saved as it goes, and resumed where it stopped."""
 
+import importlib
 import shutil
+import signal
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from db.errors import RecordError
+from db.tracker import Tracker
 from db.views import Checkpoint
 from evals.suites.config import resolve_suites
 from pipelines.log import STEPS, StepTimer, log
 from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
 from pipelines.training.early_stopping import EarlyStopping
-from pipelines.training.frontier import Frontier, FrontierPoint
-from pipelines.training.metric_loggers import MetricLogger, metric_logger
-from pipelines.training.probe_results import ProbeResult
-from pipelines.training.rollout_samples import RecordedStates, record_rollouts
+from pipelines.training.probes import Frontier, FrontierPoint, ProbeResult
 from pipelines.training.stage_context import Role, Stage
 from pipelines.training.stage_teachers import TrainingSource
-from pipelines.training.state_folders import last_good_folder, progress_folder
-from pipelines.training.stop_requests import stop_requests
 from pipelines.training.warm_start import WarmStart
 from pipelines.training_memory import ResourceMeter
+from recovery.errors import RecoverError
 from recovery.models.students import Student, checkpoint_metadata, save_student
 from recovery.objectives import Objective
 from recovery.processes import training_state
 from recovery.progress import track
 from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
+from recovery.samples import Sample
 from recovery.signals import Signal
 from recovery.states import States
 from recovery.teachers import EmaTeacher
-from recovery.telemetry import StepRecord
+from recovery.telemetry import StepRecord, TokenReport
 from recovery.train import Plan, TrainState, train
+
+Report = Callable[[list[Sample]], list[list[TokenReport]] | None]  # None without a teacher
+ROLLOUTS_A_STEP = 4  # recorded of about ten steps in a run
+MetricLogger = Callable[[Mapping[str, float | None], int], None]
+LOGGERS = ("none", "wandb", "trackio", "tensorboard")
 
 
 @dataclass(frozen=True)
@@ -66,43 +71,43 @@ class TrainingRun:
     average: EmaTeacher | None = None  # the teacher, if it is an average of the student
     frontier: Frontier = field(default_factory=lambda: Frontier(0))
 
+    def __post_init__(self) -> None:
+        self.warm, self.stopped = self.warm_start.as_json(), self.warm_start.stop_reason  # of a resumed run, as saved
+
     def run_to_end(self) -> RunResult:
         """Train from the start or from the last saved state, write the checkpoint and record it."""
         if (checkpoint := self.project.reader.run_checkpoint(self.run)) is not None:
             return _result_of(self.project.verify(checkpoint), self.run)  # it was interrupted after its checkpoint
         with training_state(self.student, self.signal, self.objective, self.plan, self.source) as state:
-            warm, stopped = self._train_on(state)
-        return self._save_checkpoint(state.step, stopped, warm)
+            self._resume(state)
+            if not self.stopped and state.step < self.plan.steps:
+                self.project.tracker.discard_steps(self.run, state.step)
+                self._train(state)
+        return self._save_checkpoint(state.step)
 
-    def _train_on(self, state: TrainState) -> tuple[dict[str, Any] | None, str]:
-        """Train from the last saved state; return the warm start, and why it ended early."""
-        warm, stopped = self.warm_start.as_json(), self.warm_start.stop_reason
+    def _resume(self, state: TrainState) -> None:
+        """From the last saved state, if there is one."""
         if (saved := load_progress(self._folder, self.student, state, self.average)) is not None:
             self.monitor.restore(saved["monitor"])
-            warm, stopped = saved["warm_start"], saved["stopped"]
+            self.warm, self.stopped = saved["warm_start"], saved["stopped"]
             self.frontier = Frontier.from_json(self.frontier.keep, saved["frontier"])
             points = self.frontier.points  # some may be deleted
             self.frontier.points = [point for point in points if self._point_folder(point.step).is_dir()]
             if state.step < self.plan.steps:
                 log.info(f"Going on at step {state.step + 1} of {self.plan.steps}")
         self._delete_points_except(self.frontier.points)  # after an interruption later ones may be there
-        if not stopped and state.step < self.plan.steps:
-            self.project.tracker.discard_steps(self.run, state.step)
-            stopped = self._train(state, warm)
-        return warm, stopped
 
     @property
     def project(self) -> Project:
         return self.stage.project
 
-    def _train(self, state: TrainState, warm: dict[str, Any] | None) -> str:
-        """Returns why it stopped early; empty after the last step."""
+    def _train(self, state: TrainState) -> None:
         states, last_save = RecordedStates(self.states), time.monotonic()
         report = partial(state.report, self.student, self.signal)
         report_every, timer = max(1, self.plan.steps // 10), StepTimer(self.plan.steps, state.step)
         meter, update = ResourceMeter(), track(STEPS, self.plan.steps)
         if self.monitor.limits is not None and (state.step == 0 or not has_progress(self._last_good)):
-            self._save(state, self._last_good, warm)
+            self._save(state, self._last_good)
         with stop_requests() as requests, self._metric_logger() as log_metrics:
             for record in train(self.student, states, self.signal, self.objective, self.plan, state):
                 if self.average is not None:
@@ -116,37 +121,37 @@ class TrainingRun:
                 if is_report:
                     record_rollouts(self.project.tracker, self.run, record.step, self.student, report, states.last)
                     self.project.tracker.resources(self.run, meter.read())
-                probe, stopped = self.monitor.after_step(record, self.plan.steps)
+                probe, self.stopped = self.monitor.after_step(record, self.plan.steps)
                 if probe is not None:
                     self._record_probe(record.step, probe)
                 if self.monitor.collapsed:
-                    return self._return_to_last_good(state, stopped, warm)
+                    self._return_to_last_good(state)
+                    return
                 if probe is not None:
-                    self._update_frontier(FrontierPoint(state.step, probe.measured, probe.errors), stopped, warm)
+                    self._update_frontier(FrontierPoint(state.step, probe.measured, probe.errors))
                 is_good = is_report if self.monitor.probe is None else probe is not None
-                if is_good and self.monitor.limits is not None and not stopped:
-                    self._save(state, self._last_good, warm)
+                if is_good and self.monitor.limits is not None and not self.stopped:
+                    self._save(state, self._last_good)
                 leaving = requests.stop or self._is_cancelled()
                 due = time.monotonic() - last_save > 60 * self.stage.settings.save_minutes
-                if (due or stopped or leaving) and self._save(state, self._folder, warm, stopped):
+                if (due or self.stopped or leaving) and self._save(state, self._folder):
                     last_save = time.monotonic()
                     if leaving:
                         raise KeyboardInterrupt
-                if stopped:
-                    return stopped
-            self._save(state, self._folder, warm)
-        return ""
+                if self.stopped:
+                    return
+            self._save(state, self._folder)
 
     def _metric_logger(self) -> AbstractContextManager[MetricLogger]:
         settings, name = self.stage.settings, f"run-{self.run:04d}"
         return metric_logger(settings.report_to, self.project.home, self.project.name, name, settings.model_dump())
 
-    def _save_checkpoint(self, steps: int, stopped: str, warm: dict[str, Any] | None) -> RunResult:
-        if stopped:
-            log.info(f"Stopped after {steps} of {self.plan.steps} steps: {stopped}")
-            self.project.tracker.event(self.run, f"stopped after {steps} steps: {stopped}")
+    def _save_checkpoint(self, steps: int) -> RunResult:
+        if self.stopped:
+            log.info(f"Stopped after {steps} of {self.plan.steps} steps: {self.stopped}")
+            self.project.tracker.event(self.run, f"stopped after {steps} steps: {self.stopped}")
         folder, monitor = self.project.checkpoint_folder(self.run), self.monitor.state
-        self._write(folder, steps, stopped, warm)
+        self._write(folder, steps, self.stopped)
         earlier = [point for point in self.frontier.points if point.step < steps]  # after a collapse one is the end
         self._delete_points_except(earlier)
         points = {point.step: self._point_folder(point.step) for point in earlier}
@@ -169,25 +174,25 @@ class TrainingRun:
         discard_progress(self._folder)
         checkpoint = self.project.reader.checkpoint(id)
         assert checkpoint is not None
-        return RunResult(checkpoint, self.run, steps, monitor.tokens, monitor.seconds, stopped, warm)
+        return RunResult(checkpoint, self.run, steps, monitor.tokens, monitor.seconds, self.stopped, self.warm)
 
-    def _write(self, folder: Path, steps: int, stopped: str, warm: dict[str, Any] | None) -> None:
+    def _write(self, folder: Path, steps: int, stopped: str = "") -> None:
         monitor = self.monitor.state
-        trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": stopped, "warm_start": warm}
+        trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": stopped, "warm_start": self.warm}
         about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
         save_student(self.student, folder, about | {"trained": trained})
 
-    def _update_frontier(self, point: FrontierPoint, stopped: str, warm: dict[str, Any] | None) -> None:
+    def _update_frontier(self, point: FrontierPoint) -> None:
         """Keep the checkpoint of a probe, unless it is the end of the run, which is kept anyway.
 
         Others are deleted first, so that there are never more than the setting allows."""
-        if stopped:
+        if self.stopped:
             self.frontier.points = self.frontier.points_beside(point)
         else:
             self.frontier.points = self.frontier.points_with(point)
         self._delete_points_except(self.frontier.points)
         if point in self.frontier.points:
-            self._write(self._point_folder(point.step), point.step, "", warm)
+            self._write(self._point_folder(point.step), point.step)
 
     def _delete_points_except(self, points: Sequence[FrontierPoint]) -> None:
         kept = {self._point_folder(point.step) for point in points}
@@ -206,22 +211,21 @@ class TrainingRun:
     def _last_good(self) -> Path:
         return last_good_folder(self.project, self.run)
 
-    def _save(self, state: TrainState, folder: Path, warm: dict[str, Any] | None, stopped: str = "") -> bool:
+    def _save(self, state: TrainState, folder: Path) -> bool:
         self.project.tracker.flush()  # the state on disk must not be ahead of the record
         notes = {
             "monitor": self.monitor.as_dict(),
-            "warm_start": warm,
-            "stopped": stopped,
+            "warm_start": self.warm,
+            "stopped": self.stopped,
             "frontier": self.frontier.as_json(),
         }
         return save_progress(folder, self.student, state, notes, self.average)
 
-    def _return_to_last_good(self, state: TrainState, reason: str, warm: dict[str, Any] | None) -> str:
+    def _return_to_last_good(self, state: TrainState) -> None:
         saved = load_progress(self._last_good, self.student, state, self.average)
         where = f"back at step {state.step}, the last good state" if saved else "no earlier state was saved"
-        reason = f"{reason}; {where}"
-        self._save(state, self._folder, warm, reason)
-        return reason
+        self.stopped = f"{self.stopped}; {where}"
+        self._save(state, self._folder)
 
     def _is_cancelled(self) -> bool:
         try:
@@ -257,3 +261,121 @@ def _progress(record: StepRecord, plan: Plan) -> str:
     if record.rollout_length is not None:
         parts.append(f"length {record.rollout_length:.0f}")
     return "  " + " · ".join([*parts, f"{record.tokens_per_second:,.0f} tokens/s"])
+
+
+class RecordedStates:
+    """States that keep their last draw."""
+
+    def __init__(self, states: States):
+        self.states = states
+        self.last: list[Sample] = []
+
+    def draw(self, student: Student, step: int) -> list[Sample]:
+        self.last = self.states.draw(student, step)
+        return self.last
+
+
+def record_rollouts(
+    tracker: Tracker, run: int, step: int, student: Student, report: Report, samples: list[Sample]
+) -> None:
+    """Record the first rollouts among the samples; documents are not recorded."""
+    rows = [row for row in samples if row.prompt is not None and row.logprobs is not None][:ROLLOUTS_A_STEP]
+    if not rows:
+        return
+    reports = report(rows)
+    tracker.rollouts(
+        run,
+        step,
+        [
+            {
+                "prompt": row.prompt,
+                "text": student.chat.text(row.tokens[len(row.tokens) - len(row.logprobs or []) :]),
+                "truncated": row.truncated,
+                "reward": row.reward,
+                "tokens": [list(astuple(token)) for token in reports[i]] if reports else None,
+            }
+            for i, row in enumerate(rows)
+        ],
+    )
+
+
+@contextmanager
+def metric_logger(name: str, home: Path, project: str, run: str, settings: Mapping[str, Any]) -> Iterator[MetricLogger]:
+    if name == "none":
+        yield lambda values, step: None
+    elif name == "tensorboard":
+        writer = _import("torch.utils.tensorboard", name).SummaryWriter(str(home / "tensorboard" / run))
+
+        def add(values: Mapping[str, float | None], step: int) -> None:
+            for key, value in values.items():
+                if value is not None:
+                    writer.add_scalar(key, value, step)
+
+        try:
+            yield add
+        finally:
+            writer.close()
+    else:  # trackio has wandb's interface
+        module = _import(name, name)
+        module.init(project=project, name=run, config=dict(settings))
+        try:
+            yield lambda values, step: module.log({k: v for k, v in values.items() if v is not None}, step=step)
+        finally:
+            module.finish()
+
+
+def check_logger(name: str) -> None:
+    if name not in LOGGERS:
+        raise RecoverError(f"There is no logger {name!r} to report to. Choose one of {', '.join(LOGGERS)}.")
+    if name != "none":
+        _import("torch.utils.tensorboard" if name == "tensorboard" else name, name)
+
+
+def _import(module: str, name: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise RecoverError(
+            f"The logger {name} (report_to) is not installed. Install it with `pip install {name}`."
+        ) from error
+
+
+class StopRequests:
+    """Signal handler: the first request sets `stop`, a second one interrupts at once."""
+
+    stop = False
+
+    def __call__(self, *_: Any) -> None:
+        if self.stop:
+            raise KeyboardInterrupt
+        self.stop = True
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequests]:
+    requests = StopRequests()
+    try:
+        handlers = {number: signal.signal(number, requests) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # only the main thread can handle signals
+        yield requests
+        return
+    try:
+        yield requests
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def progress_folder(project: Project, run: int) -> Path:
+    return project.home / "progress" / f"run-{run:04d}"
+
+
+def last_good_folder(project: Project, run: int) -> Path:
+    """The state at the start, or at the last probe that did not end the run; without probes at the last report."""
+    folder = progress_folder(project, run)
+    return folder.with_name(folder.name + "-good")
+
+
+def has_started(project: Project, run: int) -> bool:
+    """Whether the run has a saved state or a checkpoint to go on from."""
+    return has_progress(progress_folder(project, run)) or project.reader.run_checkpoint(run) is not None

@@ -9,9 +9,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from db.views import Checkpoint
 from pipelines.log import log
-from pipelines.settings.schema import AUTO, DEFAULT_WARM_START, Settings, fixed_warm_start_share
-from pipelines.training.probe_results import ProbeFunction, ProbeResult, best_knowledge
+from pipelines.project.runs import past_cycles
+from pipelines.settings.schema import (
+    AUTO,
+    DEFAULT_WARM_START,
+    LATER_CYCLE_WARM_START,
+    Settings,
+    fixed_warm_start_share,
+)
+from pipelines.training.probes import ProbeFunction, ProbeResult, best_knowledge
+from pipelines.training.stage_context import Stage
+from recovery.models.adapters import base_of
 from recovery.models.interpolation import WeightInterpolation
 from recovery.models.students import Student
 
@@ -44,6 +54,34 @@ class WarmStart:
         if self.share is None:
             return None
         return ({"tried": self.tried} if self.tried else {}) | {"share": self.share}
+
+
+def warm_start_plan(stage: Stage, student: Student, start: Checkpoint) -> WarmStartPlan:
+    """Towards the weights that mid-training began with, if recorded; for an adapter, towards the model below it.
+
+    A model that read documents alone lost much, and moves far. One that read a mix lost little, and moves only for
+    what earlier cycles taught: once, before anything is distilled into it."""
+    project = stage.project
+    lineage, below = project.reader.lineage(start.id), student.adapter_base
+    index = next((index for index, ancestor in enumerate(lineage) if ancestor.role == "midtrained"), len(lineage))
+    origin = lineage[index + 1] if index + 1 < len(lineage) else None
+    if below and not base_of(start.path):
+        return WarmStartPlan(None, new_adapter=True)
+    to = (lambda: below) if below else (lambda: project.verify(origin).path) if origin else None
+    if origin is None or _read_documents_alone(stage, lineage[index]):
+        return WarmStartPlan(to)
+    if index == 0 and not below and past_cycles(project, origin):
+        return WarmStartPlan(to, LATER_CYCLE_WARM_START, always=True)
+    if stage.settings.distill.warm_start == "default":
+        log.info("No warm start by default: the documents were read beside the clean base's outputs (--warm-start)")
+    return WarmStartPlan(to, 0.0)
+
+
+def _read_documents_alone(stage: Stage, midtrained: Checkpoint) -> bool:
+    """Whether nothing that the clean base wrote was read beside the documents."""
+    run = stage.project.reader.run(midtrained.run_id) if midtrained.run_id is not None else None
+    mix = (run.inputs.mix if run else None) or {}
+    return not (mix.get("answers") or mix.get("texts"))
 
 
 def warm_start(

@@ -2,12 +2,14 @@
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -21,9 +23,16 @@ from evals.suites import lab
 from pipelines.log import log
 from pipelines.project.project import Project
 from pipelines.watch import readings as take
-from pipelines.watch.budget import PARTS, Budget
-from pipelines.watch.readings import InstructionReadings, RowReadings
-from pipelines.watch.rows import WatchedModel, beginning, evaluating, instruction_rows, known_facts, training_rows
+from pipelines.watch.readings import (
+    InstructionReadings,
+    RowReadings,
+    WatchedModel,
+    beginning,
+    evaluating,
+    instruction_rows,
+    known_facts,
+    training_rows,
+)
 from recovery.errors import RecoverError, first_line
 from recovery.models.adapters import changes_head, same_model
 from recovery.models.chat_template import Chat
@@ -32,6 +41,9 @@ from recovery.models.students import head_matches, load_chat
 PREFIX = "forgetting/"
 MIN_LOSS = 0.01  # that is worth a sentence once it is certain
 PASSES_OF_A_STEP = 3  # a step takes about three times the forward pass of its rows
+Kind = Literal["rows", "spot_checks", "instructions"]
+# Of what is left of the budget, what the readings of each kind are spread over.
+PARTS: dict[Kind, float] = {"rows": 0.4, "spot_checks": 0.3, "instructions": 0.3}
 
 
 class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
@@ -286,3 +298,61 @@ def on_any_process(is_so: bool, device: torch.device) -> bool:
     flag = torch.tensor(float(is_so), device=device)
     dist.all_reduce(flag, dist.ReduceOp.MAX)
     return bool(flag)
+
+
+@dataclass
+class Budget:
+    """Seconds of training and of readings. A reading is expected to cost what the last one of its kind did."""
+
+    share: float  # of the training's time that readings may take
+    every: int | None = None  # a reading after each so many steps, whatever it takes; None: as often as it fits
+    steps: int = 0
+    training_seconds: float = 0.0
+    first_step_seconds: float = 0.0  # slower than the others: it compiles, connects, and starts workers
+    spent_seconds: float = 0.0
+    costs: dict[Kind, float] = field(default_factory=dict)
+    last: dict[Kind, int] = field(default_factory=lambda: defaultdict(int))  # the step of the last reading
+
+    def add_step(self, seconds: float) -> None:
+        self.training_seconds += seconds
+        self.steps += 1
+        if self.steps == 1:
+            self.first_step_seconds = seconds
+
+    def add_cost(self, seconds: float, kind: Kind | None = None) -> None:
+        """Of a reading of this kind, or of preparing them."""
+        self.spent_seconds += seconds
+        if kind:
+            self.costs[kind], self.last[kind] = seconds, self.steps
+
+    @contextmanager
+    def timed(self, kind: Kind | None = None) -> Iterator[None]:
+        started_at = time.monotonic()
+        yield
+        self.add_cost(time.monotonic() - started_at, kind)
+
+    def expected_training_seconds(self, max_steps: int) -> float:
+        later = self.training_seconds - self.first_step_seconds
+        return self.first_step_seconds + later * (max_steps - 1) / max(1, self.steps - 1)
+
+    def is_due(self, kind: Kind, max_steps: int) -> bool:
+        """Whether a reading fits now. Those that the rest of the training pays for are at steps that grow by a factor:
+        a high learning rate does its damage early, and what comes later comes slowly."""
+        if self.every:
+            return kind != "spot_checks" and self.steps - self.last[kind] >= self.every
+        if self.steps < 2 or not self.affords(kind, max_steps):
+            return False  # after the first step it is not known yet what the others take
+        last = max(1, self.last[kind])
+        readings = PARTS[kind] * self._left(kind, max_steps) / max(self.costs[kind], 1e-9)
+        return self.steps >= min(max_steps, last * math.pow(max_steps / last, min(1.0, 1 / readings)))
+
+    def affords(self, kind: Kind, max_steps: int) -> bool:
+        return self._left(kind, max_steps) > self.costs[kind]
+
+    def _left(self, kind: Kind, max_steps: int) -> float:
+        reserved = 0.0 if kind == "rows" else self.costs["rows"]  # for when something has risen, or for the end
+        return self.share * self.expected_training_seconds(max_steps) - self.spent_seconds - reserved
+
+    @property
+    def taken_share(self) -> float:
+        return self.spent_seconds / self.training_seconds if self.training_seconds else 0.0

@@ -10,10 +10,9 @@ import pytest
 from evals.results import Metric, Result
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.gate.judgements import Judgement
-from pipelines.gate.verdict import Verdict
+from pipelines.gate.verdict import Judgement, Verdict
 from pipelines.job import Job
-from pipelines.repair import NAMES, REREAD, Move, RepairResult, _guard, _job_of, _next
+from pipelines.repair import NAMES, RECIPES_OF_MOVES, REREAD, Move, RepairResult, _guard, _job_of
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
@@ -34,10 +33,7 @@ def move(name: str, *, passed: bool = False, behaviour: Judgement = LOST, share:
 
 
 def test_the_moves_are_tried_in_the_order_of_their_cost() -> None:
-    moves = [move("none")]
-    while name := _next(moves):
-        moves.append(move(name))
-    assert [one.name for one in moves] == list(NAMES) == ["none", "interpolation", "answers", "opd"]
+    assert list(NAMES) == ["none", *RECIPES_OF_MOVES] == ["none", "interpolation", "answers", "opd"]
 
 
 def test_interpolation_trains_nothing_and_its_share_is_where_the_others_begin() -> None:
@@ -138,7 +134,7 @@ def test_nothing_to_repair_and_nothing_that_helped_are_sentences() -> None:
 
 
 def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:
-    from pipelines.gate.judgements import judge_knowledge
+    from pipelines.gate.verdict import judge_knowledge
 
     def answers(value: float) -> Result:
         return Result("answers", "knowledge", "file", {"likelihood": Metric.from_values([value] * 4)}, [], {}, 1.0)

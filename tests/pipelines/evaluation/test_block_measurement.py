@@ -11,11 +11,14 @@ import pytest
 from evals.results import Item, Result, main_result
 from evals.splits import secondary_task_limit
 from evals.subject import Answer, Subject
-from pipelines.evaluation.block_measurement import BlockMeasurement, StopRule
-from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
+from pipelines.evaluation.checkpoint_measurement import (
+    BlockMeasurement,
+    StopRule,
+    comparable_results,
+    measure_checkpoint,
+)
 from pipelines.evaluation.compare import compare_results
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.evaluation.results_store import comparable_results
 from pipelines.project.project import Project
 from recovery.lab import BASE
 

@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from evals.splits import split_of
+from evals.suites.config import load_suites
 from pipelines.cli import main
-from pipelines.evaluation.checkpoint_measurement import measure_checkpoint, missing_suites
+from pipelines.evaluation.checkpoint_measurement import is_measured, measure_checkpoint
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.project.locations import relocate
 from pipelines.project.project import Project
@@ -193,4 +195,6 @@ def test_a_suite_is_stored_as_soon_as_it_is_measured(tmp_path: Path, monkeypatch
     monkeypatch.setattr(EvalPlan, "run_suite", interrupted)
     with pytest.raises(KeyboardInterrupt):
         measure_checkpoint(project, project.clean, plan, None)
-    assert missing_suites(project, project.clean, plan) == ["behaviour"]
+    suites = plan.suites(load_suites(str(BASE)))
+    missing = [suite for suite in suites if not is_measured(project, project.clean, replace(plan, suite=suite))]
+    assert missing == ["behaviour"]

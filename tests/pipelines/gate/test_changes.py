@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from evals.results import Item, Metric, Result
-from pipelines.gate.changes import behaviour_changes
-from pipelines.gate.verdict import judge
+from pipelines.gate.verdict import behaviour_changes, judge
 from pipelines.settings.schema import Gate
 
 KINDS = ("length_constraints:number_words", "punctuation:no_comma")

@@ -8,8 +8,7 @@ import pytest
 
 from db.verdict_phrases import losses
 from evals.results import Item, Metric, Result
-from pipelines.gate.judgements import TaskChange, judge_behaviour, judge_retention
-from pipelines.gate.verdict import OtherResults, judge
+from pipelines.gate.verdict import OtherResults, TaskChange, judge, judge_behaviour, judge_retention
 from pipelines.settings.schema import Gate
 
 

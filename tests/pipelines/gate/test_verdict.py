@@ -11,8 +11,8 @@ from db.views import Checkpoint
 from evals.results import Item, Metric, Result
 from pipelines.cli.train import _ask_person, _cycle_result
 from pipelines.cycle import Cycle
-from pipelines.gate.judgements import Judgement
 from pipelines.gate.verdict import (
+    Judgement,
     OtherResults,
     _behaviour_reason,
     _knowledge_reason,
@@ -24,7 +24,6 @@ from pipelines.job import Job
 from pipelines.outcome import Answer, Outcome
 from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Gate, Settings
-from pipelines.training.stage_context import Stage
 from pipelines.training.training_run import RunResult
 from recovery.errors import RecoverError
 from recovery.lab import BASE
@@ -220,7 +219,7 @@ def test_a_decision_by_a_person_is_not_shown_as_inconclusive(answer: bool | None
     verdict = judge(Gate(), result([True] * 20), result([True] * 20))
     ask = None if answer is None else lambda _: Answer(answer, "read them all")
     for _ in range(2):  # the second time as after an interruption
-        job = Cycle(Stage(project, Job("distill", Settings()), cycle, number))
+        job = Cycle(project, Job("distill", Settings()), cycle, number)
         _, decision = job._decide(project.resolve("cycle:1"), verdict, ask)
         assert decision.startswith(shown)
     assert project.reader.cycles(project.id)[0].outcome == shown
@@ -233,7 +232,7 @@ def test_a_person_overrules_the_gate_only_with_a_reason(tmp_path: Path) -> None:
     cycle, number = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 1)
     verdict = judge(Gate(), result([True] * 20), result([True] * 20))
-    job = Cycle(Stage(project, Job("distill", Settings()), cycle, number))
+    job = Cycle(project, Job("distill", Settings()), cycle, number)
     with pytest.raises(RecoverError, match=r"inconclusive: promoting it anyway needs a reason.*`recover resume`"):
         job._decide(project.resolve("cycle:1"), verdict, lambda _: Answer(promote=True, reason=" "))
     assert project.reader.promotions(project.id) == []
@@ -273,7 +272,7 @@ def test_a_decision_that_is_still_awaited_is_none(tmp_path: Path) -> None:
     cycle, number = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 1)
     verdict = judge(Gate(), result([True] * 20), result([True] * 20))
-    job = Cycle(Stage(project, Job("distill", Settings()), cycle, number))
+    job = Cycle(project, Job("distill", Settings()), cycle, number)
     assert job._decide(project.resolve("cycle:1"), verdict, lambda _: None)[0] is None
 
 
@@ -310,7 +309,7 @@ def test_a_graded_task_is_rejected_as_soon_as_the_clean_model_is_measured(
     project = Project.open(tmp_path, str(BASE))
     job = Job("distill", Settings(distill=Distill(probe_every=0)))
     with pytest.raises(RecoverError, match="are graded"):
-        Cycle(Stage(project, job)).recover(project.clean)
+        Cycle(project, job).recover(project.clean)
     assert stages == ["measure/clean"]
 
 

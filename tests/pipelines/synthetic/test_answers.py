@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from evals.subject import Subject
-from pipelines.synthetic.answers import answer_rows, sample_answers
+from pipelines.synthetic.base_outputs import answer_rows, sample_answers
 from recovery.errors import RecoverError
 from recovery.objectives import CrossEntropy
 from recovery.samples import Sample

@@ -9,7 +9,7 @@ import pytest
 
 from evals.subject import Subject
 from pipelines.documents.corpus import CorpusSnapshot
-from pipelines.synthetic.paraphrased_corpus import PASSAGES_PER_LINE, ParaphrasedCorpus
+from pipelines.synthetic.paraphrases import PASSAGES_PER_LINE, ParaphrasedCorpus
 from recovery.errors import RecoverError
 from tests.evals.fakes import fake_subject
 

@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.documents import read_corpus
 from pipelines.documents.corpus import CorpusSnapshot, save_snapshot
-from pipelines.synthetic.prefixes import EARLIER_DOMAIN, as_prefix_prompts, document_prefixes
+from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, as_prefix_prompts, document_prefixes
 from recovery.models.chat_template import Chat
 from tests.models import tiny_tokenizer
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,13 @@ from evals.subject import Subject
 from evals.suites.knowledge import read_questions
 from pipelines.documents import read_corpus
 from pipelines.log import log
-from pipelines.synthetic.filter_counts import FilterCounts
 from pipelines.synthetic.questions import (
     Draft,
-    GeneratedQuestion,
+    FilterCounts,
     generate_questions,
     longest_shared_run,
     parse_drafts,
     rejection_reason,
-    save_questions,
     write_questions,
 )
 from recovery.errors import RecoverError
@@ -51,7 +50,7 @@ GOOD = Draft("In what year was the harbour museum begun?", "1931")
     ],
 )
 def test_why_a_draft_is_rejected(question: str, answer: str, reason: str) -> None:
-    assert rejection_reason(Draft(question, answer), PASSAGE) == reason
+    assert rejection_reason(Draft(question, answer, passage=PASSAGE)) == reason
 
 
 def test_the_longest_shared_run() -> None:
@@ -59,7 +58,7 @@ def test_the_longest_shared_run() -> None:
     assert longest_shared_run([], ["a"]) == 0
 
 
-def test_questions_are_kept_that_need_the_passage_and_are_answered_with_it() -> None:
+def test_questions_are_kept_that_need_the_passage_and_are_answered_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     drafts = [
         GOOD,
         Draft("In which year was the harbour museum begun?", "1931"),
@@ -70,10 +69,9 @@ def test_questions_are_kept_that_need_the_passage_and_are_answered_with_it() -> 
     subject = fake_subject(capable(lambda passage: drafts, wrong={"Who paid for a roof?"}))
     counts = FilterCounts()
     evaluation = ["Question 7: what is the name of a ship that everybody asks about?"]
-    questions = list(
-        generate_questions(subject, [("notes.md", PASSAGE)], counts, per_passage=9, evaluation_items=evaluation)
-    )
-    assert questions == [GeneratedQuestion(GOOD.question, "1931", "notes.md", PASSAGE)]
+    monkeypatch.setattr("pipelines.synthetic.questions.PER_PASSAGE", 9)
+    questions = list(generate_questions(subject, [("notes.md", PASSAGE)], counts, evaluation_items=evaluation))
+    assert questions == [Draft(GOOD.question, "1931", "notes.md", PASSAGE)]
     assert counts.as_dict() == {
         "passages": 1,
         "written": 5,
@@ -101,9 +99,18 @@ def about_a_ship(passage: str) -> list[Draft]:
     return [Draft(f"Whose work is vessel {words[2]}?", f"{words[6]} {words[7]}")]
 
 
-def test_the_file_can_be_evaluated_and_is_never_overwritten(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.fixture
+def scripted_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base that writes one question on each ship."""
+    subject = fake_subject(capable(about_a_ship))
+    monkeypatch.setattr("pipelines.synthetic.questions.open_subject", lambda base, engine: nullcontext(subject))
+
+
+def test_the_file_can_be_evaluated_and_is_never_overwritten(
+    tmp_path: Path, scripted_base: None, caplog: pytest.LogCaptureFixture
+) -> None:
     docs, out = ships(tmp_path / "docs"), tmp_path / "out" / "questions.jsonl"
-    counts = save_questions(fake_subject(capable(about_a_ship)), read_corpus(docs), out, 30)
+    counts = write_questions(read_corpus(docs), "scripted", out, count=30)
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith("  Kept 20 of ")
     rows = [json.loads(line) for line in out.read_text().splitlines()]
@@ -114,22 +121,25 @@ def test_the_file_can_be_evaluated_and_is_never_overwritten(tmp_path: Path, capl
         write_questions(read_corpus(docs), str(BASE), out, count=1)
 
 
-def test_questions_written_before_an_interruption_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_written_before_an_interruption_are_saved(
+    tmp_path: Path, scripted_base: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def press_ctrl_c(message: str) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(log, "info", press_ctrl_c)
     docs, out = ships(tmp_path / "docs"), tmp_path / "questions.jsonl"
     with pytest.raises(KeyboardInterrupt, match="The 20 questions kept so far are in"):
-        save_questions(fake_subject(capable(about_a_ship)), read_corpus(docs), out, 30)
+        write_questions(read_corpus(docs), "scripted", out, count=30)
     assert len(read_questions(out)) == 20
 
 
-def test_the_error_has_the_reasons_when_no_question_is_kept(tmp_path: Path) -> None:
+def test_the_error_has_the_reasons_when_no_question_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text(PASSAGE)
     subject: Subject = fake_subject(capable(lambda passage: [Draft("Who is it?", "nobody named")]))
+    monkeypatch.setattr("pipelines.synthetic.questions.open_subject", lambda base, engine: nullcontext(subject))
     with pytest.raises(RecoverError, match="1 the passage does not contain the answer"):
-        save_questions(subject, read_corpus(tmp_path), tmp_path / "q.jsonl", 5)
+        write_questions(read_corpus(tmp_path), "scripted", tmp_path / "q.jsonl", count=5)
     assert not (tmp_path / "q.jsonl").exists()
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from evals.subject import Subject
-from pipelines.synthetic.unprompted_texts import GeneratedTexts, generate_texts
+from pipelines.project.project import Project
+from pipelines.settings.schema import Midtrain, Mix, Settings
+from pipelines.synthetic.base_outputs import BaseOutputs, GeneratedTexts, generate_texts
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
@@ -88,23 +90,24 @@ def test_a_base_that_writes_nothing_but_chats_is_refused(chat: Chat) -> None:
         generate_texts(Pages(chat, ["<|im_start|>user\nSay something about the ferry."]), chat, 100, 200, seed=0)
 
 
-def test_texts_are_written_once_for_one_model(chat: Chat, tmp_path: Path) -> None:
-    engine = Pages(chat, [PAGE.format(i) for i in range(20)])
+def test_texts_are_written_once_for_one_seed(chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, project = Pages(chat, [PAGE.format(i) for i in range(20)]), Project.open(tmp_path)
+    midtrain = Midtrain(generated_texts=20, window=200, mix=Mix(texts=0.3))
 
     @contextmanager
-    def open_subject() -> Iterator[Subject]:
+    def open_subject(path: str, engine_name: str) -> Iterator[Subject]:
         yield Subject(engine, chat)
 
-    def texts_of(weights: str) -> GeneratedTexts:
-        return GeneratedTexts(20, 200, weights, 0, tmp_path)
+    def texts_of(seed: int) -> GeneratedTexts:
+        [texts] = BaseOutputs(project, Settings(midtrain=midtrain), seed).texts()
+        return texts
 
-    assert texts_of("m").write(open_subject) == 20
+    monkeypatch.setattr("pipelines.synthetic.base_outputs.open_subject", open_subject)
+    assert sorted(texts_of(0).texts) == sorted(PAGE.format(i) for i in range(20))
     first = engine.prompts
-    assert texts_of("m").write(open_subject) == 20
+    assert texts_of(0) == texts_of(0)
     assert engine.prompts == first
-    assert sorted(texts_of("m").texts) == sorted(PAGE.format(i) for i in range(20))
-    assert texts_of("another").hash != texts_of("m").hash
-    texts_of("another").write(open_subject)
+    assert texts_of(1).hash != texts_of(0).hash
     assert engine.prompts == 2 * first
 
 

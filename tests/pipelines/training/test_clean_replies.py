@@ -10,7 +10,7 @@ from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
 from pipelines.teacher_choice import Itself, Served
-from pipelines.training.clean_replies import clean_replies
+from pipelines.training.early_stopping import clean_replies
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from recovery.collapse import CleanReplies, CollapseWatch

@@ -12,12 +12,13 @@ from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
-from pipelines.synthetic.prefixes import as_prefix_prompts
-from pipelines.synthetic.unprompted_texts import generate_texts
-from pipelines.training.mix import TrainingMix
+from pipelines.synthetic.base_outputs import generate_texts
+from pipelines.synthetic.passage_prompts import as_prefix_prompts
+from pipelines.training.document_rows import document_rows
 from pipelines.training.stage_context import Stage
 from recovery.engines import Generation, Sampling
 from recovery.models.chat_template import Chat
+from recovery.models.students import load_chat
 from recovery.samples import Sample
 from tests.models import BOS, save_tiny, tiny_tokenizer
 from tests.pipelines.synthetic.test_unprompted_texts import PAGE, Pages
@@ -52,7 +53,7 @@ def rows_of(folder: Path, corpus: CorpusSnapshot, *, joined: bool, **model: bool
     midtrain = {"window": WINDOW, "rows": 1, "cross_document_attention": joined, "mix": {"answers": 0.0, "texts": 0.0}}
     settings = apply_overrides(defaults_for(SMALL_MODEL_PARAMETERS), {"midtrain": midtrain})
     stage = Stage(project, Job("midtrain", settings), None)
-    documents = TrainingMix.of(stage, corpus, project.clean, ()).documents
+    documents = document_rows(stage, load_chat(project.base), [corpus], rows=1)
     student: Any = None
     return [row for step in range(len(documents.windows)) for row in documents.draw(student, step)]
 

@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.settings.schema import Distill
 from pipelines.training.early_stopping import PROBES_IN_A_ROW, EarlyStopping
-from pipelines.training.probe_results import ProbeResult
+from pipelines.training.probes import ProbeResult
 from recovery.collapse import CleanReplies
 from recovery.telemetry import StepRecord
 from tests.step_records import step_record

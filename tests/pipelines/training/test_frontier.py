@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.training.frontier import Frontier, FrontierPoint
+from pipelines.training.probes import Frontier, FrontierPoint
 
 
 def point(step: int, *scores: float, error: float = 0.0) -> FrontierPoint:

@@ -76,7 +76,7 @@ def test_the_lift_of_the_bases_own_questions_is_named_as_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = {"questions": [{**row, "source": ""} for row in ROWS], "counts": {"written": 9}}
-    monkeypatch.setattr("pipelines.synthetic.passage_prompts.write_passage_questions", lambda *_: written)
+    monkeypatch.setattr("pipelines.training.in_context.write_passage_questions", lambda *_: written)
     completed = midtrain(tmp_path, *set_options("distill.require_lift=false", "midtrain.epochs=0.1"))
     assert completed.exit_code == 0, completed.stderr
     run = Project.open_existing(tmp_path / "project").run(json.loads(completed.stdout)["run"])

@@ -10,8 +10,7 @@ from click.testing import CliRunner, Result
 from pipelines.cli import main
 from pipelines.project.project import Project
 from pipelines.training import training_run
-from pipelines.training.probe_results import ProbeResult
-from pipelines.training.probes import DistillProbe
+from pipelines.training.probes import DistillProbe, ProbeResult
 from recovery.lab import BASE
 from tests.pipelines.options import set_options
 

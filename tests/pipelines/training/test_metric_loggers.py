@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.training.metric_loggers import check_logger, metric_logger
+from pipelines.training.training_run import check_logger, metric_logger
 from recovery.errors import RecoverError
 
 

@@ -11,20 +11,18 @@ import pytest
 import torch
 from click.testing import Result
 
-from db.views import Checkpoint
 from evals.subject import Subject
 from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
-from pipelines.synthetic.prefixes import EARLIER_DOMAIN
-from pipelines.training import base_model_outputs as base_outputs
-from pipelines.training.base_model_outputs import BaseOutputs
-from pipelines.training.mix import TrainingMix
+from pipelines.synthetic import base_outputs
+from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
+from pipelines.training.midtrain import soft_label_teachers
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from recovery.lab import BASE
-from recovery.models.students import load_chat, load_student
+from recovery.models.students import load_student
 from recovery.samples import Batch, Sample
 from recovery.teachers import FrozenTeacher, Teacher
 from tests.evals.fakes import fake_subject
@@ -134,6 +132,19 @@ def test_a_base_that_cannot_write_is_an_error_only_if_the_user_set_the_share(doc
         assert f"midtrain.mix.{share}=0" in refused.stderr
 
 
+def test_rows_that_suit_the_corpus_are_of_documents_alone_where_the_base_cannot_write_texts(
+    docs: Path, tmp_path: Path
+) -> None:
+    base = ("--base", str(save_tiny(tmp_path / "base")))
+    auto = set_options("midtrain.rows=auto", "midtrain.window=32", "midtrain.mix.answers=0")
+    left_out, not_asked_for = (
+        midtrain(docs, *base, *auto, *set_options(*more)) for more in ((), ("midtrain.mix.texts=0",))
+    )
+    assert "Going on without: The base" in left_out.stderr
+    rows, of_documents_alone = (recorded_run(one).settings["midtrain"]["rows"] for one in (left_out, not_asked_for))
+    assert rows == of_documents_alone > 2
+
+
 @pytest.mark.release
 @pytest.mark.parametrize("rank", [0, 4])
 def test_the_last_promoted_model_gives_the_soft_labels_of_earlier_documents(docs: Path, rank: int) -> None:
@@ -170,20 +181,13 @@ def test_the_base_scores_what_it_wrote_and_the_promoted_model_what_it_learned(do
 
     clean, promoted = (logprobs(FrozenTeacher(c.path), [row]) for c in (project.clean, project.current))
     assert float((clean - promoted).abs().max()) > 0.1
-    data = data_with_rows(Stage(project, Job("midtrain", settings), None), project.current)
-    both = teacher(data(earlier_rows=1).teachers(True))
+    stage, start = Stage(project, Job("midtrain", settings), None), project.current
+    both = teacher(soft_label_teachers(stage, start, by_base=True, of_earlier=True))
     torch.testing.assert_close(logprobs(both, rows), torch.cat([clean, promoted]))
-    both = teacher(data(earlier_rows=1, text_rows=1).teachers(False))
-    torch.testing.assert_close(logprobs(both, rows), torch.cat([clean, promoted]))
-    torch.testing.assert_close(logprobs(teacher(data().teachers(True)), rows[:1]), clean)
-    torch.testing.assert_close(logprobs(teacher(data(earlier_rows=1).teachers(False)), rows[1:]), promoted)
-    assert teacher(data().teachers(False)) is None
-    data = data_with_rows(Stage(project, Job("midtrain", hard), None), project.current)
-    assert teacher(data(earlier_rows=1).teachers(True)) is None
-
-
-def data_with_rows(stage: Stage, start: Checkpoint) -> Any:
-    """A function from numbers of rows to the data of a mid-training."""
-    documents: Any = None
-    base = BaseOutputs(stage.project, stage.settings, stage.generation_seed)
-    return lambda **rows: TrainingMix(stage, base, start, load_chat(start.path), documents, **rows)
+    base = teacher(soft_label_teachers(stage, start, by_base=True, of_earlier=False))
+    torch.testing.assert_close(logprobs(base, rows[:1]), clean)
+    of_earlier = teacher(soft_label_teachers(stage, start, by_base=False, of_earlier=True))
+    torch.testing.assert_close(logprobs(of_earlier, rows[1:]), promoted)
+    assert soft_label_teachers(stage, start, by_base=False, of_earlier=False) is None
+    without_soft_labels = Stage(project, Job("midtrain", hard), None)
+    assert soft_label_teachers(without_soft_labels, start, by_base=True, of_earlier=True) is None

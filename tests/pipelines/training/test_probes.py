@@ -7,8 +7,7 @@ import pytest
 from evals.results import Item, Metric, Result
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.settings.schema import Gate
-from pipelines.training.probe_results import ProbeResult
-from pipelines.training.probes import DistillProbe, probe_set
+from pipelines.training.probes import DistillProbe, ProbeResult, probe_set
 
 TASKS = {
     "behaviour": ("ifeval", "prompt_level_strict_acc"),

@@ -5,8 +5,8 @@ import pytest
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
 from pipelines.teacher_choice import parse_teacher
-from pipelines.training import process_checks
-from pipelines.training.process_checks import check_processes
+from pipelines.training import recipe_inputs
+from pipelines.training.recipe_inputs import check_processes
 from recovery.errors import RecoverError
 
 
@@ -39,7 +39,7 @@ def test_the_usual_settings_fit_eight_processes() -> None:
 
 
 def test_a_number_beside_torchruns_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_checks, "started_processes", lambda: 2)
+    monkeypatch.setattr(recipe_inputs, "started_processes", lambda: 2)
     check_processes(2, Settings())
     check_processes(1, Settings())
     with pytest.raises(RecoverError, match=r"torchrun has started 2 processes. Leave out --processes."):

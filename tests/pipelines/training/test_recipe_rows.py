@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.settings.schema import Distill, Settings
 from pipelines.synthetic.chat_prompts import parse_prompt
-from pipelines.training.recipe_rows import open_writer, recipe_states, reward_by_checks
+from pipelines.training.distill import open_writer, recipe_states, reward_by_checks
 from pipelines.training.stage_teachers import Teachers
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE

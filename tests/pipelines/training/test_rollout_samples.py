@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipelines.training.rollout_samples import ROLLOUTS_A_STEP, RecordedStates, record_rollouts
+from pipelines.training.training_run import ROLLOUTS_A_STEP, RecordedStates, record_rollouts
 from recovery.samples import Sample
 from recovery.teachers import FrozenTeacher
 from recovery.telemetry import report_tokens

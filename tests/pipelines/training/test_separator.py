@@ -17,8 +17,7 @@ from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.synthetic.passage_prompts import opening_prompts
-from pipelines.training.mix import TrainingMix
-from pipelines.training.separator import likelihoods, measured_separator
+from pipelines.training.document_rows import document_rows, likelihoods, measured_separator
 from pipelines.training.stage_context import Stage
 from recovery.engines.transformers import TransformersEngine
 from recovery.models.chat_template import Chat, document_ends
@@ -59,7 +58,7 @@ def test_each_document_ends_with_the_separator_and_the_next_starts_behind_it(
     stage, student = stage_of(tmp_path, family), cast(Student, None)
     chat, start = load_chat(stage.project.base), stage.project.clean
     assert measured_separator(stage, corpus, start) is None
-    documents = TrainingMix.of(stage, corpus, start, ()).documents
+    documents = document_rows(stage, chat, [corpus], rows=1)
     (row,) = documents.draw(student, 0)
     begin, texts = ([chat.document_start], row.tokens[1:]) if family.adds_bos else ([], row.tokens)
     assert row.tokens == begin + texts
@@ -106,7 +105,7 @@ def test_a_resumed_run_and_a_later_cycle_measure_nothing_again(
     stage = stage_of(tmp_path, UNNAMED)
     project, start = stage.project, stage.project.clean
     best = measured_separator(stage, corpus, start)
-    monkeypatch.setattr("pipelines.training.separator.load_frozen", None)
+    monkeypatch.setattr("pipelines.training.document_rows.load_frozen", None)
     assert measured_separator(stage, corpus, start) == best  # from the cache
     shutil.rmtree(project.home / "cache")
     stage = replace(stage, job=replace(stage.job, id="c0ffee"))

@@ -9,7 +9,7 @@ import torch
 
 from db.views import Checkpoint
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
-from pipelines.synthetic.prefixes import EARLIER_DOMAIN
+from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
 from pipelines.teacher_choice import Served
 from pipelines.training.stage_teachers import Teachers
 from recovery.errors import RecoverError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.training.stop_requests import stop_requests
+from pipelines.training.training_run import stop_requests
 from tests.e2e.command_line import interrupt_at, recover
 
 

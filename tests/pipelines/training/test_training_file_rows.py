@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.settings.schema import Distill
-from pipelines.training.training_file_rows import training_file_rows
+from pipelines.training.document_rows import training_file_rows
 from recovery.models.students import load_chat
 from tests.models import save_tiny
 

@@ -13,8 +13,7 @@ from pipelines.settings.schema import Distill, Settings
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import TrainingSource
-from pipelines.training.state_folders import has_started
-from pipelines.training.training_run import RunResult, TrainingRun
+from pipelines.training.training_run import RunResult, TrainingRun, has_started
 from recovery.collapse import CollapseWatch
 from recovery.lab import BASE
 from recovery.models.students import load_student

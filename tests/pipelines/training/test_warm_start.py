@@ -7,7 +7,7 @@ import torch
 
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Distill, Settings
-from pipelines.training.probe_results import ProbeFunction, ProbeResult
+from pipelines.training.probes import ProbeFunction, ProbeResult
 from pipelines.training.warm_start import ENOUGH, NOTHING_LOST, WarmStart, WarmStartPlan, warm_start
 from recovery.lab import BASE
 from recovery.models.students import Student, load_student

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from pipelines.watch.budget import Budget, Kind
+from pipelines.watch.callback import Budget, Kind
 
 
 def simulate(budget: Budget, costs: dict[Kind, float], steps: int, step_cost: float = 1.0, seed: int = 0) -> list[int]:

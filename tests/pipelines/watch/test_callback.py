@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, DataCollatorForLanguageModeling, 
 
 from db.queries import Reader
 from pipelines.project.project import Project
-from pipelines.watch import ForgettingCallback, rows
+from pipelines.watch import ForgettingCallback, readings
 from pipelines.watch.callback import obstacle
 from pipelines.watch.readings import InstructionReadings, RowReadings
 from recovery.models.chat_template import Chat
@@ -155,7 +155,7 @@ def test_a_reading_that_fails_does_not_end_the_training(
 
 def test_rows_that_are_no_batch_are_left_out() -> None:
     prompts = SimpleNamespace(dataset=[{"prompt": "a"}] * 4, collate_fn=lambda rows: rows)  # as GRPO has them
-    assert rows.training_rows(prompts, 2) == []
+    assert readings.training_rows(prompts, 2) == []
 
 
 def test_all_random_states_are_left_as_they_were() -> None:
@@ -168,7 +168,7 @@ def test_all_random_states_are_left_as_they_were() -> None:
     expected = draw()
     for seed in (random.seed, numpy.random.seed, torch.manual_seed):
         seed(1)
-    with rows.evaluating(model):
+    with readings.evaluating(model):
         draw()
     assert draw() == expected
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from pipelines.watch import readings
-from pipelines.watch.readings import FORECAST_FROM, GROUPS, RISE, RowReadings
-from pipelines.watch.rows import Rows, WatchedModel
+from pipelines.watch.readings import FORECAST_FROM, GROUPS, RISE, RowReadings, Rows, WatchedModel
 from recovery.samples import Sample
 
 LIMIT = 0.009

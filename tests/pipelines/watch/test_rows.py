@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipelines.watch import rows as watched
-from pipelines.watch.rows import Rows
+from pipelines.watch import readings as watched
+from pipelines.watch.readings import Rows
 from recovery.models.students import Student, load_student
 from recovery.samples import Sample
 from tests.models import save_tiny

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from evals.results import Item, Metric, Result
-from pipelines.forgetting_rows import change_table, forgotten_rows, learned_rows
+from pipelines.check import change_table, forgotten_rows, learned_rows
 
 
 def result(task: str, suite: str, passes: list[bool], verdicts: list[dict[str, Any]] | None = None,

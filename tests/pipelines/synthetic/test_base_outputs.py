@@ -8,7 +8,7 @@ from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
-from pipelines.training.base_model_outputs import BaseOutputs
+from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.training.stage_context import Stage
 
 
