@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from recovery.chunked_loss import Head
 from recovery.engines import Sampling
+from recovery.engines.decoding import bytes_per_token
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.models.students import Student, load_student
@@ -188,6 +189,7 @@ def test_the_cache_size_is_measured_from_one_token(family: str, options: dict[st
     model = tiny(family, **options)
     engine = TransformersEngine(Student(model, tiny_student(tmp_path).chat, family))
     with torch.no_grad():
+        _, of_one_token = engine._prefill_batch([[7]])
         cache = model(torch.ones(3, 10, dtype=torch.long), use_cache=True).past_key_values
     states = [getattr(layer, kind, None) for layer in cache.layers for kind in ("keys", "values")]
-    assert engine._bytes_per_token() * 3 * 10 == sum(s.nbytes for s in states if s is not None) > 0
+    assert bytes_per_token(of_one_token) * 3 * 10 == sum(s.nbytes for s in states if s is not None) > 0
