@@ -22,10 +22,10 @@ from dashboard.ui.jinja import load
 from dashboard.ui.layout import SCRIPT, STYLE
 from dashboard.ui.run_metrics import RunMetrics
 from dashboard.ui.static_files import read_static
+from db import RecordError
 from db.column_types import now
-from db.errors import RecordError
 from db.queries import Reader
-from db.views import Project, Study
+from db.tables import Project, Study
 
 # The file cannot load anything, whatever texts it contains.
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from db.next_attempt import Attempt, NextAttempt, advise
-from db.run_inputs import RunInputs
+from db.tables import Checkpoint, Promotion, RunInputs
 from db.tracker import Decision
-from db.views import Checkpoint, Promotion
 from evals.results import Item, Result, main_result
 from evals.suites.config import load_suites
 from evals.suites.suite_measurement import main_prompt_task
@@ -334,7 +333,7 @@ class Cycle:
                 "Answer again with `recover resume`, or decide with "
                 f"`recover promote {recovered.reference}{option} --reason TEXT`."
             )
-            require_reason(replace(recovered, verdict=verdict.as_dict()), decision, answer.reason, todo)
+            require_reason(recovered.replaced(verdict=verdict.as_dict()), decision, answer.reason, todo)
             text, reason = decision, answer.reason.strip() or f"decided by a person, with the gate: {reason}"
         log.info(f"{text.capitalize()}: {reason}")
         self.project.tracker.promote(

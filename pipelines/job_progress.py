@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from db.views import DONE, TOTAL
+from db.tables import DONE, TOTAL
 from pipelines.progress import STEPS, no_silence, seconds_left
 from pipelines.project.lock import store_progress
 from pipelines.project.project import Project

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from db.code_version import code_version
+from db.tracker import code_version
 from evals.results import POOLED, Result, main_result
 from pipelines.storage.atomic_files import open_atomic, write_atomic
 from recovery.errors import RecoverError

@@ -10,8 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from db.run_inputs import RunInputs
-from db.views import Checkpoint
+from db.tables import Checkpoint, RunInputs
 from evals.results import headline, headlines
 from evals.suites.config import load_suites
 from pipelines.cycle import run_job

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from db.views import Study as StudyRow
+from db.tables import Study as StudyRow
 from evals.results import MEASURES
 from pipelines.log import log
 from pipelines.project.lock import command_line, lock_holder, project_lock

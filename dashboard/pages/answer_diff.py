@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from db.views import Item
+from db.tables import Item
 
 MAX_DIFF_LENGTH = 6_000  # characters: a word-by-word comparison of longer texts is slow
 

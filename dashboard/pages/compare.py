@@ -14,7 +14,7 @@ from dashboard.ui.layout import not_found
 from dashboard.ui.number_formats import clock
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
 from db.headline_scores import headline
-from db.views import Checkpoint, Evaluation, Item
+from db.tables import Checkpoint, Evaluation, Item
 
 SIDES = ("a", "b", "c", "d")
 LABELS = ("First", "Second", "Third", "Fourth")

@@ -20,7 +20,7 @@ from dashboard.ui.jinja import join, link, load
 from dashboard.ui.number_formats import STAGE_NAMES
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll, project_version
 from dashboard.ui.run_metrics import RunMetrics
-from db.views import Cycle, Run
+from db.tables import Cycle, Run
 
 TARGETS: dict[str, Axis] = {"midtrain": "knowledge", "distill": "behaviour"}  # the score each kind of training is for
 SMOOTHING = {"": 0.0, "some": 0.8, "much": 0.95}

@@ -18,7 +18,7 @@ from dashboard.ui.number_formats import clock, duration
 from dashboard.ui.polling import Dashboard, PageRequest, poll
 from dashboard.ui.run_metrics import RunMetrics
 from db.headline_scores import MEASURES
-from db.views import Cycle, Run
+from db.tables import Cycle, Run
 
 Row = tuple[Cycle, Trail]
 STATUSES = [("", "any verdict"), *((name, name) for name in ("open", "promoted", "inconclusive", "rejected"))]

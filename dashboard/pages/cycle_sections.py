@@ -16,7 +16,7 @@ from dashboard.ui.number_formats import STAGE_NAMES, ago, clock, duration, size
 from db.column_types import now
 from db.headline_scores import MEASURES, headline
 from db.queries import Reader
-from db.views import Checkpoint, Cycle, Evaluation, Promotion, Run, Stage
+from db.tables import Checkpoint, Cycle, Evaluation, Promotion, Run, Stage
 
 Task = tuple[str, str, str]  # suite, task, data: evaluations that agree in these can be compared
 Evaluations = Mapping[str, Mapping[Task, Evaluation]]  # by stage and task

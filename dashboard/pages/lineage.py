@@ -14,7 +14,7 @@ from dashboard.ui.jinja import bdi, join, link, load
 from dashboard.ui.number_formats import clock, size
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
 from db.headline_scores import MEASURES
-from db.views import Checkpoint, Stage
+from db.tables import Checkpoint, Stage
 
 ROW, NARROW_ROW = 52, 88  # pixels between two checkpoints; a phone needs three lines for the scores
 LANE = 18  # pixels between two branches

@@ -24,7 +24,7 @@ from dashboard.ui.polling import (
     project_version,
 )
 from db.column_types import now
-from db.views import DONE, TOTAL, Resource, Run
+from db.tables import DONE, TOTAL, Resource, Run
 
 MAX_ROLLOUTS = 4
 RESOURCES = {"rss_bytes": "Memory", "cpu_percent": "CPU", "gpu_bytes": "GPU memory"}

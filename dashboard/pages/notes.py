@@ -8,7 +8,7 @@ from markupsafe import Markup
 from dashboard.actions import ActionError
 from dashboard.ui.jinja import MAX_NOTE_LENGTH, load
 from dashboard.ui.polling import BROWSER_STATE_JS, Dashboard, PageRequest, perform_action
-from db.views import Note
+from db.tables import Note
 
 Subject = Callable[[PageRequest], tuple[int | None, int | None]]  # the ids of the cycle and the checkpoint of a page
 SAVED = "Saved. It appears above within a few seconds."

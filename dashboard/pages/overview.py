@@ -23,7 +23,7 @@ from dashboard.ui.run_metrics import RunMetrics
 from db.headline_scores import MEASURES
 from db.next_attempt import next_attempt
 from db.queries import Reader
-from db.views import Checkpoint, Cycle, Project, Promotion, Run
+from db.tables import Checkpoint, Cycle, Project, Promotion, Run
 
 ITEMS = {
     "behaviour": "instruction prompts",

@@ -7,7 +7,7 @@ import gradio as gr
 from dashboard.actions import ActionError, Decide
 from dashboard.pages.notes import Subject
 from dashboard.ui.polling import BROWSER_STATE_JS, Dashboard, PageRequest, perform_action
-from db.views import gate_outcome, overrules_gate
+from db.verdicts import gate_outcome, overrules_gate
 
 
 def promotion_form(dashboard: Dashboard, subject: Subject) -> gr.Column:

@@ -9,7 +9,7 @@ from dashboard.ui.components import card
 from dashboard.ui.jinja import bdi, join, link, load
 from dashboard.ui.polling import NotFound, PageRequest
 from db.headline_scores import MEASURES
-from db.views import Checkpoint, Stage
+from db.tables import Checkpoint, Stage
 
 MAX_DECISIONS = 12  # the lineage page has all checkpoints
 _html = load("overview.html")

@@ -12,7 +12,7 @@ from dashboard.ui.charts.divergence import divergence_by_position, half_divergen
 from dashboard.ui.components import card, choice, form, links, nothing, page_title
 from dashboard.ui.jinja import link, load
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll, project_version
-from db.views import Rollout, Run
+from db.tables import Rollout, Run
 
 MAX_TOKENS = 800  # of one rollout
 MAX_CHOICES = 5  # of each model, for one token

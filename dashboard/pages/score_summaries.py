@@ -7,7 +7,7 @@ from datetime import timedelta
 from dashboard.ui.charts.checkpoint_trails import Level, Mark, Trail, end_name
 from dashboard.ui.charts.figure import NAMES, Axis
 from db.headline_scores import MEASURES
-from db.views import Cycle, Run, Score, Stage
+from db.tables import Cycle, Headline, Run, Stage
 
 RELATIVE = ("behaviour", "retention")  # measures that are compared with the clean model
 
@@ -110,5 +110,5 @@ def _mark(name: str, stage: Stage) -> Mark | None:
     return Mark(name, **levels) if any(levels.values()) else None
 
 
-def _level(score: Score | None) -> Level | None:
+def _level(score: Headline | None) -> Level | None:
     return None if score is None or score.value is None else Level(score.value, score.low, score.high)

@@ -9,7 +9,7 @@ from dashboard.pages import study_parts as parts
 from dashboard.ui.components import card, links, page_title
 from dashboard.ui.jinja import join, link
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
-from db.views import Study
+from db.tables import Study
 
 
 def page(app: gr.Blocks, dashboard: Dashboard) -> None:

@@ -10,7 +10,7 @@ from dashboard.ui.charts.figure import LIGHT, Palette
 from dashboard.ui.components import Cell, nothing, table
 from dashboard.ui.jinja import bdi, load
 from db.headline_scores import MEASURES
-from db.views import Study
+from db.tables import Study
 
 LOOKS = {  # by verdict: sign and style of its badge
     "supported": ("✓", "promoted"),

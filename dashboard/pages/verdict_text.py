@@ -7,8 +7,8 @@ from markupsafe import Markup
 
 from dashboard.ui.components import Cell
 from dashboard.ui.jinja import load
-from db.verdict_phrases import bound_and_margin, losses, relation, replies, with_limit
-from db.views import Checkpoint, Cycle, Promotion, promotion_against_gate
+from db.tables import Checkpoint, Cycle, Promotion, promotion_against_gate
+from db.verdicts import bound_and_margin, losses, relation, replies, with_limit
 
 EARLIER_KNOWLEDGE = "earlier"  # key of a verdict, and name of the suite: questions on documents of earlier cycles
 DECIDED_BY = {"behaviour": "prompts", "retention": "items on what it knew before"}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from dashboard.ui.jinja import load
-from db.views import Score
+from db.tables import Headline, Score
 
 # The macros of templates/components.html.
 _html = load("components.html")
@@ -33,7 +33,7 @@ class Cell(NamedTuple):
     value: object = None  # what a saved table holds, where that is not what the cell shows
 
 
-def number(score: Score | None, interval: bool = True) -> Cell:
+def number(score: Score | Headline | None, interval: bool = True) -> Cell:
     """A cell with a score and its 95 % confidence interval."""
     if score is None or score.value is None:
         return Cell(nothing(), "number", "")

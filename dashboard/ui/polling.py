@@ -19,9 +19,9 @@ from dashboard.ui.jinja import escape_text
 from dashboard.ui.layout import Pages, error, masthead, no_cycles, not_found
 from dashboard.ui.run_metrics import RunMetrics
 from dashboard.ui.view_cache import ViewCache
-from db.errors import RecordError
+from db import RecordError
 from db.queries import Reader
-from db.views import Project
+from db.tables import Project
 
 POLL_SECONDS = 4
 # Runs in the browser before each call and replaces the last input: only the browser knows its screen and the address.

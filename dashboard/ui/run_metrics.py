@@ -7,7 +7,7 @@ from datetime import datetime
 
 from dashboard.ui.charts.training_curves import Series
 from db.queries import Reader
-from db.views import Run
+from db.tables import Run
 
 MAX_RUNS = 24
 

@@ -12,7 +12,7 @@ from pipelines.cli import shared_options as options
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 
 if TYPE_CHECKING:
-    from db.views import Checkpoint
+    from db.tables import Checkpoint
     from evals.results import Result
     from pipelines.evaluation.evaluation_plan import EvalPlan
     from pipelines.project.project import Project

@@ -10,7 +10,7 @@ from pipelines.cli import shared_options as options
 from pipelines.log import log
 
 if TYPE_CHECKING:
-    from db.views import Run
+    from db.tables import Run
     from pipelines.project.project import Project
 
 

@@ -10,7 +10,7 @@ import click
 from pipelines.cli import CommandResult, command_result, main
 
 if TYPE_CHECKING:
-    from db.views import Cycle, Promotion, Stage
+    from db.tables import Cycle, Promotion, Stage
 
 
 @main.command()
@@ -22,7 +22,7 @@ def status(project: Path | None) -> CommandResult:
     Example: recover status
     """
     from db.next_attempt import next_attempt
-    from db.views import promotion_against_gate
+    from db.tables import promotion_against_gate
     from pipelines.jobs.job_files import interrupted_commands
     from pipelines.project.base import describe_base, resolve_base
     from pipelines.project.lock import running_command
@@ -206,7 +206,7 @@ def _cycle_data(cycle: "Cycle") -> dict[str, Any]:
 
 
 def _against_gate(promotion: "Promotion") -> dict[str, Any]:
-    from db.views import gate_outcome
+    from db.verdicts import gate_outcome
 
     outcome = gate_outcome(promotion.verdict)
     return {"outcome": outcome, "who": promotion.who, "why": promotion.why, "at": _timestamp(promotion.at)}

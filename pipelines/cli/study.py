@@ -11,7 +11,7 @@ from pipelines.cli import shared_options as options
 from pipelines.log import log
 
 if TYPE_CHECKING:
-    from db.views import Study
+    from db.tables import Study
     from studies.study_run import StudyRun
 
 SIZES = ("quick", "full", "real")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from evals.results import Item, Result, main_result
 from evals.stats.sequential import look_sizes
 from evals.suites.blocks import Blocks

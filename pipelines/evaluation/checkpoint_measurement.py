@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from db.run_inputs import RunInputs
-from db.views import Checkpoint
+from db.tables import Checkpoint, RunInputs
 from evals.results import MEASURES, Result, headline, main_result
 from evals.subject import Subject
 from evals.suites.config import load_suites

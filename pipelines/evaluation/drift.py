@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from evals.drift.diversity import SAMPLES, prompt_diversity, question_diversity
 from evals.drift.drift_measurement import MAX_NEW_TOKENS, measure_drift
 from evals.drift.rollouts import BaseUnderAdapter, adapter_disabled, passage_samples, question_samples

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from db.views import Checkpoint, Run
+from db.tables import Checkpoint, Run
 from pipelines.project.paths import relocate
 from pipelines.project.project import Project
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from db.views import Checkpoint, Evaluation
+from db.tables import Checkpoint, Evaluation
 from evals.results import Item, Metric, Result, Tokens
 from pipelines.project.project import Project
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from db.verdict_phrases import bound_and_margin, losses, relation, replies, with_limit
+from db.verdicts import bound_and_margin, losses, relation, replies, with_limit
 from evals.results import Item, Result, main_result
 from evals.stats.sequential import greedy_alpha, sequential_test
 from evals.suites.answer_likelihood import TASK as ANSWERS

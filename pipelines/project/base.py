@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from db.views import GGUF_FOLDER, name_of_base
+from db.tables import GGUF_FOLDER, name_of_base
 from pipelines.log import log
 from pipelines.project.paths import HOME, REMOTE_BASES, absolute_if_exists, find_root, missing_folders, remove_empty
 from pipelines.settings.sources import PROJECT_SETTINGS, read_toml

@@ -6,12 +6,12 @@ or a hub id."""
 import hashlib
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from db.queries import Reader
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from pipelines.project.paths import absolute_if_exists, relocate
 from recovery.errors import RecoverError
 from recovery.models.gguf_dequantisation import names_gguf
@@ -69,7 +69,7 @@ def locate_weights(checkpoint: Checkpoint, home: Path, reader: Reader) -> Checkp
     folder = relocate(home, Path(checkpoint.path))
     if not folder.is_dir():
         raise RecoverError(_gone(checkpoint, folder, reader))
-    return replace(checkpoint, path=str(folder))
+    return checkpoint.replaced(path=str(folder))
 
 
 def _gone(checkpoint: Checkpoint, folder: Path, reader: Reader) -> str:

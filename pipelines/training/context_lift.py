@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from evals.stats.paired_comparison import paired_test
 from evals.subject import Subject
 from evals.suites.reply_checks import CHECK_FIELDS

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from db.run_inputs import RunInputs
-from db.views import Checkpoint
+from db.tables import Checkpoint, RunInputs
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.jobs.teacher_choice import Itself
 from pipelines.log import log

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from pipelines.documents import tokenize_documents
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.log import log

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from pipelines.model_loading import device, frozen_dtype, open_engine, open_subject
 from pipelines.project.checkpoints import weights_id
 from pipelines.synthetic.answers import cached_answers

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from pipelines.documents.snapshot import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from pipelines.jobs.teacher_choice import Itself, Served
 from pipelines.model_loading import device, frozen_dtype, load_trained
 from pipelines.synthetic.chat_prompts import ChatPrompt

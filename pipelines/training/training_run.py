@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from db.errors import RecordError
-from db.views import Checkpoint
+from db import RecordError
+from db.tables import Checkpoint
 from evals.suites.config import resolve_suites
 from pipelines.log import log
 from pipelines.machine.resource_usage import ResourceMeter

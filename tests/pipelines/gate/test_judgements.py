@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from db.verdict_phrases import losses
+from db.verdicts import losses
 from evals.results import Item, Metric, Result
 from pipelines.gate.judgements import TaskChange, judge_behaviour, judge_retention
 from pipelines.gate.verdict import OtherResults, judge

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from db.views import name_of_base
+from db.tables import name_of_base
 from pipelines.cli import main
 from pipelines.project.base import describe_base
 from pipelines.project.export import model_card

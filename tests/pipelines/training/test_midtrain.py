@@ -11,7 +11,7 @@ import pytest
 import torch
 from click.testing import Result
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from evals.subject import Subject
 from pipelines.jobs.job import Job
 from pipelines.project.project import Project
