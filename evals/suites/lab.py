@@ -5,10 +5,9 @@ from dataclasses import asdict, replace
 from random import Random
 
 from evals.results import Result, item_key
-from evals.splits import RETENTION_ITEMS, Split, oversampled_count, select_items
+from evals.splits import RETENTION_ITEMS, Blocks, Split, oversampled_count, select_items
 from evals.subject import Subject
 from evals.suites.answer_grading import last_number_matches
-from evals.suites.blocks import Blocks
 from evals.suites.instruction_following import Prompt, measure_ifeval, parse_prompt
 from evals.suites.knowledge import Grade, Question, matches_reference, measure_questions
 from recovery import lab

@@ -6,22 +6,24 @@ from pathlib import Path
 
 from evals.downloads import public_ifeval
 from evals.results import HEADLINES, Result, item_key
-from evals.splits import Split, parse_split, secondary_task_limit, select_items
+from evals.splits import Blocks, Split, parse_split, secondary_task_limit, select_items
 from evals.subject import Subject
 from evals.suites import lab
-from evals.suites.answer_likelihood import (
-    conversation_key,
-    has_conversations,
-    measure_answers,
-    read_conversations,
-)
-from evals.suites.blocks import Blocks
 from evals.suites.config import task_names
 from evals.suites.custom_checks import measure_checks, read_tasks
 from evals.suites.general import measure_general
 from evals.suites.instruction_following import Prompt, measure_ifeval, parse_prompt, read_prompts
 from evals.suites.knowledge import Question, measure_questions, read_questions
-from evals.suites.passage_recall import find_clozes, measure_bits_per_byte, measure_cloze, read_passages
+from evals.suites.training_texts import (
+    conversation_key,
+    find_clozes,
+    has_conversations,
+    measure_answers,
+    measure_bits_per_byte,
+    measure_cloze,
+    read_conversations,
+    read_passages,
+)
 from recovery.errors import RecoverError
 
 SUITES = (*HEADLINES, "retention")
@@ -202,7 +204,7 @@ class _SuiteRun:
         if task.endswith(".jsonl"):
             selected = select_items(read_tasks(task), lambda item: item.key, self.split, limit)
             return [measure_checks(self.subject, selected, suite=suite, path=task, blocks=blocks)]
-        from evals.harness.tasks import run_task
+        from evals.harness import run_task
 
         return run_task(self.subject, task, suite=suite, limit=limit, split=self.split)
 

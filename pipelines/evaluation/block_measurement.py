@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 
 from db.tables import Checkpoint
 from evals.results import Item, Result, main_result
+from evals.splits import Blocks
 from evals.stats.sequential import look_sizes
-from evals.suites.blocks import Blocks
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.results_store import stored_results
 from pipelines.project.project import Project

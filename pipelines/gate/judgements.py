@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from evals.results import Result
-from evals.stats.paired_comparison import PairedTest, paired_test
+from evals.stats.paired_comparison import PairedTest, RepliesTest, paired_test
 from evals.stats.sequential import Outcome, clear_outcome, greedy_alpha, samples_test, sequential_test
-from evals.stats.several_replies import RepliesTest
-from evals.suites.answer_likelihood import TASK as ANSWERS
+from evals.suites.training_texts import ANSWERS
 from pipelines.settings.schema import Gate
 
 MAX_NEEDED = 20_000  # items that anyone would ask: where more would be needed, another attempt is the better advice

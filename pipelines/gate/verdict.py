@@ -7,7 +7,7 @@ from typing import Any
 from db.verdicts import bound_and_margin, losses, relation, replies, with_limit
 from evals.results import Item, Result, main_result
 from evals.stats.sequential import greedy_alpha, sequential_test
-from evals.suites.answer_likelihood import TASK as ANSWERS
+from evals.suites.training_texts import ANSWERS
 from pipelines.gate.changes import behaviour_changes
 from pipelines.gate.judgements import (
     Judgement,

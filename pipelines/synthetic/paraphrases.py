@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from evals.subject import Subject, strip_thinking
 from evals.suites.answer_grading import normalized_words
-from evals.suites.passage_recall import NAMES, NUMBER, SENTENCE_START
+from evals.suites.training_texts import NAMES, NUMBER, SENTENCE_START
 from pipelines.synthetic.filter_counts import FilterCounts
 from recovery.engines import Sampling
 

@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from evals.suites.answer_likelihood import encode, read_conversations
+from evals.suites.training_texts import encode_conversation as encode
+from evals.suites.training_texts import read_conversations
 from pipelines.log import log
 from pipelines.settings.schema import Distill
 from recovery.models.chat_template import Chat, Message

@@ -15,10 +15,9 @@ import numpy
 import torch
 from torch import Tensor
 
-from evals.subject import Subject
+from evals.subject import Subject, encode_pair
 from evals.suites.config import load_suites
 from evals.suites.general import general_questions
-from evals.token_boundaries import encode_pair
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import instruction_tasks, own_world
 from recovery.models.adapters import preserve_adapter_state

@@ -4,9 +4,8 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.suites.distractors import Distractors
-from evals.suites.knowledge import Question, measure_questions
-from evals.token_boundaries import encode_pair
+from evals.subject import encode_pair
+from evals.suites.knowledge import Distractors, Question, measure_questions
 from tests.evals.fakes import fake_subject
 
 QUESTIONS = [
