@@ -9,11 +9,8 @@ from markupsafe import Markup
 
 from dashboard.actions import ActionError
 from dashboard.pages.cycle import TARGETS, curves_of
-from dashboard.ui.chart_embed import chart_card
-from dashboard.ui.charts.training_curves import curves
-from dashboard.ui.components import tiles
-from dashboard.ui.jinja import bdi, join, link, load
-from dashboard.ui.number_formats import STAGE_NAMES, clock, duration, size
+from dashboard.ui.charts.runs import curves
+from dashboard.ui.html import STAGE_NAMES, bdi, chart_card, clock, duration, join, link, load, size, tiles
 from dashboard.ui.polling import (
     BROWSER_STATE_JS,
     Dashboard,

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from dashboard.pages.verdict_text import against_gate
-from dashboard.ui.components import card
-from dashboard.ui.jinja import bdi, join, link, load
+from dashboard.pages.cycle_summary import against_gate
+from dashboard.ui.html import bdi, card, join, link, load
 from dashboard.ui.polling import NotFound, PageRequest
 from db.headline_scores import MEASURES
 from db.tables import Checkpoint, Stage

@@ -14,11 +14,10 @@ import gradio as gr
 from markupsafe import Markup
 
 from dashboard.actions import ActionError, Actions
+from dashboard.ui.caches import RunMetrics, ViewCache
 from dashboard.ui.charts.figure import Look
-from dashboard.ui.jinja import escape_text
+from dashboard.ui.html import escape_text
 from dashboard.ui.layout import Pages, error, masthead, no_cycles, not_found
-from dashboard.ui.run_metrics import RunMetrics
-from dashboard.ui.view_cache import ViewCache
 from db import RecordError
 from db.queries import Reader
 from db.tables import Project

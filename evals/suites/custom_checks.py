@@ -31,6 +31,10 @@ MAX_NEW_TOKENS = 512
 PATTERN_SECONDS = 1.0  # limit on a regular expression, which may backtrack without end
 
 Check = Callable[[Answer], bool]
+MAX_ANSWER_WORDS = 8  # a longer answer is an example: a right reply need not contain it
+FINAL_ANSWER = "####"
+ANSWER_FIELDS = ("answer", "solution")
+CHECK_FIELDS = ("checks", *ANSWER_FIELDS)  # of a row: all that decides which replies are right
 
 
 @dataclass(frozen=True)
@@ -176,12 +180,6 @@ CHECKS: dict[str, tuple[type, Callable[[Answer, Any], bool]]] = {
     "json": (bool, lambda answer, value: _is_json(answer.text) is value),
     "finished": (bool, lambda answer, value: answer.finished is value),
 }
-
-
-MAX_ANSWER_WORDS = 8  # a longer answer is an example: a right reply need not contain it
-FINAL_ANSWER = "####"
-ANSWER_FIELDS = ("answer", "solution")
-CHECK_FIELDS = ("checks", *ANSWER_FIELDS)  # of a row: all that decides which replies are right
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def repair_result(result: "RepairResult") -> CommandResult:
 
 
 def _write_page(to: Path, data: dict[str, object]) -> None:
-    from dashboard.check_page import check_page
+    from dashboard.html_report import check_page
     from recovery.errors import RecoverError
 
     try:

@@ -149,7 +149,7 @@ def _mean(values: list[float]) -> float:
 def _write_files(row: "Study", folder: Path) -> list[str]:
     """The picture and the page, written from the record."""
     from dashboard.html_report import study_report
-    from dashboard.pages.study_parts import picture
+    from dashboard.pages.studies import picture
     from pipelines.storage.atomic_files import write_atomic
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ import pytest
 from dashboard.actions import Actions
 from dashboard.pages import compare, cycle, lineage, live_run, rollout_tokens
 from dashboard.pages import cycle_list as cycles
-from dashboard.pages.cycle_sections import gate
+from dashboard.pages.cycle import gate
 from dashboard.ui.polling import NotFound
 from db.queries import Reader
 from db.tables import DONE, TOTAL, Checkpoint, Cycle

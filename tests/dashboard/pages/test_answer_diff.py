@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.pages.answer_diff import (
+from dashboard.pages.compare import (
     MAX_DIFF_LENGTH,
     Flips,
     count_flips,

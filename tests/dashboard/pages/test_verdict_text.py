@@ -5,9 +5,9 @@ import pytest
 from dashboard.html_report import report
 from dashboard.pages import cycle, lineage, overview
 from dashboard.pages import cycle_list as cycles
-from dashboard.pages import score_summaries as summaries
-from dashboard.pages.verdict_text import needed_text, reasons
-from dashboard.ui.charts.over_time import over_time
+from dashboard.pages import cycle_summary as summaries
+from dashboard.pages.cycle_summary import needed_text, reasons
+from dashboard.ui.charts.cycles import over_time
 from db.tables import Cycle
 from tests.dashboard.page_requests import page_html
 from tests.db.seeded import CYCLES, seed, verdict
