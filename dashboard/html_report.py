@@ -46,18 +46,12 @@ def report(reader: Reader, project: Project, number: int) -> str:
     trails, clean = summaries.trails(past, stages), summaries.clean_mark(past)
     runs, metrics = reader.runs(project.id), RunMetrics(reader)
     own = [run for run in reversed(runs) if run.cycle == number]
-    evaluations = cycle_parts.latest_evaluations(reader, cycle, own)
     curve_chart = _chart("curves", partial(curves, curves_of(own, metrics)))
     sections = [
         summary(reader, project, cycle, trails[-1], clean, own, metrics, is_last=cycle == cycles[-1]),
         card("Over the cycles", _chart("over-time", partial(over_time, trails, clean))),
         card("Knowledge against instruction following", _chart("plane", partial(plane, trails, clean))),
-        cycle_parts.attempts(stages, decisions, cycle),
-        cycle_parts.frontier(reader, stages, cycle),
-        cycle_parts.gate(cycle),
-        cycle_parts.measurements(evaluations, cycle),
-        cycle_parts.earlier_knowledge(evaluations, cycle, past),
-        cycle_parts.instruction_kinds(evaluations, cycle),
+        *cycle_parts.results(reader, cycle, past, stages, decisions, own),
         cycle_parts.timeline(own, decisions, cycle),
         card("Curves", curve_chart) if curve_chart else "",
         cycle_parts.settings(runs, cycle, past[-2] if len(past) > 1 else None),

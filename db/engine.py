@@ -11,7 +11,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from db import RecordError
-from db.migrations import migrate
+from db.migrations import migrate, newest
 
 LOCK_TIMEOUT_SECONDS = 30  # how long an SQLite writer waits for another one
 # A connection that was cut silently is noticed within half a minute; by default Linux waits a quarter of an hour.
@@ -62,7 +62,7 @@ def health(url: str | Path) -> Health:
     """The state of the record at a URL or path, for `recover doctor`: nothing is created, nothing is migrated.
 
     A RecordError when it cannot be reached or read."""
-    from db.migrations.steps import current_version, revisions
+    from db.migrations.steps import current_version
 
     address = parse_url(str(url))
     name = display_name(address)
@@ -75,7 +75,7 @@ def health(url: str | Path) -> Health:
     except SQLAlchemyError as error:
         raise RecordError(f"Cannot open the record at {name}: {reason(error)}. Check that it can be read.") from error
     server_name = "SQLite" if is_sqlite(address) else "PostgreSQL"
-    return Health(name, f"{server_name} {server}", version, version is None or version in revisions())
+    return Health(name, f"{server_name} {server}", version, version is None or version <= newest())
 
 
 def _set_server_options(connection: Any, _: object) -> None:

@@ -89,14 +89,8 @@ def render(request: PageRequest) -> list[Any]:
         choice("scale", "Scale", SCALES, "log" if log else ""),
     ]
     filters = form(fields, hidden={"number": cycle.number})
-    evaluations = latest_evaluations(reader, cycle, own)
     details = [
-        attempts(stages, decisions, cycle),
-        frontier(reader, stages, cycle),
-        gate(cycle),
-        measurements(evaluations, cycle),
-        earlier_knowledge(evaluations, cycle, cycles),
-        instruction_kinds(evaluations, cycle),
+        *results(reader, cycle, cycles, stages, decisions, own),
         settings(runs, cycle, past[-2] if len(past) > 1 else None),
         documents(reader, cycle, project.root),
     ]
@@ -159,6 +153,26 @@ def _links(cycle: Cycle, cycles: Sequence[Cycle]) -> Markup:
     if len(ends) == 2:
         result.append(link("compare", "Compare with the clean model", a=ends[0], b=ends[1]))
     return links(result)
+
+
+def results(
+    reader: Reader,
+    cycle: Cycle,
+    cycles: Sequence[Cycle],
+    stages: Sequence[Stage],
+    decisions: Sequence[Promotion],
+    runs: Sequence[Run],
+) -> list[Markup]:
+    """What was measured and decided, for the page of a cycle and for its report; `runs`: its own."""
+    evaluations = _latest_evaluations(reader, cycle, runs)
+    return [
+        attempts(stages, decisions, cycle),
+        frontier(reader, stages, cycle),
+        gate(cycle),
+        measurements(evaluations, cycle),
+        earlier_knowledge(evaluations, cycle, cycles),
+        instruction_kinds(evaluations, cycle),
+    ]
 
 
 def timeline(runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle) -> Markup:
@@ -259,7 +273,7 @@ def gate(cycle: Cycle) -> Markup:
     return card("Gate", table("Conditions of the gate", columns, rows, save=f"gate-cycle-{cycle.number}"), note)
 
 
-def latest_evaluations(reader: Reader, cycle: Cycle, runs: Sequence[Run]) -> Evaluations:
+def _latest_evaluations(reader: Reader, cycle: Cycle, runs: Sequence[Run]) -> Evaluations:
     """The last evaluation of each task, by stage. Those made in this cycle take precedence."""
     own, result = {run.id for run in runs}, {}
     for name in STAGES:

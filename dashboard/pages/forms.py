@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from dashboard.actions import ActionError, Decide
 from dashboard.ui.html import MAX_NOTE_LENGTH, load
-from dashboard.ui.polling import BROWSER_STATE_JS, Dashboard, PageRequest, perform_action
+from dashboard.ui.polling import ACTION, Dashboard, PageRequest, perform_action
 from db.tables import Note
 from db.verdicts import gate_outcome, overrules_gate
 
@@ -32,8 +32,7 @@ def note_form(dashboard: Dashboard, subject: Subject) -> gr.Column:
         result = perform_action(dashboard, browser_state, lambda page: _save(page, subject, text, user))
         return result, "" if result == SAVED else gr.skip()
 
-    event = {"js": BROWSER_STATE_JS, "queue": False, "api_visibility": "private"}
-    button.click(save, [note, browser_state], [message, note], **event)
+    button.click(save, [note, browser_state], [message, note], **ACTION)
     return box
 
 
@@ -78,7 +77,6 @@ def promotion_form(dashboard: Dashboard, subject: Subject) -> gr.Column:
 
         return handle
 
-    event = {"js": BROWSER_STATE_JS, "queue": False, "api_visibility": "private"}
     for button, action, decision in ((promote, actions.promote, "promoted"), (reject, actions.reject, "rejected")):
-        button.click(handler(action, decision), [reason, browser_state], message, **event)
+        button.click(handler(action, decision), [reason, browser_state], message, **ACTION)
     return box

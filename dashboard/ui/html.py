@@ -155,11 +155,11 @@ class Cell(NamedTuple):
     value: object = None  # what a saved table holds, where that is not what the cell shows
 
 
-def number(score: Score | Headline | None, interval: bool = True) -> Cell:
+def number(score: Score | Headline | None) -> Cell:
     """A cell with a score and its 95 % confidence interval."""
     if score is None or score.value is None:
         return Cell(nothing(), "number", "")
-    return Cell(_html.number(score, interval), "number", score.value)
+    return Cell(_html.number(score), "number", score.value)
 
 
 def change(before: float | None, after: float | None) -> Markup:

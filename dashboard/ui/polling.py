@@ -28,6 +28,8 @@ BROWSER_STATE_JS = """(...inputs) => [...inputs.slice(0, -1), JSON.stringify({
     dark: document.body.classList.contains('dark'), narrow: window.innerWidth <= 760,
     search: window.location.search})]"""
 
+ACTION = {"js": BROWSER_STATE_JS, "queue": False, "api_visibility": "private"}  # how the button of a form calls
+
 
 class NotFound(Exception):
     """What the address asks for does not exist. Without a title: the project has no cycles yet."""

@@ -7,11 +7,10 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from db import RecordError
-from db.migrations import VERSION_TABLE
+from db.migrations import VERSION_TABLE, newest
 
 _LOCK = 0x7265636F766572  # "recover": any number, the same in every process
 
@@ -22,7 +21,7 @@ def bring_up_to_date(engine: Engine, name: str) -> None:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
         version = current_version(connection)
-        if version not in {None, *revisions()}:
+        if version is not None and version > newest():
             raise RecordError(
                 f"The record at {name} was written by a newer release of recover (its version is {version}). "
                 "Upgrade recover, or name another record with RECOVER_DB."
@@ -32,10 +31,6 @@ def bring_up_to_date(engine: Engine, name: str) -> None:
 
 def current_version(connection: Connection) -> str | None:
     return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
-
-
-def revisions() -> set[str]:
-    return {script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()}
 
 
 def config(connection: Connection | None = None) -> Config:
@@ -53,7 +48,7 @@ def write_migration(message: str) -> None:
         engine = create_engine(f"sqlite:///{folder}/record.db")
         bring_up_to_date(engine, folder)
         with engine.begin() as connection:
-            number = f"{len(revisions()) + 1:04d}"
+            number = f"{int(newest()) + 1:04d}"
             command.revision(config(connection), message=message, autogenerate=True, rev_id=number)
         engine.dispose()
 

@@ -24,11 +24,12 @@ from recovery.errors import RecoverError
 
 QUANTILES = (np.arange(500) + 0.5) / 500  # midpoints of equal shares of a distribution, instead of random draws
 DRAWS = 2000  # of a bootstrap
+POWER = 0.8  # of showing what is true, where items are planned
 
 
-def wilson(passes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the score interval of a proportion. Unlike Wald's it stays in [0, 1] and does not collapse at 0 and 1."""
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
+def wilson(passes: float, n: float) -> tuple[float, float]:
+    """Return the 95 % score interval of a share. Unlike Wald's it stays in [0, 1] and does not collapse at 0 and 1."""
+    z = NormalDist().inv_cdf(0.975)
     p = passes / n
     middle = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -67,29 +68,27 @@ def mcnemar(lost: int, gained: int) -> float:
     return min(1.0, 2 * tail / 2**n)
 
 
-def n_needed(
-    margin: float, differ: float, difference: float = 0.0, power: float = 0.8, confidence: float = 0.95
-) -> int | None:
-    """Return the number of items needed to show, with this power, that the loss is at most `margin`.
+def n_needed(margin: float, differ: float, difference: float = 0.0, confidence: float = 0.95) -> int | None:
+    """Return the number of items needed to show, with a power of 80 %, that the loss is at most `margin`.
 
     None if no number of items is enough. `differ` is the share of items on which the two disagree, `difference` the
     true gain (negative for a loss)."""
     if margin + difference <= 0:
         return None
-    z = NormalDist().inv_cdf(confidence) + NormalDist().inv_cdf(power)
+    z = NormalDist().inv_cdf(confidence) + NormalDist().inv_cdf(POWER)
     for_variance = z * z * max(differ - difference**2, 0.0) / (margin + difference) ** 2 + 1 / (margin + difference)
     for_no_difference = math.log(1 - confidence) / math.log1p(-margin) if 0 < margin < 1 else 1
     return math.ceil(max(for_variance, for_no_difference))
 
 
-def smallest_margin(n: int, differ: float, power: float = 0.8, confidence: float = 0.95) -> float:
-    """Return the smallest margin that n items can show, with this power, if there is no true loss; 1 if there is none.
+def smallest_margin(n: int, differ: float, confidence: float = 0.95) -> float:
+    """Return the smallest margin that n items can show, with a power of 80 %, if there is no true loss; 1 if none.
 
     `differ` is the share of items on which the two disagree."""
     low, high = 0.0, 1.0
     while high - low > 1e-5:
         middle = (low + high) / 2
-        needed = n_needed(middle, differ, power=power, confidence=confidence)
+        needed = n_needed(middle, differ, confidence=confidence)
         low, high = (middle, high) if needed is None or needed > n else (low, middle)
     return high
 

@@ -180,22 +180,16 @@ class _SuiteRun:
         if has_conversations(file):
             chosen = select_items(read_conversations(file), conversation_key, self.split, self.limit)
             return [measure_answers(self.subject, chosen, data=file.name)]
-        return self.passages(read_passages(file), data=file.name)
-
-    def passages(self, passages: list[str], *, data: str) -> list[Result]:
-        selected = select_items(passages, item_key, self.split, self.limit)
-        has_clozes = any(map(find_clozes, selected))
+        passages = select_items(read_passages(file), item_key, self.split, self.limit)
+        has_clozes = any(map(find_clozes, passages))
         tasks = [measure_cloze, measure_bits_per_byte] if has_clozes else [measure_bits_per_byte]
-        return [measure_task(self.subject, selected, data=data) for measure_task in tasks]
+        return [measure_task(self.subject, passages, data=file.name) for measure_task in tasks]
 
     def task(self, suite: str, task: str) -> list[Result]:
         blocks = self.blocks if suite == "behaviour" and task == self.block_task else None
-        if task == "lab" and suite == "behaviour" and self.main_only:
-            return [lab.measure_instructions(self.subject, self.limit, self.split, blocks)]
-        if task == "lab" and suite == "behaviour":
-            return lab.behaviour(self.subject, self.limit, self.secondary_limit, self.split, blocks)
-        if task == "lab" and suite in lab.SUITES:
-            return lab.SUITES[suite](self.subject, self.limit, self.secondary_limit, self.split)
+        if task == "lab":
+            limits = self.limit, self.secondary_limit
+            return lab.measure_suite(suite, self.subject, *limits, self.split, blocks, self.main_only)
         if task == "ifeval" and suite == "behaviour":
             return [self._ifeval(blocks)]
         if task == "general" and suite == "retention":
@@ -217,10 +211,9 @@ class _SuiteRun:
                 "answers, or with HF_HUB_OFFLINE=1 if its cache has google/IFEval."
             )
         if docs is None:
-            result = lab.measure_natural_instructions(self.subject, self.limit, self.split, blocks)
-            return replace(
-                result, settings=result.settings | {"instead_of": "the public IFEval, which is out of reach"}
-            )
+            result = lab.measure_instructions(self.subject, self.limit, self.split, blocks, natural=True)
+            instead = {"instead_of": "the public IFEval, which is out of reach"}
+            return replace(result, settings=result.settings | instead)
         selected = select_items(docs, lambda doc: str(doc["key"]), self.split, self.limit)
         prompts = [parse_prompt((f"Public prompt {doc['key']}", doc)) for doc in selected]
         return measure_ifeval(self.subject, prompts, data="public", blocks=blocks)
