@@ -191,7 +191,7 @@ def _choices(side: Side, name: str) -> Comparison:
 
 
 def _compare_task(side: Side, name: str, yaml: Path) -> Comparison:
-    from evals.harness.tasks import run_task
+    from evals.harness import run_task
 
     report = side.command(yaml)
     cpu = time.process_time()

@@ -5,8 +5,8 @@ import gradio as gr
 from dashboard.actions import Actions
 from dashboard.pages import compare, cycle, lineage, live_run, overview, playground, rollout_tokens, studies
 from dashboard.pages import cycle_list as cycles
+from dashboard.ui.caches import RunMetrics
 from dashboard.ui.polling import Dashboard
-from dashboard.ui.run_metrics import RunMetrics
 from db.queries import Reader
 
 PAGES = [  # title, path, and the function that builds the page; the first answers at the root

@@ -1,31 +1,28 @@
-"""One cycle, or one study, as a single HTML file to mail: text, tables and charts, with nothing to fetch."""
+"""A cycle, a study, or what a fine-tune has forgotten, as one HTML file to mail, with nothing to fetch."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from markupsafe import Markup
 
-from dashboard.pages import cycle_sections as cycle_parts
-from dashboard.pages import score_summaries as summaries
-from dashboard.pages import study_parts
+from dashboard.pages import cycle as cycle_parts
+from dashboard.pages import cycle_summary as summaries
+from dashboard.pages import studies as study_parts
 from dashboard.pages.cycle import curves_of
-from dashboard.pages.notes import notes_card
+from dashboard.pages.forms import notes_card
 from dashboard.pages.overview import summary
-from dashboard.ui.chart_embed import PLOTLY, chart
+from dashboard.ui.caches import RunMetrics
+from dashboard.ui.charts.cycles import over_time, plane
 from dashboard.ui.charts.figure import FONT, LIGHT, Figure, Look
-from dashboard.ui.charts.knowledge_vs_behaviour import plane
-from dashboard.ui.charts.over_time import over_time
-from dashboard.ui.charts.training_curves import curves
-from dashboard.ui.components import card
-from dashboard.ui.jinja import load
-from dashboard.ui.layout import SCRIPT, STYLE
-from dashboard.ui.run_metrics import RunMetrics
-from dashboard.ui.static_files import read_static
+from dashboard.ui.charts.runs import curves
+from dashboard.ui.html import PLOTLY, Cell, badge, bdi, card, chart, load, page_title, table
+from dashboard.ui.layout import SCRIPT, STYLE, read_static
+from db import RecordError
 from db.column_types import now
-from db.errors import RecordError
 from db.queries import Reader
-from db.views import Project, Study
+from db.tables import Project, Study
 
 # The file cannot load anything, whatever texts it contains.
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -33,6 +30,8 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-sr
 PAGE_STYLE = f"""body {{ background: #f6f7f9; color: {LIGHT.ink}; font: 15px/1.5 {FONT}; margin: 0 }}
 main {{ max-width: 1080px; margin: 0 auto; padding: 20px }} .save {{ display: none }}"""
 _html = load("layout.html")
+COLUMNS = ("", "base", "fine-tune", "difference", "95 % interval", "items")
+BADGES = {"passed": "done", "failed": "failed", "inconclusive": "inconclusive"}
 
 
 def report(reader: Reader, project: Project, number: int) -> str:
@@ -47,18 +46,12 @@ def report(reader: Reader, project: Project, number: int) -> str:
     trails, clean = summaries.trails(past, stages), summaries.clean_mark(past)
     runs, metrics = reader.runs(project.id), RunMetrics(reader)
     own = [run for run in reversed(runs) if run.cycle == number]
-    evaluations = cycle_parts.latest_evaluations(reader, cycle, own)
     curve_chart = _chart("curves", partial(curves, curves_of(own, metrics)))
     sections = [
         summary(reader, project, cycle, trails[-1], clean, own, metrics, is_last=cycle == cycles[-1]),
         card("Over the cycles", _chart("over-time", partial(over_time, trails, clean))),
         card("Knowledge against instruction following", _chart("plane", partial(plane, trails, clean))),
-        cycle_parts.attempts(stages, decisions, cycle),
-        cycle_parts.frontier(reader, stages, cycle),
-        cycle_parts.gate(cycle),
-        cycle_parts.measurements(evaluations, cycle),
-        cycle_parts.earlier_knowledge(evaluations, cycle, past),
-        cycle_parts.instruction_kinds(evaluations, cycle),
+        *cycle_parts.results(reader, cycle, past, stages, decisions, own),
         cycle_parts.timeline(own, decisions, cycle),
         card("Curves", curve_chart) if curve_chart else "",
         cycle_parts.settings(runs, cycle, past[-2] if len(past) > 1 else None),
@@ -84,7 +77,7 @@ def study_report(study: Study) -> str:
     return _file(f"Study: {study_parts.title_of(study)}", sections)
 
 
-def _file(title: str, sections: Sequence[Markup | str], program: str = "") -> str:
+def _file(title: str, sections: Sequence[Markup | str], program: str = "", script: str = SCRIPT) -> str:
     return str(
         _html.report(
             title=title,
@@ -92,7 +85,36 @@ def _file(title: str, sections: Sequence[Markup | str], program: str = "") -> st
             policy=POLICY,
             style=Markup(f"{STYLE}\n{PAGE_STYLE}"),
             program=Markup(program),
-            script=Markup(SCRIPT),
+            script=Markup(script),
             sections=sections,
         )
     )
+
+
+def check_page(data: Mapping[str, Any]) -> str:
+    title = f"{data['checkpoint']} beside {data['base']}"
+    sections = [
+        page_title(bdi(title, 200), Markup("<p>{}</p>").format(data["summary"]), badge(BADGES[data["outcome"]])),
+        card("Forgotten", _table("What the fine-tune has forgotten", data["forgotten"])),
+        card("Learned", _table("What the fine-tune has learned", data["learned"])) if data["learned"] else "",
+        card("Notes", Markup("").join(Markup("<p>{}</p>").format(note) for note in data["notes"]))
+        if data["notes"]
+        else "",
+    ]
+    return _file(title, sections, script="")
+
+
+def _table(caption: str, rows: list[dict[str, Any]]) -> Markup:
+    return table(caption, COLUMNS, [_row(row) for row in rows])
+
+
+def _row(row: Mapping[str, Any]) -> list[Cell]:
+    low, high = row["ci95"]
+    interval = "–" if low is None else f"{_signed(low)} to {_signed(high)}"
+    name = ("– " if row["suite"] != "knowledge" and (row["kind"] or row["task"]) else "") + row["name"]
+    numbers = (f"{row['base']:.3f}", f"{row['model']:.3f}", _signed(row["difference"]), interval, f"{row['n']:,}")
+    return [Cell(name), *(Cell(text, "number") for text in numbers)]
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")

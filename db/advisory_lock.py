@@ -14,8 +14,8 @@ from typing import NamedTuple
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from db import RecordError
 from db.engine import reason
-from db.errors import RecordError
 
 TAKE = text("SELECT pg_try_advisory_lock((CAST(:high AS bigint) << 32) | :low)")
 SET_NAME = text("SELECT set_config('application_name', :name, false)")

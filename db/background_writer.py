@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from sqlalchemy import Engine, Insert, Table, update
 from sqlalchemy.exc import DataError, IntegrityError
 
-from db.database_time import database_time
+from db.column_types import database_time
 from db.engine import insert_into, reason, write_engine
 from db.tables import Run
 

@@ -1,4 +1,4 @@
-"""Column types that mean the same on SQLite and PostgreSQL.
+"""Column types that mean the same on SQLite and PostgreSQL, and the database's own clock.
 
 By default the two differ: SQLite drops time zones and turns NaN into NULL; PostgreSQL refuses a NUL character in text
 and NaN in JSON. Both occur: small models write NUL characters, and diverging ones have NaN losses.
@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
 
-from sqlalchemy import JSON, DateTime, Double, Text
+from sqlalchemy import JSON, DateTime, Double, Text, cast
 from sqlalchemy.engine import Dialect
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
 
@@ -84,3 +86,27 @@ class PlainJson(TypeDecorator[Any]):
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
         return _plain(value)
+
+
+class database_time(FunctionElement[datetime]):
+    """The database's time, so many seconds from now: several machines compare times by it, as their clocks may differ.
+
+    PostgreSQL's own now() is the start of the transaction, which may have waited for a lock since."""
+
+    type = UtcTime()
+    inherit_cache = True
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        super().__init__(cast(seconds, Double))
+
+
+@compiles(database_time, "postgresql")
+def _postgresql(element: database_time, compiler: Any, **options: Any) -> str:
+    return f"(clock_timestamp() + make_interval(secs => {compiler.process(element.clauses, **options)}))"
+
+
+@compiles(database_time, "sqlite")
+def _sqlite(element: database_time, compiler: Any, **options: Any) -> str:
+    """As text with microseconds, as SQLAlchemy stores a time there."""
+    seconds = compiler.process(element.clauses, **options)
+    return f"strftime('%Y-%m-%d %H:%M:%f000', 'now', {seconds} || ' seconds')"

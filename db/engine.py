@@ -1,6 +1,7 @@
-"""Open the record as an SQLAlchemy engine: SQLite for one machine, PostgreSQL for several."""
+"""Open the record as an SQLAlchemy engine, or inspect it: SQLite for one machine, PostgreSQL for several."""
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from db.errors import RecordError
-from db.migrations import migrate
+from db import RecordError
+from db.migrations import migrate, newest
 
 LOCK_TIMEOUT_SECONDS = 30  # how long an SQLite writer waits for another one
 # A connection that was cut silently is noticed within half a minute; by default Linux waits a quarter of an hour.
@@ -47,6 +48,34 @@ def open_database(url: str | Path) -> Engine:
     except (OSError, SQLAlchemyError) as error:
         advice = "Check that it can be reached and written to, or name another one with RECOVER_DB."
         raise RecordError(f"Cannot open the record at {name}: {reason(error)}. {advice}") from error
+
+
+@dataclass(frozen=True)
+class Health:
+    name: str  # the file, or the URL without its password
+    server: str  # such as "SQLite 3.45.1"
+    version: str | None  # of the tables; None where there is no record yet
+    supported: bool  # by this release; False when a newer release wrote it
+
+
+def health(url: str | Path) -> Health:
+    """The state of the record at a URL or path, for `recover doctor`: nothing is created, nothing is migrated.
+
+    A RecordError when it cannot be reached or read."""
+    from db.migrations.steps import current_version
+
+    address = parse_url(str(url))
+    name = display_name(address)
+    if is_sqlite(address) and not Path(name).exists():
+        return Health(name, "SQLite", None, True)
+    try:
+        with make_engine(address, foreign_keys=False, poolclass=NullPool).connect() as connection:
+            server = ".".join(map(str, connection.dialect.server_version_info or ()))
+            version = current_version(connection)
+    except SQLAlchemyError as error:
+        raise RecordError(f"Cannot open the record at {name}: {reason(error)}. Check that it can be read.") from error
+    server_name = "SQLite" if is_sqlite(address) else "PostgreSQL"
+    return Health(name, f"{server_name} {server}", version, version is None or version <= newest())
 
 
 def _set_server_options(connection: Any, _: object) -> None:

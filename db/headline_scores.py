@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import and_, case, func, or_, select
 from sqlalchemy.orm import Session
 
-from db import tables, views
+from db.tables import Checkpoint, Cycle, Evaluation, Headline, Run, Score, Stage
 
 MEASURES = {  # by suite, their names for people
     "behaviour": "instruction following",
@@ -38,7 +38,7 @@ class SuiteScore(NamedTuple):
 
     cycle: int | None  # number of the cycle it was measured in
     suite: str
-    score: views.Headline
+    score: Headline
 
 
 def suite_scores(session: Session, project: int) -> dict[int, list[SuiteScore]]:
@@ -55,17 +55,15 @@ def suite_scores(session: Session, project: int) -> dict[int, list[SuiteScore]]:
     return by_checkpoint
 
 
-def stage(
-    checkpoint: views.Checkpoint | None, scores: dict[int, list[SuiteScore]], cycle: int | None = None
-) -> views.Stage:
+def stage(checkpoint: Checkpoint | None, scores: dict[int, list[SuiteScore]], cycle: int | None = None) -> Stage:
     """A checkpoint with its latest headlines; those measured in the given cycle take precedence."""
     if checkpoint is None:
-        return views.Stage()
+        return Stage()
     ordered = sorted(scores.get(checkpoint.id, []), key=lambda score: cycle in (None, score.cycle))
-    return views.Stage(checkpoint, {suite: score for _, suite, score in ordered if suite in MEASURES})
+    return Stage(checkpoint, {suite: score for _, suite, score in ordered if suite in MEASURES})
 
 
-def headline(evaluation: views.Evaluation) -> views.Score | None:
+def headline(evaluation: Evaluation) -> Score | None:
     """The score that stands for one evaluation."""
     metric = dict(HEADLINES.values()).get(evaluation.task, "")
     return evaluation.scores.get(metric) or next(iter(evaluation.scores.values()), None)
@@ -88,7 +86,7 @@ def _pool(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         yield from ((checkpoint, run, cycle, suite, score) for score in pooled)
 
 
-def _pooled_score(scores: list[views.Headline]) -> views.Headline:
+def _pooled_score(scores: list[Headline]) -> Headline:
     """The share of all items that passed; tasks with grades instead of passes are left out if there are others."""
     passes = [score for score in scores if _is_pass_rate(score)]
     if len(scores) == 1 or not passes:
@@ -101,7 +99,7 @@ def _pooled_score(scores: list[views.Headline]) -> views.Headline:
     return replace(passes[0], value=share, n=n, stderr=error, low=low, high=high, task=tasks)
 
 
-def _is_pass_rate(score: views.Headline) -> bool:
+def _is_pass_rate(score: Headline) -> bool:
     """Whether the value is a whole number of passes by the number of items; hardly any mean of grades is."""
     if score.value is None or not 0 <= score.value <= 1 or not score.n:
         return False
@@ -122,28 +120,25 @@ def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
 
     Bits per byte are left out of knowledge, as in the gate.
     """
-    evaluation, score = tables.Evaluation, tables.Score
-    is_headline = or_(*(and_(evaluation.task == task, score.metric == metric) for task, metric in HEADLINES.values()))
-    order = (case((is_headline, 0), else_=1), score.position, score.metric)
+    is_headline = or_(*(and_(Evaluation.task == task, Score.metric == metric) for task, metric in HEADLINES.values()))
+    order = (case((is_headline, 0), else_=1), Score.position, Score.metric)
     ranked = (
-        select(score, func.row_number().over(partition_by=score.evaluation_id, order_by=order).label("rank"))
-        .join(evaluation, evaluation.id == score.evaluation_id)
-        .join(tables.Checkpoint, tables.Checkpoint.id == evaluation.checkpoint_id)
-        .where(tables.Checkpoint.project_id == project)
+        select(Score, func.row_number().over(partition_by=Score.evaluation_id, order_by=order).label("rank"))
+        .join(Evaluation, Evaluation.id == Score.evaluation_id)
+        .join(Checkpoint, Checkpoint.id == Evaluation.checkpoint_id)
+        .where(Checkpoint.project_id == project)
         .subquery()
     )
     rows = session.execute(
-        select(
-            ranked, evaluation.checkpoint_id, evaluation.run_id, evaluation.suite, evaluation.task, tables.Cycle.number
-        )
-        .join(evaluation, evaluation.id == ranked.c.evaluation_id)
-        .outerjoin(tables.Run, tables.Run.id == evaluation.run_id)
-        .outerjoin(tables.Cycle, tables.Cycle.id == tables.Run.cycle_id)
-        .where(ranked.c.rank == 1, or_(evaluation.suite != "knowledge", ranked.c.metric != BITS))
-        .order_by(evaluation.id)
+        select(ranked, Evaluation.checkpoint_id, Evaluation.run_id, Evaluation.suite, Evaluation.task, Cycle.number)
+        .join(Evaluation, Evaluation.id == ranked.c.evaluation_id)
+        .outerjoin(Run, Run.id == Evaluation.run_id)
+        .outerjoin(Cycle, Cycle.id == Run.cycle_id)
+        .where(ranked.c.rank == 1, or_(Evaluation.suite != "knowledge", ranked.c.metric != BITS))
+        .order_by(Evaluation.id)
     )
     return [
         (row.checkpoint_id, row.run_id, row.number, row.suite,
-         views.Headline(row.value, row.n, row.stderr, row.low, row.high, row.task, row.metric))
+         Headline(row.value, row.n, row.stderr, row.low, row.high, row.task, row.metric))
         for row in rows
     ]  # fmt: skip

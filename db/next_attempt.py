@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from db.views import Cycle, Run
+from db.tables import Cycle, Run
 
 DOCUMENTS_STEP = 0.2  # added to the share of documents
 MAX_DOCUMENTS = 0.4  # of a step's rows: beyond it too little is left to the distillation, so it takes fewer steps

@@ -1,12 +1,21 @@
-"""The tables of the record; `docs/contracts.md` describes the columns."""
+"""The tables of the record; `docs/contracts.md` describes the columns.
 
+`Reader` returns their rows, independent of the database connection. It also sets the attributes that are no columns.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint, inspect
+from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from db.column_types import AnyText, Number, PlainJson, UtcTime, now
+from db.verdicts import gate_outcome, outcome_of, overrules_gate
 
 CYCLE_STATUSES = ("open", "promoted", "rejected")
 RUN_KINDS = ("midtrain", "distill", "eval")
@@ -14,6 +23,10 @@ RUN_STATUSES = ("running", "done", "failed", "interrupted")
 ROLES = ("base", "midtrained", "recovered", "external")
 CHECKPOINT_KINDS = ("full", "adapter")
 DECISIONS = ("promoted", "rejected")
+
+GGUF_FOLDER = "gguf"  # in `.recover`; the model made from a file is in a folder with its name and the content's hash
+GIVEN_UP = "given up by recover cancel"
+DONE, TOTAL = "progress/done", "progress/total"  # points of a measurement: items of the task that is measured now
 
 
 class Table(DeclarativeBase):
@@ -28,6 +41,22 @@ class Table(DeclarativeBase):
         }
     )
     type_annotation_map = {str: AnyText, datetime: UtcTime, float: Number, dict[str, Any]: PlainJson}  # noqa: RUF012
+    __allow_unmapped__ = True  # for attributes that are no columns
+
+    def replaced(self, **changes: Any) -> Self:
+        """A copy with other values, as of `dataclasses.replace`."""
+        values = {name: value for name, value in vars(self).items() if name != "_sa_instance_state"}
+        return type(self)(**{**values, **changes})
+
+    def _key(self) -> tuple[object, ...]:
+        return type(self), *inspect(type(self)).primary_key_from_instance(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same row of the record, whenever they were read."""
+        return isinstance(other, Table) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
 
 
 def _one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
@@ -45,6 +74,19 @@ class Project(Table):
     root: Mapped[str]
     base: Mapped[str]
     created_at: Mapped[datetime] = mapped_column(default=now)
+
+    @property
+    def base_name(self) -> str:
+        """The base as people know it: the GGUF file that it was made from, the last names of a folder, or a hub id."""
+        name = name_of_base(self.base)
+        return "/".join(Path(name).parts[-2:]) if Path(name).is_absolute() else name
+
+
+def name_of_base(base: str) -> str:
+    """The name of the GGUF file that the base was made from, else the folder or hub id."""
+    path = Path(base)
+    made_from = re.fullmatch(r"(.+)-[0-9a-f]{12}", path.name) if path.parent.name == GGUF_FOLDER else None
+    return f"{made_from[1]}.gguf" if made_from else base
 
 
 class Corpus(Table):
@@ -73,17 +115,34 @@ class Document(Table):
     bytes: Mapped[int] = mapped_column(BigInteger)
 
 
-class Cycle(Table):
-    __tablename__ = "cycles"
-    __table_args__ = (UniqueConstraint("project_id", "number"), _one_of("status", CYCLE_STATUSES))
+@dataclass(frozen=True)
+class RunInputs:
+    """What a run was given besides its settings, as JSON in `runs.inputs`; a field that does not apply is None."""
 
-    id: Mapped[int] = mapped_column(primary_key=True)
-    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
-    number: Mapped[int]
-    status: Mapped[str] = mapped_column(String(16), default="open")
-    corpus_id: Mapped[int | None] = mapped_column(ForeignKey("corpora.id"))
-    opened_at: Mapped[datetime] = mapped_column(default=now)
-    closed_at: Mapped[datetime | None]
+    job: str | None = None  # the job that started the run; `recover resume` finds it by this
+    stage: str | None = None  # of that job: midtrained, recovered, or what is measured
+    corpus: str | None = None  # content hash of the documents
+    questions: str | None = None  # file of closed-book questions
+    passages: str | None = None  # file of sampled passages, where there are no questions
+    teacher: str | None = None  # as shown to people
+    lift: dict[str, Any] | None = None  # what its context gives the teacher: accuracy with and without it, or the KL
+    separator: int | None = None  # the token that ends each document
+    mix: dict[str, float] | None = None  # the shares in effect: answers, texts, earlier
+    passages_taught: dict[str, Any] | None = None  # in context: passages, questions and openings among the prompts
+    paraphrases: dict[str, Any] | None = None  # how many paraphrases were written, kept and rejected
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+class RunInputsJson(PlainJson):
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return super().process_bind_param(value.as_json(), dialect)
+
+    def process_result_value(self, value: dict[str, Any] | None, dialect: Dialect) -> RunInputs:
+        return RunInputs(**(value or {}))
 
 
 class Run(Table):
@@ -96,7 +155,7 @@ class Run(Table):
     kind: Mapped[str] = mapped_column(String(16))
     status: Mapped[str] = mapped_column(String(16), default="running")
     settings: Mapped[dict[str, Any]]
-    inputs: Mapped[dict[str, Any] | None]  # db.run_inputs.RunInputs
+    inputs: Mapped[RunInputs] = mapped_column(RunInputsJson, nullable=True)
     seed: Mapped[int] = mapped_column(BigInteger)
     host: Mapped[str]
     pid: Mapped[int]
@@ -105,8 +164,16 @@ class Run(Table):
     heartbeat_at: Mapped[datetime] = mapped_column(default=now)
     finished_at: Mapped[datetime | None]
     error: Mapped[str | None]
-    steps: Mapped[int | None]
+    steps: Mapped[int | None]  # how many are planned, if known
     cancel_requested_at: Mapped[datetime | None]
+
+    cycle: int | None = None  # the cycle's number in its project
+    stale: bool = False  # marked as running, but without a heartbeat: its process is gone
+
+    @property
+    def resumable(self) -> bool:
+        """Whether `recover resume` can continue it, if it is not running."""
+        return self.status != "done" and not (self.error or "").startswith(GIVEN_UP)
 
 
 class Checkpoint(Table):
@@ -134,6 +201,20 @@ class Checkpoint(Table):
     created_at: Mapped[datetime] = mapped_column(default=now)
     deleted_at: Mapped[datetime | None]  # when its weights were deleted
 
+    cycle: int | None = None  # the cycle's number in its project
+    superseded: bool = False  # `cycle:N` names another attempt of its cycle
+    of_probe: bool = False  # its run went on: it was kept for what its probe showed
+
+    @property
+    def reference(self) -> str:
+        """How to name it on the command line."""
+        if self.role in ("midtrained", "recovered"):
+            of_run = self.cycle is None or (self.superseded and self.run_id is not None)
+            if of_run and self.of_probe:
+                return f"run:{self.run_id}/step:{self.step}"
+            return f"run:{self.run_id}" if of_run else f"cycle:{self.cycle}/{self.role}"
+        return "base" if self.role == "base" else self.path
+
 
 class Evaluation(Table):
     __tablename__ = "evaluations"
@@ -147,6 +228,8 @@ class Evaluation(Table):
     settings: Mapped[dict[str, Any]]
     seconds: Mapped[float]
     at: Mapped[datetime] = mapped_column(default=now)
+
+    scores: "dict[str, Score]"  # by metric
 
 
 class Score(Table):
@@ -162,6 +245,51 @@ class Score(Table):
     low: Mapped[float | None]
     high: Mapped[float | None]
     position: Mapped[int]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The score that stands for a suite, with its task and metric."""
+
+    value: float | None
+    n: int
+    stderr: float | None
+    low: float | None
+    high: float | None
+    task: str
+    metric: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A checkpoint and its headline scores by suite; suites that were not measured are missing."""
+
+    checkpoint: Checkpoint | None = None
+    scores: dict[str, Headline] = field(default_factory=dict)
+
+
+class Cycle(Table):
+    __tablename__ = "cycles"
+    __table_args__ = (UniqueConstraint("project_id", "number"), _one_of("status", CYCLE_STATUSES))
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
+    number: Mapped[int]
+    status: Mapped[str] = mapped_column(String(16), default="open")
+    corpus_id: Mapped[int | None] = mapped_column(ForeignKey("corpora.id"))
+    opened_at: Mapped[datetime] = mapped_column(default=now)
+    closed_at: Mapped[datetime | None]
+
+    documents: str | None = None  # the folder of its corpus
+    verdict: dict[str, Any] | None = None  # of the gate
+    clean: Stage = Stage()
+    damaged: Stage = Stage()
+    recovered: Stage = Stage()
+    decision_reason: str | None = None  # of the last decision
+
+    @property
+    def outcome(self) -> str:
+        return outcome_of(self.status, self.decision_reason, self.verdict)
 
 
 class Item(Table):
@@ -241,6 +369,38 @@ class Promotion(Table):
     why: Mapped[str]
     at: Mapped[datetime] = mapped_column(default=now)
 
+    cycle: int | None = None  # the cycle's number in its project
+    verdict: dict[str, Any] | None = None  # of the gate on the checkpoint
+
+    @property
+    def outcome(self) -> str:
+        return outcome_of(self.decision, self.why, self.verdict)
+
+    @property
+    def against_gate(self) -> str:
+        """What the decision was for people, where it overruled the gate."""
+        return f"{self.decision} against the gate's verdict ({gate_outcome(self.verdict)})"
+
+
+def promotion_against_gate(newest_first: Iterable[Promotion], checkpoint: int) -> Promotion | None:
+    """The promotion that put a checkpoint into use against the gate, if one did.
+
+    It is the first since the last rejection: a rollback to the checkpoint promotes it once more."""
+    first = None
+    for promotion in newest_first:
+        if promotion.checkpoint_id == checkpoint and promotion.decision == "rejected":
+            break
+        first = promotion if promotion.checkpoint_id == checkpoint else first
+    return first if first and overrules_gate(first.decision, first.verdict) else None
+
+
+def last_decisions(newest_first: Iterable[Promotion]) -> dict[int, str]:
+    """The last decision on each checkpoint, by the checkpoint's id."""
+    decisions: dict[int, str] = {}
+    for promotion in newest_first:
+        decisions.setdefault(promotion.checkpoint_id, promotion.decision)
+    return decisions
+
 
 class Note(Table):
     """A person's note on a cycle or on a checkpoint, in Markdown."""
@@ -259,6 +419,8 @@ class Note(Table):
     who: Mapped[str]
     at: Mapped[datetime] = mapped_column(default=now)
 
+    cycle: int | None = None  # the cycle's number in its project
+
 
 class Study(Table):
     """A declared experiment: what it claims, how its arms did, and the verdicts."""
@@ -272,7 +434,20 @@ class Study(Table):
     size: Mapped[str]
     hash: Mapped[str]  # of the declaration, stored before anything ran
     declaration: Mapped[dict[str, Any]]
-    results: Mapped[dict[str, Any] | None]
+    results: Mapped[dict[str, Any] | None]  # arms, planned, claims
     started_at: Mapped[datetime] = mapped_column(default=now)
     updated_at: Mapped[datetime] = mapped_column(default=now)
-    finished_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]  # when it had its verdicts
+
+    @property
+    def claims(self) -> list[dict[str, Any]]:
+        """The claims with their verdicts; without them while arms are missing."""
+        return (self.results or {}).get("claims") or list(self.declaration["claims"])
+
+    @property
+    def arms(self) -> dict[str, list[dict[str, Any]]]:
+        """What each arm came to on the seeds that are done."""
+        by_arm: dict[str, list[dict[str, Any]]] = {}
+        for entry in (self.results or {}).get("arms", []):
+            by_arm.setdefault(entry["arm"], []).append(entry)
+        return by_arm

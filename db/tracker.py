@@ -7,8 +7,10 @@ resources, events) goes through a `BackgroundWriter` and never interrupts traini
 
 import os
 import socket
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
@@ -17,14 +19,11 @@ from sqlalchemy import Table as CoreTable
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from db import tables, views
+from db import RecordError, tables
 from db.background_writer import BackgroundWriter, Entry
-from db.code_version import code_version
-from db.column_types import now
-from db.database_time import database_time
+from db.column_types import database_time, now
 from db.engine import insert_into, reason, write_engine
-from db.errors import RecordError
-from db.run_inputs import RunInputs
+from db.tables import RunInputs
 
 Row = TypeVar("Row", bound=tables.Table)
 
@@ -87,7 +86,7 @@ class Tracker:
         with self._transaction(f"a {kind} run") as session:
             row = tables.Run(
                 project_id=project, cycle_id=cycle, kind=kind, settings=dict(settings or {}), seed=seed,
-                inputs=inputs.as_json(), steps=steps, host=socket.gethostname(), pid=os.getpid(),
+                inputs=inputs, steps=steps, host=socket.gethostname(), pid=os.getpid(),
                 code_version=code_version(), heartbeat_at=database_time(),
             )  # fmt: skip
             run = _add(session, row).id
@@ -196,7 +195,7 @@ class Tracker:
         with self._transaction(f"giving up run {run}") as session:
             row = _get(session, tables.Run, run)
             row.status, row.finished_at = "failed", row.finished_at or row.heartbeat_at
-            row.error = views.GIVEN_UP + (f" ({row.error})" if row.error else "")
+            row.error = tables.GIVEN_UP + (f" ({row.error})" if row.error else "")
 
     def note(
         self, project: int, text: str, who: str, *, cycle: int | None = None, checkpoint: int | None = None
@@ -289,6 +288,23 @@ class Tracker:
         insert = insert_into(self._engine, table).values(**key, **others)
         session.execute(insert.on_conflict_do_nothing(index_elements=list(key)))
         return session.scalars(select(table).filter_by(**key)).one()
+
+
+def code_version() -> str:
+    """The release, stored with every run; in a git checkout followed by the commit (`0.1.0+g1a2b3c4`)."""
+    try:
+        release = version("recover")
+    except PackageNotFoundError:
+        release = "unknown"
+    folder = Path(__file__).resolve().parents[1]
+    if not (folder / ".git").exists():
+        return release
+    describe = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        commit = subprocess.run(describe, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return release
+    return f"{release}+g{commit}"
 
 
 def _lock_project(session: Session, project: int) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from evals.stats.bootstrap import ratio_interval
-from evals.stats.paired_comparison import wilson
+from evals.stats.paired_comparison import ratio_interval, wilson
 from recovery.errors import RecoverError
 
 # The four measures that tables and the gate show. The headline of these is one metric of one task:

@@ -1,12 +1,17 @@
-"""`Subject`, the model under evaluation: an engine with the model's chat template, decoding greedily by default."""
+"""The model under evaluation: an engine with the model's chat template. What it answers is counted by a `CostMeter`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from recovery.engines import Engine, Sampling, continue_loop
+from evals.results import Tokens
+from recovery.engines import Engine, Generation, Sampling, continue_loop
 from recovery.models.chat_template import Chat, Message
+from recovery.models.students import Student
 
 THINK_START, THINK_END = "<think>", "</think>"
+MIN_LOGPROB = -100.0  # floor for impossible tokens (or NaN), which would otherwise dominate a sum
 
 
 @dataclass(frozen=True)
@@ -71,3 +76,64 @@ def strip_thinking(text: str) -> str:
     if THINK_END in text:
         return text.rpartition(THINK_END)[2].lstrip()
     return "" if text.lstrip().startswith(THINK_START) else text
+
+
+def sum_logprobs(values: Iterable[float]) -> float:
+    return math.fsum(value if value > MIN_LOGPROB else MIN_LOGPROB for value in values)
+
+
+def encode_pair(encode: Callable[[str], list[int]], context: str, continuation: str) -> tuple[list[int], list[int]]:
+    """Return the tokens of `context` and the tokens that add `continuation` to it.
+
+    Both are encoded together, because the space between them usually belongs to the continuation's first token.
+    The tokens that this shares with the context alone are the context; the continuation always has one at least."""
+    together, alone = encode(context + continuation), encode(context.rstrip(" "))
+    shared = next((i for i, (a, b) in enumerate(zip(together, alone, strict=False)) if a != b), len(alone))
+    shared = min(shared, len(together) - 1)
+    return together[:shared], together[shared:]
+
+
+class CostMeter:
+    """Counts the tokens that pass through the engines it wraps, and the time since it was created."""
+
+    def __init__(self) -> None:
+        self.read = self.written = 0
+        self._start_time = time.perf_counter()
+
+    def wrap(self, engine: Engine) -> Engine:
+        return _MeteredEngine(engine, self)
+
+    def cost(self) -> tuple[float, Tokens]:
+        """Seconds and tokens so far: the last two fields of a `Result`."""
+        return time.perf_counter() - self._start_time, Tokens(self.read, self.written)
+
+
+@dataclass(frozen=True)
+class _MeteredEngine:
+    engine: Engine
+    meter: CostMeter
+
+    def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
+        generations = self.engine.generate(prompts, sampling)
+        self.meter.read += sum(map(len, prompts))
+        self.meter.written += sum(len(generation.tokens) for generation in generations)
+        return generations
+
+    def logprobs(self, sequences: Sequence[list[int]]) -> list[list[float]]:
+        self.meter.read += sum(map(len, sequences))
+        return self.engine.logprobs(sequences)
+
+    def continuation_logprobs(
+        self, contexts: Sequence[list[int]], continuations: Sequence[list[int]]
+    ) -> list[list[float]]:
+        self.meter.read += sum(map(len, {tuple(context) for context in contexts})) + sum(map(len, continuations))
+        return self.engine.continuation_logprobs(contexts, continuations)
+
+    def sync(self, student: Student) -> None:
+        self.engine.sync(student)
+
+
+def with_cost_meter(subject: Subject) -> tuple[Subject, Callable[[], tuple[float, Tokens]]]:
+    """Return the same subject with a metered engine, and a function that returns the cost so far."""
+    meter = CostMeter()
+    return replace(subject, engine=meter.wrap(subject.engine)), meter.cost

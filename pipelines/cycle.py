@@ -11,9 +11,8 @@ from functools import cached_property, partial
 from typing import Self
 
 from db.next_attempt import Attempt, NextAttempt, advise
-from db.run_inputs import RunInputs
+from db.tables import Checkpoint, Promotion, RunInputs
 from db.tracker import Decision
-from db.views import Checkpoint, Promotion
 from evals.results import Item, Result, main_result
 from evals.suites.config import load_suites
 from evals.suites.suite_measurement import main_prompt_task
@@ -330,7 +329,7 @@ class Cycle(Stage):
                 "Answer again with `recover resume`, or decide with "
                 f"`recover promote {recovered.reference}{option} --reason TEXT`."
             )
-            require_reason(replace(recovered, verdict=verdict.as_dict()), decision, answer.reason, todo)
+            require_reason(recovered.replaced(verdict=verdict.as_dict()), decision, answer.reason, todo)
             text, reason = decision, answer.reason.strip() or f"decided by a person, with the gate: {reason}"
         log.info(f"{text.capitalize()}: {reason}")
         self.project.tracker.promote(

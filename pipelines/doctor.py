@@ -167,8 +167,8 @@ def _disk(project: Path) -> Finding:
 
 
 def _record(project: Path) -> Finding:
-    from db.errors import RecordError
-    from db.health import health
+    from db import RecordError
+    from db.engine import health
     from pipelines.project.project import Project
     from recovery.errors import RecoverError
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evals.results import headlines
-from evals.suites.answer_likelihood import has_conversations
 from evals.suites.config import load_suites
+from evals.suites.training_texts import has_conversations
 from pipelines.cycle import Cycle, saved_job
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.printed_tables import scores_table

@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from db.code_version import code_version
+from db.tracker import code_version
 from evals.results import MEASURES, POOLED, Result, main_result
 from evals.stats.claims import Decision, Hypothesis, SeedDifferences, decide
 from pipelines.storage import open_atomic, write_atomic

@@ -23,7 +23,7 @@ from typing import Any
 
 from transformers.utils.logging import disable_progress_bar
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from evals.results import Item, Metric, Result, main_result
 from evals.splits import RETENTION_ITEMS
 from evals.stats.paired_comparison import wilson

@@ -21,9 +21,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evals.stats.paired_comparison import p_at_most, wilson
+from evals.stats.paired_comparison import p_at_most, weighted_counts, wilson
 from evals.stats.sequential import greedy_alpha, look_levels, look_sizes, sample_levels
-from evals.stats.several_replies import weighted_counts
 from studies.scripts import script_parser, table
 
 SHARES_THAT_DIFFER = "0.02,0.05,0.1,0.25"

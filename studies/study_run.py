@@ -12,9 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from db.run_inputs import RunInputs
-from db.views import Checkpoint
-from db.views import Study as StudyRow
+from db.tables import Checkpoint, RunInputs
+from db.tables import Study as StudyRow
 from evals.results import MEASURES, headline, headlines
 from evals.suites.config import load_suites
 from pipelines.cycle import run_job

@@ -1,31 +1,63 @@
 """One cycle from its documents to its verdict: stages, curves, the gate, evaluations, settings, notes."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import gradio as gr
 from markupsafe import Markup
 
-from dashboard.pages import cycle_sections as sections
-from dashboard.pages import score_summaries as summaries
-from dashboard.pages.notes import note_form, notes_card
+from dashboard.pages import cycle_summary as summaries
+from dashboard.pages.cycle_list import documents_path
+from dashboard.pages.cycle_summary import EARLIER_KNOWLEDGE, bound_status, earlier_bounds
+from dashboard.pages.forms import note_form, notes_card, promotion_form
 from dashboard.pages.overview import verdict
-from dashboard.pages.promotion_form import promotion_form
 from dashboard.pages.repaired_models import no_cycle
-from dashboard.ui.chart_embed import chart_card
-from dashboard.ui.charts.figure import Axis
-from dashboard.ui.charts.training_curves import RunCurves, curves, meanings
-from dashboard.ui.components import choice, form, links
-from dashboard.ui.jinja import join, link, load
-from dashboard.ui.number_formats import STAGE_NAMES
+from dashboard.ui.caches import RunMetrics
+from dashboard.ui.charts.figure import NAMES, Axis
+from dashboard.ui.charts.runs import RunCurves, curves, meanings
+from dashboard.ui.html import (
+    STAGE_NAMES,
+    Cell,
+    ago,
+    badge,
+    bdi,
+    card,
+    change,
+    chart_card,
+    choice,
+    clock,
+    code,
+    duration,
+    form,
+    join,
+    link,
+    links,
+    load,
+    nothing,
+    number,
+    size,
+    table,
+    tick,
+)
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll, project_version
-from dashboard.ui.run_metrics import RunMetrics
-from db.views import Cycle, Run
+from db.column_types import now
+from db.headline_scores import MEASURES, headline
+from db.queries import Reader
+from db.tables import Checkpoint, Cycle, Evaluation, Promotion, Run, Stage
 
 TARGETS: dict[str, Axis] = {"midtrain": "knowledge", "distill": "behaviour"}  # the score each kind of training is for
 SMOOTHING = {"": 0.0, "some": 0.8, "much": 0.95}
 SCALES = [("", "linear"), ("log", "logarithmic")]
 _html = load("cycle.html")
+Task = tuple[str, str, str]  # suite, task, data: evaluations that agree in these can be compared
+Evaluations = Mapping[str, Mapping[Task, Evaluation]]  # by stage and task
+STAGES = {"clean": "Clean", "damaged": "Mid-trained", "recovered": "Recovered"}
+# Names of the gate's conditions, in their order.
+CONDITIONS = {measure: name.capitalize() for measure, name in MEASURES.items() if measure != EARLIER_KNOWLEDGE}
+PROBED = ("behaviour", "knowledge", "retention")
+MAX_DOCUMENTS = 200
 
 
 def page(app: gr.Blocks, dashboard: Dashboard) -> None:
@@ -57,20 +89,14 @@ def render(request: PageRequest) -> list[Any]:
         choice("scale", "Scale", SCALES, "log" if log else ""),
     ]
     filters = form(fields, hidden={"number": cycle.number})
-    evaluations = sections.latest_evaluations(reader, cycle, own)
     details = [
-        sections.attempts(stages, decisions, cycle),
-        sections.frontier(reader, stages, cycle),
-        sections.gate(cycle),
-        sections.measurements(evaluations, cycle),
-        sections.earlier_knowledge(evaluations, cycle, cycles),
-        sections.instruction_kinds(evaluations, cycle),
-        sections.settings(runs, cycle, past[-2] if len(past) > 1 else None),
-        sections.documents(reader, cycle, project.root),
+        *results(reader, cycle, cycles, stages, decisions, own),
+        settings(runs, cycle, past[-2] if len(past) > 1 else None),
+        documents(reader, cycle, project.root),
     ]
     return [
         _links(cycle, cycles) + verdict(cycle, trail, summaries.clean_mark(past), own, decisions, cycle == cycles[-1]),
-        sections.timeline(own, decisions, cycle),
+        timeline(own, decisions, cycle),
         _html.curves_head(filters, meanings(figure)) if figure else None,
         chart_card("curves", figure) if figure else None,
         join(details),
@@ -127,3 +153,273 @@ def _links(cycle: Cycle, cycles: Sequence[Cycle]) -> Markup:
     if len(ends) == 2:
         result.append(link("compare", "Compare with the clean model", a=ends[0], b=ends[1]))
     return links(result)
+
+
+def results(
+    reader: Reader,
+    cycle: Cycle,
+    cycles: Sequence[Cycle],
+    stages: Sequence[Stage],
+    decisions: Sequence[Promotion],
+    runs: Sequence[Run],
+) -> list[Markup]:
+    """What was measured and decided, for the page of a cycle and for its report; `runs`: its own."""
+    evaluations = _latest_evaluations(reader, cycle, runs)
+    return [
+        attempts(stages, decisions, cycle),
+        frontier(reader, stages, cycle),
+        gate(cycle),
+        measurements(evaluations, cycle),
+        earlier_knowledge(evaluations, cycle, cycles),
+        instruction_kinds(evaluations, cycle),
+    ]
+
+
+def timeline(runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle) -> Markup:
+    """The runs of a cycle as bars over time, and the decisions on it."""
+    if not runs:
+        return card("Stages", nothing("No runs yet."))
+    start = min(run.started_at for run in runs)
+    total = max(_end(run) for run in runs) - start or timedelta(seconds=1)
+    bars = [
+        _html.bar(run, _run_text(run), (run.started_at - start) / total, (_end(run) - run.started_at) / total)
+        for run in runs
+    ]
+    own = [(one.outcome, one) for one in reversed(decisions) if one.cycle == cycle.number]
+    return card("Stages", _html.timeline(bars, own), f"{clock(start)}, {duration(total)} in total")
+
+
+def attempts(stages: Sequence[Stage], decisions: Sequence[Promotion], cycle: Cycle) -> Markup:
+    """The recovered checkpoints of a cycle, where it has several; each was distilled from the mid-trained one."""
+    own = [(one, stage.scores) for stage in stages if (one := stage.checkpoint) and one.cycle == cycle.number]
+    recovered = [(one, scores) for one, scores in own if one.role == "recovered" and _ends_or_is_named(one)]
+    if len(recovered) < 2:
+        return Markup()
+    last = {decision.checkpoint_id: decision for decision in reversed(decisions)}
+    rows = [
+        [
+            Cell(link("lineage", bdi(one.reference, 60), checkpoint=one.id)),
+            Cell(one.step or 0, "number"),
+            *(number(scores.get(axis)) for axis in NAMES),
+            Cell(badge(last[one.id].outcome if one.id in last else "open")),
+        ]
+        for one, scores in recovered
+    ]
+    columns = ["Checkpoint", "Steps", *NAMES.values(), "Decision"]
+    content = table("Attempts", columns, rows, save=f"attempts-cycle-{cycle.number}")
+    return card("Attempts", content, "Oldest first. All began from the same mid-trained checkpoint.")
+
+
+def frontier(reader: Reader, stages: Sequence[Stage], cycle: Cycle) -> Markup:
+    """The kept checkpoints of probes, with what the probes measured, and the last one of their run."""
+    own = [one for stage in stages if (one := stage.checkpoint) and one.cycle == cycle.number and one.run_id]
+    kept = [one for one in own if one.of_probe and not one.deleted_at]
+    if not kept:
+        return Markup()
+    runs = dict.fromkeys(one.run_id for one in kept)
+    scores = {run: _probe_scores(reader, run) for run in runs if run}
+    shown = [one for one in own if one in kept or (one.run_id in runs and not one.of_probe)]
+    rows = [
+        [
+            Cell(link("lineage", bdi(one.reference, 60), checkpoint=one.id)),
+            Cell(one.step or 0, "number"),
+            *(_number_cell(scores[one.run_id or 0].get((one.step or 0, measure))) for measure in PROBED),
+        ]
+        for one in shown
+    ]
+    columns = ["Checkpoint", "Steps", *(MEASURES[measure].capitalize() for measure in PROBED)]
+    content = table("Kept checkpoints", columns, rows, save=f"kept-cycle-{cycle.number}")
+    other = next(one.reference for one in kept)
+    note = (
+        "Scores on the small probe set; each kept checkpoint is better than the others in something. Another one than "
+        f"the last can be promoted: select it, or run recover promote {other} --reason TEXT."
+    )
+    return card("Choice of checkpoints", content, note)
+
+
+def _probe_scores(reader: Reader, run: int) -> dict[tuple[int, str], float]:
+    """By the number of steps taken and measure."""
+    names = {f"probe/{measure}": measure for measure in PROBED}
+    return {(point.step + 1, names[point.name]): point.value for point in reader.points(run, names=names)}
+
+
+def _ends_or_is_named(one: Checkpoint) -> bool:
+    """Whether it ends its run, or stands for its cycle because a person promoted it."""
+    return not (one.of_probe and one.superseded)
+
+
+def gate(cycle: Cycle) -> Markup:
+    """Each condition of the gate: the measured value, its 95 % bound, and the limit for the bound."""
+    verdict = cycle.verdict or {}
+    own = {name: verdict.get(measure) for measure, name in CONDITIONS.items()}
+    bounds = {name: bound for name, bound in own.items() if isinstance(bound, dict) and "passed" in bound}
+    bounds |= {f"Knowledge of cycle {n}": bound for n, bound in earlier_bounds(cycle).items()}
+    if not bounds:
+        return Markup()
+    rows = [
+        [
+            Cell(bdi(name, 60)),
+            Cell(tick(bound_status(bound)), "", bound_status(bound)),
+            *(_number_cell(bound.get(key)) for key in ("value", "bound", "limit", "n", "needed")),
+            Cell(code(bound["setting"], 40) if isinstance(bound.get("setting"), str) else nothing()),
+        ]
+        for name, bound in bounds.items()
+    ]
+    columns = ["Condition", "Passed", "Measured", "95 % bound", "Limit", "Items", "Items needed to decide", "Setting"]
+    note = (
+        "Instruction following and what it knew before: difference to the clean model. "
+        "The gate compares the 95 % bound with the limit."
+    )
+    return card("Gate", table("Conditions of the gate", columns, rows, save=f"gate-cycle-{cycle.number}"), note)
+
+
+def _latest_evaluations(reader: Reader, cycle: Cycle, runs: Sequence[Run]) -> Evaluations:
+    """The last evaluation of each task, by stage. Those made in this cycle take precedence."""
+    own, result = {run.id for run in runs}, {}
+    for name in STAGES:
+        checkpoint = getattr(cycle, name).checkpoint
+        evaluations = reader.evaluations(checkpoint.id) if checkpoint else []
+        evaluations.sort(key=lambda one: one.run_id in own)
+        result[name] = {(one.suite, one.task, one.data): one for one in evaluations}
+    return result
+
+
+def measurements(evaluations: Evaluations, cycle: Cycle) -> Markup:
+    """Every task that was measured, for each of the three checkpoints."""
+    tasks = sorted({key for tasks in evaluations.values() for key in tasks if key[0] != EARLIER_KNOWLEDGE})
+    if not tasks:
+        return Markup()
+    rows = []
+    for key in tasks:
+        scores = [headline(one) if (one := evaluations[stage].get(key)) else None for stage in STAGES]
+        ends = [score.value if score else None for score in scores[1:]]
+        suite, task, data = key
+        name = Cell(_html.task(task, data))
+        rows.append([name, Cell(suite), *(number(score) for score in scores), Cell(change(*ends) or nothing())])
+    columns = ["Task", "Suite", *STAGES.values(), "Change by distillation"]
+    return card("Evaluations", table("All evaluations", columns, rows, save=f"measured-cycle-{cycle.number}"))
+
+
+def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[Cycle]) -> Markup:
+    """The knowledge of every earlier cycle's documents."""
+    by_task = {f"cycle:{one.number}": one for one in cycles}
+    keys = {**evaluations["damaged"], **evaluations["recovered"]}
+    tasks = {key[1]: key for key in keys if key[0] == EARLIER_KNOWLEDGE and key[1]}
+    rows = []
+    for task in sorted(tasks, key=lambda name: by_task[name].number if name in by_task else 0):
+        earlier = by_task.get(task)
+        then = earlier.recovered.scores.get("knowledge") if earlier else None
+        current = [evaluations[stage].get(tasks[task]) for stage in ("damaged", "recovered")]
+        scores = [then, *(headline(one) if one else None for one in current)]
+        bound = earlier_bounds(cycle).get(task.removeprefix("cycle:"), {})
+        rows.append(
+            [
+                Cell(link("cycle", f"Cycle {earlier.number}", number=earlier.number) if earlier else bdi(task, 60)),
+                Cell(bdi(documents_path(earlier, ""), 60) if earlier else "", "documents"),
+                *(number(score) for score in scores),
+                _number_cell(bound.get("limit")),
+                Cell(tick(bound_status(bound)) if bound else nothing(), "", bound_status(bound) if bound else ""),
+            ]
+        )
+    if not rows:
+        return Markup()
+    columns = ["Cycle", "Documents", "At the end of that cycle", "Mid-trained", "Recovered", "Limit", "Passed"]
+    note = "Each earlier cycle's questions, answered again in this cycle."
+    return card(
+        "Knowledge of earlier cycles", table("Knowledge of earlier cycles", columns, rows, save="earlier"), note
+    )
+
+
+def instruction_kinds(evaluations: Evaluations, cycle: Cycle) -> Markup:
+    """What was forgotten and what was recovered, by kind of instruction; the largest loss first."""
+    shares = {stage: _strict_by_kind(tasks) for stage, tasks in evaluations.items()}
+    ends = [stage.checkpoint.id if stage.checkpoint else None for stage in (cycle.clean, cycle.recovered)]
+    rows = []
+    for kind in sorted(shares["damaged"], key=lambda kind: shares["damaged"][kind] - shares["clean"].get(kind, 0)):
+        values = {stage: shares[stage].get(kind) for stage in STAGES}
+        bars = [
+            Cell(nothing() if value is None else _html.share_bar(value, stage), "share", value)
+            for stage, value in values.items()
+        ]
+        name = link("compare", bdi(kind, 80), a=ends[0], b=ends[1], kind=kind)
+        rows.append([Cell(name), *bars, Cell(change(values["clean"], values["recovered"]) or nothing())])
+    if not rows:
+        return Markup()
+    columns = ["Instruction", *STAGES.values(), "Change from clean"]
+    content = table("By kind of instruction", columns, rows, save=f"kinds-cycle-{cycle.number}")
+    return card("Forgotten and recovered, by kind of instruction", content, "Largest loss first.")
+
+
+def settings(runs: Sequence[Run], cycle: Cycle, previous: Cycle | None) -> Markup:
+    """The settings that were used in this cycle and in the previous one, and changed; without one, all of them."""
+    own, other = _training_settings(runs, cycle), _training_settings(runs, previous) if previous else {}
+    if not own:
+        return Markup()
+    names = [name for name in own if previous is None or own[name] != other.get(name, own[name])]
+    if not names:
+        return card("Settings", nothing("Same settings as the previous cycle."))
+    title = "Settings changed since the previous cycle" if previous else "Settings"
+    columns = ["Setting", "This cycle", *([f"Cycle {previous.number}"] if previous else [])]
+    sides = (own, other) if previous else (own,)
+    rows = [[Cell(bdi(name, 80)), *(Cell(bdi(side[name], 200)) for side in sides)] for name in names]
+    content = table(title, columns, rows, save="settings")
+    return card(title, content if previous else _html.details(f"{len(rows)} settings", content))
+
+
+def documents(reader: Reader, cycle: Cycle, root: str) -> Markup:
+    listed = reader.documents(cycle.corpus_id) if cycle.corpus_id is not None else []
+    rows = [
+        [Cell(bdi(one.name, 200)), Cell(size(one.bytes), "number", one.bytes), Cell(code(one.hash[:12]))]
+        for one in listed[:MAX_DOCUMENTS]
+    ]
+    summary = f"{len(listed)} documents, {size(sum(one.bytes for one in listed))}." if listed else ""
+    summary += f" The first {len(rows)} are listed." if len(rows) < len(listed) else ""
+    note = _html.documents_note(documents_path(cycle, root), summary)
+    if not rows:
+        return card("Documents", note=note)
+    content = table("Documents", ["Document", "Size", "Content hash"], rows, save=f"documents-cycle-{cycle.number}")
+    return card("Documents", _html.details("Show documents", content), note)
+
+
+def _training_settings(runs: Sequence[Run], cycle: Cycle) -> dict[str, str]:
+    """By name, of the mid-training and of the attempt that the cycle ended with; `runs` has the newest first."""
+    ended = {stage.checkpoint.run_id for stage in (cycle.damaged, cycle.recovered) if stage.checkpoint}
+    own = [run for run in reversed(runs) if run.cycle == cycle.number and run.kind != "eval"]
+    own.sort(key=lambda run: (run.kind != "midtrain", run.id in ended))
+    settings: dict[str, str] = {}
+    for run in own:
+        of_others = ("midtrain.",) if run.kind == "distill" else ("distill.", "gate.")
+        settings |= {name: value for name, value in _flat(run.settings) if not name.startswith(of_others)}
+    return settings
+
+
+def _strict_by_kind(evaluations: Mapping[Task, Evaluation]) -> dict[str, float]:
+    return {
+        metric.removeprefix("strict/"): score.value
+        for evaluation in evaluations.values()
+        for metric, score in evaluation.scores.items()
+        if metric.startswith("strict/") and score.value is not None
+    }
+
+
+def _end(run: Run) -> datetime:
+    return run.finished_at or (now() if run.status == "running" else run.heartbeat_at)
+
+
+def _run_text(run: Run) -> tuple[str, str]:
+    heartbeat = f"last heartbeat {ago(run.heartbeat_at)}" if run.status == "running" else ""
+    return f"{STAGE_NAMES[run.kind]}, {duration(_end(run) - run.started_at)}", heartbeat
+
+
+def _number_cell(value: Any) -> Cell:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return Cell(nothing(), "number", value)
+    return Cell(f"{value:,}" if isinstance(value, int) else f"{value:.3f}".replace("-", "−"), "number", value)
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)

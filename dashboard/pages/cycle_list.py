@@ -7,18 +7,32 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
-from dashboard.pages import score_summaries as summaries
+from dashboard.pages import cycle_summary as summaries
+from dashboard.pages.cycle_summary import verdict_cell
 from dashboard.pages.repaired_models import no_cycle
-from dashboard.pages.verdict_text import verdict_cell
-from dashboard.ui.charts.checkpoint_trails import Trail
+from dashboard.ui.caches import RunMetrics
+from dashboard.ui.charts.cycles import Trail
 from dashboard.ui.charts.figure import Axis
-from dashboard.ui.components import Cell, card, change, choice, form, nothing, page_title, search_field, table
-from dashboard.ui.jinja import bdi, join, link, load
-from dashboard.ui.number_formats import clock, duration
+from dashboard.ui.html import (
+    Cell,
+    bdi,
+    card,
+    change,
+    choice,
+    clock,
+    duration,
+    form,
+    join,
+    link,
+    load,
+    nothing,
+    page_title,
+    search_field,
+    table,
+)
 from dashboard.ui.polling import Dashboard, PageRequest, poll
-from dashboard.ui.run_metrics import RunMetrics
 from db.headline_scores import MEASURES
-from db.views import Cycle, Run
+from db.tables import Cycle, Run
 
 Row = tuple[Cycle, Trail]
 STATUSES = [("", "any verdict"), *((name, name) for name in ("open", "promoted", "inconclusive", "rejected"))]

@@ -6,15 +6,12 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
-from dashboard.pages.notes import note_form, notes_card
-from dashboard.pages.promotion_form import promotion_form
-from dashboard.pages.verdict_text import against_gate
-from dashboard.ui.components import card, code, nothing, page_title
-from dashboard.ui.jinja import bdi, join, link, load
-from dashboard.ui.number_formats import clock, size
+from dashboard.pages.cycle_summary import against_gate
+from dashboard.pages.forms import note_form, notes_card, promotion_form
+from dashboard.ui.html import bdi, card, clock, code, join, link, load, nothing, page_title, size
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
 from db.headline_scores import MEASURES
-from db.views import Checkpoint, Stage
+from db.tables import Checkpoint, Stage
 
 ROW, NARROW_ROW = 52, 88  # pixels between two checkpoints; a phone needs three lines for the scores
 LANE = 18  # pixels between two branches

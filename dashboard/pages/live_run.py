@@ -9,22 +9,11 @@ from markupsafe import Markup
 
 from dashboard.actions import ActionError
 from dashboard.pages.cycle import TARGETS, curves_of
-from dashboard.ui.chart_embed import chart_card
-from dashboard.ui.charts.training_curves import curves
-from dashboard.ui.components import tiles
-from dashboard.ui.jinja import bdi, join, link, load
-from dashboard.ui.number_formats import STAGE_NAMES, clock, duration, size
-from dashboard.ui.polling import (
-    BROWSER_STATE_JS,
-    Dashboard,
-    NotFound,
-    PageRequest,
-    perform_action,
-    poll,
-    project_version,
-)
+from dashboard.ui.charts.runs import curves
+from dashboard.ui.html import STAGE_NAMES, bdi, chart_card, clock, duration, join, link, load, size, tiles
+from dashboard.ui.polling import ACTION, Dashboard, NotFound, PageRequest, perform_action, poll, project_version
 from db.column_types import now
-from db.views import DONE, TOTAL, Resource, Run
+from db.tables import DONE, TOTAL, Resource, Run
 
 MAX_ROLLOUTS = 4
 RESOURCES = {"rss_bytes": "Memory", "cpu_percent": "CPU", "gpu_bytes": "GPU memory"}
@@ -129,8 +118,7 @@ def _stop_form(dashboard: Dashboard) -> gr.Column:
     def stop(confirmed: bool, browser_state: str) -> tuple[str, bool]:
         return perform_action(dashboard, browser_state, lambda request: _stop(request, confirmed)), False
 
-    event = {"js": BROWSER_STATE_JS, "queue": False, "api_visibility": "private"}
-    button.click(stop, [confirmed, browser_state], [message, confirmed], **event)
+    button.click(stop, [confirmed, browser_state], [message, confirmed], **ACTION)
     return box
 
 

@@ -6,24 +6,19 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
-from dashboard.pages import score_summaries as summaries
+from dashboard.pages import cycle_summary as summaries
 from dashboard.pages.cycle_list import cycle_table
+from dashboard.pages.cycle_summary import against_gate, outcome_text, reasons
 from dashboard.pages.repaired_models import repair_sections
-from dashboard.pages.verdict_text import against_gate, outcome_text, reasons
-from dashboard.ui.chart_embed import chart
-from dashboard.ui.charts.checkpoint_trails import Mark, Trail
+from dashboard.ui.caches import RunMetrics
+from dashboard.ui.charts.cycles import Mark, Trail, over_time, plane
 from dashboard.ui.charts.figure import Axis
-from dashboard.ui.charts.knowledge_vs_behaviour import plane
-from dashboard.ui.charts.over_time import over_time
-from dashboard.ui.components import card, links, tiles
-from dashboard.ui.jinja import bdi, join, link, load
-from dashboard.ui.number_formats import STAGE_NAMES, clock, duration
+from dashboard.ui.html import STAGE_NAMES, bdi, card, chart, clock, duration, join, link, links, load, tiles
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
-from dashboard.ui.run_metrics import RunMetrics
 from db.headline_scores import MEASURES
 from db.next_attempt import next_attempt
 from db.queries import Reader
-from db.views import Checkpoint, Cycle, Project, Promotion, Run
+from db.tables import Checkpoint, Cycle, Project, Promotion, Run
 
 ITEMS = {
     "behaviour": "instruction prompts",

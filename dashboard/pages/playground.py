@@ -7,8 +7,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from dashboard.actions import ActionError
-from dashboard.ui.components import page_title
-from dashboard.ui.jinja import join, load
+from dashboard.ui.html import join, load, page_title
 from dashboard.ui.polling import BROWSER_STATE_JS, Dashboard, NotFound, PageRequest, perform_action, poll
 
 MAX_CHECKPOINTS = 4

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from dashboard.pages.verdict_text import against_gate
-from dashboard.ui.components import card
-from dashboard.ui.jinja import bdi, join, link, load
+from dashboard.pages.cycle_summary import against_gate
+from dashboard.ui.html import bdi, card, join, link, load
 from dashboard.ui.polling import NotFound, PageRequest
 from db.headline_scores import MEASURES
-from db.views import Checkpoint, Stage
+from db.tables import Checkpoint, Stage
 
 MAX_DECISIONS = 12  # the lineage page has all checkpoints
 _html = load("overview.html")

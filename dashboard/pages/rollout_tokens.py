@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 import gradio as gr
 from markupsafe import Markup
 
-from dashboard.ui.chart_embed import chart_card
-from dashboard.ui.charts.divergence import divergence_by_position, half_divergence_share
-from dashboard.ui.components import card, choice, form, links, nothing, page_title
-from dashboard.ui.jinja import link, load
+from dashboard.ui.charts.runs import divergence_by_position, half_divergence_share
+from dashboard.ui.html import card, chart_card, choice, form, link, links, load, nothing, page_title
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll, project_version
-from db.views import Rollout, Run
+from db.tables import Rollout, Run
 
 MAX_TOKENS = 800  # of one rollout
 MAX_CHOICES = 5  # of each model, for one token

@@ -1,15 +1,31 @@
-"""All studies: what they claim, the verdicts, and the intervals beside what the sources report."""
+"""All studies: what they claim, the verdicts, the intervals beside what the sources report, and the arms."""
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gradio as gr
 from markupsafe import Markup
 
-from dashboard.pages import study_parts as parts
-from dashboard.ui.components import card, links, page_title
-from dashboard.ui.jinja import join, link
+from dashboard.ui.charts.figure import LIGHT, Palette
+from dashboard.ui.html import Cell, bdi, card, join, link, links, load, nothing, page_title, table
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
-from db.views import Study
+from db.headline_scores import MEASURES
+from db.tables import Study
+
+LOOKS = {  # by verdict: sign and style of its badge
+    "supported": ("✓", "promoted"),
+    "refuted": ("✕", "rejected"),
+    "cannot tell": ("?", "inconclusive"),
+    "no verdict": ("?", "inconclusive"),
+}
+PICTURE_NOTE = (
+    "Filled: the mean over the seeds, with the interval that decided; hollow circles: the seeds. "
+    "Diamond: what the source reports. Dashed: the claim's margin."
+)
+WIDTH, NARROW_WIDTH, EDGE = 760, 360, 30
+CHARACTER = 6.2  # pixels
+_html = load("studies.html")
 
 
 def page(app: gr.Blocks, dashboard: Dashboard) -> None:
@@ -27,14 +43,138 @@ def render(request: PageRequest) -> list[Any]:
     study = next((study for study in studies if study.id == request.number("study")), None)
     if study is None:
         raise NotFound("There is no such study", link=link("studies", "All studies"))
-    title = page_title(parts.title_of(study), above=links([link("studies", "All studies")]))
-    arms = card("Arms", parts.arm_table(study) + parts.how_to_open(study, request.project.root)) if study.arms else ""
+    title = page_title(title_of(study), above=links([link("studies", "All studies")]))
+    arms = card("Arms", arm_table(study) + how_to_open(study, request.project.root)) if study.arms else ""
     return [title, join([_summary(request, study), arms])]
 
 
 def _summary(request: PageRequest, study: Study) -> Markup:
     arms = link("studies", "arms", study=study.id)
-    picture = parts.picture(study, request.look.palette, request.look.narrow)
-    content = join([parts.head(study, arms), parts.claim_table(study), picture])
-    note = parts.progress_of(study) or parts.PICTURE_NOTE
-    return Markup(card(f"{parts.title_of(study)}: {study.declaration['title']}", content, note))
+    intervals = picture(study, request.look.palette, request.look.narrow)
+    content = join([head(study, arms), claim_table(study), intervals])
+    note = progress_of(study) or PICTURE_NOTE
+    return Markup(card(f"{title_of(study)}: {study.declaration['title']}", content, note))
+
+
+def claim_table(study: Study) -> Markup:
+    rows = [
+        [
+            Cell(_html.claim(claim["text"], claim.get("control", ""))),
+            Cell(_verdict(claim), "", claim.get("verdict")),
+            Cell(bdi(f"{claim['metric']}: {claim['of']} less {claim['against']}{_group(claim)}", 200)),
+            _interval(claim),
+            Cell(_signed(claim["source"]) if claim.get("source") is not None else nothing(), "number"),
+            Cell(f"{'above 0' if claim['direction'] == 'above' else 'not below'}, {claim['margin']:g}"),
+        ]
+        for claim in study.claims
+    ]
+    columns = ["Claim", "Verdict", "Difference", "Measured", "Source", "Direction, margin"]
+    return Markup(table(f"Claims of {study.name}", columns, rows, save=f"study-{study.name}-{study.size}"))
+
+
+def arm_table(study: Study) -> Markup:
+    """Every arm on every seed: the four measures, and what it cost."""
+    rows = [
+        [
+            Cell(bdi(f"{name}, seed {entry['seed']}", 80)),
+            *(_score(entry["scores"].get(measure)) for measure in MEASURES),
+            Cell(entry["steps"], "number"),
+            Cell(f"{entry['pflops']:.4f}", "number", entry["pflops"]),
+            Cell(f"{entry['seconds']:.0f}", "number", entry["seconds"]),
+            Cell(bdi(entry["commit"], 120)),
+        ]
+        for name, entries in study.arms.items()
+        for entry in entries
+    ]
+    names = [name.capitalize() for name in MEASURES.values()]
+    columns = ["Arm", *names, "Steps", "PFLOPs", "Seconds", "Code"]
+    return Markup(table(f"Arms of {study.name}", columns, rows, save=f"arms-{study.name}-{study.size}"))
+
+
+def picture(study: Study, colours: Palette = LIGHT, narrow: bool = False) -> Markup:
+    """The interval of every claim beside the source's mark, as an SVG."""
+    width = NARROW_WIDTH if narrow else WIDTH
+    ends = [0.0] + [v for claim in study.claims for v in _values(claim)]
+    step = _tick_step(max(ends) - min(ends))
+    first, last = math.floor(min(ends) / step), math.ceil(max(ends) / step)
+    last = max(last, first + 1)
+
+    def x(value: float) -> float:
+        return round(EDGE + (value - first * step) / ((last - first) * step) * (width - 2 * EDGE), 1)
+
+    rows = [_picture_row(claim, x, colours, int(width / CHARACTER)) for claim in study.claims]
+    ticks = [(x(number * step), _signed(number * step, 2) if number else "0") for number in range(first, last + 1)]
+    title = f"Differences that the claims of {study.name} are about"
+    return Markup(_html.picture(width, rows, ticks, x(0.0), colours, title))
+
+
+def head(study: Study, page_link: object = "") -> Markup:
+    return Markup(_html.head(study, page_link))
+
+
+def how_to_open(study: Study, root: str) -> Markup:
+    """The command that serves the arms of a seed; each seed has a project of its own."""
+    folder = f"{root}/.recover/studies/{study.name}-{study.size}-{study.hash[:8]}/seed-N"
+    return Markup(_html.command(f"recover dashboard --project {folder}"))
+
+
+def title_of(study: Study) -> str:
+    return f"{study.name.replace('-', ' ').capitalize()}, {study.size}"
+
+
+def progress_of(study: Study) -> str:
+    """How far it is, while it has no verdict."""
+    done, planned = (study.results or {}).get("arms", []), (study.results or {}).get("planned")
+    return "" if study.finished_at else f"{len(done)} of {planned or '?'} arms and seeds are done"
+
+
+def _picture_row(claim: Mapping[str, Any], x: Any, colours: Palette, characters: int) -> dict[str, Any]:
+    margin = claim["margin"] if claim["direction"] == "above" else -claim["margin"]
+    text = claim["text"]
+    return {
+        "text": text if len(text) <= characters else text[: characters - 1] + "…",
+        "colour": getattr(colours, LOOKS.get(claim.get("verdict", ""), ("", "muted"))[1]),
+        "margin": x(margin),
+        "seeds": [x(value) for value in claim.get("seeds", [])],
+        **{key: x(claim[key]) if claim.get(key) is not None else None for key in ("estimate", "low", "high", "source")},
+    }
+
+
+def _values(claim: Mapping[str, Any]) -> Sequence[float]:
+    margin = claim["margin"] if claim["direction"] == "above" else -claim["margin"]
+    named = [claim.get(key) for key in ("estimate", "low", "high", "source")]
+    return [margin, *claim.get("seeds", []), *(value for value in named if value is not None)]
+
+
+def _tick_step(span: float) -> float:
+    """A round number that divides the span into at most eight"""
+    size = 10.0 ** math.floor(math.log10(span / 8))
+    return next(size * factor for factor in (1, 2, 5, 10, 20) if span / (size * factor) <= 8)
+
+
+def _verdict(claim: Mapping[str, Any]) -> Markup:
+    if "verdict" not in claim:
+        return Markup(nothing("not yet"))
+    icon, css = LOOKS.get(claim["verdict"], ("?", ""))
+    needed = f"it would take {claim['needed']}" if claim["verdict"] == "cannot tell" else claim.get("needed", "")
+    return Markup(_html.verdict(claim["verdict"], icon, css, needed))
+
+
+def _interval(claim: Mapping[str, Any]) -> Cell:
+    if claim.get("estimate") is None:
+        return Cell(nothing(), "number", "")
+    ends = [_signed(claim[end]) if claim.get(end) is not None else "" for end in ("low", "high")]
+    return Cell(_html.interval(_signed(claim["estimate"]), *ends), "number", claim["estimate"])
+
+
+def _group(claim: Mapping[str, Any]) -> str:
+    items = f", answers of {claim['items']} tokens" if claim.get("items") else ""
+    return items + (f", less the same on {claim['minus_items']}" if claim.get("minus_items") else "")
+
+
+def _score(value: float | None) -> Cell:
+    return Cell(nothing(), "number", "") if value is None else Cell(f"{value:.3f}", "number", value)
+
+
+def _signed(value: float, digits: int = 3) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")

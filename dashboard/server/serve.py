@@ -16,11 +16,9 @@ from fastapi.responses import FileResponse
 
 from dashboard.actions import Actions
 from dashboard.app import build_app
-from dashboard.server.cross_site_guard import CrossSiteGuard, is_loopback
-from dashboard.server.first_paint import FirstPaint
-from dashboard.ui.chart_embed import PLOTLY
-from dashboard.ui.layout import SCRIPT, STYLE, theme
-from dashboard.ui.static_files import STATIC
+from dashboard.server.middleware import CrossSiteGuard, FirstPaint, is_loopback
+from dashboard.ui.html import PLOTLY
+from dashboard.ui.layout import SCRIPT, STATIC, STYLE, theme
 from db.queries import Reader
 
 LOOPBACK = "127.0.0.1"

@@ -2,15 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 
 import gradio as gr
 from markupsafe import Markup
 
 from dashboard.ui.charts.figure import DARK, LIGHT, Palette
-from dashboard.ui.jinja import load
-from dashboard.ui.static_files import read_static
+from dashboard.ui.html import load
 
+STATIC = Path(__file__).parents[1] / "static"
 Pages = list[tuple[str, str]]  # title and path of each page in the navigation; the path of the first is empty
+
+
+def read_static(name: str) -> str:
+    return (STATIC / name).read_text(encoding="utf-8")
+
 
 _html = load("layout.html")
 masthead: Callable[[str, str, Pages], Markup] = _html.masthead

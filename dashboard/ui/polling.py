@@ -14,20 +14,21 @@ import gradio as gr
 from markupsafe import Markup
 
 from dashboard.actions import ActionError, Actions
+from dashboard.ui.caches import RunMetrics, ViewCache
 from dashboard.ui.charts.figure import Look
-from dashboard.ui.jinja import escape_text
+from dashboard.ui.html import escape_text
 from dashboard.ui.layout import Pages, error, masthead, no_cycles, not_found
-from dashboard.ui.run_metrics import RunMetrics
-from dashboard.ui.view_cache import ViewCache
-from db.errors import RecordError
+from db import RecordError
 from db.queries import Reader
-from db.views import Project
+from db.tables import Project
 
 POLL_SECONDS = 4
 # Runs in the browser before each call and replaces the last input: only the browser knows its screen and the address.
 BROWSER_STATE_JS = """(...inputs) => [...inputs.slice(0, -1), JSON.stringify({
     dark: document.body.classList.contains('dark'), narrow: window.innerWidth <= 760,
     search: window.location.search})]"""
+
+ACTION = {"js": BROWSER_STATE_JS, "queue": False, "api_visibility": "private"}  # how the button of a form calls
 
 
 class NotFound(Exception):

@@ -1,6 +1,6 @@
 """Migrate a database to the tables of this release.
 
-To write a migration after changing `db/tables.py`:  python -m db.migrations "what changes"
+To write a migration after changing `db/tables.py`:  python -m db.migrations.steps "what changes"
 """
 
 from pathlib import Path

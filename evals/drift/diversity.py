@@ -4,9 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from evals.cost_meter import with_cost_meter
 from evals.results import Item, Metric, Result, item_key
-from evals.subject import Answer, Subject, strip_thinking
+from evals.subject import Answer, Subject, strip_thinking, with_cost_meter
 from evals.suites.instruction_following import Prompt, judge
 from evals.suites.knowledge import Grade, Question, matches_reference
 from recovery.engines import Generation, Sampling

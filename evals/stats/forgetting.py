@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from evals.results import Metric, Result
-from evals.stats.bootstrap import share_interval
-from evals.stats.paired_comparison import PairedTest, paired_test
+from evals.stats.paired_comparison import PairedTest, paired_test, share_interval
 from recovery.errors import RecoverError
 
 

@@ -24,8 +24,7 @@ from typing import Literal
 
 import numpy as np
 
-from evals.stats.paired_comparison import PairedTest, paired_test
-from evals.stats.several_replies import Passes, RepliesTest, replies_test
+from evals.stats.paired_comparison import PairedTest, Passes, RepliesTest, paired_test, replies_test
 from recovery.errors import RecoverError
 
 ALPHA = 0.05  # one-sided error, over all looks: of passing a loss of the margin, and of failing a smaller one

@@ -5,7 +5,8 @@
      "checks": [{"json": true}]}
     {"prompt": "Say it in lower case.", "checks": [{"instruction": "change_case:english_lowercase", "kwargs": {}}]}
 
-A task may have a `key`; the default is a hash of its prompt.
+A task may have a `key`; the default is a hash of its prompt. A row of training data may have the same checks, or a
+short answer, by which its replies are judged.
 """
 
 import json
@@ -17,12 +18,11 @@ from typing import Any
 
 import regex  # type: ignore[import-untyped]
 
-from evals.cost_meter import with_cost_meter
 from evals.jsonl import Row, read_rows, text_field
 from evals.results import Item, Metric, Result, item_key
-from evals.subject import Answer, Subject
-from evals.suites.answer_grading import matches
-from evals.suites.blocks import Blocks, ask_in_blocks
+from evals.splits import Blocks, ask_in_blocks
+from evals.subject import Answer, Subject, with_cost_meter
+from evals.suites.answer_grading import last_number_matches, matches, normalized_words
 from evals.suites.instruction_following import Prompt, judge, parse_prompt
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Message
@@ -31,6 +31,10 @@ MAX_NEW_TOKENS = 512
 PATTERN_SECONDS = 1.0  # limit on a regular expression, which may backtrack without end
 
 Check = Callable[[Answer], bool]
+MAX_ANSWER_WORDS = 8  # a longer answer is an example: a right reply need not contain it
+FINAL_ANSWER = "####"
+ANSWER_FIELDS = ("answer", "solution")
+CHECK_FIELDS = ("checks", *ANSWER_FIELDS)  # of a row: all that decides which replies are right
 
 
 @dataclass(frozen=True)
@@ -176,3 +180,40 @@ CHECKS: dict[str, tuple[type, Callable[[Answer, Any], bool]]] = {
     "json": (bool, lambda answer, value: _is_json(answer.text) is value),
     "finished": (bool, lambda answer, value: answer.finished is value),
 }
+
+
+@dataclass(frozen=True)
+class ReplyCheck:
+    passes: Callable[[Answer], bool]
+
+    def __call__(self, text: str, finished: bool = True) -> bool:
+        return self.passes(Answer(text, finished))
+
+
+def reply_check(row: Row, prompt_text: str) -> ReplyCheck | None:
+    """None if the row says nothing that a reply could be checked by."""
+    location, fields = row
+    if fields.get("checks"):
+        checks = parse_task((location, {"prompt": prompt_text, "checks": fields["checks"]})).checks
+        return ReplyCheck(lambda answer: all(passes(answer) for _, passes in checks))
+    for name in ANSWER_FIELDS:
+        text = str(fields.get(name) or "")
+        reference = text.rpartition(FINAL_ANSWER)[2].strip() if FINAL_ANSWER in text else text.strip()
+        is_short = 0 < len(normalized_words(reference)) <= MAX_ANSWER_WORDS
+        if is_short and (name == "answer" or FINAL_ANSWER in text):
+            return _by_reference(reference, prompt_text)
+    return None
+
+
+def _by_reference(reference: str, prompt_text: str) -> ReplyCheck:
+    if _is_number(reference):
+        return ReplyCheck(lambda answer: last_number_matches(answer.text, reference))
+    return ReplyCheck(lambda answer: matches(answer.text, reference, prompt_text))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.replace(",", ""))
+    except ValueError:
+        return False
+    return True

@@ -7,7 +7,6 @@ compare checkpoints of one model with each other.
 """
 
 import hashlib
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,15 +14,12 @@ from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
-from evals.cost_meter import with_cost_meter
 from evals.results import Item, Metric, Result, item_key
 from evals.splits import Split, select_items
-from evals.subject import Subject
-from evals.token_boundaries import encode_pair
+from evals.subject import Subject, encode_pair, sum_logprobs, with_cost_meter
 
 FACTS = Path(__file__).with_name("general_facts.txt")
 DISTRACTORS = 3  # wrong choices per question
-MIN_LOGPROB = -100.0  # floor for impossible tokens (or NaN)
 
 
 @dataclass(frozen=True)
@@ -90,10 +86,7 @@ def _choice_logprobs(subject: Subject, questions: Sequence[GeneralQuestion]) -> 
             context, continuation = encode_pair(subject.encode, f"{question.reply_start} ", sentence_end)
             contexts.append([*prompt, *context])
             continuations.append(continuation)
-    sums = iter(
-        math.fsum(value if value > MIN_LOGPROB else MIN_LOGPROB for value in values)
-        for values in subject.engine.continuation_logprobs(contexts, continuations)
-    )
+    sums = map(sum_logprobs, subject.engine.continuation_logprobs(contexts, continuations))
     return [list(islice(sums, len(question.choices))) for question in questions]
 
 

@@ -14,12 +14,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from evals.cost_meter import with_cost_meter
 from evals.downloads import ifeval_checkers
 from evals.jsonl import Row, read_rows, text_field
 from evals.results import Item, Metric, Result, item_key
-from evals.subject import Answer, Subject
-from evals.suites.blocks import Blocks, ask_in_blocks
+from evals.splits import Blocks, ask_in_blocks
+from evals.subject import Answer, Subject, with_cost_meter
 from recovery.errors import RecoverError
 
 PUBLIC_NEW_TOKENS = 1280  # lm-eval's own limit on a reply

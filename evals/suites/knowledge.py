@@ -4,25 +4,26 @@ Grading replies needs instruction following: a damaged model may know an answer 
 separate the two. `answer_logprob` is the mean log-likelihood per token of the reference as the reply; it still assumes
 the bare answer format, and it also rises when the model only learns the documents' style. `preferred` asks, at the
 position where the model's own reply names an answer, whether the reference is likelier than each of three distractors
-(other answers of the same kind, without the one the reply gave). Chance level is one quarter.
+(other answers of the same kind, without the one the reply gave). Both effects cancel there: training on documents
+raises the likelihood of every answer in them, and a model that lost the answer format finds all of them unlikely.
+Chance level is one quarter.
 """
 
-import math
+import heapq
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evals.cost_meter import with_cost_meter
 from evals.jsonl import Row, read_rows, text_field
 from evals.results import Item, Metric, Result, item_key
-from evals.subject import Answer, Subject
-from evals.suites.answer_grading import f1, matches
-from evals.suites.distractors import Distractors
-from evals.token_boundaries import encode_pair
+from evals.subject import Answer, Subject, encode_pair, sum_logprobs, with_cost_meter
+from evals.suites.answer_grading import f1, matches, normalized_words
 from recovery.errors import RecoverError
 
 MAX_NEW_TOKENS = 128
-MIN_LOGPROB = -100.0  # floor for impossible tokens (or NaN), which would otherwise dominate the mean
+DISTRACTORS = 3  # wrong answers of the same kind for each question
+MAX_REPLY_CHARS = 2000  # of a reply, searched for an answer
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,7 @@ def answer_logprobs(subject: Subject, questions: Sequence[Question]) -> list[flo
     prompts = [subject.chat.prompt(question.text) for question in questions]
     answers = [subject.encode(question.answer) for question in questions]
     scores = subject.engine.logprobs([prompt + answer for prompt, answer in zip(prompts, answers, strict=True)])
-    return [_mean(values[-len(answer) :]) for values, answer in zip(scores, answers, strict=True)]
-
-
-def _mean(logprobs: list[float]) -> float:
-    return math.fsum(value if value > MIN_LOGPROB else MIN_LOGPROB for value in logprobs) / len(logprobs)
+    return [sum_logprobs(values[-len(answer) :]) / len(answer) for values, answer in zip(scores, answers, strict=True)]
 
 
 def preferences(subject: Subject, questions: Sequence[Question], replies: Sequence[str]) -> list[bool | None]:
@@ -105,7 +102,7 @@ def preferences(subject: Subject, questions: Sequence[Question], replies: Sequen
             rows.append([*subject.chat.prompt(question.text), *context, *continuation])
             lengths.append(len(continuation))
     scores = zip(subject.engine.logprobs(rows), lengths, strict=True)
-    means = iter([_mean(values[-length:]) for values, length in scores])
+    means = iter([sum_logprobs(values[-length:]) / length for values, length in scores])
     return [next(means) > max([next(means) for _ in others]) if others else None for others in distractors]
 
 
@@ -127,3 +124,46 @@ def _parse_question(row: Row) -> Question:
     if not isinstance(aliases, list) or not all(isinstance(alias, str) and alias.strip() for alias in aliases):
         raise RecoverError(f'{location} has no valid "aliases". Write a list of texts.')
     return Question(text_field(row, "question"), text_field(row, "answer"), tuple(aliases))
+
+
+class Distractors:
+    """The answers to a set of questions, each (question, references)."""
+
+    def __init__(self, questions: Sequence[tuple[str, Sequence[str]]]):
+        self.questions = questions
+        self._question_words = [frozenset(normalized_words(question)) for question, _ in questions]
+        self._answers = [_normalized(references[0]) for _, references in questions]
+        answers = sorted({reference for _, references in questions for reference in references}, key=len, reverse=True)
+        self._any_answer = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, answers))})(?!\w)", re.IGNORECASE)
+
+    def prefix_before_answer(self, i: int, reply: str) -> str:
+        """Return the reply up to the first answer (to any question) that it names; empty if it names none."""
+        question = self.questions[i][0].casefold()
+        answers = (m for m in self._any_answer.finditer(reply[:MAX_REPLY_CHARS]) if m[0].casefold() not in question)
+        first = next(answers, None)
+        return reply[: first.start()] if first else ""
+
+    def select(self, i: int, reply: str) -> list[str]:
+        """Return up to three answers of the most similar questions that are neither right nor in the reply."""
+        excluded = {_normalized(m[0]) for m in self._any_answer.finditer(reply[:MAX_REPLY_CHARS])}
+        excluded |= {_normalized(reference) for reference in self.questions[i][1]}
+        distractors: list[str] = []
+        for j in self._most_similar(i, 16 * DISTRACTORS):  # more than needed, as equal answers are dropped
+            if self._answers[j] not in excluded:
+                excluded.add(self._answers[j])
+                distractors.append(self.questions[j][1][0])
+        return distractors[:DISTRACTORS]
+
+    def _most_similar(self, i: int, count: int) -> list[int]:
+        """Indices of the questions with the largest Jaccard similarity."""
+        own = self._question_words[i]
+        others = (j for j in range(len(self.questions)) if j != i)
+        return heapq.nlargest(
+            count,
+            others,
+            key=lambda j: len(own & self._question_words[j]) / max(len(own | self._question_words[j]), 1),
+        )
+
+
+def _normalized(answer: str) -> str:
+    return " ".join(normalized_words(answer))

@@ -5,10 +5,9 @@ from dataclasses import asdict, replace
 from random import Random
 
 from evals.results import Result, item_key
-from evals.splits import RETENTION_ITEMS, Split, oversampled_count, select_items
+from evals.splits import RETENTION_ITEMS, Blocks, Split, oversampled_count, select_items
 from evals.subject import Subject
 from evals.suites.answer_grading import last_number_matches
-from evals.suites.blocks import Blocks
 from evals.suites.instruction_following import Prompt, measure_ifeval, parse_prompt
 from evals.suites.knowledge import Grade, Question, matches_reference, measure_questions
 from recovery import lab
@@ -18,37 +17,35 @@ DEFAULT_INSTRUCTIONS, DEFAULT_NATURAL = 200, 2000  # the second decide a margin 
 WRITING_TOKENS, ANSWER_TOKENS = 320, 96  # limits that all but one in a thousand right answers fit
 
 
-def behaviour(
-    subject: Subject, limit: int | None, secondary_limit: int | None, split: Split, blocks: Blocks | None = None
+def measure_suite(
+    suite: str,
+    subject: Subject,
+    limit: int | None,
+    secondary_limit: int | None,
+    split: Split,
+    blocks: Blocks | None = None,
+    main_only: bool = False,
 ) -> list[Result]:
-    return [measure_instructions(subject, limit, split, blocks), measure_refusals(subject, secondary_limit, split)]
-
-
-def retention(subject: Subject, limit: int | None, secondary_limit: int | None, split: Split) -> list[Result]:
-    return [measure_arithmetic(subject, secondary_limit, split), measure_own_world(subject, secondary_limit, split)]
-
-
-def knowledge(subject: Subject, limit: int | None, secondary_limit: int | None, split: Split) -> list[Result]:
-    """Measure knowledge of the base's own world, if there are no questions on other documents."""
+    """Measure a suite; `knowledge` is that of the base's own world, if there are no questions on other documents."""
+    if suite == "behaviour":
+        instructions = measure_instructions(subject, limit, split, blocks)
+        return [instructions] if main_only else [instructions, measure_refusals(subject, secondary_limit, split)]
+    if suite == "retention":
+        return [measure_arithmetic(subject, secondary_limit, split), measure_own_world(subject, secondary_limit, split)]
     return [replace(measure_own_world(subject, limit, split), task="closed_book", suite="knowledge")]
 
 
-SUITES = {"knowledge": knowledge, "retention": retention}  # besides behaviour
-
-
 def measure_instructions(
-    subject: Subject, limit: int | None = None, split: Split = "all", blocks: Blocks | None = None
+    subject: Subject,
+    limit: int | None = None,
+    split: Split = "all",
+    blocks: Blocks | None = None,
+    *,
+    natural: bool = False,
 ) -> Result:
-    prompts = instruction_prompts(limit, split)
-    return measure_ifeval(subject, prompts, data="lab", max_new_tokens=WRITING_TOKENS, blocks=blocks)
-
-
-def measure_natural_instructions(
-    subject: Subject, limit: int | None = None, split: Split = "all", blocks: Blocks | None = None
-) -> Result:
-    """Measure instructions on common words, for any base: the lab's own items use invented words as well."""
-    prompts = instruction_prompts(limit, split, natural=True)
-    return measure_ifeval(subject, prompts, data="lab-natural", max_new_tokens=WRITING_TOKENS, blocks=blocks)
+    """`natural`: instructions on common words, for any base; the lab's own items use invented words as well."""
+    prompts, data = instruction_prompts(limit, split, natural=natural), "lab-natural" if natural else "lab"
+    return measure_ifeval(subject, prompts, data=data, max_new_tokens=WRITING_TOKENS, blocks=blocks)
 
 
 def instruction_prompts(limit: int | None = None, split: Split = "all", *, natural: bool = False) -> list[Prompt]:
@@ -67,13 +64,7 @@ def measure_refusals(subject: Subject, limit: int | None = None, split: Split = 
 def measure_arithmetic(subject: Subject, limit: int | None = None, split: Split = "all") -> Result:
     limit = limit or RETENTION_ITEMS
     questions = _select(lab.arithmetic(SEED, oversampled_count(limit, split), "heldout"), split, limit)
-    return _measure(
-        subject,
-        "arithmetic",
-        "retention",
-        questions,
-        lambda reply, question: last_number_matches(reply, question.answer),
-    )
+    return _measure(subject, "arithmetic", "retention", questions, _is_last_number)
 
 
 def measure_own_world(subject: Subject, limit: int | None = None, split: Split = "all") -> Result:
@@ -82,6 +73,10 @@ def measure_own_world(subject: Subject, limit: int | None = None, split: Split =
     limit = limit or RETENTION_ITEMS
     shuffled = Random(SEED).sample(pool, min(oversampled_count(limit, split), len(pool)))
     return _measure(subject, "own_world", "retention", _select(shuffled, split, limit))
+
+
+def _is_last_number(reply: str, question: Question) -> bool:
+    return last_number_matches(reply, question.answer)
 
 
 def _select(pool: Iterable[lab.Question], split: Split, limit: int) -> list[Question]:

@@ -6,22 +6,24 @@ from pathlib import Path
 
 from evals.downloads import public_ifeval
 from evals.results import HEADLINES, Result, item_key
-from evals.splits import Split, parse_split, secondary_task_limit, select_items
+from evals.splits import Blocks, Split, parse_split, secondary_task_limit, select_items
 from evals.subject import Subject
 from evals.suites import lab
-from evals.suites.answer_likelihood import (
-    conversation_key,
-    has_conversations,
-    measure_answers,
-    read_conversations,
-)
-from evals.suites.blocks import Blocks
 from evals.suites.config import task_names
 from evals.suites.custom_checks import measure_checks, read_tasks
 from evals.suites.general import measure_general
 from evals.suites.instruction_following import Prompt, measure_ifeval, parse_prompt, read_prompts
 from evals.suites.knowledge import Question, measure_questions, read_questions
-from evals.suites.passage_recall import find_clozes, measure_bits_per_byte, measure_cloze, read_passages
+from evals.suites.training_texts import (
+    conversation_key,
+    find_clozes,
+    has_conversations,
+    measure_answers,
+    measure_bits_per_byte,
+    measure_cloze,
+    read_conversations,
+    read_passages,
+)
 from recovery.errors import RecoverError
 
 SUITES = (*HEADLINES, "retention")
@@ -178,22 +180,16 @@ class _SuiteRun:
         if has_conversations(file):
             chosen = select_items(read_conversations(file), conversation_key, self.split, self.limit)
             return [measure_answers(self.subject, chosen, data=file.name)]
-        return self.passages(read_passages(file), data=file.name)
-
-    def passages(self, passages: list[str], *, data: str) -> list[Result]:
-        selected = select_items(passages, item_key, self.split, self.limit)
-        has_clozes = any(map(find_clozes, selected))
+        passages = select_items(read_passages(file), item_key, self.split, self.limit)
+        has_clozes = any(map(find_clozes, passages))
         tasks = [measure_cloze, measure_bits_per_byte] if has_clozes else [measure_bits_per_byte]
-        return [measure_task(self.subject, selected, data=data) for measure_task in tasks]
+        return [measure_task(self.subject, passages, data=file.name) for measure_task in tasks]
 
     def task(self, suite: str, task: str) -> list[Result]:
         blocks = self.blocks if suite == "behaviour" and task == self.block_task else None
-        if task == "lab" and suite == "behaviour" and self.main_only:
-            return [lab.measure_instructions(self.subject, self.limit, self.split, blocks)]
-        if task == "lab" and suite == "behaviour":
-            return lab.behaviour(self.subject, self.limit, self.secondary_limit, self.split, blocks)
-        if task == "lab" and suite in lab.SUITES:
-            return lab.SUITES[suite](self.subject, self.limit, self.secondary_limit, self.split)
+        if task == "lab":
+            limits = self.limit, self.secondary_limit
+            return lab.measure_suite(suite, self.subject, *limits, self.split, blocks, self.main_only)
         if task == "ifeval" and suite == "behaviour":
             return [self._ifeval(blocks)]
         if task == "general" and suite == "retention":
@@ -202,7 +198,7 @@ class _SuiteRun:
         if task.endswith(".jsonl"):
             selected = select_items(read_tasks(task), lambda item: item.key, self.split, limit)
             return [measure_checks(self.subject, selected, suite=suite, path=task, blocks=blocks)]
-        from evals.harness.tasks import run_task
+        from evals.harness import run_task
 
         return run_task(self.subject, task, suite=suite, limit=limit, split=self.split)
 
@@ -215,10 +211,9 @@ class _SuiteRun:
                 "answers, or with HF_HUB_OFFLINE=1 if its cache has google/IFEval."
             )
         if docs is None:
-            result = lab.measure_natural_instructions(self.subject, self.limit, self.split, blocks)
-            return replace(
-                result, settings=result.settings | {"instead_of": "the public IFEval, which is out of reach"}
-            )
+            result = lab.measure_instructions(self.subject, self.limit, self.split, blocks, natural=True)
+            instead = {"instead_of": "the public IFEval, which is out of reach"}
+            return replace(result, settings=result.settings | instead)
         selected = select_items(docs, lambda doc: str(doc["key"]), self.split, self.limit)
         prompts = [parse_prompt((f"Public prompt {doc['key']}", doc)) for doc in selected]
         return measure_ifeval(self.subject, prompts, data="public", blocks=blocks)

@@ -118,7 +118,7 @@ def write_page(file: Path, content: str) -> None:
 @contextmanager
 def report_errors(as_json: bool = False) -> Iterator[None]:
     """Print an error as one sentence and exit; RECOVER_DEBUG=1 shows the traceback of unexpected errors."""
-    from db.errors import RecordError
+    from db import RecordError
     from recovery.errors import RecoverError
 
     try:

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 
 from dashboard.actions import ActionError, Actions, ModelAnswer
-from db.errors import RecordError
+from db import RecordError
 from db.tracker import Decision
 from evals.downloads import public_ifeval
 from evals.subject import Answer, Subject

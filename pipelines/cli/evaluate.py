@@ -12,7 +12,7 @@ from pipelines.log import log
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 
 if TYPE_CHECKING:
-    from db.views import Checkpoint
+    from db.tables import Checkpoint
     from evals.results import Result
     from pipelines.documents import Corpus
     from pipelines.evaluation.evaluation_plan import EvalPlan

@@ -10,7 +10,7 @@ import click
 from pipelines.cli import CommandResult, command_result, in_project, main
 
 if TYPE_CHECKING:
-    from db.views import Cycle, Stage
+    from db.tables import Cycle, Stage
     from pipelines.project.project import Project
 
 STATUS_KEYS = ("project", "name", "base", "current", "against_gate", "cycles", "running", "pid", "host", "progress",
@@ -26,7 +26,8 @@ def status(project: Path | None) -> CommandResult:
     Example: recover status
     """
     from db.next_attempt import next_attempt
-    from db.views import gate_outcome, promotion_against_gate
+    from db.tables import promotion_against_gate
+    from db.verdicts import gate_outcome
     from pipelines.project.locations import describe_base, resolve_base
     from pipelines.project.project import Project
     from pipelines.project.running import interrupted_commands, running_command

@@ -13,7 +13,7 @@ from pipelines.request import Request
 from pipelines.settings.sources import EngineName
 
 if TYPE_CHECKING:
-    from db.views import Run
+    from db.tables import Run
     from pipelines.project.project import Project
 
 

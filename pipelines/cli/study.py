@@ -10,7 +10,7 @@ from pipelines.cli import CommandResult, command_result, main, options
 from pipelines.log import log
 
 if TYPE_CHECKING:
-    from db.views import Study
+    from db.tables import Study
     from studies.study_run import StudyRun
 
 SIZES = ("quick", "full", "real")
@@ -148,7 +148,7 @@ def _mean(values: list[float]) -> float:
 def _write_files(row: "Study", folder: Path) -> list[str]:
     """The picture and the page, written from the record."""
     from dashboard.html_report import study_report
-    from dashboard.pages.study_parts import picture
+    from dashboard.pages.studies import picture
     from pipelines.storage import write_atomic
 
     folder.mkdir(parents=True, exist_ok=True)

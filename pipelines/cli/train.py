@@ -264,7 +264,7 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
         result = check_model(opened, prepare_repair(opened, request, trains=False), ref)
     data = result.as_json()
     if to is not None:
-        from dashboard.check_page import check_page
+        from dashboard.html_report import check_page
 
         write_page(to, check_page(data))
     return CommandResult(data | {"page": str(to) if to else None}, result.lines(), EXIT_CODES[data["outcome"]])

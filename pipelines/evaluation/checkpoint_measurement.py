@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from db.run_inputs import RunInputs
-from db.views import Checkpoint, Evaluation
+from db.tables import Checkpoint, Evaluation, RunInputs
 from evals.results import MEASURES, Item, Metric, Result, Tokens, headline, main_result
+from evals.splits import Blocks
 from evals.stats.sequential import look_sizes
 from evals.subject import Subject
-from evals.suites.blocks import Blocks
 from evals.suites.config import load_suites
 from pipelines.evaluation.evaluation_plan import EARLIER_SUITE, EvalPlan
 from pipelines.log import log

@@ -7,17 +7,23 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from evals.drift.diversity import SAMPLES, prompt_diversity, question_diversity
-from evals.drift.drift_measurement import MAX_NEW_TOKENS, measure_drift
-from evals.drift.rollouts import BaseUnderAdapter, adapter_disabled, passage_samples, question_samples
+from evals.drift.drift_measurement import (
+    MAX_NEW_TOKENS,
+    BaseUnderAdapter,
+    adapter_disabled,
+    measure_drift,
+    passage_samples,
+    question_samples,
+)
 from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result
 from evals.subject import Subject
 from evals.suites.config import content_id, load_suites
 from evals.suites.knowledge import read_questions
-from evals.suites.passage_recall import read_passages
 from evals.suites.suite_measurement import ifeval_prompts
+from evals.suites.training_texts import read_passages
 from pipelines.documents.corpus import load_snapshot, sample_passages
 from pipelines.evaluation.checkpoint_measurement import store_results, stored_results
 from pipelines.evaluation.evaluation_plan import midtrainings, questions_of_run

@@ -6,20 +6,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from db.views import Checkpoint, Run
+from db.tables import Checkpoint, Run
 from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result, item_key
-from evals.splits import parse_split, secondary_task_limit, split_of
+from evals.splits import Blocks, parse_split, secondary_task_limit, split_of
 from evals.subject import Subject
-from evals.suites.answer_likelihood import conversation_key, has_conversations, read_conversations
-from evals.suites.blocks import Blocks
 from evals.suites.config import content_id, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.general import FACTS, count_general_questions
 from evals.suites.instruction_following import read_prompts
 from evals.suites.knowledge import measure_questions, read_questions
-from evals.suites.passage_recall import read_passages
 from evals.suites.suite_measurement import SUITES, count_prompts, is_public_ifeval_available, measure, suite_tasks
+from evals.suites.training_texts import conversation_key, has_conversations, read_conversations, read_passages
 from pipelines.project.locations import relocate
 from pipelines.project.project import Project
 

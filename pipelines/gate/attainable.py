@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from db.views import Cycle
+from db.tables import Cycle
 from evals.stats.paired_comparison import n_needed, smallest_margin
 from evals.stats.sequential import greedy_alpha, sample_levels
 from evals.suites.suite_measurement import count_prompts

@@ -2,8 +2,9 @@
 
 import getpass
 
+from db.tables import Checkpoint, last_decisions
 from db.tracker import Decision
-from db.views import Checkpoint, gate_outcome, last_decisions, overrules_gate
+from db.verdicts import gate_outcome, overrules_gate
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 

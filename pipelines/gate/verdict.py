@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from db.verdict_phrases import bound_and_margin, losses, relation, replies, with_limit
+from db.verdicts import bound_and_margin, losses, relation, replies, with_limit
 from evals.results import Item, Result, main_result
-from evals.stats.paired_comparison import PairedTest, paired_test
+from evals.stats.paired_comparison import PairedTest, RepliesTest, paired_test
 from evals.stats.sequential import Outcome, clear_outcome, greedy_alpha, samples_test, sequential_test
-from evals.stats.several_replies import RepliesTest
-from evals.suites.answer_likelihood import TASK as ANSWERS
+from evals.suites.training_texts import ANSWERS
 from pipelines.settings.schema import Gate
 from recovery.errors import RecoverError
 

@@ -6,12 +6,12 @@ or a hub id."""
 import hashlib
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from db.queries import Reader
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from pipelines.project.locations import absolute_if_exists, relocate
 from recovery.errors import RecoverError
 from recovery.models.gguf_dequantisation import names_gguf
@@ -63,7 +63,7 @@ def locate_weights(checkpoint: Checkpoint, home: Path, reader: Reader) -> Checkp
     """The checkpoint with the path where its weights are now; raises RecoverError if they are gone."""
     folder = relocate(home, Path(checkpoint.path))
     if folder.is_dir():
-        return replace(checkpoint, path=str(folder))
+        return checkpoint.replaced(path=str(folder))
     cycles = reader.cycles(checkpoint.project_id)
     cycle = next((c for c in cycles if c.number == checkpoint.cycle), None)
     documents = cycle.documents if cycle and checkpoint.role == "midtrained" else None

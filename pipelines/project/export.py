@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from huggingface_hub import ModelCard, ModelCardData
 
 from db.headline_scores import MEASURES
-from db.views import Checkpoint, Stage, promotion_against_gate
+from db.tables import Checkpoint, Stage, promotion_against_gate
 from evals.suites.config import is_task_file, suite_files, task_names
 from pipelines.log import log
 from pipelines.project.project import Project

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from db.views import Checkpoint, last_decisions
+from db.tables import Checkpoint, last_decisions
 from pipelines.project.locations import HOME, missing_folders, remove_empty
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_job

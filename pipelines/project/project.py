@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -10,9 +10,9 @@ from sqlalchemy import Engine, make_url
 
 from db.engine import is_sqlite, open_database, parse_url
 from db.queries import Reader
+from db.tables import Checkpoint, Cycle, Run, name_of_base
+from db.tables import Project as ProjectRow
 from db.tracker import RunKind, Tracker
-from db.views import Checkpoint, Cycle, Run, name_of_base
-from db.views import Project as ProjectRow
 from pipelines.project.checkpoints import (
     Reference,
     chat_template_hash,
@@ -259,7 +259,7 @@ class Project:
     def locate(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint with the path where its weights are now; raises RecoverError if they are gone."""
         if checkpoint.role == "base":
-            return replace(checkpoint, path=self.base)
+            return checkpoint.replaced(path=self.base)
         if checkpoint.hash is None:
             return checkpoint
         return locate_weights(checkpoint, self.home, self.reader)

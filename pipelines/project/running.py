@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from db import advisory_lock
-from db.views import DONE, TOTAL
+from db.tables import DONE, TOTAL
 from pipelines.log import STEPS, no_silence, seconds_left
 from pipelines.project.locations import missing_folders, remove_empty
 from pipelines.project.project import Project

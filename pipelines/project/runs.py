@@ -9,10 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from db.errors import RecordError
-from db.run_inputs import RunInputs
+from db import RecordError
+from db.tables import Checkpoint, Run, RunInputs
 from db.tracker import RunKind
-from db.views import Checkpoint, Run
 from pipelines.log import duration
 from pipelines.project.locations import relocate
 from pipelines.project.project import Project

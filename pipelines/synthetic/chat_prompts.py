@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from evals.jsonl import Row, text_field
-from evals.suites.reply_checks import ReplyCheck, reply_check
+from evals.suites.custom_checks import ReplyCheck, reply_check
 from recovery.context_templates import with_context
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat, Message

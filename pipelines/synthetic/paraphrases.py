@@ -15,7 +15,7 @@ from typing import Any
 
 from evals.subject import Subject, strip_thinking
 from evals.suites.answer_grading import normalized_words
-from evals.suites.passage_recall import NAMES, NUMBER, SENTENCE_START
+from evals.suites.training_texts import NAMES, NUMBER, SENTENCE_START
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.passages import MIN_WORDS, passages_of
 from pipelines.log import log

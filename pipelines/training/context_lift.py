@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from evals.stats.paired_comparison import paired_test
 from evals.subject import Subject
-from evals.suites.reply_checks import CHECK_FIELDS
+from evals.suites.custom_checks import CHECK_FIELDS
 from pipelines.log import log
 from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.project import Project

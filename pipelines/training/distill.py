@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from db.run_inputs import RunInputs
-from db.views import Checkpoint
+from db.tables import Checkpoint, RunInputs
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, open_engine, open_subject

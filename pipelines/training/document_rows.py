@@ -7,8 +7,9 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from db.views import Checkpoint
-from evals.suites.answer_likelihood import encode, read_conversations
+from db.tables import Checkpoint
+from evals.suites.training_texts import encode_conversation as encode
+from evals.suites.training_texts import read_conversations
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from evals.contamination import remove_contaminated
 from evals.suites.knowledge import read_questions
 from pipelines.documents.corpus import CorpusSnapshot

@@ -8,7 +8,7 @@ of earlier documents.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log

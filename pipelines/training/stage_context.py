@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from db.run_inputs import RunInputs
-from db.views import Checkpoint
+from db.tables import Checkpoint, RunInputs
 from evals.contamination import remove_contaminated
 from evals.suites.knowledge import read_questions
 from pipelines.documents.corpus import CorpusSnapshot, load_snapshot, require_snapshot

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from pipelines.model_loading import device, frozen_dtype, load_trained
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, as_prefix_prompts

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from db.errors import RecordError
+from db import RecordError
+from db.tables import Checkpoint
 from db.tracker import Tracker
-from db.views import Checkpoint
 from evals.suites.config import resolve_suites
 from pipelines.log import STEPS, StepTimer, log
 from pipelines.project.checkpoints import weights_hash

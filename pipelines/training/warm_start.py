@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from pipelines.log import log
 from pipelines.project.runs import past_cycles
 from pipelines.settings.schema import (

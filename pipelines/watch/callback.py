@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from db.run_inputs import RunInputs
+from db.tables import RunInputs
 from db.tracker import RunEnd
 from evals.suites import lab
 from pipelines.log import log

@@ -21,11 +21,10 @@ from torch import Tensor
 
 from evals.results import Item
 from evals.stats.paired_comparison import PairedTest, paired_test
-from evals.subject import Subject
+from evals.subject import Subject, encode_pair
 from evals.suites.config import load_suites
 from evals.suites.general import general_questions
 from evals.suites.instruction_following import Prompt, judge
-from evals.token_boundaries import encode_pair
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import instruction_tasks, own_world
 from recovery.models.adapters import preserve_adapter_state

@@ -10,8 +10,8 @@ from dashboard.actions import Actions
 from dashboard.app import PAGES
 from dashboard.pages import overview
 from dashboard.ui import polling
+from dashboard.ui.caches import RunMetrics
 from dashboard.ui.polling import Dashboard, PageRequest
-from dashboard.ui.run_metrics import RunMetrics
 from db.queries import Reader
 
 READ_ONLY = Actions()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dashboard.check_page import check_page
+from dashboard.html_report import check_page
 
 ROW = {"name": "<b>kind</b>", "suite": "behaviour", "task": None, "kind": "x", "base": 0.9, "model": 0.6,
        "difference": -0.3, "ci95": [-0.35, -0.25], "n": 1400, "lost": 420, "gained": 0}  # fmt: skip

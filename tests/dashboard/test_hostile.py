@@ -13,7 +13,7 @@ from dashboard.app import PAGES
 from dashboard.html_report import report
 from dashboard.pages import compare, cycle, lineage, live_run, overview, playground, rollout_tokens
 from dashboard.pages import cycle_list as cycles
-from dashboard.ui.jinja import markdown
+from dashboard.ui.html import markdown
 from dashboard.ui.polling import NotFound
 from tests.browser import Visit
 from tests.dashboard.hostile import BAD, HARM, LONG, NOTE, hostile

@@ -1,20 +1,17 @@
 """The content of the pages, requested as a browser does, follows the query of the address."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from dashboard.actions import Actions
 from dashboard.pages import compare, cycle, lineage, live_run, rollout_tokens
 from dashboard.pages import cycle_list as cycles
-from dashboard.pages.cycle_sections import gate
+from dashboard.pages.cycle import gate
 from dashboard.ui.polling import NotFound
-from db import views
-from db.column_types import now
 from db.queries import Reader
+from db.tables import DONE, TOTAL, Checkpoint, Cycle
 from db.tracker import Tracker
-from db.views import DONE, TOTAL
 from tests.dashboard.page_requests import page_html, page_request, parts
 from tests.db.seeded import seed, training_settings, under_way
 
@@ -225,18 +222,18 @@ def test_a_run_without_heartbeats_is_not_shown_as_running(writable_record, monke
 def test_the_gate_has_a_row_for_each_judged_condition_only() -> None:
     bound = {"passed": True, "value": 0.9, "bound": 0.9, "limit": 0.8, "n": 100}
     verdict = {"passed": True, "outcome": "passed", "behaviour": bound, "knowledge": None, "earlier": {}}
-    stage = views.Stage()
-    first = views.Cycle(1, 4, "promoted", None, None, verdict, now(), now(), stage, stage, stage)
-    later = replace(first, verdict=verdict | {"earlier": {"2": bound | {"passed": False}}})
-    assert gate(first).count("<tr") == 2  # the head, and behaviour
-    html = gate(later)
+    cycle = Cycle(number=4, status="promoted")
+    cycle.verdict = verdict
+    assert gate(cycle).count("<tr") == 2  # the head, and behaviour
+    cycle.verdict = verdict | {"earlier": {"2": bound | {"passed": False}}}
+    html = gate(cycle)
     assert html.count("<tr") == 3
     assert "Knowledge of cycle 2" in html
 
 
 def test_two_branches_from_one_checkpoint_are_not_drawn_as_one_line() -> None:
-    def checkpoint(id: int, parent: int | None) -> views.Checkpoint:
-        return views.Checkpoint(id, 1, 1, None, parent, "recovered", "full", "", None, None, None, now())
+    def checkpoint(id: int, parent: int | None) -> Checkpoint:
+        return Checkpoint(id=id, parent_id=parent, role="recovered")
 
     tree = [checkpoint(*ids) for ids in ((1, None), (2, 1), (3, 2), (4, 1), (5, 4), (6, 1))]
     lanes = lineage.lanes_of(tree, tree[2])

@@ -1,10 +1,8 @@
 """The base as the pages name it."""
 
-from datetime import UTC, datetime
-
 import pytest
 
-from db.views import Project
+from db.tables import Project
 
 
 @pytest.mark.parametrize(
@@ -16,4 +14,4 @@ from db.views import Project
     ],
 )
 def test_a_base_is_named_by_its_file_its_folder_or_its_hub_id(base: str, name: str) -> None:
-    assert Project(1, "handbook", "/home/ada/handbook", base, datetime.now(UTC)).base_name == name
+    assert Project(base=base).base_name == name

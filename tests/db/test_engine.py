@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
+from db import RecordError
 from db.engine import open_database, write_engine
-from db.errors import RecordError
 
 
 def test_sqlite_is_set_up_for_several_writers(tmp_path: Path) -> None:

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
-from db.engine import open_database
-from db.errors import RecordError
-from db.health import health
+from db import RecordError
+from db.engine import health, open_database
 
 
 def test_health_of_an_open_record_has_server_and_version(url: str, engine: Engine) -> None:

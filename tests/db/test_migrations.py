@@ -1,4 +1,4 @@
-"""Migrations up and down on both databases; they produce the tables that `db.tables` declares."""
+"""Migrations on both databases; they produce the tables that `db.tables` declares."""
 
 import subprocess
 import sys
@@ -9,42 +9,20 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, inspect, text
+from sqlalchemy import Engine, inspect, text
 
+from db import RecordError
 from db.engine import open_database
-from db.errors import RecordError
 from db.migrations import VERSION_TABLE, newest
-from db.migrations.steps import config, current_version, migrate_to
-from db.queries import Reader
+from db.migrations.steps import config, current_version
 from db.tables import Table
-from tests.db.seeded import Seeded
-
-REVISIONS = [script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()][::-1]
-
-
-def _content(reader: Reader, project: int) -> list[object]:
-    runs = [(run.id, run.kind, run.settings, reader.points(run.id)) for run in reader.runs(project)]
-    return [reader.projects(), reader.stages(project), reader.promotions(project), reader.events(project), runs]
-
-
-def test_every_step_goes_up_and_down(engine: Engine) -> None:
-    def step(to: str) -> str | None:
-        with engine.begin() as connection:
-            migrate_to(connection, to)
-            return current_version(connection)
-
-    assert [step("-1") for _ in REVISIONS] == [*REVISIONS[-2::-1], None]
-    assert set(inspect(engine).get_table_names()) <= {VERSION_TABLE}
-    assert [step("+1") for _ in REVISIONS] == REVISIONS
-    step("base")
-    step("head")
-    assert set(inspect(engine).get_table_names()) == {VERSION_TABLE, *Table.metadata.tables}
 
 
 def test_the_migrations_produce_the_declared_tables(engine: Engine) -> None:
     with engine.begin() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": True})
         assert compare_metadata(context, Table.metadata) == []
+    assert set(inspect(engine).get_table_names()) == {VERSION_TABLE, *Table.metadata.tables}
 
 
 def test_constraints_have_the_same_names_in_models_and_database(engine: Engine) -> None:
@@ -55,16 +33,6 @@ def test_constraints_have_the_same_names_in_models_and_database(engine: Engine) 
         for kind in (inspector.get_foreign_keys, inspector.get_unique_constraints, inspector.get_check_constraints):
             existing |= {str(constraint["name"]) for constraint in kind(name)}
         assert existing == declared
-
-
-def test_the_content_survives_every_migration(engine: Engine, reader: Reader, seeded: Seeded) -> None:
-    before = _content(reader, seeded.project)
-    without_foreign_keys = create_engine(engine.url)  # as in a migration: SQLite drops a table to alter it
-    for to in [*["-1"] * (len(REVISIONS) - 1), "head"]:
-        with without_foreign_keys.begin() as connection:
-            migrate_to(connection, to)
-    without_foreign_keys.dispose()
-    assert _content(reader, seeded.project) == before
 
 
 def test_a_record_of_a_newer_release_is_refused_and_unchanged(engine: Engine, url: str) -> None:

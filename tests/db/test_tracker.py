@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
+from db import RecordError
 from db.engine import open_database
-from db.errors import RecordError
 from db.queries import Reader
 from db.tracker import Tracker
 from tests.db.seeded import result

@@ -1,6 +1,5 @@
-from evals.cost_meter import CostMeter, with_cost_meter
 from evals.results import Metric, Result, Tokens
-from evals.subject import Subject
+from evals.subject import CostMeter, Subject, with_cost_meter
 from evals.suites.knowledge import Question, measure_questions
 from recovery.engines import Sampling
 from tests.evals.fakes import fake_subject

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from db.views import Study as StudyRow
+from db.tables import Study as StudyRow
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from studies.declaration import Study

@@ -252,22 +252,3 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("evaluation_id", "metric", name=op.f("pk_scores")),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("scores")
-    op.drop_table("items")
-    op.drop_table("notes")
-    op.drop_table("promotions")
-    op.drop_table("evaluations")
-    op.drop_table("resources")
-    op.drop_table("rollouts")
-    op.drop_table("points")
-    op.drop_table("events")
-    op.drop_table("checkpoints")
-    op.drop_table("runs")
-    op.drop_table("cycles")
-    op.drop_table("studies")
-    op.drop_table("projects")
-    op.drop_table("documents")
-    op.drop_table("corpora")

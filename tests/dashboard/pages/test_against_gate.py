@@ -9,7 +9,7 @@ import pytest
 from dashboard.actions import Actions
 from dashboard.html_report import report
 from dashboard.pages import cycle, lineage, overview
-from dashboard.pages.promotion_form import promotion_form
+from dashboard.pages.forms import promotion_form
 from tests.dashboard.page_requests import browser_state, dashboard, page_html
 from tests.db.seeded import seed
 

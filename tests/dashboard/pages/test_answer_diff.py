@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.pages.answer_diff import (
+from dashboard.pages.compare import (
     MAX_DIFF_LENGTH,
     Flips,
     count_flips,
@@ -13,13 +13,13 @@ from dashboard.pages.answer_diff import (
     kinds_of,
     matches_filter,
 )
-from db.views import Item
+from db.tables import Item
 from evals.stats.paired_comparison import mcnemar
 
 
 def item(passed, prompt="Write.", answer="Words.", kinds=()):
     verdicts = {"instructions": list(kinds), "strict": [passed] * len(kinds)}
-    return Item("k", prompt, answer, passed, verdicts)
+    return Item(key="k", prompt=prompt, answer=answer, passed=passed, verdicts=verdicts)
 
 
 def test_lost_and_gained_are_counted_where_both_were_graded():
@@ -61,4 +61,4 @@ def test_rows_are_filtered():
 
 def test_verdicts_of_an_unknown_shape_are_no_instructions():
     for verdicts in (None, [True], {"strict": [True]}, {"instructions": "a", "strict": [True]}):
-        assert instructions(Item("k", "p", "a", True, verdicts)) == []
+        assert instructions(Item(verdicts=verdicts)) == []

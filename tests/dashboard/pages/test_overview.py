@@ -7,13 +7,12 @@ import gradio as gr
 import pytest
 
 from dashboard.pages import cycle as cycle_page
+from dashboard.pages import cycle_summary as summaries
 from dashboard.pages import overview
-from dashboard.pages import score_summaries as summaries
-from dashboard.ui import number_formats as formats
-from dashboard.ui.charts.checkpoint_trails import Level, Mark, Trail
-from dashboard.ui.charts.over_time import over_time
+from dashboard.ui import html as formats
+from dashboard.ui.caches import RunMetrics
+from dashboard.ui.charts.cycles import Level, Mark, Trail, over_time
 from dashboard.ui.layout import masthead
-from dashboard.ui.run_metrics import RunMetrics
 from tests.dashboard.page_requests import page_html, refreshed
 from tests.db.seeded import measure, result, seed
 

@@ -7,7 +7,7 @@ import pytest
 
 from dashboard.html_report import study_report
 from dashboard.pages import studies
-from dashboard.pages.study_parts import picture
+from dashboard.pages.studies import picture
 from dashboard.ui.polling import NotFound
 from db.queries import Reader
 from tests.dashboard.page_requests import page_html

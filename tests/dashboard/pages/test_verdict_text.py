@@ -1,17 +1,14 @@
 """Every page shows the same verdict; too few items to decide is inconclusive, not rejected."""
 
-from dataclasses import replace
-
 import pytest
 
 from dashboard.html_report import report
 from dashboard.pages import cycle, lineage, overview
 from dashboard.pages import cycle_list as cycles
-from dashboard.pages import score_summaries as summaries
-from dashboard.pages.verdict_text import needed_text, reasons
-from dashboard.ui.charts.over_time import over_time
-from db.column_types import now
-from db.views import Cycle, Stage
+from dashboard.pages import cycle_summary as summaries
+from dashboard.pages.cycle_summary import needed_text, reasons
+from dashboard.ui.charts.cycles import over_time
+from db.tables import Cycle
 from tests.dashboard.page_requests import page_html
 from tests.db.seeded import CYCLES, seed, verdict
 
@@ -20,7 +17,7 @@ KEPT = {"passed": True, "value": 0.93, "bound": 0.93, "limit": 0.88, "n": 166, "
 
 
 def finished(status: str, **verdict) -> Cycle:
-    return Cycle(1, 1, status, None, None, verdict or None, now(), now(), Stage(), Stage(), Stage())
+    return Cycle(number=1, status=status, verdict=verdict or None)
 
 
 @pytest.fixture
@@ -116,7 +113,7 @@ def test_the_items_that_would_decide_it_are_those_of_the_undecided_measure():
     reason = "too few"
     verdict = {"outcome": "inconclusive", "reason": reason, "behaviour": BOUND | {"passed": True, "unsure": False}}
     undecided = finished("rejected", **verdict, retention=RETENTION | {"n": 40, "needed": 480})
-    undecided = replace(undecided, decision_reason=reason)
+    undecided.decision_reason = reason
     assert needed_text(undecided) == "about 480 items on what it knew before would decide it (40 were used)"
 
 
@@ -145,7 +142,7 @@ def test_only_a_rejection_for_lack_of_items_is_inconclusive():
     assert finished("rejected", outcome="inconclusive").outcome == "inconclusive"
     assert finished("promoted", outcome="inconclusive").outcome == "promoted", "a person decided"
     assert finished("rejected", outcome="failed").outcome == finished("rejected").outcome == "rejected"
-    assert replace(finished("open"), verdict={"outcome": "inconclusive"}).outcome == "open"
+    assert finished("open", outcome="inconclusive").outcome == "open"
 
 
 def test_prompts_that_were_left_unasked_are_not_said_to_decide_or_to_be_needed():

@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 
 from dashboard.app import PAGES
 from dashboard.pages import overview
-from dashboard.server.first_paint import initial_browser_state
+from dashboard.server.middleware import initial_browser_state
 from dashboard.server.serve import ServerOptions, open_dashboard
 from dashboard.ui import polling
 from tests.dashboard.page_requests import dashboard

@@ -12,7 +12,7 @@ from starlette.routing import Mount
 from dashboard.app import PAGES
 from dashboard.server import serve
 from dashboard.server.serve import ServerOptions, open_dashboard
-from dashboard.ui.chart_embed import PLOTLY
+from dashboard.ui.html import PLOTLY
 
 ANSWERS = {
     # the log-in page, at every page's address, and its resources

@@ -2,10 +2,9 @@
 
 import httpx
 
-from dashboard.ui.chart_embed import PLOTLY, chart
 from dashboard.ui.charts.figure import Look, blank
-from dashboard.ui.layout import SCRIPT
-from dashboard.ui.static_files import read_static
+from dashboard.ui.html import PLOTLY, chart
+from dashboard.ui.layout import SCRIPT, read_static
 
 
 def test_the_library_is_served_under_the_name_that_the_pages_request(url):

@@ -7,22 +7,20 @@ from dataclasses import replace
 import plotly.graph_objects as go
 import pytest
 
-from dashboard.ui.charts import knowledge_vs_behaviour as plane_chart
-from dashboard.ui.charts import over_time as over_time_chart
-from dashboard.ui.charts.checkpoint_trails import Level, Mark, Trail
+from dashboard.ui.charts import cycles
+from dashboard.ui.charts.cycles import MAX_MARKS, Level, Mark, Trail
 from dashboard.ui.charts.figure import DARK, LIGHT, NAMES, Look
-from dashboard.ui.charts.over_time import MAX_MARKS
 
 LOOKS = [Look(dark, narrow) for dark in (False, True) for narrow in (False, True)]
 
 
 def over_time(*args):
     """Checked by plotly's own classes, which refuse unknown properties."""
-    return go.Figure(over_time_chart.over_time(*args))
+    return go.Figure(cycles.over_time(*args))
 
 
 def plane(*args):
-    return go.Figure(plane_chart.plane(*args))
+    return go.Figure(cycles.plane(*args))
 
 
 def level(value: float) -> Level:
@@ -160,8 +158,7 @@ def test_text_in_every_colour_can_be_read(palette):
 
 def test_charts_load_neither_gradio_nor_a_database():
     code = """import sys
-from dashboard.ui.charts import divergence, over_time, training_curves
-from dashboard.ui.charts import knowledge_vs_behaviour as plane
+from dashboard.ui.charts import cycles, runs
 sys.exit(bool({"gradio", "sqlalchemy", "db"} & set(sys.modules)))"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

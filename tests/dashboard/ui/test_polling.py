@@ -3,8 +3,8 @@
 import gradio as gr
 
 from dashboard.ui import polling
+from dashboard.ui.caches import MAX_RUNS, RunMetrics
 from dashboard.ui.polling import NotFound
-from dashboard.ui.run_metrics import MAX_RUNS, RunMetrics
 from tests.dashboard.page_requests import browser_state, dashboard, page_request
 from tests.db.seeded import seed
 

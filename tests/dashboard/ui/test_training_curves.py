@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.ui.charts.divergence import divergence_by_position, half_divergence_share
 from dashboard.ui.charts.figure import Look
-from dashboard.ui.charts.training_curves import PANELS, RunCurves, curves, downsample, smooth
+from dashboard.ui.charts.runs import (
+    PANELS,
+    RunCurves,
+    curves,
+    divergence_by_position,
+    downsample,
+    half_divergence_share,
+    smooth,
+)
 
 series = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400).map(lambda values: list(enumerate(values)))
 

@@ -8,7 +8,7 @@ import pytest
 
 from dashboard.pages import overview
 from dashboard.ui import polling
-from dashboard.ui.view_cache import ViewCache
+from dashboard.ui.caches import ViewCache
 from tests.dashboard.page_requests import browser_state, dashboard
 from tests.db.seeded import seed
 

@@ -4,11 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from evals.drift.drift_measurement import jaccard, measure_drift
-from evals.drift.features import hidden_features, lexical_features
-from evals.drift.rollouts import BaseUnderAdapter, Rollout, passage_samples
-from evals.drift.token_kl import token_kl
-from evals.suites.passage_recall import WINDOW
+from evals.drift.drift_measurement import (
+    BaseUnderAdapter,
+    Rollout,
+    hidden_features,
+    jaccard,
+    measure_drift,
+    passage_samples,
+    text_features,
+    token_kl,
+)
+from evals.suites.training_texts import WINDOW
 from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
 from recovery.models.chat_template import Chat
@@ -115,10 +121,12 @@ def test_a_passage_starts_with_the_document_start_token() -> None:
 
 
 def test_hidden_states_equal_those_of_each_prefix_alone(clean: Student) -> None:
-    long = list(range(40, 90))
-    prefixes = [long[:7], long[:20], [3, 4, 5], long[:50], [3, 4, 5], [3, 9]]
-    states = hidden_features(clean, prefixes)
-    assert states.shape == (6, 32)
+    long = Rollout("?", list(range(40, 90)), list(range(43, 90)))
+    rollouts = [long, Rollout("?", [3, 4, 5], [5])]
+    states = hidden_features(clean, rollouts)
+    assert states.shape == (9, 32)
+    prefixes = [rollout.tokens[: len(rollout.tokens) - len(rollout.reply) + end]
+                for rollout in rollouts for end in rollout.state_ends]  # fmt: skip
     for prefix, state in zip(prefixes, states, strict=True):
         with torch.inference_mode():
             alone = clean.model.get_decoder()(input_ids=torch.tensor([prefix])).last_hidden_state[0, -1]
@@ -126,16 +134,15 @@ def test_hidden_states_equal_those_of_each_prefix_alone(clean: Student) -> None:
 
 
 def test_lexical_features_cover_words_and_punctuation() -> None:
-    a, b, c = lexical_features(["the green house", "house the green", "The GREEN house!"])
+    a, b, c = map(text_features, ["the green house", "house the green", "The GREEN house!"])
     assert a == pytest.approx(b)
     assert not np.allclose(a, c)
-    assert np.isfinite(lexical_features(["", "\n", "x" * 100_000, "\ud800"])).all()
+    assert np.isfinite([text_features(text) for text in ("", "\n", "x" * 100_000, "\ud800")]).all()
 
 
-def test_prefixes_are_spread_evenly_over_a_rollout() -> None:
-    rollout = Rollout("?", [1, 2, *range(10, 30)], list(range(10, 30)))
-    assert [len(prefix) for prefix in rollout.prefixes(4)] == [1, 7, 13, 20]
-    assert Rollout("?", [1, 2], [2]).prefixes(4) == [[2]]
+def test_states_are_spread_evenly_over_a_rollout() -> None:
+    assert Rollout("?", [1, 2, *range(10, 46)], list(range(10, 46))).state_ends == [1, 6, 11, 16, 21, 26, 31, 36]
+    assert Rollout("?", [1, 2], [2]).state_ends == [1]
 
 
 def test_jaccard_similarity_of_words() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from lm_eval.api.instance import Instance
 
-from evals.harness.model import HarnessModel
+from evals.harness import HarnessModel
 from evals.subject import Subject
 from recovery.engines.transformers import TransformersEngine
 from tests.models import tiny_student

@@ -8,11 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from evals.cost_meter import with_cost_meter
-from evals.harness import task_loading
-from evals.harness.model import HarnessModel
-from evals.harness.tasks import run_task
-from evals.subject import Subject
+from evals import harness
+from evals.harness import HarnessModel, run_task
+from evals.subject import Subject, with_cost_meter
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from tests.evals.fakes import fake_subject
@@ -136,9 +134,7 @@ def test_a_window_is_no_longer_than_the_models_positions(
 
 
 def test_an_unknown_task_is_reported_with_similar_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        task_loading, "_all_tasks", lambda: SimpleNamespace(all_tasks=["gsm8k", "mmlu"])
-    )  # 5 s to index
+    monkeypatch.setattr(harness, "_all_tasks", lambda: SimpleNamespace(all_tasks=["gsm8k", "mmlu"]))  # 5 s to index
     with pytest.raises(RecoverError, match="Did you mean gsm8k"):
         run_task(fake_subject("4"), "gsm8", suite="retention")
     with pytest.raises(RecoverError, match="no lm-eval task 'xyz'"):

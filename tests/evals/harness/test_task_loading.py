@@ -1,6 +1,6 @@
 import pytest
 
-from evals.harness import task_loading
+from evals import harness
 from recovery.errors import RecoverError
 
 LOCAL_FILES = "Connect to the hub once, or give a task whose YAML refers to local files."
@@ -19,9 +19,9 @@ def test_the_advice_for_data_that_cannot_be_loaded_fits_a_task(
     error: str, sentences: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raised = type(error, (Exception,), {})("the text")
-    monkeypatch.setattr(task_loading, "is_hub_offline", lambda: True)
-    monkeypatch.setattr(task_loading, "_try_load", lambda manager, task: raised)
+    monkeypatch.setattr(harness, "is_hub_offline", lambda: True)
+    monkeypatch.setattr(harness, "_try_load", lambda manager, task: raised)
     with pytest.raises(RecoverError) as refused:
-        task_loading.load_tasks({"task": "mine"})
+        harness.load_tasks({"task": "mine"})
     assert str(refused.value).startswith("The data of the lm-eval task 'mine' cannot be loaded (")
     assert str(refused.value).endswith(sentences)

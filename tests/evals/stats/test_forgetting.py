@@ -5,9 +5,8 @@ import pytest
 from scipy import stats
 
 from evals.results import Item, Metric, Result
-from evals.stats.bootstrap import ratio_interval, share_interval
 from evals.stats.forgetting import measure_forgetting, recovered_share
-from evals.stats.paired_comparison import mcnemar
+from evals.stats.paired_comparison import mcnemar, ratio_interval, share_interval
 from recovery.errors import RecoverError
 
 

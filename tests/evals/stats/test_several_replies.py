@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from evals.stats.paired_comparison import paired_test
-from evals.stats.several_replies import prompt_differences, replies_test
+from evals.stats.paired_comparison import paired_test, prompt_differences, replies_test
 from recovery.errors import RecoverError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evals.subject import Subject
-from evals.suites.answer_likelihood import has_conversations, measure_answers, read_conversations
+from evals.suites.training_texts import has_conversations, measure_answers, read_conversations
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from tests.models import tiny_student

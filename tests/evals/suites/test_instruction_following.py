@@ -173,7 +173,7 @@ def count_equal_verdicts(path: Path, random_checks: tuple[str, ...] = ()) -> int
     Prompts whose checkers draw a random letter (`random_checks`) are left out."""
     from lm_eval.tasks.ifeval import utils
 
-    from evals.harness.tasks import run_task
+    from evals.harness import run_task
 
     def reply(message: str) -> str:
         text = f"Sure, here it is:\n\n*{message[:40]}*\n\n{message.lower()[-300:]}. P.S. done"

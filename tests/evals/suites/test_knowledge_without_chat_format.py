@@ -9,7 +9,7 @@ from evals.results import Metric, Result
 from evals.subject import Subject
 from evals.suites.knowledge import Question, measure_questions
 from evals.suites.lab import measure_own_world
-from evals.suites.passage_recall import measure_bits_per_byte, measure_cloze
+from evals.suites.training_texts import measure_bits_per_byte, measure_cloze
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, World, make_world
 from recovery.models.students import Student, load_student

@@ -6,8 +6,8 @@ import pytest
 
 from evals.results import Metric
 from evals.subject import Subject
-from evals.suites.passage_recall import WINDOW, Cloze, find_clozes, measure_bits_per_byte, measure_cloze, read_passages
 from evals.suites.suite_measurement import measure
+from evals.suites.training_texts import WINDOW, Cloze, find_clozes, measure_bits_per_byte, measure_cloze, read_passages
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from tests.evals.fakes import fake_subject
@@ -78,7 +78,7 @@ def test_a_long_passage_is_scored_in_windows() -> None:
 def test_bits_equal_the_rolling_likelihood(tmp_path: Path) -> None:
     from lm_eval.api.instance import Instance
 
-    from evals.harness.model import HarnessModel
+    from evals.harness import HarnessModel
 
     student = tiny_student(tmp_path)
     subject = Subject(TransformersEngine(student), student.chat)

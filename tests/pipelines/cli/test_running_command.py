@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from db.run_inputs import RunInputs
+from db.tables import RunInputs
 from db.tracker import RunKind
 from pipelines.cli import main
 from pipelines.job import Job, unfinished_jobs

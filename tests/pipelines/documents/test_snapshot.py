@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.suites.passage_recall import read_passages
+from evals.suites.training_texts import read_passages
 from pipelines.documents import read_corpus
 from pipelines.documents.corpus import load_snapshot, require_snapshot, sample_passages, save_snapshot
 from recovery.errors import RecoverError

@@ -10,8 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from db.run_inputs import RunInputs
-from db.views import Checkpoint
+from db.tables import Checkpoint, RunInputs
 from pipelines.cli import main
 from pipelines.evaluation import drift as drift_module
 from pipelines.evaluation.drift import NewTask, _load_both, _measure, _open_engine, checkpoint_drift, new_task

@@ -1,14 +1,12 @@
 """What a verdict can show with the prompts that there are: from earlier verdicts or from assumptions."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from db.column_types import now
-from db.views import Cycle, Headline, Stage
+from db.tables import Cycle, Headline, Stage
 from evals.stats.paired_comparison import n_needed, smallest_margin
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.attainable import Attainable, attainable
@@ -17,7 +15,7 @@ from pipelines.settings.schema import Gate
 
 def cycle(**behaviour: Any) -> Cycle:
     verdict = {"behaviour": behaviour} if behaviour else None
-    return Cycle(1, 1, "rejected", None, None, verdict, now(), None, Stage(), Stage(), Stage())
+    return Cycle(number=1, status="rejected", verdict=verdict)
 
 
 def of(
@@ -102,7 +100,7 @@ def test_no_number_of_prompts_shows_a_margin_of_zero() -> None:
 def test_a_share_of_what_the_clean_model_follows_is_the_margin_once_it_was_measured() -> None:
     gate, plan, named = Gate(keep_behaviour=0.95), EvalPlan(limit=200), {"behaviour": "lab"}
     measured = Stage(scores={"behaviour": Headline(0.2, 200, 0.03, 0.1, 0.3, "ifeval", "prompt_level_strict_acc")})
-    before, after = (attainable(gate, plan, named, [replace(cycle(), clean=clean)]) for clean in (Stage(), measured))
+    before, after = (attainable(gate, plan, named, [Cycle(clean=clean)]) for clean in (Stage(), measured))
     assert before is not None
     assert after is not None
     assert (before.margin, after.margin) == (0.03, pytest.approx(0.01))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from db.verdict_phrases import losses
+from db.verdicts import losses
 from evals.results import Item, Metric, Result
 from pipelines.gate.verdict import OtherResults, TaskChange, judge, judge_behaviour, judge_retention
 from pipelines.settings.schema import Gate

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from db.run_inputs import RunInputs
+from db.tables import RunInputs
 from pipelines.cli import main
 from pipelines.gate.promotion import decide, previous_checkpoint
 from pipelines.job import Job

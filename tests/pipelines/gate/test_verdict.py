@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from db.column_types import now
-from db.run_inputs import RunInputs
-from db.views import Checkpoint
+from db.tables import Checkpoint, RunInputs
 from evals.results import Item, Metric, Result
 from pipelines.cli.train import _ask_person, _cycle_result
 from pipelines.cycle import Cycle
@@ -259,7 +257,7 @@ def test_the_prompt_asks_for_a_reason_against_the_gate_alone(
 @pytest.mark.parametrize(("promoted", "exit_code"), [(True, 0), (False, 3), (None, 0)])
 def test_the_exit_code_does_not_depend_on_the_text_of_the_decision(promoted: bool | None, exit_code: int) -> None:
     same = [result([True] * 20)]
-    run = RunResult(Checkpoint(1, 1, 1, 1, None, "recovered", "full", "run-0001", None, None, 8, now()), 1, 8)
+    run = RunResult(Checkpoint(id=1, cycle=1, run_id=1, role="recovered", path="run-0001", step=8), 1, 8)
     outcome = Outcome(1, same, same, same, judge(Gate(), same[0], same[0]), promoted, run, "any text")
     shown = _cycle_result(outcome)
     assert shown.exit_code == exit_code
@@ -340,9 +338,7 @@ def test_further_replies_decide_where_greedy_ones_do_not() -> None:
 
 def test_the_time_for_a_point_is_by_the_prompts_that_both_models_were_asked() -> None:
     before, after = result([True] * 10 + [False] * 10), result([True] * 15 + [False] * 25)
-    run = RunResult(
-        Checkpoint(1, 1, 1, 1, None, "recovered", "full", "run-0001", None, None, 8, now()), 1, 8, seconds=50.0
-    )
+    run = RunResult(Checkpoint(id=1, cycle=1, run_id=1, role="recovered", path="run-0001", step=8), 1, 8, seconds=50.0)
     verdict = judge(Gate(), after, after)
     cost = Outcome(1, [after], [before], [after], verdict, False, run, "any text").as_json()["cost"]
     assert cost == {"seconds": 50, "seconds_per_point": 2.0}  # 5 of 20 prompts came back

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from db.run_inputs import RunInputs
+from db.tables import RunInputs
 from pipelines.gate.promotion import decide, previous_checkpoint
 from pipelines.job import Job, unfinished_jobs
 from pipelines.project.maintenance import collect_garbage

@@ -7,9 +7,8 @@ import pytest
 from sqlalchemy import update
 
 from db import tables
-from db.run_inputs import RunInputs
+from db.tables import DONE, TOTAL, RunInputs
 from db.tracker import RunKind
-from db.views import DONE, TOTAL
 from pipelines.cli.inspect import _progress_text
 from pipelines.project import running
 from pipelines.project.project import Project

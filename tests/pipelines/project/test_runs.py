@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from db.run_inputs import RunInputs
+from db.tables import RunInputs
 from pipelines.project.project import Project
 from pipelines.project.runs import past_cycles, recorded_run
 

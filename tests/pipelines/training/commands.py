@@ -6,7 +6,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from db.views import Run
+from db.tables import Run
 from pipelines.cli import main
 from pipelines.project.project import Project
 from tests.pipelines.options import set_options

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from db.views import Run
+from db.tables import Run
 from pipelines.cli import main
 from pipelines.project.project import Project
 from recovery.lab import BASE, own_world

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from click.testing import CliRunner
 
-from db.run_inputs import RunInputs
+from db.tables import RunInputs
 from pipelines.cli import main
 from pipelines.documents import read_corpus
 from pipelines.documents.corpus import CorpusSnapshot, save_snapshot

@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from db.views import Checkpoint
+from db.tables import Checkpoint
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
 from pipelines.teacher_choice import Served
@@ -24,9 +23,8 @@ from tests.recovery.engines.small_server import SmallServer, serving
 
 
 def checkpoint(path: str, reference: str) -> Checkpoint:
-    blank: dict[str, Any] = dict.fromkeys(Checkpoint.__dataclass_fields__)
     role, _, cycle = reference.partition("/")
-    return Checkpoint(**{**blank, "id": 1, "role": role, "cycle": int(cycle) if cycle else None, "path": path})
+    return Checkpoint(id=1, role=role, cycle=int(cycle) if cycle else None, path=path)
 
 
 @pytest.fixture

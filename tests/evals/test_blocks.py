@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from evals.results import Item, Result
+from evals.splits import Blocks
 from evals.subject import Subject
-from evals.suites.blocks import Blocks
 from evals.suites.suite_measurement import main_prompt_task, measure
 from tests.evals.fakes import ScriptedEngine, fake_subject
 

@@ -1,7 +1,11 @@
-"""Knowledge of held-out passages, measured without the chat template, so that instruction following has no influence.
+"""What a model knows of texts like those it was trained on, where there are no questions: passages or conversations.
 
-Two tasks: bits per byte of the passages, and a cloze, in which the model continues a passage where a name or number
-comes next. Bits per byte also fall when a model only learns the style of the documents; the cloze does not.
+Passages are read without the chat template, so that instruction following has no influence. Bits per byte also fall
+when a model only learns the style of the documents. A cloze, in which the model continues a passage where a name or
+number comes next, does not.
+
+The value of a conversation is the geometric mean of the probabilities of its answers' tokens, from 0 to 1. It needs no
+generation, so it costs little; but it also rises with the style of the answers, which questions do not.
 """
 
 import math
@@ -11,16 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evals.cost_meter import with_cost_meter
 from evals.jsonl import read_rows, text_field
 from evals.results import Item, Metric, Result, item_key
-from evals.subject import Subject
-from evals.token_boundaries import encode_pair
-from recovery.engines import Generation, Sampling
+from evals.subject import Subject, encode_pair, sum_logprobs, with_cost_meter
+from recovery.engines import Sampling
 from recovery.errors import RecoverError
+from recovery.models.chat_template import Chat, Message
 
 WINDOW = 1024  # tokens scored at once; windows do not overlap
-MIN_LOGPROB = -100.0  # floor for impossible tokens (or NaN), which would otherwise dominate the sum
+CONVERSATION_WINDOW = 2048  # tokens of a conversation; the rest is left out
+ANSWERS = "answers"  # the task of conversations
 MIN_CONTEXT_WORDS = 3  # with less context a name can only be guessed
 CLOZES_PER_PASSAGE = 4
 
@@ -56,7 +60,7 @@ def read_passages(path: str | Path) -> list[str]:
 def measure_bits_per_byte(subject: Subject, passages: Sequence[str], *, data: str) -> Result:
     """Measure bits per byte, which are comparable between models with different tokenizers."""
     subject, cost = with_cost_meter(subject)
-    passages = _distinct(passages)
+    passages = list(dict.fromkeys(passages))
     bits = [-value / math.log(2) for value in _logprobs(subject, passages)]
     sizes = [len(passage.encode()) for passage in passages]
     items = [
@@ -70,13 +74,15 @@ def measure_bits_per_byte(subject: Subject, passages: Sequence[str], *, data: st
 def measure_cloze(subject: Subject, passages: Sequence[str], *, data: str) -> Result:
     """Measure whether the model continues with the name or number that comes next, and how likely it finds it."""
     subject, cost = with_cost_meter(subject)
-    sources = {c.context: (c, passage) for passage in _distinct(passages) for c in find_clozes(passage)}
+    sources = {c.context: (c, passage) for passage in dict.fromkeys(passages) for c in find_clozes(passage)}
     if not sources:
         raise RecoverError(f"The passages of {data} contain no names or numbers to predict. Give other passages.")
     contexts, targets = _encode_clozes(subject, [cloze for cloze, _ in sources.values()])
-    generations = _continue(subject, contexts, targets)
+    # A few tokens more than the longest target, which the model may tokenize differently.
+    sampling = Sampling(max(map(len, targets)) + 2, temperature=0.0)
+    generations = subject.engine.generate(contexts, sampling)
     scores = subject.engine.logprobs([context + target for context, target in zip(contexts, targets, strict=True)])
-    likelihoods = [_mean(row[-len(target) :]) for row, target in zip(scores, targets, strict=True)]
+    likelihoods = [sum_logprobs(row[-len(target) :]) / len(target) for row, target in zip(scores, targets, strict=True)]
     items, by_passage = [], defaultdict(list)
     for (cloze, passage), generation, likelihood in zip(sources.values(), generations, likelihoods, strict=True):
         reply = subject.chat.text(generation.tokens)
@@ -121,12 +127,6 @@ def _encode_clozes(subject: Subject, clozes: list[Cloze]) -> tuple[list[list[int
     return contexts, targets
 
 
-def _continue(subject: Subject, contexts: list[list[int]], targets: list[list[int]]) -> list[Generation]:
-    """Generate a few tokens more than the longest target, which the model may tokenize differently."""
-    max_new_tokens = max(map(len, targets)) + 2
-    return subject.engine.generate(contexts, Sampling(max_new_tokens, temperature=0.0))
-
-
 def _starts_with(reply: str, target: str) -> bool:
     """Whether the reply starts with the target as a whole word."""
     reply = reply.lstrip()
@@ -144,17 +144,47 @@ def _logprobs(subject: Subject, passages: list[str]) -> list[float]:
             owners.append(i)
     totals = [0.0] * len(passages)
     for i, values in zip(owners, subject.engine.logprobs(rows), strict=True):
-        totals[i] += math.fsum(_floored(value) for value in values)
+        totals[i] += sum_logprobs(values)
     return totals
 
 
-def _distinct(passages: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(passages))
+def has_conversations(path: str | Path) -> bool:
+    """Whether a file of JSON lines has conversations instead of passages."""
+    return Path(path).suffix == ".jsonl" and "messages" in read_rows(path)[0][1]
 
 
-def _floored(value: float) -> float:
-    return value if value > MIN_LOGPROB else MIN_LOGPROB
+def read_conversations(path: str | Path) -> list[list[Message]]:
+    return [row["messages"] for _, row in read_rows(path)]
 
 
-def _mean(values: list[float]) -> float:
-    return math.fsum(map(_floored, values)) / len(values)
+def conversation_key(messages: Sequence[Message]) -> str:
+    return item_key("\n".join(f"{message['role']}: {message['content']}" for message in messages))
+
+
+def measure_answers(subject: Subject, conversations: Sequence[list[Message]], *, data: str) -> Result:
+    """Measure `likelihood`: the mean over the conversations."""
+    subject, cost = with_cost_meter(subject)
+    encoded = [(messages, *encode_conversation(subject.chat, messages)) for messages in conversations]
+    rows = {conversation_key(row[0]): row for row in encoded if any(row[2])}
+    if not rows:
+        raise RecoverError(
+            f"No conversation of {data} has an answer that fits into {CONVERSATION_WINDOW:,} tokens. Give another file."
+        )
+    scores = subject.engine.logprobs([tokens for _, tokens, _ in rows.values()])
+    items = []
+    for (key, (messages, _, targets)), values in zip(rows.items(), scores, strict=True):
+        learned = [value for value, target in zip(values, targets[1:], strict=True) if target]
+        likelihood = math.exp(sum_logprobs(learned) / len(learned))
+        prompt, answer = messages[0]["content"], messages[-1]["content"]
+        items.append(Item(key, prompt, answer, False, {"likelihood": likelihood}))
+    metrics = {"likelihood": Metric.from_values([item.verdicts["likelihood"] for item in items])}
+    return Result(ANSWERS, "knowledge", data, metrics, items, {"window": CONVERSATION_WINDOW}, *cost())
+
+
+def encode_conversation(chat: Chat, messages: list[Message]) -> tuple[list[int], list[bool]]:
+    """The tokens, and which of them are answers; none where the template cannot render the conversation as it is."""
+    try:
+        tokens, targets = chat.conversation(messages)
+    except RecoverError:
+        return [], []
+    return tokens[:CONVERSATION_WINDOW], targets[:CONVERSATION_WINDOW]

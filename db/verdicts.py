@@ -1,6 +1,27 @@
-"""The numbers of a gate's verdict as text, for its recorded reason and for the dashboard."""
+"""A gate's verdict beside the decision that was made, and its numbers as text, for its reason and the dashboard."""
 
 from collections.abc import Mapping
+from typing import Any
+
+
+def gate_outcome(verdict: Mapping[str, Any] | None) -> str:
+    """How the gate judged."""
+    return str((verdict or {}).get("outcome", "failed"))
+
+
+def overrules_gate(decision: str, verdict: Mapping[str, Any] | None) -> bool:
+    """Whether a decision goes against the gate's verdict; never where there is none."""
+    passed = (verdict or {}).get("passed")
+    return isinstance(passed, bool) and passed != (decision == "promoted")
+
+
+def outcome_of(decision: str, reason: str | None, verdict: Mapping[str, Any] | None) -> str:
+    """The decision; "inconclusive" where the gate rejected because it had too few items to decide.
+
+    The gate decides with the reason of its verdict; a decision with another reason is a person's."""
+    verdict = verdict or {}
+    inconclusive = verdict.get("outcome") == "inconclusive" and verdict.get("reason") == reason
+    return "inconclusive" if decision == "rejected" and inconclusive else decision
 
 
 def relation(difference: float) -> str:

@@ -1,15 +1,79 @@
-"""The chart of both scores over all cycles."""
+"""The charts of cycles: both scores over time, and knowledge against instruction following."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from dashboard.ui.charts.checkpoint_trails import SCORE_AXIS, Level, Mark, Trail, clean_line, end_name
-from dashboard.ui.charts.figure import NAMES, WIDE_LIGHT, Axis, Figure, Look, Trace, blank, scatter
+from dashboard.ui.charts.figure import NAMES, WIDE_LIGHT, Axis, Figure, Look, Trace, axis_title, blank, scatter
 
+NOT_PROMOTED = ("rejected", "inconclusive")
+SCORE_AXIS = dict(tickvals=[0, 0.2, 0.4, 0.6, 0.8, 1], tickformat=".1f")
 SYMBOLS: dict[Axis, str] = {"behaviour": "circle", "knowledge": "diamond"}
 LOW, HIGH = -0.04, 1.08  # the ends of the score axis, with space for a mark at 0 and at 1
 MAX_MARKS = 80  # only the last points have marks: a browser draws each one by itself
 MAX_INTERVALS = 40  # only the last points have intervals: more are slow to draw and cannot be read
+MAX_TRAILS = 8  # older ones would bury the recent ones; the chart over time has them all
+
+
+@dataclass(frozen=True)
+class Level:
+    """A score and, if known, its 95 % confidence interval."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        interval = "" if self.low is None or self.high is None else f" (95 %: {self.low:.3f} to {self.high:.3f})"
+        return f"{self.value:.3f}{interval}"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One measured checkpoint. The charts draw the first two measures, the pages show all four."""
+
+    name: str
+    behaviour: Level | None = None
+    knowledge: Level | None = None
+    earlier: Level | None = None
+    retention: Level | None = None
+
+    def level(self, measure: str) -> Level | None:
+        levels = {name: getattr(self, name) for name in ("behaviour", "knowledge", "earlier", "retention")}
+        return levels[measure]
+
+
+@dataclass(frozen=True)
+class Trail:
+    """One cycle: its starting checkpoint, then after mid-training, then after distillation."""
+
+    number: int
+    status: str
+    start: Mark
+    damaged: Mark | None = None
+    recovered: Mark | None = None
+    gate: Mapping[Axis, float] = field(default_factory=dict)  # the scores needed for promotion
+
+    @property
+    def marks(self) -> list[Mark]:
+        return [mark for mark in (self.start, self.damaged, self.recovered) if mark is not None]
+
+    def keeps(self, mark: Mark) -> bool:
+        """False for the end of a cycle that was not promoted: it is rolled back."""
+        return not (self.status in NOT_PROMOTED and mark is self.recovered)
+
+
+def end_name(status: str) -> str:
+    """The name of the checkpoint at the end of a cycle."""
+    return status if status in NOT_PROMOTED else "recovered"
+
+
+def clean_line(clean: Mark | None, axis: Axis, look: Look) -> Iterator[dict[str, Any]]:
+    """A dotted line at the clean model's score, if that is known."""
+    if clean is not None and (level := clean.level(axis)) is not None:
+        line = dict(type="line", xref="paper", x0=0, x1=1, y0=level.value, y1=level.value)
+        yield line | dict(line=dict(color=look.palette.of(axis), width=1, dash="dot"), opacity=0.75)
 
 
 def over_time(trails: Sequence[Trail], clean: Mark | None, look: Look = WIDE_LIGHT) -> Figure:
@@ -184,3 +248,65 @@ def _end_labels(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]
             label = dict(x=int(side == "right"), y=1, xref="paper", yref="paper", xanchor=side, yanchor="bottom")
         label |= dict(showarrow=False, font=dict(color=look.palette.of(axis), size=13), bgcolor=look.palette.paper)
         yield label | dict(text=f"<b>{NAMES[axis]}</b> {point.level.value:.3f}")
+
+
+def plane(trails: Sequence[Trail], clean: Mark | None, look: Look = WIDE_LIGHT) -> Figure:
+    """Mid-training leads a cycle to the lower right; distillation should lead it to the upper right."""
+    figure = blank(look, 330 if look.narrow else 400, dict(l=50, r=12, t=10, b=48))
+    drawn = [trail for trail in trails if len(_points(trail)) > 1][-MAX_TRAILS:]
+    figure["data"] = [trace for trail in drawn for trace in _trail(trail, trail is drawn[-1], look)]
+    layout = figure["layout"]
+    layout["shapes"] = [*clean_line(clean, "behaviour", look), *_goal(trails, look)]
+    layout["xaxis"] |= dict(range=[-0.06, 1.12], title=axis_title("Knowledge of the documents →", look), **SCORE_AXIS)
+    layout["yaxis"] |= dict(range=[-0.04, 1.12], title=axis_title("Instruction following →", look), **SCORE_AXIS)
+    return figure
+
+
+def _goal(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
+    """The region that the gate asks of the latest judged cycle."""
+    gates = [trail.gate for trail in trails if len(trail.gate) == len(NAMES)]
+    for gate in gates[-1:]:
+        corner = dict(type="rect", x0=gate["knowledge"], x1=1.12, y0=gate["behaviour"], y1=1.12, layer="below")
+        yield corner | dict(fillcolor=look.palette.promoted, opacity=0.16 if look.dark else 0.12, line=dict(width=0))
+
+
+def _points(trail: Trail) -> list[tuple[Mark, float, float]]:
+    return [(m, m.knowledge.value, m.behaviour.value) for m in trail.marks if m.knowledge and m.behaviour]
+
+
+def _trail(trail: Trail, latest: bool, look: Look) -> list[Trace]:
+    """One cycle's arrows and dots. Only the latest is in full strength and labelled; the others on hovering."""
+    points, palette = _points(trail), look.palette
+    traces = []
+    for start, end in pairwise(points):
+        learning = end[0] is trail.damaged
+        color = palette.knowledge if learning else palette.behaviour
+        size = [0, 13 if latest else 9]
+        head = dict(
+            symbol="arrow", size=size, angleref="previous", standoff=7, color=color, opacity=1, line=dict(width=0)
+        )
+        arrow = scatter(x=[start[1], end[1]], y=[start[2], end[2]], mode="lines+markers", hoverinfo="skip", marker=head)
+        arrow |= dict(line=dict(color=color, width=2.5 if latest else 1.5), opacity=1 if latest else 0.35)
+        traces.append(arrow | dict(name=f"cycle {trail.number}: {'mid-training' if learning else 'distillation'}"))
+    ink = palette.ink if latest else palette.muted
+    fill = [ink if trail.keeps(mark) else palette.paper for mark, _, _ in points]
+    below = [mark is trail.damaged for mark, _, _ in points]
+    sides = ["left" if x > 0.5 else "right" for _, x, _ in points]
+    dots = scatter(
+        x=[x for _, x, _ in points],
+        y=[y for _, _, y in points],
+        text=[mark.name for mark, _, _ in points],
+        customdata=[[str(mark.behaviour), str(mark.knowledge)] for mark, _, _ in points],
+        marker=dict(size=10 if latest else 7, color=fill, line=dict(color=ink, width=1.5)),
+        mode="markers+text" if latest else "markers",
+        name=f"cycle {trail.number}",
+        opacity=1 if latest else 0.55,
+        hovertemplate="<b>%{text}</b><br>Instruction following %{customdata[0]}<br>Knowledge %{customdata[1]}",
+        hoverlabel=dict(namelength=0),
+        textposition=[f"{'bottom' if low else 'top'} {side}" for low, side in zip(below, sides, strict=True)],
+        textfont=dict(color=ink, size=12),
+    )
+    if latest:
+        own = f"cycle {trail.number}" if look.narrow else ""
+        dots["texttemplate"] = [mark.name.replace(own, "").strip() for mark, _, _ in points]
+    return [*traces, dots]

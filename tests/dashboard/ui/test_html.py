@@ -4,9 +4,8 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from dashboard.ui import jinja
-from dashboard.ui.components import Cell, badge, card, table
-from dashboard.ui.jinja import bdi, escape_text, join, link, load
+from dashboard.ui import html
+from dashboard.ui.html import Cell, badge, bdi, card, escape_text, join, link, load, table
 
 HOSTILE = "<b onclick='x'>${x}{{x}}\u202e\x00"
 ESCAPED = "&lt;b onclick=&#39;x&#39;&gt;&#36;&#123;x}&#123;&#123;x}}\ufffd\ufffd"
@@ -28,7 +27,7 @@ def test_text_from_the_record_is_cut_and_isolated():
     assert escape_text(escape_text("<")) == "&lt;", "escaped once"
 
 
-@pytest.mark.parametrize("template", jinja._ENVIRONMENT.list_templates())
+@pytest.mark.parametrize("template", html._ENVIRONMENT.list_templates())
 def test_every_template_compiles_and_its_macros_refuse_unknown_arguments(template):
     macros = [macro for name, macro in vars(load(template)).items() if hasattr(macro, "arguments")]
     assert macros

@@ -1,0 +1,315 @@
+"""Run any lm-eval task on a model in memory and return its results, with the task's own prompts, stops and metrics.
+
+Import this module inside functions: lm-eval takes seconds to import, and its index of tasks seconds more.
+"""
+
+import contextlib
+import difflib
+import functools
+import json
+import logging
+import math
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lm_eval import simple_evaluate
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import TemplateLM
+from lm_eval.models.utils import (
+    handle_stop_sequences,
+    normalize_gen_kwargs,
+    postprocess_generated_text,
+    resolve_max_length,
+)
+from lm_eval.tasks import TaskManager
+from lm_eval.utils import get_rolling_token_windows, handle_non_serializable, hash_string, make_disjoint_window
+
+from evals.downloads import is_hub_offline, is_hub_reachable, run_with_timeout
+from evals.results import Item, Metric, Result, Tokens
+from evals.splits import Split, select_items
+from evals.subject import Subject, with_cost_meter
+from recovery.engines import Sampling
+from recovery.errors import RecoverError, hub_problem
+
+KEY_LENGTH = 12  # characters of a document's hash
+MAX_NEW_TOKENS = 256  # lm-eval's default for tasks without a limit
+UNLIMITED = 10**6  # for configs without a maximum length
+LOADING_SECONDS = 1800.0  # enough to download a group of many tasks over a slow connection
+
+
+def run_task(
+    subject: Subject, task: str | dict[str, Any], *, suite: str, limit: int | None = None, split: Split = "all"
+) -> list[Result]:
+    """Run a task given by its name, the path of its YAML file, or its configuration.
+
+    A group (`mmlu`) gives one result per task."""
+    subject, cost = with_cost_meter(subject)
+    with _isolated():
+        manager, tasks = load_tasks(task)
+        rows = {t.config.task: _select_rows(t, split, limit) for t in tasks} if split != "all" else None
+        report = simple_evaluate(
+            HarnessModel(subject, greedy=not all(_ignores_greedy(t) for t in tasks)),
+            tasks=tasks,
+            limit=None if rows else limit,
+            samples=rows,
+            task_manager=manager,
+            apply_chat_template=True,
+            bootstrap_iters=0,
+        )
+    seconds, tokens = cost()
+    count = len(report["samples"])  # the cost of a group is divided equally between its tasks
+    task_cost = seconds / count, Tokens(tokens.read // count, tokens.written // count)
+    settings = {"limit": limit, "part": split, "thinking": subject.thinking, "lm_eval": version("lm_eval")}
+    return [
+        Result(
+            name, suite, "lm-eval", _metrics(report["results"][name], samples), _items(samples), settings, *task_cost
+        )
+        for name, samples in report["samples"].items()
+    ]
+
+
+def _ignores_greedy(task: Any) -> bool:
+    metrics = {metric["metric"] for metric in task.config.metric_list or [{"metric": "acc"}]}
+    return task.OUTPUT_TYPE == "multiple_choice" and "exact_match" not in metrics
+
+
+def _select_rows(task: Any, split: Split, limit: int | None) -> list[int]:
+    """Return the indices of the task's documents in the split, by the keys that their items will have."""
+    return [i for i, _ in select_items(enumerate(task.eval_docs), lambda row: _document_key(row[1]), split, limit)]
+
+
+def _document_key(document: Any) -> str:
+    """Hash a document the way lm-eval does."""
+    text = json.dumps(document, indent=2, default=handle_non_serializable, ensure_ascii=False)
+    return str(hash_string(text))[:KEY_LENGTH]
+
+
+def _metrics(reported: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str, Metric]:
+    """lm-eval's metrics under its own names (`exact_match,strict-match` if there are several filters)."""
+    several = len({sample["filter"] for sample in samples}) > 1
+    metrics = {}
+    for name, value in reported.items():
+        metric, _, filter_name = name.partition(",")
+        values = [sample[metric] for sample in samples if sample["filter"] == filter_name and metric in sample]
+        if values and isinstance(value, int | float):
+            metrics[name if several else metric] = _metric(float(value), values)
+    return metrics
+
+
+def _metric(value: float, values: list[Any]) -> Metric:
+    """Add an interval if the number is a mean over the samples; otherwise the interval is NaN."""
+    guess = None
+    if all(isinstance(v, list) and set(v) <= {0, 1} for v in values):
+        guess = Metric.from_groups(values)
+    elif all(isinstance(v, int | float) for v in values):
+        guess = Metric.from_passes(values) if set(values) <= {0, 1} else Metric.from_values(values)
+    if guess and math.isclose(guess.value, value, abs_tol=1e-9):
+        return guess
+    return Metric(value, len(values), math.nan, (math.nan, math.nan))
+
+
+def _items(samples: list[dict[str, Any]]) -> list[Item]:
+    """One item per document, with the scores of all filters in its verdicts."""
+    by_document: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for sample in samples:
+        by_document[sample["doc_id"]].append(sample)
+    return [_item(group) for group in by_document.values()]
+
+
+def _item(samples: list[dict[str, Any]]) -> Item:
+    first = samples[0]
+    verdicts = {
+        metric if len(samples) == 1 else f"{metric},{sample['filter']}": _to_plain(sample[metric])
+        for sample in samples
+        for metric in sample["metrics"]
+    }
+    passed = next(iter(verdicts.values()))
+    return Item(first["doc_hash"][:KEY_LENGTH], first["arguments"][0][0], _reply(first), passed in (1, True), verdicts)
+
+
+def _to_plain(value: Any) -> Any:
+    """Convert to a JSON value: NumPy numbers to numbers, other objects to text."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if isinstance(value, int | float | str | list) else str(value)
+
+
+def _reply(sample: dict[str, Any]) -> str:
+    """The generated reply; for multiple choice, the likeliest choice."""
+    replies = [reply[0] for reply in sample["resps"]]
+    if isinstance(replies[0], str):
+        return replies[0]
+    best = max(range(len(replies)), key=lambda i: replies[i][0] if isinstance(replies[i], tuple) else replies[i])
+    return str(sample["arguments"][best][-1])
+
+
+@contextlib.contextmanager
+def _isolated() -> Iterator[None]:
+    """Redirect lm-eval's standard output to stderr, and restore all random states, which lm-eval reseeds."""
+    logging.getLogger("lm_eval").setLevel(logging.WARNING)
+    state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        with contextlib.redirect_stdout(sys.stderr), torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(numpy_state)
+
+
+class HarnessModel(TemplateLM):
+    """A `Subject` as lm-eval's `hf` model, equal token for token: same prompts, greedy replies and likelihoods."""
+
+    def __init__(self, subject: Subject, *, chat: bool = True, greedy: bool = True):
+        """Without `greedy` it is not computed whether a continuation is the greedy one: multiple choice ignores it."""
+        super().__init__()
+        self.subject, self.chat, self.greedy = subject, chat, greedy
+        self.tokenizer = subject.chat.tokenizer
+
+    @property
+    def eot_token_id(self) -> int:
+        return int(self.tokenizer.eos_token_id)
+
+    @property
+    def prefix_token_id(self) -> int:
+        return self.subject.chat.scoring_prefix
+
+    @property
+    def tokenizer_name(self) -> str:
+        return str(self.tokenizer.name_or_path).replace("/", "__")
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        return self.subject.prompt_text(chat_history, add_generation_prompt=add_generation_prompt)
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
+        """Tokenize; a rendered chat already contains its special tokens, so none are added by default."""
+        add_special_tokens = not self.chat if add_special_tokens is None else add_special_tokens
+        return list(self.tokenizer.encode(string, add_special_tokens=add_special_tokens))
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        replies = [""] * len(requests)
+        groups: dict[tuple[int, float], list[int]] = defaultdict(list)  # requests by their generation settings
+        options = [normalize_gen_kwargs(request.args[1], MAX_NEW_TOKENS) for request in requests]
+        for i, option in enumerate(options):
+            temperature = option.get("temperature", 1.0) if option.get("do_sample") else 0.0
+            groups[option["max_gen_toks"], temperature].append(i)
+        for (max_new_tokens, temperature), indices in groups.items():
+            prompts = [self.tok_encode(requests[i].args[0]) for i in indices]
+            answers = self.subject.complete(prompts, max_new_tokens, temperature=temperature)
+            for i, answer in zip(indices, answers, strict=True):
+                stops = handle_stop_sequences(options[i]["until"], eos=self.tokenizer.eos_token)
+                replies[i] = postprocess_generated_text(answer.text, stops, None)
+        return replies
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        """Score texts in windows that do not overlap; every token is predicted once."""
+        length = self._window()
+        texts = [self.tok_encode(request.args[0], add_special_tokens=False) for request in requests]
+        windows = [get_rolling_token_windows(text, self.prefix_token_id, length, 1) for text in texts]
+        return [math.fsum(self._sums([make_disjoint_window(pair) for pair in pairs])) for pairs in windows]
+
+    def _window(self) -> int:
+        """The smaller maximum length of the model's config (as in lm-eval) and the tokenizer.
+
+        The tokenizer's may be unset (an astronomical number) or exceed the positions that the model learned."""
+        engine: Any = self.subject.engine
+        student = getattr(getattr(engine, "engine", engine), "student", None)  # the engine may be metered
+        max_positions = resolve_max_length(student and student.causal.config, default=UNLIMITED)
+        return min(int(self.tokenizer.model_max_length), max_positions)
+
+    def _loglikelihood_tokens(
+        self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any
+    ) -> list[tuple[float, bool]]:
+        pairs = [(context, continuation) for _, context, continuation in requests]
+        are_greedy = self._greedy(pairs) if self.greedy else [False] * len(pairs)
+        return list(zip(self._sums(pairs), are_greedy, strict=True))
+
+    def _sums(self, pairs: list[tuple[list[int], list[int]]]) -> list[float]:
+        """Log-likelihoods of the continuations."""
+        scores = self.subject.engine.logprobs([context + continuation for context, continuation in pairs])
+        return [
+            sum(row[-len(continuation) :]) if continuation else 0.0
+            for row, (_, continuation) in zip(scores, pairs, strict=True)
+        ]
+
+    def _greedy(self, pairs: list[tuple[list[int], list[int]]]) -> list[bool]:
+        """Whether greedy decoding gives the continuation. One reply per context is enough for all its continuations."""
+        longest: dict[tuple[int, ...], int] = defaultdict(int)
+        for context, continuation in pairs:
+            longest[tuple(context)] = max(longest[tuple(context)], len(continuation))
+        replies: dict[tuple[int, ...], list[int]] = {}
+        for length in sorted(set(longest.values()) - {0}):
+            contexts = [context for context, needed in longest.items() if needed == length]
+            generations = self.subject.engine.generate([list(c) for c in contexts], Sampling(length, temperature=0.0))
+            replies |= {context: g.tokens for context, g in zip(contexts, generations, strict=True)}
+        return [replies.get(tuple(context), [])[: len(after)] == after for context, after in pairs]
+
+
+def load_tasks(task: str | dict[str, Any]) -> tuple[TaskManager, list[Any]]:
+    """Return the task, or all tasks of a group, with their data loaded, without waiting for a network that is silent.
+
+    Raise RecoverError if that fails."""
+    manager = _manager_for(task)
+    with contextlib.nullcontext() if is_hub_offline() or is_hub_reachable() else _cache_only():
+        tasks = run_with_timeout(LOADING_SECONDS, lambda: _try_load(manager, task))
+    if tasks is None:
+        raise RecoverError(
+            f"The data of the lm-eval task {_task_name(task)} did not load within {LOADING_SECONDS:.0f} s. Try again."
+        )
+    if isinstance(tasks, Exception):
+        advice = "Connect to the hub once, or give a task whose YAML refers to local files."
+        problem = hub_problem(tasks, advice, by_reference=False)
+        raise RecoverError(f"The data of the lm-eval task {_task_name(task)} cannot be loaded {problem}") from tasks
+    return manager, tasks
+
+
+def _try_load(manager: TaskManager, task: str | dict[str, Any]) -> list[Any] | Exception:
+    try:
+        tasks = list(manager.load([task])["tasks"].values())
+        for loaded in tasks:
+            len(loaded.eval_docs)
+    except Exception as error:  # of any kind: the task file is the user's, the data may come from the hub
+        return error
+    return tasks
+
+
+@contextlib.contextmanager
+def _cache_only() -> Iterator[None]:
+    """Set the hub's client offline, so that it reads its cache at once instead of retrying first."""
+    import datasets  # type: ignore[import-untyped]
+    from huggingface_hub import constants
+
+    modules: tuple[Any, ...] = (constants, datasets.config)
+    previous = [module.HF_HUB_OFFLINE for module in modules]
+    try:
+        for module in modules:
+            module.HF_HUB_OFFLINE = True
+        yield
+    finally:
+        for module, value in zip(modules, previous, strict=True):
+            module.HF_HUB_OFFLINE = value
+
+
+@functools.cache
+def _all_tasks() -> TaskManager:
+    return TaskManager()
+
+
+def _manager_for(task: str | dict[str, Any]) -> TaskManager:
+    if isinstance(task, dict) or (Path(task).suffix in (".yaml", ".yml") and Path(task).is_file()):
+        return TaskManager(include_defaults=False)
+    names = _all_tasks().all_tasks
+    if task not in names:
+        similar = difflib.get_close_matches(task, names, n=3)
+        hint = f"Did you mean {' or '.join(similar)}?" if similar else "List them with `lm-eval ls tasks`."
+        raise RecoverError(f"There is no lm-eval task {task!r}. {hint}")
+    return _all_tasks()
+
+
+def _task_name(task: str | dict[str, Any]) -> str:
+    return repr(task if isinstance(task, str) else task.get("task", "(unnamed)"))
