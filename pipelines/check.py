@@ -16,6 +16,7 @@ from pipelines.cycle import Cycle
 from pipelines.gate.verdict import Verdict, forgetting_reason
 from pipelines.prepare_job import Prepared
 from pipelines.project.project import Project
+from pipelines.turn_ends import TurnEnds, examine_turn_ends
 
 SENTENCES = {
     "passed": "{model} has kept what {base} could do",
@@ -78,6 +79,7 @@ class CheckResult:
     forgotten: list[Change]
     learned: list[Change]
     notes: list[str]
+    turn_ends: TurnEnds
 
     @property
     def summary(self) -> str:
@@ -85,7 +87,12 @@ class CheckResult:
         return f"{sentence}: {forgetting_reason(self.verdict)}."
 
     def lines(self) -> list[str]:
-        return [*change_table([*self.forgotten, *self.learned], ("base", "model")), *self.notes, self.summary]
+        return [
+            *change_table([*self.forgotten, *self.learned], ("base", "model")),
+            *self.turn_ends.lines(),
+            *self.notes,
+            self.summary,
+        ]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -97,6 +104,7 @@ class CheckResult:
             "forgotten": [row.as_json() for row in self.forgotten],
             "learned": [row.as_json() for row in self.learned],
             "notes": self.notes,
+            "turn_ends": self.turn_ends.as_json(),
         }
 
 
@@ -113,9 +121,9 @@ def check_model(project: Project, prepared: Prepared, model: str) -> CheckResult
         notes.append(_template_note(results, with_base_template, project.base_name))
     else:
         clean, results, verdict = Cycle(project, job).judge_student()
-    return CheckResult(
-        model, project.base_name, verdict, forgotten_rows(clean, results), learned_rows(clean, results), notes
-    )
+    forgotten, learned = forgotten_rows(clean, results), learned_rows(clean, results)
+    turn_ends = examine_turn_ends(project.path_of(model), project.base)
+    return CheckResult(model, project.base_name, verdict, forgotten, learned, notes, turn_ends)
 
 
 def _template_note(own: list[Result], with_base_template: list[Result], base: str) -> str:

@@ -2,6 +2,7 @@
 
 For `check` and `repair` also the files of both models are compared."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from pipelines.project.runs import last_time, past_cycles
 from pipelines.request import Request
 from pipelines.settings.resolve import Resolved, differences, resolve_settings
 from pipelines.settings.schema import Settings
-from pipelines.storage import JsonLines, content_hash
+from pipelines.storage import JsonLines, content_hash, write_atomic
 from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.teacher_choice import (
@@ -57,10 +58,12 @@ from pipelines.training_memory import check_memory, check_window
 from recovery.errors import RecoverError
 from recovery.fine_tunes import FineTune, inspect_fine_tune
 from recovery.models.chat_template import Chat, Message, check_same_tokenizer
-from recovery.models.students import load_chat, parameters_of
+from recovery.models.students import generation_ends, load_chat, parameters_of
 from recovery.recipes import recipe
+from recovery.stop_contract import StopFiles, missing_end
 
 MAX_CONVERSATIONS = 300  # of a training file, whose answers are scored
+MENDED = "Its generation config did not stop at the end of a turn; that of the repaired model does:"
 OF_TOKENIZER = ("token", "vocab", "merges", "special_", "chat_template", "added_")  # beginnings of file names
 
 
@@ -285,6 +288,7 @@ class Prepared:
     job: Job
     about: FineTune
     own_template: str | None = None  # path of the model with its own chat template, where that is not the base's
+    mended: str | None = None  # what was wrong with its generation config and is right in the copy that is repaired
 
 
 def prepare_repair(project: Project, request: Request, *, trains: bool = True) -> Prepared:
@@ -299,7 +303,9 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     for note in about.notes(project.base_name):
         log.warning(note)
     own = path if about.other_template else None
-    student = project.resolve(_with_base_template(project.home, path, project.base) if own else request.student)
+    missing = missing_end(StopFiles.of(path), StopFiles.of(project.base)) if trains else None
+    is_changed = own is not None or missing is not None
+    student = project.resolve(_mended_copy(project, path, own is not None, missing) if is_changed else request.student)
     conversations = read_training_file(request.docs) if request.docs else []
     corpus = save_snapshot(project.home, read_corpus(request.docs)) if request.docs and not conversations else None
     sample = None  # of what the fine-tune was trained on
@@ -328,24 +334,36 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         given=given,
     )
     contents = [project.weights_id(student), project.base_weights_id, {**job.as_json(), "id": ""}]
-    return Prepared(replace(job, id=content_hash(contents)[:8], processes=request.processes or 1), about, own)
+    job = replace(job, id=content_hash(contents)[:8], processes=request.processes or 1)
+    return Prepared(
+        job, about, own, None if missing is None else f"{MENDED} {StopFiles.of(student.path).name(missing)}"
+    )
 
 
-def _with_base_template(home: Path, model: str, base: str) -> str:
-    """The path of a folder with links to the weights of the model, and the tokenizer and chat template of the base."""
+def _mended_copy(project: Project, model: str, other_template: bool, missing_end: int | None) -> str:
+    """The path of a folder with links to the files of the model, but with the tokenizer and chat template of the base
+    where its own are others, and with a generation config that stops where turns end."""
     source = Path(model)
     if not source.is_dir():
         raise RecoverError(
-            f"The chat template of {model} is not that of {base}, so it is copied with that template. Download it "
-            "first, and name its folder."
+            f"The files of {model} are copied, since its chat template or its generation config has to be changed. "
+            "Download it first, and name its folder."
         )
-    folder = home / "templates" / weights_hash(source)[:16]
+    folder = project.home / "mended" / content_hash([weights_hash(source), other_template, missing_end])[:16]
     folder.mkdir(parents=True, exist_ok=True)
     for file in source.iterdir():
         link = folder / file.name
-        if file.is_file() and not file.name.startswith(OF_TOKENIZER) and not link.exists():
+        is_changed = other_template and file.name.startswith(OF_TOKENIZER)
+        if file.is_file() and not is_changed and not link.exists():
             link.symlink_to(file.resolve())
-    load_chat(base).tokenizer.save_pretrained(folder)
+    if other_template:
+        load_chat(project.base).tokenizer.save_pretrained(folder)
+    if missing_end is not None:
+        file = folder / "generation_config.json"
+        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        file.unlink(missing_ok=True)  # it is a link to the model's own
+        ends = sorted({missing_end, *generation_ends(model)})
+        write_atomic(file, [json.dumps(config | {"eos_token_id": ends}, indent=2), "\n"])
     return str(folder)
 
 

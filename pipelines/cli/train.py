@@ -294,7 +294,8 @@ def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
     with command_lock(opened):
         prepared = prepare_repair(opened, request)
         job = prepared.job.save(opened.home)
-        return repair_result(run_repair(opened, job, ref, prepared.about.notes(opened.base_name)))
+        notes = prepared.about.notes(opened.base_name)
+        return repair_result(run_repair(opened, job, ref, notes, prepared.mended))
 
 
 def repair_result(result: "RepairResult") -> CommandResult:

@@ -145,13 +145,10 @@ def load_student(
 
 def load_chat(reference: str) -> Chat:
     """Load a model's tokenizer and chat template without its weights."""
-    from transformers import AutoTokenizer, GenerationConfig
+    from transformers import AutoTokenizer
 
-    base = adapters.base_of(reference)
-    folder = Path(reference)  # an adapter's folder may lack either file
-    tokenizer_from = base if base and not (folder / "tokenizer_config.json").is_file() else reference
-    generation_config_from = base if base and not (folder / "generation_config.json").is_file() else reference
-    name, revision = name_and_revision(tokenizer_from)
+    folder = Path(reference)
+    name, revision = name_and_revision(_folder_with(reference, "tokenizer_config.json"))
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
@@ -160,12 +157,31 @@ def load_chat(reference: str) -> Chat:
         raise RecoverError(
             f"The model {reference} has no usable tokenizer. Put its tokenizer.json and tokenizer_config.json there."
         )
-    name, revision = name_and_revision(generation_config_from)
+    separator = checkpoint_metadata(folder).get("separator")
+    return Chat.from_tokenizer(tokenizer, _generation_config(reference), separator=separator)
+
+
+def generation_ends(reference: str) -> tuple[int, ...]:
+    """The ids at which generation stops; without a generation config transformers takes those of the model's config."""
+    config = _generation_config(reference) or config_of(reference).get_text_config()
+    ends = getattr(config, "eos_token_id", None)
+    return tuple(ends) if isinstance(ends, list | tuple) else () if ends is None else (ends,)
+
+
+def _generation_config(reference: str) -> Any:
+    from transformers import GenerationConfig
+
+    name, revision = name_and_revision(_folder_with(reference, "generation_config.json"))
     try:
-        generation_config = GenerationConfig.from_pretrained(name, revision=revision)
+        return GenerationConfig.from_pretrained(name, revision=revision)
     except (OSError, ValueError):  # older models define their EOS in the tokenizer only
-        generation_config = None
-    return Chat.from_tokenizer(tokenizer, generation_config, separator=checkpoint_metadata(folder).get("separator"))
+        return None
+
+
+def _folder_with(reference: str, file: str) -> str:
+    """The model itself, or the base of an adapter whose folder lacks the file."""
+    base = adapters.base_of(reference)
+    return base if base and not (Path(reference) / file).is_file() else reference
 
 
 def load_causal(reference: str, dtype: torch.dtype | str) -> Any:

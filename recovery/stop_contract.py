@@ -1,0 +1,185 @@
+"""How a model ends a turn: which token its files name, what it does, and what is wrong between them.
+
+A reply ends where the model writes a token at which the program that runs it stops. The chat template writes that token
+behind every turn, the generation config names those at which to stop, and training must have taught the model to write
+it. Where the three disagree, replies run on until the limit of tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from recovery.engines import Generation
+from recovery.models.chat_template import turn_end
+from recovery.models.students import Student, generation_ends, load_chat
+from recovery.samples import Batch, Sample
+from recovery.telemetry import repetition
+
+UNLEARNED = 0.5  # a model that gives the end less than this share of the base's probability has lost it
+MIN_ENDS = 4  # replies of the base that end, from which its probability is told
+
+
+@dataclass(frozen=True)
+class StopFiles:
+    """The tokens that end a turn, by each file that names some."""
+
+    tokenizer: int | None
+    generation: tuple[int, ...]
+    template: int | None
+    pad: int | None
+    tokens: Any  # the tokenizer, for names
+
+    @classmethod
+    def of(cls, reference: str) -> "StopFiles":
+        tokenizer = load_chat(reference).tokenizer
+        ends = generation_ends(reference)
+        return cls(tokenizer.eos_token_id, ends, turn_end(tokenizer), tokenizer.pad_token_id, tokenizer)
+
+    @property
+    def stops(self) -> tuple[int, ...]:
+        """At which a reply should end."""
+        return tuple({id for id in (self.template, *self.generation) if id is not None})
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "template": self.template,
+            "generation": list(self.generation),
+            "tokenizer": self.tokenizer,
+            "pad": self.pad,
+        }
+
+    def name(self, *ids: int | None) -> str:
+        named = [f"{self.tokens.convert_ids_to_tokens(id)} ({id})" for id in ids if id is not None]
+        return ", ".join(named) or "none"
+
+    def rows(self) -> list[tuple[str, str]]:
+        return [
+            ("chat template, behind a reply", self.name(self.template)),
+            ("generation config, stops at", self.name(*self.generation)),
+            ("tokenizer, EOS", self.name(self.tokenizer)),
+            ("tokenizer, padding", self.name(self.pad)),
+        ]
+
+
+@dataclass(frozen=True)
+class ReplyEnds:
+    """What a model does: how often its replies end and repeat themselves, and how likely the end is in its place."""
+
+    count: int
+    limit: int  # of tokens
+    finished: float
+    repetition: float
+    probability: float | None = None  # of all ids that end a turn, where the base's own replies end
+
+    @classmethod
+    def of(cls, replies: Sequence[Generation], limit: int, probability: float | None = None) -> "ReplyEnds":
+        return cls(
+            count=len(replies),
+            limit=limit,
+            finished=fmean(reply.finished for reply in replies),
+            repetition=fmean(repetition(reply.tokens) for reply in replies),
+            probability=probability,
+        )
+
+    def rows(self) -> list[tuple[str, str]]:
+        return [
+            (f"replies that end within {self.limit:,} tokens", f"{self.finished:.2f} of {self.count}"),
+            ("share of repeated text", f"{self.repetition:.2f}"),
+            (
+                "probability of the end, where the base ends",
+                "-" if self.probability is None else f"{self.probability:.2f}",
+            ),
+        ]
+
+
+@dataclass(frozen=True)
+class Fault:
+    what: str
+    cure: str
+
+    def __str__(self) -> str:
+        return f"{self.what}. {self.cure}"
+
+
+@torch.no_grad()
+def probability_of_ending(
+    student: Student, exchanges: Sequence[tuple[Sequence[int], Generation]], stops: Sequence[int]
+) -> float | None:
+    """The mean probability of the `stops` together behind finished replies; None where too few are finished."""
+    ended = [(prompt, reply.tokens) for prompt, reply in exchanges if reply.finished and len(reply.tokens) > 1]
+    if len(ended) < MIN_ENDS:
+        return None
+    known = [id for id in stops if id < len(student.head.weight)]
+    probabilities = []
+    for prompt, tokens in ended:
+        row = [*prompt, *tokens]
+        sample = Sample(row, [False] * (len(row) - 1) + [True])
+        states = student.hidden(Batch.collate([sample], student.chat.pad_id, student.device))
+        chances = torch.softmax(student.head.logits(states)[0], dim=-1)
+        probabilities.append(float(chances[known].sum()))
+    return fmean(probabilities)
+
+
+def file_faults(files: StopFiles, base: StopFiles | None = None) -> list[Fault]:
+    """What the files alone show."""
+    faults = []
+    if files.template is None and (base is None or base.template is not None):
+        of_base = f", where that of its base has {base.name(base.template)}" if base else ""
+        faults.append(
+            Fault(
+                f"The chat template writes no token behind a reply{of_base}, so no training on chats teaches an end",
+                "Copy the base's chat template" if base else "Add the end of a turn to the chat template",
+            )
+        )
+    end = missing_end(files, base)
+    if end is not None:
+        stops = files.name(*files.generation) if files.generation else "no token"
+        faults.append(
+            Fault(
+                f"Turns end with {files.name(end)}, and the generation config stops at {stops} only, so replies run on",
+                f"Set eos_token_id in generation_config.json to {sorted({end, *files.generation})}",
+            )
+        )
+    return faults
+
+
+def missing_end(files: StopFiles, base: StopFiles | None = None) -> int | None:
+    """The token that ends turns, by the chat template or else the base's, if generation does not stop there."""
+    end = files.template if files.template is not None else base.template if base else None
+    return None if end in files.generation else end
+
+
+def measured_fault(
+    model: ReplyEnds, files: StopFiles, base: ReplyEnds | None, base_files: StopFiles | None
+) -> Fault | None:
+    """Whether the model has unlearned the end, or never learned it, and the likeliest reason.
+
+    Nothing is told where the chat template has no end: then all prompts are broken, and that fault comes first."""
+    if files.template is None:
+        return None
+    if base is None or base.probability is None or model.probability is None:
+        if model.finished > 0:
+            return None
+        what = f"None of {model.count} replies ended within {model.limit:,} tokens"
+    elif model.probability < UNLEARNED * base.probability:
+        what = (
+            f"Where replies of its base end, the model ends with probability {model.probability:.2f}, "
+            f"the base with {base.probability:.2f}"
+        )
+    else:
+        return None
+    return Fault(
+        f"{what}: {_reason(files, base_files)}", "`recover repair` teaches the end on the base's finished answers"
+    )
+
+
+def _reason(files: StopFiles, base: StopFiles | None) -> str:
+    end = files.template
+    if base is not None and end is not None and end >= len(base.tokens):
+        return f"its end of a turn, {files.name(end)}, is a token that the base lacks, and training has not taught it"
+    if end == files.pad:
+        return f"its end of a turn, {files.name(end)}, is also the padding, which many trainers leave out of the loss"
+    return "its training has overwritten the end of a turn"

@@ -1,0 +1,158 @@
+"""Models whose turns do not end, each broken in another way, and what is said of them."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from recovery.engines import Generation
+from recovery.lab import BASE, instruction_tasks
+from recovery.models.students import load_causal, load_chat, load_student
+from recovery.stop_contract import (
+    Fault,
+    ReplyEnds,
+    StopFiles,
+    file_faults,
+    measured_fault,
+    missing_end,
+    probability_of_ending,
+)
+
+END, SEPARATOR = 2, 0  # <|im_end|> and <|endoftext|> of the built-in model
+TASKS = instruction_tasks(7, 4, "train")
+CLEAN = ReplyEnds(count=4, limit=64, finished=1.0, repetition=0.0, probability=0.9)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(BASE, tmp_path / "model"))
+
+
+def change_json(file: Path, **values: object) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def stop_at_the_separator_only(folder: Path) -> None:
+    change_json(folder / "generation_config.json", eos_token_id=SEPARATOR)
+
+
+def write_no_end(folder: Path) -> None:
+    template = (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").write_text(template.replace("<|im_end|>", ""))
+
+
+def overwrite_the_row(folder: Path) -> None:
+    """As a merged adapter may: the end of a turn is nearly orthogonal to what it was, and gets no probability."""
+    causal = load_causal(str(folder), torch.float32)
+    with torch.no_grad():
+        causal.get_output_embeddings().weight[END] *= -1
+    causal.save_pretrained(folder)
+
+
+def end_with_a_new_token(folder: Path) -> None:
+    tokenizer, causal = AutoTokenizer.from_pretrained(folder), load_causal(str(folder), torch.float32)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|done|>"]})
+    causal.resize_token_embeddings(len(tokenizer))
+    causal.generation_config.eos_token_id = len(tokenizer) - 1
+    causal.save_pretrained(folder)
+    tokenizer.chat_template = tokenizer.chat_template.replace("<|im_end|>", "<|done|>")
+    tokenizer.save_pretrained(folder)
+
+
+def mask_the_end_as_padding(folder: Path) -> None:
+    overwrite_the_row(folder)
+    change_json(folder / "tokenizer_config.json", pad_token="<|im_end|>")
+
+
+def examine(folder: Path) -> list[Fault]:
+    """What `examine_turn_ends` does, on replies that are given."""
+    files, base_files = StopFiles.of(str(folder)), StopFiles.of(str(BASE))
+    student, base = load_student(str(folder), frozen=True), load_student(str(BASE), frozen=True)
+    replies = [Generation([*base.chat.tokenizer.encode(task.answer), END], [], True) for task in TASKS]
+    ends = [
+        probability_of_ending(
+            model, [(model.chat.prompt(task.prompt), r) for task, r in zip(TASKS, replies, strict=True)], stops
+        )
+        for model, stops in ((student, files.stops), (base, base_files.stops))
+    ]
+    does, base_does = (ReplyEnds.of(replies, 64, probability) for probability in ends)
+    unlearned = measured_fault(does, files, base_does, base_files)
+    return [*file_faults(files, base_files), *([unlearned] if unlearned else [])]
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence", "cure"),
+    [
+        (
+            stop_at_the_separator_only,
+            "Turns end with <|im_end|> (2), and the generation config stops at <|endoftext|> (0) only",
+            "Set eos_token_id in generation_config.json to [0, 2]",
+        ),
+        (
+            write_no_end,
+            "The chat template writes no token behind a reply, where that of its base has <|im_end|> (2)",
+            "Copy the base's chat template",
+        ),
+        (overwrite_the_row, "its training has overwritten the end of a turn", "`recover repair`"),
+        (end_with_a_new_token, "<|done|> (2048), is a token that the base lacks", "`recover repair`"),
+        (mask_the_end_as_padding, "<|im_end|> (2), is also the padding", "`recover repair`"),
+    ],
+)
+def test_the_fault_is_named_with_its_cure(
+    folder: Path, damage: Callable[[Path], None], sentence: str, cure: str
+) -> None:
+    assert examine(folder) == []
+    damage(folder)
+    (fault,) = examine(folder)
+    assert sentence in fault.what
+    assert cure in fault.cure
+
+
+def test_without_a_base_only_a_model_that_never_ends_has_unlearned_it() -> None:
+    files = StopFiles.of(str(BASE))
+    never, sometimes = (
+        ReplyEnds(count=24, limit=256, finished=share, repetition=0.5, probability=None) for share in (0.0, 0.1)
+    )
+    fault = measured_fault(never, files, None, None)
+    assert fault is not None
+    assert fault.what.startswith("None of 24 replies ended within 256 tokens")
+    assert measured_fault(sometimes, files, None, None) is None
+
+
+def test_too_few_finished_replies_tell_nothing_of_a_probability() -> None:
+    student = load_student(str(BASE), frozen=True)
+    cut = [([5], Generation([6, 7], [], finished=False))] * 20
+    finished = [([5], Generation([6, END], [], finished=True))] * 3
+    assert probability_of_ending(student, cut + finished, (END,)) is None
+
+
+def test_the_probability_is_that_of_the_model_after_the_reply() -> None:
+    student = load_student(str(BASE), frozen=True)
+    prompt, reply = student.chat.prompt("Name a metal."), Generation([9, 8, END], [], finished=True)
+    logits = student.causal(torch.tensor([[*prompt, 9, 8]])).logits[0, -1]
+    expected = float(torch.softmax(logits.float(), -1)[[END, SEPARATOR]].sum())
+    assert probability_of_ending(student, [(prompt, reply)] * 4, (END, SEPARATOR)) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_model_without_a_generation_config_stops_where_its_config_says(folder: Path) -> None:
+    (folder / "generation_config.json").unlink()
+    change_json(folder / "config.json", eos_token_id=SEPARATOR)
+    files = StopFiles.of(str(folder))
+    assert files.generation == (SEPARATOR,)
+    assert missing_end(files) == END
+    change_json(folder / "config.json", eos_token_id=[SEPARATOR, END])
+    assert missing_end(StopFiles.of(str(folder))) is None
+
+
+def test_the_end_of_the_base_counts_where_the_template_has_none(folder: Path) -> None:
+    write_no_end(folder)
+    stop_at_the_separator_only(folder)
+    files, base = StopFiles.of(str(folder)), StopFiles.of(str(BASE))
+    assert files.template is None
+    assert load_chat(str(folder)).eos_ids == {SEPARATOR, END}, "the tokenizer's EOS still ends replies"
+    assert missing_end(files, base) == END
+    assert missing_end(files) is None
