@@ -3,7 +3,6 @@
 `Reader` returns their rows, independent of the database connection. It also sets the attributes that are no columns.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -14,6 +13,7 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData,
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from db import name_of_base
 from db.column_types import AnyText, Number, PlainJson, UtcTime, now
 from db.verdicts import gate_outcome, outcome_of, overrules_gate
 
@@ -24,7 +24,6 @@ ROLES = ("base", "midtrained", "recovered", "external")
 CHECKPOINT_KINDS = ("full", "adapter")
 DECISIONS = ("promoted", "rejected")
 
-GGUF_FOLDER = "gguf"  # in `.recover`; the model made from a file is in a folder with its name and the content's hash
 GIVEN_UP = "given up by recover cancel"
 DONE, TOTAL = "progress/done", "progress/total"  # points of a measurement: items of the task that is measured now
 
@@ -80,13 +79,6 @@ class Project(Table):
         """The base as people know it: the GGUF file that it was made from, the last names of a folder, or a hub id."""
         name = name_of_base(self.base)
         return "/".join(Path(name).parts[-2:]) if Path(name).is_absolute() else name
-
-
-def name_of_base(base: str) -> str:
-    """The name of the GGUF file that the base was made from, else the folder or hub id."""
-    path = Path(base)
-    made_from = re.fullmatch(r"(.+)-[0-9a-f]{12}", path.name) if path.parent.name == GGUF_FOLDER else None
-    return f"{made_from[1]}.gguf" if made_from else base
 
 
 class Corpus(Table):

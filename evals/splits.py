@@ -8,11 +8,12 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from evals.results import Item
-from evals.stats.sequential import look_sizes
 from recovery.errors import RecoverError
+
+if TYPE_CHECKING:  # it imports numpy
+    from evals.results import Item
 
 Split = Literal["probe", "final", "all"]
 SPLITS: tuple[Split, ...] = ("probe", "final", "all")
@@ -65,17 +66,19 @@ class Blocks:
     """How a task is asked, and the items of an earlier attempt, which are not asked again."""
 
     size: int
-    enough: Callable[[list[Item]], bool]
-    earlier: list[Item] = field(default_factory=list)
-    save: Callable[[list[Item]], None] = lambda items: None  # gets the items of each new block
+    enough: Callable[[list["Item"]], bool]
+    earlier: list["Item"] = field(default_factory=list)
+    save: Callable[[list["Item"]], None] = lambda items: None  # gets the items of each new block
 
 
 def ask_in_blocks(
-    prompts: Sequence[T], key: Callable[[T], str], ask: Callable[[Sequence[T]], list[Item]], blocks: Blocks | None
-) -> tuple[list[Item], dict[str, Any]]:
+    prompts: Sequence[T], key: Callable[[T], str], ask: Callable[[Sequence[T]], list["Item"]], blocks: Blocks | None
+) -> tuple[list["Item"], dict[str, Any]]:
     """Return the items asked, and settings that say of how many; without `blocks` all are asked, in their order."""
     if blocks is None:
         return ask(prompts), {}
+    from evals.stats.sequential import look_sizes  # imports numpy, which the command line's help does not need
+
     # Users may have sorted their prompts by kind; those asked first have to be like the others.
     prompts = sorted(prompts, key=lambda prompt: _shuffled_position(key(prompt)))
     sizes = look_sizes(len(prompts), blocks.size)

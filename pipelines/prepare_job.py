@@ -63,7 +63,7 @@ from recovery.recipes import recipe
 from recovery.stop_contract import StopFiles, missing_end
 
 MAX_CONVERSATIONS = 300  # of a training file, whose answers are scored
-MENDED = "Its generation config did not stop at the end of a turn; that of the repaired model does:"
+FIXED = "Its generation config did not stop at the end of a turn; that of the repaired model does:"
 OF_TOKENIZER = ("token", "vocab", "merges", "special_", "chat_template", "added_")  # beginnings of file names
 
 
@@ -288,7 +288,7 @@ class Prepared:
     job: Job
     about: FineTune
     own_template: str | None = None  # path of the model with its own chat template, where that is not the base's
-    mended: str | None = None  # what was wrong with its generation config and is right in the copy that is repaired
+    fixed: str | None = None  # what was wrong with its generation config and is right in the copy that is repaired
 
 
 def prepare_repair(project: Project, request: Request, *, trains: bool = True) -> Prepared:
@@ -305,7 +305,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     own = path if about.other_template else None
     missing = missing_end(StopFiles.of(path), StopFiles.of(project.base)) if trains else None
     is_changed = own is not None or missing is not None
-    student = project.resolve(_mended_copy(project, path, own is not None, missing) if is_changed else request.student)
+    student = project.resolve(_fixed_copy(project, path, own is not None, missing) if is_changed else request.student)
     conversations = read_training_file(request.docs) if request.docs else []
     corpus = save_snapshot(project.home, read_corpus(request.docs)) if request.docs and not conversations else None
     sample = None  # of what the fine-tune was trained on
@@ -335,12 +335,10 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     )
     contents = [project.weights_id(student), project.base_weights_id, {**job.as_json(), "id": ""}]
     job = replace(job, id=content_hash(contents)[:8], processes=request.processes or 1)
-    return Prepared(
-        job, about, own, None if missing is None else f"{MENDED} {StopFiles.of(student.path).name(missing)}"
-    )
+    return Prepared(job, about, own, None if missing is None else f"{FIXED} {StopFiles.of(student.path).name(missing)}")
 
 
-def _mended_copy(project: Project, model: str, other_template: bool, missing_end: int | None) -> str:
+def _fixed_copy(project: Project, model: str, other_template: bool, missing_end: int | None) -> str:
     """The path of a folder with links to the files of the model, but with the tokenizer and chat template of the base
     where its own are others, and with a generation config that stops where turns end."""
     source = Path(model)
@@ -349,7 +347,7 @@ def _mended_copy(project: Project, model: str, other_template: bool, missing_end
             f"The files of {model} are copied, since its chat template or its generation config has to be changed. "
             "Download it first, and name its folder."
         )
-    folder = project.home / "mended" / content_hash([weights_hash(source), other_template, missing_end])[:16]
+    folder = project.home / "fixed" / content_hash([weights_hash(source), other_template, missing_end])[:16]
     folder.mkdir(parents=True, exist_ok=True)
     for file in source.iterdir():
         link = folder / file.name

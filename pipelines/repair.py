@@ -82,7 +82,7 @@ class RepairResult:
     guard: str | None
     moves: list[Move]
     notes: list[str] = field(default_factory=list)
-    mended: str | None = None  # what was wrong with the model's files, and is right in the copy
+    fixed: str | None = None  # what was wrong with the model's files, and is right in the copy
 
     @property
     def last(self) -> Move:
@@ -94,7 +94,7 @@ class RepairResult:
         if not self.last.verdict.passed:
             return f"No move passed the gate. {reason}"
         if self.last.name == "none":
-            return f"Repaired without training. {reason}" if self.mended else f"Nothing to repair. {reason}"
+            return f"Repaired without training. {reason}" if self.fixed else f"Nothing to repair. {reason}"
         return f"Repaired by {self.last.label()}. {reason}"
 
     def as_json(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class RepairResult:
             "summary": self.summary,
             "guarded_by": self.guard,
             "notes": self.notes,
-            "mended": self.mended,
+            "fixed": self.fixed,
             "moves": [move.as_json() for move in self.moves],
             "clean": self.clean,
             "before": self.moves[0].scores,
@@ -120,15 +120,15 @@ class RepairResult:
         verdicts = ["", "gate", "", *(move.verdict.outcome for move in self.moves)]
         table = zip(scores_table(rows), took, verdicts, strict=True)
         lines = [f"{line}{seconds:>10}  {verdict}".rstrip() for line, seconds, verdict in table]
-        lines += [GUARDS[self.guard], *self.notes, *([self.mended] if self.mended else []), self.summary]
-        if self.last.verdict.passed and (self.last.name != "none" or self.mended):
+        lines += [GUARDS[self.guard], *self.notes, *([self.fixed] if self.fixed else []), self.summary]
+        if self.last.verdict.passed and (self.last.name != "none" or self.fixed):
             lines.append(f"{self.last.checkpoint} is in {self.last.path}")
             lines.append(f"next: recover export {self.last.checkpoint} --to ./repaired")
         return lines
 
 
 def run_repair(
-    project: Project, job: Job, model: str = "", notes: Sequence[str] = (), mended: str | None = None
+    project: Project, job: Job, model: str = "", notes: Sequence[str] = (), fixed: str | None = None
 ) -> RepairResult:
     """Judge the fine-tune, then try one move after the other."""
     has_probes = job.settings.distill.probe_every > 0
@@ -142,7 +142,7 @@ def run_repair(
             if not moves[-1].verdict.passed:
                 moves.append(_try(project, _job_of(job, name, moves, can_probe, parameters_of(project.base)), name))
     name, guard = model or student.reference, _guard(job.eval_plan)
-    return RepairResult(name, project.base_name, headlines(clean), guard, moves, list(notes), mended)
+    return RepairResult(name, project.base_name, headlines(clean), guard, moves, list(notes), fixed)
 
 
 def _try(project: Project, job: Job, name: str) -> Move:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from db.tables import GGUF_FOLDER, name_of_base
+from db import GGUF_FOLDER, name_of_base
 from pipelines.log import log
 from pipelines.settings.sources import PROJECT_SETTINGS, read_toml
 from pipelines.storage import RemoteFolder, is_remote

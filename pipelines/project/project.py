@@ -8,9 +8,10 @@ from pathlib import Path
 
 from sqlalchemy import Engine, make_url
 
+from db import name_of_base
 from db.engine import is_sqlite, open_database, parse_url
 from db.queries import Reader
-from db.tables import Checkpoint, Cycle, Run, name_of_base
+from db.tables import Checkpoint, Cycle, Run
 from db.tables import Project as ProjectRow
 from db.tracker import RunKind, Tracker
 from pipelines.project.checkpoints import (

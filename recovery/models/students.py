@@ -108,8 +108,10 @@ def _states_behind_shared(decoder: Any, tokens: Tensor, shared: int) -> Tensor |
 
 def name_and_revision(reference: str) -> tuple[str, str | None]:
     """A folder, or the parts of a hub id such as `Qwen/Qwen3-8B@main`."""
+    if Path(reference).is_dir():
+        return reference, None
     name, _, revision = reference.partition("@")
-    return (reference, None) if Path(reference).is_dir() else (name, revision or None)
+    return name, revision or None
 
 
 def load_student(

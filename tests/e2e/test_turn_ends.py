@@ -21,7 +21,7 @@ def runs_on(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_fault_is_named_and_mended_without_training(tmp_path: Path, runs_on: Path) -> None:
+def test_the_fault_is_named_and_fixed_without_training(tmp_path: Path, runs_on: Path) -> None:
     named = recover(tmp_path, "doctor", "--model", runs_on, "--base", BASE)
     assert named.exit_code == 3, named.stderr
     (fault,) = named.data["faults"]
@@ -33,11 +33,11 @@ def test_the_fault_is_named_and_mended_without_training(tmp_path: Path, runs_on:
     repaired = recover(tmp_path, "repair", runs_on, "--base", BASE, "--limit", 8, *lenient)
     assert repaired.exit_code == 0, repaired.stderr
     assert [move["move"] for move in repaired.data["moves"]] == ["none"]
-    assert repaired.data["mended"].endswith("<|im_end|> (2)")
+    assert repaired.data["fixed"].endswith("<|im_end|> (2)")
     assert repaired.data["summary"].startswith("Repaired without training. ")
-    exported = recover(tmp_path, "export", repaired.data["repaired"], "--to", "mended")
+    exported = recover(tmp_path, "export", repaired.data["repaired"], "--to", "fixed")
     assert exported.exit_code == 0, exported.stderr
-    ends = json.loads((tmp_path / "mended" / "generation_config.json").read_text())["eos_token_id"]
+    ends = json.loads((tmp_path / "fixed" / "generation_config.json").read_text())["eos_token_id"]
     assert ends == [SEPARATOR, END]
     assert json.loads((runs_on / "generation_config.json").read_text())["eos_token_id"] == SEPARATOR
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from db.tables import name_of_base
+from db import name_of_base
 from pipelines.cli import main
 from pipelines.project.export import model_card
 from pipelines.project.locations import describe_base

@@ -115,4 +115,4 @@ def test_a_resumed_run_and_a_later_cycle_measure_nothing_again(
     promoted = tmp_path / "promoted"
     shutil.copytree(project.base, promoted)
     (promoted / "recover.json").write_text('{"separator": 2}')
-    assert measured_separator(stage, corpus, replace(start, path=str(promoted))) == 2
+    assert measured_separator(stage, corpus, start.replaced(path=str(promoted))) == 2
