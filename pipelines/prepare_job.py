@@ -225,6 +225,12 @@ def check_files(project: Project, request: Request) -> None:
     ):
         if file is not None:
             read(file)
+    docs, questions = request.docs, request.questions
+    if docs and questions and questions.resolve().is_relative_to(docs.resolve()):
+        raise RecoverError(
+            f"The questions {questions} lie among the documents of {docs}, so the model would learn the answers from "
+            "them. Move them to another folder."
+        )
 
 
 def _check_prompts(request: Request, settings: Settings, teacher: TeacherChoice[str], chat: Chat, model: str) -> None:

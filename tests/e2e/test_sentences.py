@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.lab import BASE
+from recovery.lab import BASE, make_world
 from tests.e2e.command_line import recover
 
 
@@ -68,3 +68,11 @@ def test_an_error_that_a_user_can_fix_is_one_sentence(
     assert "Traceback" not in completed.stderr
     if exit_code == 1 and arguments[0] != "dashboard":
         assert sentence in completed.data["error"]
+
+
+@pytest.mark.parametrize("command", [["midtrain"], ["cycle"], ["check", str(BASE)], ["repair", str(BASE)]])
+def test_questions_among_the_documents_are_refused(tmp_path: Path, command: list[str]) -> None:
+    make_world(5, size="quick").write(tmp_path / "world")
+    refused = recover(tmp_path, *command, "--docs", "world", "--questions", "world/questions.jsonl", "--base", BASE)
+    assert refused.exit_code == 1
+    assert "the model would learn the answers from them. Move them to another folder." in refused.data["error"]
