@@ -2,7 +2,7 @@
 
 For `check` and `repair` also the files of both models are compared."""
 
-import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from pipelines.project.runs import last_time, past_cycles
 from pipelines.request import Request
 from pipelines.settings.resolve import Resolved, differences, resolve_settings
 from pipelines.settings.schema import Settings
-from pipelines.storage import JsonLines, content_hash, write_atomic
+from pipelines.storage import JsonLines, content_hash
 from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.teacher_choice import (
@@ -58,7 +58,7 @@ from pipelines.training_memory import check_memory, check_window
 from recovery.errors import RecoverError
 from recovery.fine_tunes import FineTune, inspect_fine_tune
 from recovery.models.chat_template import Chat, Message, check_same_tokenizer
-from recovery.models.students import generation_ends, load_chat, parameters_of
+from recovery.models.students import generation_ends, load_chat, parameters_of, save_generation_ends
 from recovery.recipes import recipe
 from recovery.stop_contract import StopFiles, missing_end
 
@@ -294,7 +294,6 @@ class Prepared:
     job: Job
     about: FineTune
     own_template: str | None = None  # path of the model with its own chat template, where that is not the base's
-    fixed: str | None = None  # what was wrong with its generation config and is right in the copy that is repaired
 
 
 def prepare_repair(project: Project, request: Request, *, trains: bool = True) -> Prepared:
@@ -309,7 +308,9 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     for note in about.notes(project.base_name):
         log.warning(note)
     own = path if about.other_template else None
-    missing = missing_end(StopFiles.of(path), StopFiles.of(project.base)) if trains else None
+    base_files = StopFiles.of(project.base)
+    files = replace(StopFiles.of(path), template=base_files.template) if own else StopFiles.of(path)
+    missing = missing_end(files, base_files) if trains else None
     is_changed = own is not None or missing is not None
     student = project.resolve(_fixed_copy(project, path, own is not None, missing) if is_changed else request.student)
     conversations = read_training_file(request.docs) if request.docs else []
@@ -340,8 +341,9 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         given=given,
     )
     contents = [project.weights_id(student), project.base_weights_id, {**job.as_json(), "id": ""}]
-    job = replace(job, id=content_hash(contents)[:8], processes=request.processes or 1)
-    return Prepared(job, about, own, None if missing is None else f"{FIXED} {StopFiles.of(student.path).name(missing)}")
+    fixed = None if missing is None else f"{FIXED} {base_files.name(missing)}"
+    job = replace(job, id=content_hash(contents)[:8], processes=request.processes or 1, fixed=fixed)
+    return Prepared(job, about, own)
 
 
 def _fixed_copy(project: Project, model: str, other_template: bool, missing_end: int | None) -> str:
@@ -353,21 +355,21 @@ def _fixed_copy(project: Project, model: str, other_template: bool, missing_end:
             f"The files of {model} are copied, since its chat template or its generation config has to be changed. "
             "Download it first, and name its folder."
         )
-    folder = project.home / "fixed" / content_hash([weights_hash(source), other_template, missing_end])[:16]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = (
+        project.home / "fixed" / content_hash([str(source), weights_hash(source), other_template, missing_end])[:16]
+    )
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     for file in source.iterdir():
-        link = folder / file.name
-        is_changed = other_template and file.name.startswith(OF_TOKENIZER)
-        if file.is_file() and not is_changed and not link.exists():
-            link.symlink_to(file.resolve())
+        if file.is_file() and not (other_template and file.name.startswith(OF_TOKENIZER)):
+            (folder / file.name).symlink_to(file.resolve())
     if other_template:
         load_chat(project.base).tokenizer.save_pretrained(folder)
     if missing_end is not None:
-        file = folder / "generation_config.json"
-        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        file.unlink(missing_ok=True)  # it is a link to the model's own
-        ends = sorted({missing_end, *generation_ends(model)})
-        write_atomic(file, [json.dumps(config | {"eos_token_id": ends}, indent=2), "\n"])
+        (folder / "generation_config.json").unlink(missing_ok=True)  # it is a link to the model's own
+        known = load_chat(str(folder)).token_rows
+        ends = sorted({missing_end, *(id for id in generation_ends(model) if id < known)})
+        save_generation_ends(model, ends, folder)
     return str(folder)
 
 

@@ -127,9 +127,7 @@ class RepairResult:
         return lines
 
 
-def run_repair(
-    project: Project, job: Job, model: str = "", notes: Sequence[str] = (), fixed: str | None = None
-) -> RepairResult:
+def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str] = ()) -> RepairResult:
     """Judge the fine-tune, then try one move after the other."""
     has_probes = job.settings.distill.probe_every > 0
     can_probe = has_probes and not job.eval_plan.split_problem(load_suites(project.base))
@@ -142,7 +140,7 @@ def run_repair(
             if not moves[-1].verdict.passed:
                 moves.append(_try(project, _job_of(job, name, moves, can_probe, parameters_of(project.base)), name))
     name, guard = model or student.reference, _guard(job.eval_plan)
-    return RepairResult(name, project.base_name, headlines(clean), guard, moves, list(notes), fixed)
+    return RepairResult(name, project.base_name, headlines(clean), guard, moves, list(notes), job.fixed)
 
 
 def _try(project: Project, job: Job, name: str) -> Move:

@@ -5,11 +5,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evals.suites.config import load_suites
+from evals.suites.lab import instruction_prompts
 from evals.suites.suite_measurement import ifeval_prompts
 from pipelines.log import log
 from pipelines.model_loading import load_frozen, open_engine
 from recovery.engines import Generation, Sampling
-from recovery.models.students import Student
+from recovery.models.chat_template import check_same_vocabulary
+from recovery.models.students import Student, load_chat
 from recovery.stop_contract import (
     Fault,
     ReplyEnds,
@@ -21,6 +23,7 @@ from recovery.stop_contract import (
 
 PROMPTS = 24
 LIMIT = 256  # tokens of a reply
+Exchange = tuple[list[int], Generation]
 
 
 @dataclass(frozen=True)
@@ -28,27 +31,25 @@ class TurnEnds:
     """What the files of a model say, what it does, and its base beside it where there is one."""
 
     files: StopFiles
-    does: ReplyEnds
+    does: ReplyEnds | None  # None without a chat template
     base_files: StopFiles | None
     base_does: ReplyEnds | None
     faults: list[Fault]
 
     def lines(self) -> list[str]:
-        rows = self.files.rows() + self.does.rows()
-        base = (
-            [] if self.base_files is None or self.base_does is None else self.base_files.rows() + self.base_does.rows()
-        )
-        width = max(len(name) for name, _ in rows)
-        value_width = max(len(value) for _, value in [*rows, ("", "model")])
-        header = f"{'':<{width}}  {'model':<{value_width}}  {'base' if base else ''}".rstrip()
-        lines = [header] if base else []
-        for i, (name, value) in enumerate(rows):
-            lines.append(f"{name:<{width}}  {value:<{value_width}}  {base[i][1] if base else ''}".rstrip())
+        rows = self.files.rows() + (self.does.rows() if self.does else [])
+        base = self.base_files.rows() if self.base_files else []
+        base += self.base_does.rows() if self.base_does else []
+        width, value_width = (max(len(row[i]) for row in [*rows, ("", "model")]) for i in (0, 1))
+        beside = [value for _, value in base] + [""] * (len(rows) - len(base))
+        table = [("", "model", "base")] if base else []
+        table += [(name, value, other) for (name, value), other in zip(rows, beside, strict=False)]
+        lines = [f"{name:<{width}}  {value:<{value_width}}  {other}".rstrip() for name, value, other in table]
         return [*lines, *map(str, self.faults)] if self.faults else [*lines, "Its turns end where they should."]
 
     def as_json(self) -> dict[str, Any]:
         def of(files: StopFiles | None, does: ReplyEnds | None) -> dict[str, Any] | None:
-            return None if files is None or does is None else files.as_json() | asdict(does)
+            return None if files is None else files.as_json() | (asdict(does) if does else {})
 
         return {
             "model": of(self.files, self.does),
@@ -60,29 +61,33 @@ class TurnEnds:
 def examine_turn_ends(model: str, base: str | None = None) -> TurnEnds:
     """Read the files of both, let both reply to the same prompts, and name what is wrong."""
     files, base_files = StopFiles.of(model), StopFiles.of(base) if base else None
-    chosen = ifeval_prompts(load_suites(base or model), limit=PROMPTS)
-    texts = [prompt.text for prompt in chosen[0]] if chosen else []
-    base_does, replies = None, list[Generation]()
-    if base and base_files:
+    if base:
+        check_same_vocabulary(load_chat(model), load_chat(base))
+    if not files.tokens.chat_template:  # it cannot be asked anything
+        return TurnEnds(files, None, base_files, None, file_faults(files, base_files))
+    of_suite = ifeval_prompts(load_suites(base or model), limit=PROMPTS)
+    prompts = of_suite[0] if of_suite else instruction_prompts(PROMPTS, natural=True)
+    texts = [prompt.text for prompt in prompts]
+    base_does, asked = None, list[Exchange]()
+    if base and base_files and base_files.tokens.chat_template:
         log.info(f"Sampling {len(texts)} replies of the base, to see how they end")
         student = load_frozen(base)
-        prompts = [student.chat.prompt(text) for text in texts]
-        replies = _replies(student, prompts)
-        ending = probability_of_ending(student, list(zip(prompts, replies, strict=True)), base_files.stops)
-        base_does = ReplyEnds.of(replies, LIMIT, ending)
+        asked = _replies(student, texts)
+        ending = probability_of_ending(student, asked, base_files.stops)
+        base_does = ReplyEnds.of([reply for _, reply in asked], LIMIT, base_files.generation, ending)
         del student
     log.info(f"Sampling {len(texts)} replies of the model, to see how they end")
     student = load_frozen(model)
-    prompts = [student.chat.prompt(text) for text in texts]
-    own = _replies(student, prompts)
-    exchanges = list(zip(prompts, replies, strict=True)) if base else []
-    does = ReplyEnds.of(own, LIMIT, probability_of_ending(student, exchanges, files.stops) if exchanges else None)
+    own = [reply for _, reply in _replies(student, texts)]
+    ending = probability_of_ending(student, asked, files.stops) if asked else None
+    does = ReplyEnds.of(own, LIMIT, files.generation, ending)
     unlearned = measured_fault(does, files, base_does, base_files)
-    return TurnEnds(
-        files, does, base_files, base_does, file_faults(files, base_files) + ([unlearned] if unlearned else [])
-    )
+    faults = file_faults(files, base_files) + ([unlearned] if unlearned else [])
+    return TurnEnds(files, does, base_files, base_does, faults)
 
 
-def _replies(student: Student, prompts: Sequence[list[int]]) -> list[Generation]:
+def _replies(student: Student, texts: Sequence[str]) -> list[Exchange]:
+    """Each prompt as the model reads it, and its sampled reply."""
+    prompts = [student.chat.prompt(text) for text in texts]
     with open_engine(student, "transformers") as engine:  # vLLM would take longer to start than this
-        return engine.generate(prompts, Sampling(LIMIT, seed=0))
+        return list(zip(prompts, engine.generate(prompts, Sampling(LIMIT, seed=0)), strict=True))

@@ -70,16 +70,18 @@ class ReplyEnds:
 
     count: int
     limit: int  # of tokens
-    finished: float
+    finished: float  # with a token at which the generation config stops
     repetition: float
     probability: float | None = None  # of all ids that end a turn, where the base's own replies end
 
     @classmethod
-    def of(cls, replies: Sequence[Generation], limit: int, probability: float | None = None) -> "ReplyEnds":
+    def of(
+        cls, replies: Sequence[Generation], limit: int, stops: Sequence[int], probability: float | None = None
+    ) -> "ReplyEnds":
         return cls(
             count=len(replies),
             limit=limit,
-            finished=fmean(reply.finished for reply in replies),
+            finished=fmean(reply.finished and reply.tokens[-1] in stops for reply in replies),
             repetition=fmean(repetition(reply.tokens) for reply in replies),
             probability=probability,
         )
@@ -157,23 +159,28 @@ def measured_fault(
 ) -> Fault | None:
     """Whether the model has unlearned the end, or never learned it, and the likeliest reason.
 
-    Nothing is told where the chat template has no end: then all prompts are broken, and that fault comes first."""
-    if files.template is None:
+    Nothing is told where the files are at fault: prompts may be broken then, and that fault comes first. Nor where
+    replies of the base are too long to show an end."""
+    if file_faults(files, base_files):
         return None
-    if base is None or base.probability is None or model.probability is None:
+    if base is None:
         if model.finished > 0:
             return None
         what = f"None of {model.count} replies ended within {model.limit:,} tokens"
-    elif model.probability < UNLEARNED * base.probability:
+        return Fault(what, "Name the model that it came from with --base, to tell a lost end from long replies")
+    if base.probability is None or model.probability is None:
+        return None
+    if model.probability < UNLEARNED * base.probability:
         what = (
             f"Where replies of its base end, the model ends with probability {model.probability:.2f}, "
             f"the base with {base.probability:.2f}"
         )
-    else:
-        return None
-    return Fault(
-        f"{what}: {_reason(files, base_files)}", "`recover repair` teaches the end on the base's finished answers"
-    )
+        cure = "`recover repair` trains on the base's answers, which end; check it again afterwards"
+        return Fault(f"{what}: {_reason(files, base_files)}", cure)
+    if model.finished < UNLEARNED * base.finished:
+        what = f"{model.finished:.2f} of its replies end, of its base's {base.finished:.2f}, although it knows where"
+        return Fault(what, "They probably repeat themselves: see what else it has lost with `recover check`")
+    return None
 
 
 def _reason(files: StopFiles, base: StopFiles | None) -> str:

@@ -197,8 +197,9 @@ def _examine_model(project: Path | None, model: str, base: str | None) -> Comman
     from pipelines.turn_ends import examine_turn_ends
 
     opened = Project.open(project, base)
-    has_base = base is not None or opened.row is not None
-    ends = examine_turn_ends(opened.path_of(model), opened.base if has_base else None)
+    path = model if Path(model).is_dir() else opened.path_of(model)
+    clean = opened.base if base is not None or not opened.base_is_default else None
+    ends = examine_turn_ends(path, clean)
     return CommandResult(ends.as_json(), ends.lines(), REJECTED if ends.faults else SUCCESS)
 
 

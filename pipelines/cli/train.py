@@ -295,7 +295,7 @@ def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
         prepared = prepare_repair(opened, request)
         job = prepared.job.save(opened.home)
         notes = prepared.about.notes(opened.base_name)
-        return repair_result(run_repair(opened, job, ref, notes, prepared.fixed))
+        return repair_result(run_repair(opened, job, ref, notes))
 
 
 def repair_result(result: "RepairResult") -> CommandResult:

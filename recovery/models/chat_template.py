@@ -215,5 +215,6 @@ def check_same_vocabulary(student: Chat, teacher: Chat) -> None:
 
 
 def same_chat_template(first: Chat, second: Chat) -> bool:
-    """Whether both render a short chat to the same tokens."""
-    return first.prompt("Hello?") == second.prompt("Hello?")
+    """Whether both render a short chat to the same tokens, and end a reply with the same one."""
+    prompts = [chat.prompt("Hello?") for chat in (first, second)]
+    return prompts[0] == prompts[1] and turn_end(first.tokenizer) == turn_end(second.tokenizer)

@@ -5,6 +5,7 @@ The checks and fixes at the end make models of different families trainable: dro
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,8 @@ def load_student(
     model = causal
     if base:
         model = adapters.load(causal, base, reference, trainable=not frozen)
+        causal.generation_config = _generation_config(reference) or causal.generation_config
+        fix_generation_config(causal)
     elif adapter and not frozen:
         model = adapters.create(causal, reference, adapter)
     if frozen:
@@ -168,6 +171,13 @@ def generation_ends(reference: str) -> tuple[int, ...]:
     config = _generation_config(reference) or config_of(reference).get_text_config()
     ends = getattr(config, "eos_token_id", None)
     return tuple(ends) if isinstance(ends, list | tuple) else () if ends is None else (ends,)
+
+
+def save_generation_ends(reference: str, ends: Sequence[int], folder: Path) -> None:
+    """Write the model's generation config into a folder, with other ids at which generation stops."""
+    config = _generation_config(reference)
+    values = {} if config is None else config.to_diff_dict()
+    (folder / "generation_config.json").write_text(json.dumps(values | {"eos_token_id": list(ends)}, indent=2) + "\n")
 
 
 def _generation_config(reference: str) -> Any:
@@ -280,6 +290,8 @@ def save_student(student: Student, folder: Path, extra: dict[str, Any]) -> None:
     if student.adapter_base:
         adapters.save(student.model, partial)
         metadata |= {"kind": "adapter", **adapters.base_location(student.adapter_base, folder)}
+        if student.causal.generation_config is not None:
+            student.causal.generation_config.save_pretrained(partial)
     else:
         student.model.save_pretrained(partial, safe_serialization=True)
     student.chat.tokenizer.save_pretrained(partial)

@@ -80,7 +80,7 @@ def declare(folder: Path, seeds: str) -> str:
 
 @pytest.mark.slow
 def test_a_study_runs_its_arms_gives_verdicts_and_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = declare(folder, "1, 2")
+    file = declare(folder, "1, 2, 3")
     from studies import study_run
 
     measure, measured = study_run.measure_checkpoint, []
@@ -103,7 +103,7 @@ def test_a_study_runs_its_arms_gives_verdicts_and_goes_on(folder: Path, monkeypa
     assert finished.exit_code == 0, finished.stderr
     data = json.loads(finished.stdout)
     assert {name: len(entries) for name, entries in data["arms"].items()} == {
-        "clean": 2, "damaged": 2, "opd": 2, "back": 2, "low-rate": 2,
+        "clean": 3, "damaged": 3, "opd": 3, "back": 3, "low-rate": 3,
     }  # fmt: skip
     for entry in data["arms"]["opd"]:
         assert entry["steps"] == 1
@@ -115,7 +115,7 @@ def test_a_study_runs_its_arms_gives_verdicts_and_goes_on(folder: Path, monkeypa
     row = project.reader.study(begun.id)
     assert row is not None
     assert row.hash == data["hash"] == begun.hash
-    runs = {seed: len(Project.open(begun_folder(project, seed)).reader.runs(1)) for seed in (1, 2)}
+    runs = {seed: len(Project.open(begun_folder(project, seed)).reader.runs(1)) for seed in (1, 2, 3)}
     assert len(set(runs.values())) == 1, "the arm that was interrupted was not trained twice"
     assert json.loads(recover_study(file).stdout)["claims"] == data["claims"]
 

@@ -9,22 +9,21 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from pipelines import turn_ends
 from recovery.engines import Generation
-from recovery.lab import BASE, instruction_tasks
+from recovery.lab import BASE
+from recovery.models.chat_template import same_chat_template
 from recovery.models.students import load_causal, load_chat, load_student
 from recovery.stop_contract import (
     Fault,
     ReplyEnds,
     StopFiles,
-    file_faults,
     measured_fault,
     missing_end,
     probability_of_ending,
 )
 
 END, SEPARATOR = 2, 0  # <|im_end|> and <|endoftext|> of the built-in model
-TASKS = instruction_tasks(7, 4, "train")
-CLEAN = ReplyEnds(count=4, limit=64, finished=1.0, repetition=0.0, probability=0.9)
 
 
 @pytest.fixture
@@ -68,20 +67,13 @@ def mask_the_end_as_padding(folder: Path) -> None:
     change_json(folder / "tokenizer_config.json", pad_token="<|im_end|>")
 
 
+@pytest.fixture(autouse=True)
+def few_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_ends, "PROMPTS", 8)
+
+
 def examine(folder: Path) -> list[Fault]:
-    """What `examine_turn_ends` does, on replies that are given."""
-    files, base_files = StopFiles.of(str(folder)), StopFiles.of(str(BASE))
-    student, base = load_student(str(folder), frozen=True), load_student(str(BASE), frozen=True)
-    replies = [Generation([*base.chat.tokenizer.encode(task.answer), END], [], True) for task in TASKS]
-    ends = [
-        probability_of_ending(
-            model, [(model.chat.prompt(task.prompt), r) for task, r in zip(TASKS, replies, strict=True)], stops
-        )
-        for model, stops in ((student, files.stops), (base, base_files.stops))
-    ]
-    does, base_does = (ReplyEnds.of(replies, 64, probability) for probability in ends)
-    unlearned = measured_fault(does, files, base_does, base_files)
-    return [*file_faults(files, base_files), *([unlearned] if unlearned else [])]
+    return turn_ends.examine_turn_ends(str(folder), str(BASE)).faults
 
 
 @pytest.mark.parametrize(
@@ -156,3 +148,32 @@ def test_the_end_of_the_base_counts_where_the_template_has_none(folder: Path) ->
     assert load_chat(str(folder)).eos_ids == {SEPARATOR, END}, "the tokenizer's EOS still ends replies"
     assert missing_end(files, base) == END
     assert missing_end(files) is None
+
+
+def test_a_template_that_lost_the_end_behind_replies_only_is_another_template(folder: Path) -> None:
+    template = (folder / "chat_template.jinja").read_text()
+    ends_of_others = "{% if message['role'] != 'assistant' %}<|im_end|>{% endif %}"
+    head, _, tail = template.partition("'<|im_end|>\\n' }}")
+    (folder / "chat_template.jinja").write_text(f"{head}'' }}}}{ends_of_others}{{{{ '\\n' }}}}{tail}")
+    ours, base = load_chat(str(folder)), load_chat(str(BASE))
+    assert ours.prompt("Hello?") == base.prompt("Hello?")
+    assert not same_chat_template(ours, base)
+
+
+def test_a_base_whose_replies_are_too_long_to_end_shows_no_fault() -> None:
+    files = StopFiles.of(str(BASE))
+    long = ReplyEnds(count=24, limit=256, finished=0.0, repetition=0.1)
+    assert measured_fault(long, files, long, files) is None
+
+
+def test_a_reply_counts_as_ended_where_generation_stops() -> None:
+    replies = [Generation([5, END], [], finished=True), Generation([5, SEPARATOR], [], finished=True)]
+    assert ReplyEnds.of(replies, 64, (END,)).finished == 0.5
+
+
+def test_a_model_without_a_chat_template_is_told_so_without_replies(folder: Path) -> None:
+    (folder / "chat_template.jinja").unlink()
+    examined = turn_ends.examine_turn_ends(str(folder), str(BASE))
+    assert examined.does is None
+    assert "writes no token behind a reply" in examined.faults[0].what
+    assert any("writes no token" in line for line in examined.lines())
