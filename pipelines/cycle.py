@@ -137,11 +137,15 @@ class Cycle(Stage):
         distilled = distill(self, damaged, teachers, prompts, probe, corpora, lift)
         if self.cycle and self._earlier_decision(distilled.checkpoint) is None:
             self.project.tracker.reopen_cycle(self.cycle)
+        is_copy = not (self.settings.distill.steps or (distilled.warm_start or {}).get("share"))
         # A repair's copy of the model as it was, which the gate has rejected, is not measured again. In a cycle a copy
         # may be promoted, and then its own scores are what later cycles must keep.
-        moved = self.settings.distill.steps or (distilled.warm_start or {}).get("share")
-        judged = distilled.checkpoint if moved or not self.job.eval_plan.probe_all else damaged
-        after = self._measure(judged, "the recovered model", final, "recovered", self._until_clear(clean, before))
+        judged = damaged if is_copy and self.job.eval_plan.probe_all else distilled.checkpoint
+        if is_copy and self._may_leave_out_distillation:
+            copy_results(self.project, damaged, judged)
+            after = before
+        else:
+            after = self._measure(judged, "the recovered model", final, "recovered", self._until_clear(clean, before))
         verdict = self._judge_with_samples(clean, before, after, judged, final)
         promoted, decision = self._decide(distilled.checkpoint, verdict, ask)
         advice = self._next_attempt(damaged, distilled, verdict) if promoted is False else None

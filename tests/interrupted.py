@@ -33,10 +33,13 @@ from tests.e2e.command_line import forked, run_forked
 SMALL = {
     "midtrain.max_steps": 6,
     "midtrain.rows": 4,
+    "midtrain.window": 128,
+    "midtrain.learning_rate": 3e-3,  # enough is lost that there is something to distil
     "midtrain.mix.answers": 0.3,
     "midtrain.mix.texts": 0.2,
     "midtrain.generated_texts": 8,
     "distill.steps": 5,
+    "distill.warm_start": "off",
     "distill.rows": 8,
     "distill.max_new_tokens": 32,
     "distill.prompts": 16,

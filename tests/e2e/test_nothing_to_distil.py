@@ -39,6 +39,14 @@ def test_one_that_does_not_pass_is_distilled(tmp_path: Path) -> None:
     assert completed.data["steps"] == 2, completed.stderr
 
 
+def test_a_copy_that_does_not_pass_is_not_measured_again(tmp_path: Path) -> None:
+    completed = cycle(tmp_path, *STRICT, *set_options("distill.steps=0", "distill.warm_start=off"))
+    assert completed.exit_code == 3, completed.stderr
+    assert completed.data["steps"] == 0
+    assert completed.data["recovered"] == completed.data["damaged"]
+    assert completed.stderr.count("Measuring") == 2
+
+
 def test_what_a_recipe_teaches_besides_is_taught_in_any_case(tmp_path: Path) -> None:
     completed = cycle(tmp_path, *LENIENT, "--recipe", "self-sft")
     assert completed.data["steps"] == 2, completed.stderr

@@ -10,16 +10,7 @@ from tests.e2e.command_line import interrupt_at, recover
 from tests.interrupted import SMALL, Results, interrupt, read_results
 from tests.pipelines.options import set_options
 
-# Documents alone, and no warm start: enough is lost that there is something to distil.
-FLOAT32 = SMALL | {
-    "bf16": "false",
-    "midtrain.mix.answers": 0,
-    "midtrain.mix.texts": 0,
-    "midtrain.learning_rate": 3e-3,
-    "distill.warm_start": "off",
-    "distill.rows": 8,
-    "distill.max_new_tokens": 32,
-}
+FLOAT32 = SMALL | {"bf16": "false", "midtrain.mix.answers": 0, "midtrain.mix.texts": 0}
 
 
 def cycle(processes: int) -> list[str]:
