@@ -65,6 +65,7 @@ class Arm(WithSettings):
     student: str = START  # of `distill`: an earlier arm
     teacher: str = CLEAN
     steps_times: Annotated[float, Field(gt=0)] | None = None  # of the study's `distill.steps`: equal FLOPs
+    rate_times: Annotated[float, Field(ge=0)] | None = None  # of the learning rate that is the default for the base
     prompts: str | None = None  # `instructions`, or a JSONL file as `--prompts` takes it
     teacher_context: str | None = None  # the same, as `--teacher-context` takes it
     cycles: Count = 1  # of `cycle`: each on another world, from the model before it
@@ -98,11 +99,10 @@ class Data(Part):
 
 
 class Tune(Part):
-    """A setting that is chosen for each arm, on a seed that no verdict uses."""
+    """The learning rate is chosen for each arm, on a seed that no verdict uses."""
 
     arms: Annotated[list[str], Field(min_length=1)]
-    values: Annotated[list[float], Field(min_length=2)]
-    setting: str = "distill.learning_rate"
+    rate_times: Annotated[list[float], Field(min_length=2)]  # of the arm's own default
     seed: int
 
 
@@ -199,7 +199,8 @@ class Study:
 
     def settings_of(self, arm: WithSettings | None) -> dict[str, Any]:
         """Settings and flags of an arm or of the start, by their dotted names; flags are `recipe`, `mix` and
-        `warm_start`. The arm's own win, then those of the size, then those of all arms."""
+        `warm_start`. The arm's own win, then those of the size, then those of all arms. `rate_times` is among them, as
+        the rate itself depends on the base."""
         values = flatten(EVERY_ARM)
         for part in (self.declared.common, self.size, arm):
             if part is not None:
@@ -212,6 +213,8 @@ class Study:
                     "An arm with steps_times needs distill.steps in [common] or in the size. Declare it."
                 )
             values["distill.steps"] = max(1, round(times * values["distill.steps"]))
+        if (rate_times := getattr(arm, "rate_times", None)) is not None:
+            values["rate_times"] = rate_times
         return values
 
 

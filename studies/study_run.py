@@ -28,12 +28,13 @@ from pipelines.project.project import Project
 from pipelines.project.running import command_line, lock_holder, project_lock
 from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.request import Request
+from pipelines.settings.defaults import defaults_for
 from pipelines.storage import write_atomic
 from pipelines.teacher_choice import NAMED
 from recovery.errors import RecoverError
 from recovery.lab import Task, instruction_tasks, make_world
 from recovery.models.chat_template import Chat
-from recovery.models.students import load_chat
+from recovery.models.students import load_chat, parameters_of
 from studies.declaration import (
     CLEAN,
     DRIFT_METRICS,
@@ -118,7 +119,7 @@ class StudyRun:
                 self._store()
 
     def _tune(self) -> Tuned:
-        """The value that each tuned arm does best with, on a seed that no verdict uses."""
+        """The learning rate that each tuned arm does best with, on a seed that no verdict uses."""
         tune = self.study.declared.tune
         if tune is None:
             return {}
@@ -128,15 +129,15 @@ class StudyRun:
         measures = [claim.metric for claim in self.study.declared.claims if claim.metric in MEASURES]
         for name in tune.arms:
             scores: dict[float, float] = {}
-            for number, value in enumerate(tune.values):
+            for number, times in enumerate(tune.rate_times):
                 variant = f"{name}-{number}"
-                one = replace(self.seed(tune.seed), tuned={**best, variant: {tune.setting: value}})
+                one = replace(self.seed(tune.seed), tuned={**best, variant: {"rate_times": times}})
                 one.root.mkdir(parents=True, exist_ok=True)
                 with project_lock(one.root / HOME, command_line()):
                     entry = one.run(variant, self.study.declared.arms[name])
-                scores[value] = sum(entry["scores"].get(measure) or 0.0 for measure in measures)
-            best[name] = {tune.setting: max(scores, key=lambda value: scores[value])}
-            log.info(f"Study {self.study.name}: {name} does best with {tune.setting} = {best[name][tune.setting]:g}")
+                scores[times] = sum(entry["scores"].get(measure) or 0.0 for measure in measures)
+            best[name] = {"rate_times": max(scores, key=lambda times: scores[times])}
+            log.info(f"Study {self.study.name}: {name} does best at {best[name]['rate_times']:g} times its usual rate")
         self.files.add_tuned(best)
         return best
 
@@ -216,7 +217,14 @@ class SeedProject:
         )
 
     def _settings(self, name: str, arm: WithSettings | None) -> dict[str, Any]:
-        return self.study.settings_of(arm) | dict(self.tuned.get(name, {}))
+        values = self.study.settings_of(arm) | dict(self.tuned.get(name, {}))
+        times = values.pop("rate_times", None)
+        if times is None:
+            return values
+        stage = "midtrain" if _command(arm) == "midtrain" else "distill"
+        usual = defaults_for(parameters_of(self.base), values.get("recipe") if stage == "distill" else None)
+        rate = times * getattr(usual, stage).learning_rate
+        return values | {f"{stage}.learning_rate": float(f"{rate:.6g}")}
 
     def _run_cycle(self, name: str, arm: WithSettings | None, cycle: int) -> dict[str, Any]:
         project = self.project_of(name, arm)

@@ -4,18 +4,36 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.settings.resolve import resolve_settings
+from pipelines.training.recipe_inputs import check_recipes
 from recovery.errors import RecoverError
-from studies.declaration import Study, length_groups, load_study, parse_declaration, read_declaration, shipped
+from studies.declaration import (
+    Study,
+    as_assignments,
+    length_groups,
+    load_study,
+    parse_declaration,
+    read_declaration,
+    shipped,
+)
 from tests.studies.declarations import DECLARATION, study
+
+PARAMETERS = {"quick": 3_000_000, "full": 3_000_000, "real": 135_000_000}
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_shipped_study_can_be_run_in_every_size(name: str) -> None:
+def test_every_shipped_study_can_be_run_in_every_size(name: str, tmp_path: Path) -> None:
     declared, _ = read_declaration(name)
     for size in declared.sizes:
         loaded = load_study(name, size)
         assert len(loaded.size.seeds) >= 3, "three seeds are the least that give a verdict"
-        assert all(loaded.settings_of(arm)["gate.block"] == 0 for arm in declared.arms.values())
+        for arm in declared.arms.values():
+            values = loaded.settings_of(arm)
+            assert values["gate.block"] == 0
+            flags = {"midtrain": {"mix": values["mix"]}} if "mix" in values else {}
+            if arm.command != "midtrain" and "recipe" in values:
+                flags["distill"] = {"recipe": values["recipe"]}
+            check_recipes(resolve_settings(PARAMETERS[size], tmp_path, flags, as_assignments(values)).settings)
     assert any(claim.control for claim in declared.claims) or name == "divergence", "a claim names its control"
 
 
@@ -75,7 +93,7 @@ WRONG = [  # a part of the declaration, what replaces it, and a part of the sent
     ('recipe = "opd"', 'recipe = "opd"\ncycles = 3', "The arm opd has several cycles."),
     (
         "[sizes.quick]",
-        '[tune]\narms = ["opd"]\nvalues = [1e-4, 1e-3]\nseed = 2\n[sizes.quick]',
+        '[tune]\narms = ["opd"]\nrate_times = [1, 2]\nseed = 2\n[sizes.quick]',
         "The seed 2 of the table tune is also a seed of a verdict. Use another.",
     ),
 ]

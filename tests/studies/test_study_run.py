@@ -121,6 +121,22 @@ def test_a_mid_training_has_its_own_recipe_and_not_that_of_all_arms(tmp_path: Pa
     assert common.request("damaged", common.study.arms["damaged"]).recipe is None
 
 
+@pytest.mark.parametrize(
+    ("line", "changed", "arm", "rate"),
+    [
+        ('recipe = "opd"', 'recipe = "opd"', "opd", "distill.learning_rate=5e-05"),
+        ('recipe = "opd"', 'recipe = "grpo"', "opd", "distill.learning_rate=2e-05"),
+        ('mix = "answers=0.3"', 'mix = "answers=0.3"', "answers", "midtrain.learning_rate=0.0002"),
+    ],
+)
+def test_a_rate_is_a_multiple_of_the_default_for_the_base_and_the_recipe(
+    tmp_path: Path, line: str, changed: str, arm: str, rate: str
+) -> None:
+    declared = study(line, f'{changed}\nrate_times = 0.1\nstudent = "clean"')
+    request = StudyRun(declared, Project.open(tmp_path)).seed(1).request(arm, declared.arms[arm])
+    assert rate in request.assignments
+
+
 def test_a_study_whose_files_ship_is_decided_without_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = StudyRun(study(), Project.open(tmp_path / "first"), tmp_path / "results")
     for entry in planted_entries(study(), PLANTED):
