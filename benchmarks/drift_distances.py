@@ -10,8 +10,8 @@ import time
 
 import numpy as np
 
+from benchmarks.scripts import table
 from evals.drift.distances import PERMUTATIONS, PROJECTIONS, States, centroid_distance, mmd, sliced_wasserstein
-from studies.scripts import table
 
 
 def main(arguments: list[str] | None = None) -> dict[str, float]:
