@@ -121,7 +121,6 @@ class RunInputs:
     separator: int | None = None  # the token that ends each document
     mix: dict[str, float] | None = None  # the shares in effect: answers, texts, earlier
     passages_taught: dict[str, Any] | None = None  # in context: passages, questions and openings among the prompts
-    paraphrases: dict[str, Any] | None = None  # how many paraphrases were written, kept and rejected
 
     def as_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}

@@ -29,7 +29,6 @@ from pipelines.request import Request
 from pipelines.settings.resolve import Resolved, differences, resolve_settings
 from pipelines.settings.schema import Settings
 from pipelines.storage import JsonLines, content_hash
-from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.teacher_choice import (
     BASE,
@@ -133,10 +132,6 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
     corpus = save_snapshot(project.home, documents) if documents else None
     if corpus is not None and plan.questions is None:
         plan = replace(plan, passages=sample_passages(project.home, corpus))
-    if corpus is not None and settings.midtrain.mix.paraphrases:
-        log.info("The clean base paraphrases a few passages, to check that it can")
-        base = BaseOutputs(project, settings, request.seed)
-        base.paraphrases(corpus).try_first_passages(base.open_base)
     job = Job(
         request.command,
         settings,

@@ -76,7 +76,7 @@ class ContentCache:
     The names in use are: `prompts-` and `answers-` (written by the clean base), `clean-replies-` (what a clean
     teacher's replies are like), `separator-` (how likely a corpus is after each token that may end documents),
     `contexts-` (what only a teacher reads), `lift-` (what that gives the teacher), `texts-` (the base's unprompted
-    texts), `paraphrases-` (its paraphrases of a corpus), `tokens-` (tokenized corpora) and `blocks-` (items of an
+    texts), `tokens-` (tokenized corpora) and `blocks-` (items of an
     unfinished evaluation)."""
 
     folder: Path
