@@ -43,10 +43,7 @@ def promote(project: "Project", ref: str, reject: bool, reason: str, dry_run: bo
     current = project.current.reference
     data = {"checkpoint": checkpoint.reference, "decision": decision, "current": current, "dry_run": dry_run}
     verb = f"would be {decision}" if dry_run else f"is {decision}"
-    lines = [f"{checkpoint.reference} {verb}; the current checkpoint is {current}"]
-    if checkpoint.of_probe and not reject:
-        lines.append(f"Only a small probe has measured it: measure it with `recover eval {checkpoint.reference}`")
-    return CommandResult(data, lines)
+    return CommandResult(data, [f"{checkpoint.reference} {verb}; the current checkpoint is {current}"])
 
 
 @main.command()

@@ -100,7 +100,6 @@ class Distill(Group):
     ] = "off"
     probe_every: CountOrZero = 10  # steps between two evaluations on the probe set; 0: none, so all steps are taken
     probe_items: Count = 300
-    keep: CountOrZero = 3  # probe checkpoints that are kept beside the last one, at most; 0: none
     max_steps: Count | None = None
     max_minutes: Number | None = None
     max_flops: Number | None = None
