@@ -17,6 +17,7 @@ import torch
 
 from benchmarks.common import median, model_folder, speed_parser
 from benchmarks.divergence import peak_memory, reset_peak
+from benchmarks.scripts import table
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import instruction_tasks
 from recovery.models.adapters import Adapter
@@ -26,7 +27,6 @@ from recovery.signals import TeacherSignal
 from recovery.states import Prompt, Rollouts
 from recovery.teachers import AdapterOffTeacher, FrozenTeacher, Teacher
 from recovery.train import Plan, train
-from studies.scripts import table
 
 TEACHERS = ("adapter off", "separate")
 

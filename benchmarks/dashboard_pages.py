@@ -25,9 +25,9 @@ import httpx
 import psutil
 from playwright.sync_api import Browser
 
+from benchmarks.scripts import table
 from db.engine import open_database
 from db.tracker import Tracker
-from studies.scripts import table
 from tests.browser import Visit, started
 from tests.db.seeded import seed
 

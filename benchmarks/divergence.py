@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.common import Clock, median
+from benchmarks.scripts import table
 from recovery.chunked_loss import Head, chunked_loss
 from recovery.objectives import Divergence
 from recovery.signals import SignalBatch
 from recovery.teachers import Distribution
-from studies.scripts import table
 
 IMPLEMENTATIONS = ("plain", "TRL", "recover")
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]

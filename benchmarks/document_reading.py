@@ -19,10 +19,10 @@ from collections import Counter
 from itertools import cycle
 from pathlib import Path
 
+from benchmarks.scripts import table
 from pipelines.documents import read_corpus, tokenize_documents
 from recovery.lab import BASE
 from recovery.models.students import load_chat
-from studies.scripts import table
 from tests.pipelines.documents.make import every_format, pdf, with_libraries
 
 # Percent of the files; Word and PDF are by far the slowest to read.

@@ -9,6 +9,7 @@ server is needed: the list is cut from the whole distribution, and the tests sho
 
 import torch
 
+from benchmarks.scripts import script_parser, table
 from evals.results import Metric
 from pipelines.model_loading import device
 from pipelines.synthetic.prompts import as_prompts, write_prompts
@@ -20,7 +21,6 @@ from recovery.samples import Batch, Sample
 from recovery.server_teacher import ListedLogprobs
 from recovery.states import Rollouts
 from recovery.teachers import FrozenTeacher
-from studies.scripts import script_parser, table
 
 COUNTS = (5, 20, 64)
 

@@ -24,13 +24,13 @@ from typing import Any
 import torch
 
 from benchmarks.lm_eval_command import Report, run_command, task_file
+from benchmarks.scripts import table
 from evals.subject import Subject
 from evals.suites.instruction_following import measure_ifeval, read_prompts
 from recovery.engines import Engine, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, instruction_tasks, own_world
 from recovery.models.students import Student, load_student
-from studies.scripts import table
 
 ACCURACIES = ("prompt_level_strict_acc", "inst_level_strict_acc", "prompt_level_loose_acc", "inst_level_loose_acc")
 TIE = 1e-3  # nats; float32 sums in another order differ by less

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from benchmarks.common import clone, median, model_folder, print_profile, speed_parser, time_alternating
+from benchmarks.scripts import table
 from pipelines.training.midtrain import MEASURE_EVERY
 from recovery.lab import own_world
 from recovery.models.students import Student, load_student
@@ -16,7 +17,6 @@ from recovery.objectives import CrossEntropy
 from recovery.signals import Labels
 from recovery.states import Documents, ShuffledOrder
 from recovery.train import Plan, train
-from studies.scripts import table
 
 RATE = 1e-4
 

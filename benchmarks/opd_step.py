@@ -22,6 +22,7 @@ from benchmarks.common import (
     speed_parser,
     time_alternating,
 )
+from benchmarks.scripts import table
 from pipelines.model_loading import open_engine
 from recovery.engines import Engine
 from recovery.lab import instruction_tasks
@@ -32,7 +33,6 @@ from recovery.states import Prompt, Rollouts, ShuffledOrder
 from recovery.teachers import FrozenTeacher
 from recovery.telemetry import StepRecord
 from recovery.train import Plan, train
-from studies.scripts import table
 
 RATE = 1e-4
 

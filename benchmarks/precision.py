@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.scripts import script_parser, table
 from evals.results import Metric
 from evals.stats.paired_comparison import paired_test
 from evals.subject import Subject
@@ -20,7 +21,6 @@ from pipelines.model_loading import device, load_frozen, open_engine
 from recovery.engines import Engine, Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.models.students import load_student
-from studies.scripts import script_parser, table
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:

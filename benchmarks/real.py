@@ -17,12 +17,12 @@ from concurrent.futures import ProcessPoolExecutor
 import torch
 
 from benchmarks import lm_eval, midtrain, opd_step
+from benchmarks.scripts import table
 from pipelines.model_loading import load_frozen, open_engine
 from recovery.engines import Engine, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import instruction_tasks
 from recovery.models.students import load_student
-from studies.scripts import table
 
 ROWS, NEW_TOKENS = 64, 128  # of the rollouts
 OPD_ROWS = 16  # with 32 TRL's step takes more than 24 GB beside ours

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.heap import heap_bytes, measured
+from benchmarks.scripts import table
 from pipelines.model_loading import frozen_dtype, load_trained
 from pipelines.settings.schema import Distill, Midtrain, Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
@@ -38,7 +39,6 @@ from recovery.signals import TeacherSignal
 from recovery.teachers import AdapterOffTeacher, FrozenTeacher
 from recovery.telemetry import StepMetrics
 from recovery.train import Plan, TrainState
-from studies.scripts import table
 
 ROW, TOKENS, PASSES, REPLIES = 128, 1024, 3, 16
 # (hidden, heads, heads of keys and values, width of a head, inner, tied) of the real models; the vocabulary is cut.

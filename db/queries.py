@@ -111,14 +111,9 @@ class Reader:
         of_cycle = and_(Cycle.project_id == project, Cycle.number == cycle)
         return self._last(of_cycle, Checkpoint.role == role, Checkpoint.id == _named_in_its_cycle())
 
-    def run_checkpoint(self, run: int, step: int | None = None) -> Checkpoint | None:
-        """The checkpoint that a run ended with, or the one that it wrote after a step."""
-        return self._last(Checkpoint.run_id == run, *([] if step is None else [Checkpoint.step == step]))
-
-    def probe_checkpoints(self, run: int) -> list[Checkpoint]:
-        """The checkpoints of a run that were kept for what their probes showed, by step."""
-        kept = _checkpoint_rows().where(Checkpoint.run_id == run, _is_of_probe())
-        return self._checkpoints(kept.order_by(Checkpoint.id))
+    def run_checkpoint(self, run: int) -> Checkpoint | None:
+        """The checkpoint that a run ended with."""
+        return self._last(Checkpoint.run_id == run)
 
     def checkpoints(self, project: int) -> list[Checkpoint]:
         """All checkpoints of a project, the oldest first."""
@@ -342,7 +337,7 @@ def _with(row: Row, **others: Any) -> Row:
 def _checkpoint_rows() -> Select[*tuple[Any, ...]]:
     """Checkpoints with what `_read_checkpoints` adds to them."""
     superseded = Checkpoint.id != _named_in_its_cycle()  # NULL outside any cycle
-    columns = Checkpoint, Cycle.number, func.coalesce(superseded, False), _is_of_probe()
+    columns = Checkpoint, Cycle.number, func.coalesce(superseded, False)
     return select(*columns).outerjoin(Cycle)
 
 
@@ -351,17 +346,7 @@ def _of_project(project: int) -> Select[Any]:
 
 
 def _read_checkpoints(session: Session, chosen: Select[Any]) -> list[Checkpoint]:
-    return [
-        _with(row, cycle=cycle, superseded=bool(superseded), of_probe=bool(of_probe))
-        for row, cycle, superseded, of_probe in session.execute(chosen)
-    ]
-
-
-def _is_of_probe() -> ColumnElement[bool]:
-    """Whether the run of a checkpoint wrote a later one."""
-    later = aliased(Checkpoint)
-    after = select(later.id).where(later.run_id == Checkpoint.run_id, later.id > Checkpoint.id)
-    return after.correlate(Checkpoint).exists()
+    return [_with(row, cycle=cycle, superseded=bool(superseded)) for row, cycle, superseded in session.execute(chosen)]
 
 
 def _named_in_its_cycle() -> ColumnElement[int]:

@@ -121,7 +121,6 @@ class RunInputs:
     separator: int | None = None  # the token that ends each document
     mix: dict[str, float] | None = None  # the shares in effect: answers, texts, earlier
     passages_taught: dict[str, Any] | None = None  # in context: passages, questions and openings among the prompts
-    paraphrases: dict[str, Any] | None = None  # how many paraphrases were written, kept and rejected
 
     def as_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
@@ -195,15 +194,12 @@ class Checkpoint(Table):
 
     cycle: int | None = None  # the cycle's number in its project
     superseded: bool = False  # `cycle:N` names another attempt of its cycle
-    of_probe: bool = False  # its run went on: it was kept for what its probe showed
 
     @property
     def reference(self) -> str:
         """How to name it on the command line."""
         if self.role in ("midtrained", "recovered"):
             of_run = self.cycle is None or (self.superseded and self.run_id is not None)
-            if of_run and self.of_probe:
-                return f"run:{self.run_id}/step:{self.step}"
             return f"run:{self.run_id}" if of_run else f"cycle:{self.cycle}/{self.role}"
         return "base" if self.role == "base" else self.path
 

@@ -127,24 +127,20 @@ class Tracker:
     def checkpoint(
         self, project: int, role: Role, path: str | Path, kind: Literal["full", "adapter"] = "full", *,
         parent: int | None = None, run: int | None = None, cycle: int | None = None, hash: str | None = None,
-        bytes: int | None = None, step: int | None = None, probes: Iterable[Mapping[str, Any]] = (),
+        bytes: int | None = None, step: int | None = None,
     ) -> int:  # fmt: skip
-        """Store an entry for weights that are on disk; `base` and `external` models get one entry per path.
-
-        `probes`: other checkpoints of the same run, of earlier steps (`path`, `hash`, `bytes`, `step`), stored before
-        it in the same transaction: the last checkpoint of a run is the one it ended with."""
+        """Store an entry for weights that are on disk; `base` and `external` models get one entry per path."""
         with self._transaction(f"the checkpoint in {path}") as session:
             _lock_project(session, project)
             if role in ("base", "external"):
                 same_path = select(tables.Checkpoint.id).filter_by(project_id=project, role=role, path=str(path))
                 if (existing := session.scalar(same_path)) is not None:
                     return existing
-            last = {"path": str(path), "hash": hash, "bytes": bytes, "step": step}
-            common = {
-                "project_id": project, "role": role, "kind": kind, "parent_id": parent, "run_id": run,
-                "cycle_id": cycle,
-            }  # fmt: skip
-            return [_add(session, tables.Checkpoint(**common, **one)).id for one in (*probes, last)][-1]
+            checkpoint = tables.Checkpoint(
+                project_id=project, role=role, kind=kind, parent_id=parent, run_id=run, cycle_id=cycle,
+                path=str(path), hash=hash, bytes=bytes, step=step,
+            )  # fmt: skip
+            return _add(session, checkpoint).id
 
     def evaluation(self, checkpoint: int, run: int | None, result: Mapping[str, Any]) -> int:
         """Store one evaluation, in the shape that docs/contracts.md gives, with its `items` if any."""

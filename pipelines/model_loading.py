@@ -4,8 +4,7 @@ those servers before anything is trained."""
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,12 +15,12 @@ from pipelines.settings.schema import Settings
 from pipelines.settings.sources import EngineName
 from recovery.engines import Engine
 from recovery.engines.http import HttpEngine
-from recovery.engines.served_model import ServeCommand, check_head_reloads, identify, linear_layers, serve_command
+from recovery.engines.served_model import identify, linear_layers, serve_command
 from recovery.engines.servers import Server, Unavailable, is_address, parse_addresses
 from recovery.errors import RecoverError
 from recovery.hardware import give_back_freed_memory, has_bfloat16
 from recovery.models.adapters import Adapter, base_of
-from recovery.models.students import Student, config_of, load_chat, load_student, parameters_of
+from recovery.models.students import Student, load_chat, load_student, parameters_of
 from recovery.processes import SharedEngine
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 
 OpenSubject = Callable[[], AbstractContextManager[Subject]]  # loads a model only when it is needed
-
-DEFAULT_ADDRESS = "http://127.0.0.1:8000"
 
 
 def device() -> str:
@@ -94,47 +91,20 @@ def open_subject(path: str, engine: EngineName) -> Iterator[Subject]:
         yield Subject(opened, model.chat)
 
 
-@dataclass(frozen=True)
-class PlannedServer:
-    server: Server
-    roles: list[str]  # "engine", "teacher"
-    command: ServeCommand
-
-    def as_json(self) -> dict[str, Any]:
-        command = {"environment": self.command.environment, "command": self.command.words}
-        return {"address": self.server.address, "roles": self.roles, **command}
-
-
-def plan_servers(base: str, settings: Settings, of_teacher: str | None) -> list[PlannedServer]:
-    """The servers of the engine and those of the teacher, each once."""
-    engines = parse_addresses(settings.engine) if is_address(settings.engine) else []
-    teachers = parse_addresses(of_teacher) if of_teacher else []
-    rank = settings.lora_rank
-    if not rank and (shared := sorted(set(engines) & set(teachers))):
-        raise RecoverError(
-            f"The server {shared[0]} cannot serve both the teacher and a student whose full weights are trained. "
-            "Start two servers, or train an adapter (--set lora_rank=128)."
-        )
-    layers = linear_layers(base) if rank and engines else []
-    planned = []
-    for address in dict.fromkeys([*engines, *teachers]):
-        server, generates = Server(address, timeout=30.0), address in engines
-        command = serve_command(server, base, rank if generates else 0, layers, full=generates and not rank)
-        roles = [role for role, addresses in (("engine", engines), ("teacher", teachers)) if address in addresses]
-        planned.append(PlannedServer(server, roles, command))
-    return planned
-
-
 def check_servers(base: str, settings: Settings, of_teacher: str | None) -> None:
-    """Raise unless each answers, has the base's tokenizer and can take its weights; where none answers, the sentence
-    says how to start one."""
-    for planned in plan_servers(base, settings, of_teacher):
+    """Raise unless each answers and has the base's tokenizer; where none answers, the sentence says how to start it."""
+    engines = parse_addresses(settings.engine) if is_address(settings.engine) else []
+    rank = settings.lora_rank
+    if engines and not rank:
+        raise RecoverError(
+            "vLLM servers generate for adapters, and this trains full weights. Train an adapter (--set lora_rank=128), "
+            "or generate on this machine (--engine auto)."
+        )
+    layers = linear_layers(base) if engines else []
+    for address in dict.fromkeys([*engines, *(parse_addresses(of_teacher) if of_teacher else [])]):
+        server = Server(address, timeout=30.0)
         try:
-            identify(planned.server, load_chat(base))
-            if not settings.lora_rank and "engine" in planned.roles:
-                check_head_reloads(planned.server, config_of(base))
+            identify(server, load_chat(base))
         except Unavailable as error:
-            address = planned.server.address
-            raise RecoverError(
-                f"No vLLM server answers at {address} ({error}). Start one: {planned.command}"
-            ) from error
+            command = serve_command(server, base, rank if address in engines else 0, layers)
+            raise RecoverError(f"No vLLM server answers at {address} ({error}). Start one: {command}") from error

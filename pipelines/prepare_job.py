@@ -4,7 +4,7 @@ For `check` and `repair` also the files of both models are compared."""
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from pipelines.documents import read_corpus
 from pipelines.documents.corpus import Corpus, is_hub_id, sample_passages, save_snapshot
 from pipelines.documents.file_formats import read_training_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.gate.attainable import Attainable, attainable
 from pipelines.job import Job, store_context, store_prompts, store_questions
 from pipelines.log import log
 from pipelines.model_loading import check_servers
@@ -29,7 +28,6 @@ from pipelines.request import Request
 from pipelines.settings.resolve import Resolved, differences, resolve_settings
 from pipelines.settings.schema import Settings
 from pipelines.storage import JsonLines, content_hash
-from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.teacher_choice import (
     BASE,
@@ -111,20 +109,17 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         "characters": corpus.texts.characters if corpus else None,
         "teacher": project.resolve(teacher.checkpoint).reference if isinstance(teacher, Model) else named,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
-        "attainable": asdict(shown) if (shown := _attainable(project, request, settings)) else None,
         "settings": settings.model_dump(),
     }
 
 
 def prepare_job(project: Project, request: Request, job_id: str | None = None, *, is_alone: bool = True) -> Job:
     """A job that is ready to run, and saved; by default under a new id. Unless it `is_alone`, nothing is said about
-    what its verdict can show, and how long the last one took."""
+    how long the last one took."""
     settings, teacher, documents = check_request(project, request)
     check_servers(project.base, settings, teacher.addresses if isinstance(teacher, Served) else None)
-    if is_alone:
-        _ = _attainable(project, request, settings)
-        if project.row and (last := last_time(project, request.command)):
-            log.info(last)
+    if is_alone and project.row and (last := last_time(project, request.command)):
+        log.info(last)
     student = None if request.docs else _student(project, request)
     start = student or project.current
     plan = eval_plan(project, request, start, student)
@@ -133,10 +128,6 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
     corpus = save_snapshot(project.home, documents) if documents else None
     if corpus is not None and plan.questions is None:
         plan = replace(plan, passages=sample_passages(project.home, corpus))
-    if corpus is not None and settings.midtrain.mix.paraphrases:
-        log.info("The clean base paraphrases a few passages, to check that it can")
-        base = BaseOutputs(project, settings, request.seed)
-        base.paraphrases(corpus).try_first_passages(base.open_base)
     job = Job(
         request.command,
         settings,
@@ -159,20 +150,6 @@ def _named_teacher(request: Request, settings: Settings) -> str | None:
     if request.teacher is not None or request.command == "midtrain":
         return request.teacher
     return recipe(settings.distill.recipe).teacher
-
-
-def _attainable(project: Project, request: Request, settings: Settings) -> Attainable | None:
-    """Log what the verdict can show with the prompts that it has."""
-    if request.command == "midtrain":
-        return None
-    named = load_suites(project.base)
-    plan = EvalPlan(questions=request.questions, ifeval_data=request.ifeval_data, limit=request.limit)
-    if settings.distill.probe_every and not plan.split_problem(named):
-        plan = replace(plan, split="final")
-    result = attainable(settings.gate, plan, named, project.reader.cycles(project.id) if project.row else [])
-    for line in result.lines() if result else ():
-        log.info(line)
-    return result
 
 
 def announce_settings(project: Project, request: Request) -> Resolved:

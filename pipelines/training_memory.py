@@ -5,8 +5,8 @@ what does not fit, before any model is loaded; and what this process uses.
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Any
 
 import psutil
@@ -31,6 +31,7 @@ FULL = 4  # bytes of a number in float32; bfloat16 has half of them
 CHUNK_TENSORS, MIXED_CHUNK_TENSORS = 8, 13
 SAMPLING_BYTES = 28  # of each row and token of the vocabulary: logits, log-probs, probabilities, and their sum
 ROWS_AT_ONCE = 256  # replies of one batch
+GPU_COUNTS = (2, 4, 8, 16, 32, 64)  # that are tried where one does not fit
 CACHE_SHARE = 4  # one batch's keys and values take at most this part of a GPU's memory
 
 TrainingMemory = dict[str, dict[str, float]]  # phase → part → bytes
@@ -277,6 +278,58 @@ def check_memory(student: str, settings: Settings, *teachers: Sequence[str], gen
         f"{gigabytes(required(settings))} of memory, and {gigabytes(free)} are free here: choose "
         f"{' or '.join([*advice, 'a smaller model'])}, or a machine with more free memory."
     )
+
+
+@dataclass(frozen=True)
+class GpuPlan:
+    """The memory of a cycle on GPUs that are not there yet, from the base's config alone."""
+
+    base: str
+    name: str  # of the base, as the user knows it
+    settings: Settings
+    processes: int  # one on each GPU
+    gpu_memory: float  # bytes
+
+    @property
+    def shape(self) -> ModelShape:
+        return ModelShape.of(self.base)
+
+    @property
+    def engine(self) -> str:
+        """What `auto` chooses where vLLM is installed."""
+        if self.settings.engine != "auto":
+            return self.settings.engine
+        return "vllm" if self.processes == 1 and self.shape.parameters > SMALL_MODEL_PARAMETERS else "transformers"
+
+    @cached_property
+    def memory(self) -> TrainingMemory:
+        settings, device = self.settings, Device(self.gpu_memory, self.processes)
+        teachers, replies = [Teacher.of(self.base, self.base, settings)], kv_cache(self.shape, settings, device)
+        return training_memory(self.shape, settings, teachers, device, replies, uses_vllm=self.engine == "vllm")
+
+    @property
+    def peak(self) -> float:
+        return peak(self.memory)
+
+    def check(self) -> None:
+        """Raise if it does not fit, and say what would."""
+        if self.peak <= self.gpu_memory:
+            return
+        changes = cheaper_settings(self.settings) | ({"engine": "transformers"} if self.engine == "vllm" else {})
+        more = [
+            replace(self, processes=count)
+            for count in GPU_COUNTS
+            if self.processes < count <= self.settings.distill.rows
+        ]
+        fitting = [plan for plan in more if plan.peak <= self.gpu_memory]
+        advice = [f"--processes {plan.processes} ({gigabytes(plan.peak)})" for plan in fitting[:1]]
+        advice += fitting_changes(self.settings, changes, lambda s: replace(self, settings=s).peak, self.gpu_memory)
+        phases = sums(self.memory)
+        raise RecoverError(
+            f"A cycle of {self.name} takes {gigabytes(self.peak)} of each GPU {max(phases, key=phases.__getitem__)}, "
+            f"and {gigabytes(self.gpu_memory)} are there: choose "
+            f"{' or '.join([*advice, 'a smaller model'])}, or larger GPUs."
+        )
 
 
 def fitting_changes(

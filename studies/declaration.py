@@ -21,10 +21,7 @@ from recovery.errors import RecoverError
 from recovery.lab.worlds import WorldSize
 
 CLEAN, START = "clean", "damaged"  # arms that every study has: the clean model, and the start that the others share
-DRIFT_METRICS = (  # of `recover compare --drift`
-    *("pass@8", "distinct", "answer_entropy", "token_entropy", "kl_to_clean"),
-    "mmd/lexical",
-)
+DRIFT_METRICS = ("pass@8", "distinct", "answer_entropy", "token_entropy", "kl_to_clean")  # of `compare --drift`
 METRICS = (*MEASURES, "slope", "pflops", *DRIFT_METRICS)
 INSTRUCTIONS = "instructions"  # the lab's prompts with checks and right answers, as a file of an arm
 OWN_CYCLE = "own-cycle"  # of an arm with several cycles: what each cycle reached on its own documents

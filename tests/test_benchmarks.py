@@ -15,7 +15,6 @@ from benchmarks import (
     dashboard_pages,
     divergence,
     document_reading,
-    drift_distances,
     forgetting_callback,
     listed_tokens,
     midtrain,
@@ -47,12 +46,12 @@ def test_three_implementations_give_the_same_divergence() -> None:
 def test_all_benchmarks_go_on_after_one_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = "--states 48 --width 8"
-    monkeypatch.setattr(all_benchmarks, "ON_CPU", ["no_such_benchmark", f"drift_distances {sizes}"])
+    sizes = "--pairs 4 --prompts 60 --block 30 --losses 0.03 --differ 0.1"
+    monkeypatch.setattr(all_benchmarks, "ON_CPU", ["no_such_benchmark", f"sequential_verdicts {sizes}"])
     assert all_benchmarks.main(["--out", str(tmp_path / "tables.md")]) == 1
     assert "Failed: python -m benchmarks.no_such_benchmark" in capsys.readouterr().err
     _, _, second = (tmp_path / "tables.md").read_text().split("## python -m ")
-    assert second.startswith(f"benchmarks.drift_distances {sizes}")
+    assert second.startswith(f"benchmarks.sequential_verdicts {sizes}")
     assert len(second.splitlines()) > 1  # what it printed
     monkeypatch.undo()
     if not torch.cuda.is_available():
@@ -91,10 +90,6 @@ def test_memory_with_and_without_a_second_model(tmp_path: Path) -> None:
     result = adapter_memory.main([*TINY, "--model", model, "--steps", "1", "--rows", "4", "--max-new-tokens", "6"])
     beside, within = (row["tokens/step"] for row in result.values())
     assert 0 < beside == within <= 24
-
-
-def test_distances_between_states() -> None:
-    assert drift_distances.main(["--states", "48", "--width", "8"])["seconds"] > 0
 
 
 @pytest.mark.release

@@ -17,12 +17,12 @@ import pytest
 from recovery.engines.served_model import linear_layers, serve_command
 from recovery.engines.servers import Server
 
-ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 START_SECONDS = 900  # on a busy machine
 
 
 class VllmServer:
-    """Started by the command that users are given, in float32; with a rank for adapters, else for full weights."""
+    """Started by the command that users are given, in float32; with a rank for adapters."""
 
     def __init__(self, model: str, log: Path, rank: int = 0):
         if importlib.util.find_spec("vllm") is None and os.environ.get("RECOVER_REQUIRE_VLLM") != "1":
@@ -32,7 +32,7 @@ class VllmServer:
             self.port = free.getsockname()[1]
         self.model, self.log, self.process = model, log, None
         self.address = f"http://127.0.0.1:{self.port}"
-        planned = serve_command(Server(self.address), model, rank, linear_layers(model), full=not rank)
+        planned = serve_command(Server(self.address), model, rank, linear_layers(model))
         # The program `vllm` of the package for CPUs does not start: it looks for the version of another package.
         assert planned.words[:3] == ["vllm", "serve", model]
         self.command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", *planned.words[2:]]

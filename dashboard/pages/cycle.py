@@ -45,7 +45,7 @@ from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll, project
 from db.column_types import now
 from db.headline_scores import MEASURES, headline
 from db.queries import Reader
-from db.tables import Checkpoint, Cycle, Evaluation, Promotion, Run, Stage
+from db.tables import Cycle, Evaluation, Promotion, Run, Stage
 
 TARGETS: dict[str, Axis] = {"midtrain": "knowledge", "distill": "behaviour"}  # the score each kind of training is for
 SMOOTHING = {"": 0.0, "some": 0.8, "much": 0.95}
@@ -56,7 +56,6 @@ Evaluations = Mapping[str, Mapping[Task, Evaluation]]  # by stage and task
 STAGES = {"clean": "Clean", "damaged": "Mid-trained", "recovered": "Recovered"}
 # Names of the gate's conditions, in their order.
 CONDITIONS = {measure: name.capitalize() for measure, name in MEASURES.items() if measure != EARLIER_KNOWLEDGE}
-PROBED = ("behaviour", "knowledge", "retention")
 MAX_DOCUMENTS = 200
 
 
@@ -167,7 +166,6 @@ def results(
     evaluations = _latest_evaluations(reader, cycle, runs)
     return [
         attempts(stages, decisions, cycle),
-        frontier(reader, stages, cycle),
         gate(cycle),
         measurements(evaluations, cycle),
         earlier_knowledge(evaluations, cycle, cycles),
@@ -192,7 +190,7 @@ def timeline(runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle) 
 def attempts(stages: Sequence[Stage], decisions: Sequence[Promotion], cycle: Cycle) -> Markup:
     """The recovered checkpoints of a cycle, where it has several; each was distilled from the mid-trained one."""
     own = [(one, stage.scores) for stage in stages if (one := stage.checkpoint) and one.cycle == cycle.number]
-    recovered = [(one, scores) for one, scores in own if one.role == "recovered" and _ends_or_is_named(one)]
+    recovered = [(one, scores) for one, scores in own if one.role == "recovered"]
     if len(recovered) < 2:
         return Markup()
     last = {decision.checkpoint_id: decision for decision in reversed(decisions)}
@@ -208,44 +206,6 @@ def attempts(stages: Sequence[Stage], decisions: Sequence[Promotion], cycle: Cyc
     columns = ["Checkpoint", "Steps", *NAMES.values(), "Decision"]
     content = table("Attempts", columns, rows, save=f"attempts-cycle-{cycle.number}")
     return card("Attempts", content, "Oldest first. All began from the same mid-trained checkpoint.")
-
-
-def frontier(reader: Reader, stages: Sequence[Stage], cycle: Cycle) -> Markup:
-    """The kept checkpoints of probes, with what the probes measured, and the last one of their run."""
-    own = [one for stage in stages if (one := stage.checkpoint) and one.cycle == cycle.number and one.run_id]
-    kept = [one for one in own if one.of_probe and not one.deleted_at]
-    if not kept:
-        return Markup()
-    runs = dict.fromkeys(one.run_id for one in kept)
-    scores = {run: _probe_scores(reader, run) for run in runs if run}
-    shown = [one for one in own if one in kept or (one.run_id in runs and not one.of_probe)]
-    rows = [
-        [
-            Cell(link("lineage", bdi(one.reference, 60), checkpoint=one.id)),
-            Cell(one.step or 0, "number"),
-            *(_number_cell(scores[one.run_id or 0].get((one.step or 0, measure))) for measure in PROBED),
-        ]
-        for one in shown
-    ]
-    columns = ["Checkpoint", "Steps", *(MEASURES[measure].capitalize() for measure in PROBED)]
-    content = table("Kept checkpoints", columns, rows, save=f"kept-cycle-{cycle.number}")
-    other = next(one.reference for one in kept)
-    note = (
-        "Scores on the small probe set; each kept checkpoint is better than the others in something. Another one than "
-        f"the last can be promoted: select it, or run recover promote {other} --reason TEXT."
-    )
-    return card("Choice of checkpoints", content, note)
-
-
-def _probe_scores(reader: Reader, run: int) -> dict[tuple[int, str], float]:
-    """By the number of steps taken and measure."""
-    names = {f"probe/{measure}": measure for measure in PROBED}
-    return {(point.step + 1, names[point.name]): point.value for point in reader.points(run, names=names)}
-
-
-def _ends_or_is_named(one: Checkpoint) -> bool:
-    """Whether it ends its run, or stands for its cycle because a person promoted it."""
-    return not (one.of_probe and one.superseded)
 
 
 def gate(cycle: Cycle) -> Markup:

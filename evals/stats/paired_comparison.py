@@ -81,18 +81,6 @@ def n_needed(margin: float, differ: float, difference: float = 0.0, confidence: 
     return math.ceil(max(for_variance, for_no_difference))
 
 
-def smallest_margin(n: int, differ: float, confidence: float = 0.95) -> float:
-    """Return the smallest margin that n items can show, with a power of 80 %, if there is no true loss; 1 if none.
-
-    `differ` is the share of items on which the two disagree."""
-    low, high = 0.0, 1.0
-    while high - low > 1e-5:
-        middle = (low + high) / 2
-        needed = n_needed(middle, differ, confidence=confidence)
-        low, high = (middle, high) if needed is None or needed > n else (low, middle)
-    return high
-
-
 @dataclass(frozen=True)
 class PairedTest:
     """The comparison of two checkpoints on the items that both answered."""

@@ -11,7 +11,7 @@ part of the error is kept for these looks, whatever they share with the earlier 
 have the levels of a mean of independent samples. Means that share a greedy reply, of prompts that differ in how hard
 they are, depend on each other more than that, so their joint error is smaller (Slepian's inequality).
 
-`studies/sequential_verdicts.py` simulates the errors.
+`benchmarks/sequential_verdicts.py` simulates the errors.
 """
 
 import functools

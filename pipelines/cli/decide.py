@@ -1,23 +1,16 @@
 """Commands that decide which checkpoint is current and hand it on: promote, rollback, export."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from pipelines.cli import CommandResult, command_result, in_project, main, options
-from pipelines.storage import is_remote
 
 if TYPE_CHECKING:
     from pipelines.project.project import Project
 
 reason = click.option("--reason", default="", help="Why, for the project's history; needed against the gate's verdict.")
-
-
-class _FolderOrAddress(click.Path):
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        is_address = isinstance(value, str) and is_remote(value)
-        return value if is_address else super().convert(value, param, ctx)
 
 
 @main.command()
@@ -50,10 +43,7 @@ def promote(project: "Project", ref: str, reject: bool, reason: str, dry_run: bo
     current = project.current.reference
     data = {"checkpoint": checkpoint.reference, "decision": decision, "current": current, "dry_run": dry_run}
     verb = f"would be {decision}" if dry_run else f"is {decision}"
-    lines = [f"{checkpoint.reference} {verb}; the current checkpoint is {current}"]
-    if checkpoint.of_probe and not reject:
-        lines.append(f"Only a small probe has measured it: measure it with `recover eval {checkpoint.reference}`")
-    return CommandResult(data, lines)
+    return CommandResult(data, [f"{checkpoint.reference} {verb}; the current checkpoint is {current}"])
 
 
 @main.command()
@@ -80,13 +70,12 @@ def rollback(project: "Project", reason: str, dry_run: bool) -> CommandResult:
 @main.command()
 @click.argument("ref", default="current")
 @click.option(
-    "--to", type=_FolderOrAddress(path_type=Path, file_okay=False), required=True,
-    help="The folder to write, here or in an object store (s3://bucket/folder).",
+    "--to", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder to write.",
 )  # fmt: skip
 @click.option("--adapter", is_flag=True, help="Write the adapter by itself, not merged into its base.")
 @command_result
 @in_project
-def export(project: "Project", ref: str, to: Path | str, adapter: bool) -> CommandResult:
+def export(project: "Project", ref: str, to: Path, adapter: bool) -> CommandResult:
     """Export a checkpoint as a folder that other tools load.
 
     The folder has safetensors, a tokenizer, and a model card with scores and lineage.
@@ -98,5 +87,5 @@ def export(project: "Project", ref: str, to: Path | str, adapter: bool) -> Comma
 
     checkpoint = project.resolve(ref)
     kind = export_checkpoint(project, checkpoint, to, adapter=adapter)
-    data = {"checkpoint": checkpoint.reference, "path": str(to.resolve() if isinstance(to, Path) else to), "kind": kind}
+    data = {"checkpoint": checkpoint.reference, "path": str(to.resolve()), "kind": kind}
     return CommandResult(data, [f"{checkpoint.reference} is in {to} ({kind} weights)"])

@@ -1,4 +1,4 @@
-"""Split documents into passages: the unit that a question or a paraphrase is about."""
+"""Split documents into passages: the unit that a question is about."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,20 +1,20 @@
-"""The drift of a checkpoint from the clean model: how much its answers to the base's own prompts differ, how diverse
-they still are, and the KL divergence on the new task. Stored in the record like every measurement, and reused."""
+"""The drift of a checkpoint from the clean model: the KL divergence on its answers to the base's own prompts and on the
+new task, and how diverse its answers still are. Stored in the record like every measurement, and reused."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from db.tables import Checkpoint
-from evals.drift.diversity import SAMPLES, prompt_diversity, question_diversity
-from evals.drift.drift_measurement import (
-    MAX_NEW_TOKENS,
+from evals.drift import (
+    DRIFT_TOKENS,
+    SAMPLES,
     BaseUnderAdapter,
-    adapter_disabled,
     measure_drift,
     passage_samples,
+    prompt_diversity,
+    question_diversity,
     question_samples,
 )
 from evals.measurement_keys import data_hash, measurement_key
@@ -28,13 +28,11 @@ from pipelines.documents.corpus import load_snapshot, sample_passages
 from pipelines.evaluation.checkpoint_measurement import store_results, stored_results
 from pipelines.evaluation.evaluation_plan import midtrainings, questions_of_run
 from pipelines.log import log
-from pipelines.model_loading import load_frozen, open_engine
+from pipelines.model_loading import load_frozen, open_engine, open_subject
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
-from pipelines.settings.defaults import choose_engine
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 from pipelines.synthetic.prompts import cached_prompts, write_prompts
-from recovery.engines import Engine
 from recovery.models.adapters import same_model
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_chat
@@ -86,7 +84,7 @@ def checkpoint_drift(
         "seed": SEED,
         "items": ITEMS,
         "samples": SAMPLES,
-        "max_new_tokens": MAX_NEW_TOKENS,
+        "max_new_tokens": DRIFT_TOKENS,
         "new_task": NEW_TASK,
         "named": {suite: content_id(tasks) for suite, tasks in load_suites(project.base).items()},
         "version": version("recover"),
@@ -109,18 +107,13 @@ def checkpoint_drift(
 def _measure(
     project: Project, checkpoint: Checkpoint, task: NewTask, ifeval_data: Path | None, engine: EngineName
 ) -> list[Result]:
+    prompts = _prompts(project, engine)
     current, clean = _load_both(checkpoint.path, project.base)
-    drift = measure_drift(
-        current,
-        clean,
-        _prompts(project, clean, engine),
-        data="own prompts",
-        open_engine=lambda student: _open_engine(student, engine),
-        new_task=task.rows(clean.chat),
-        max_new_tokens=MAX_NEW_TOKENS,
-        seed=SEED,
-    )
-    return [drift, *_diversity(project, current, task, ifeval_data, engine)]
+    new_rows = task.rows(clean.chat)
+    with open_engine(current, engine) as opened:
+        drift = measure_drift(current, clean, opened, prompts, data="own prompts", new_task=new_rows, seed=SEED)
+        subject = Subject(opened, current.chat)
+        return [drift, *_diversity(project, subject, task, ifeval_data)]
 
 
 def _load_both(path: str, base: str) -> tuple[Student, Student]:
@@ -131,34 +124,19 @@ def _load_both(path: str, base: str) -> tuple[Student, Student]:
     return current, load_frozen(base)
 
 
-@contextmanager
-def _open_engine(student: Student, engine: EngineName) -> Iterator[Engine]:
-    """vLLM cannot switch an adapter off, so it gets a copy of the model below the adapter while it generates."""
-    is_vllm = choose_engine(engine, student.parameters) != "transformers"
-    needs_copy = is_vllm and isinstance(student, BaseUnderAdapter)
-    with open_engine(load_frozen(student.path) if needs_copy else student, engine) as opened:
-        yield opened
-
-
-def _diversity(
-    project: Project, current: Student, task: NewTask, ifeval_data: Path | None, engine: EngineName
-) -> list[Result]:
+def _diversity(project: Project, subject: Subject, task: NewTask, ifeval_data: Path | None) -> list[Result]:
     """On the instructions that behaviour is measured by, else on the questions of the new task, if there are any."""
-    behaviour_prompts = ifeval_prompts(load_suites(project.base), ifeval_data, ITEMS)
-    if behaviour_prompts is None and task.questions is None:
+    if (instructions := ifeval_prompts(load_suites(project.base), ifeval_data, ITEMS)) is not None:
+        prompts, data = instructions
+        return [prompt_diversity(subject, prompts, data=data)]
+    if task.questions is None:
         return []
-    with open_engine(current, engine) as opened:
-        subject = Subject(opened, current.chat)
-        if behaviour_prompts is not None:
-            prompts, data = behaviour_prompts
-            return [prompt_diversity(subject, prompts, data=data)]
-        assert task.questions is not None
-        return [question_diversity(subject, read_questions(task.questions)[:ITEMS], data=task.questions.name)]
+    return [question_diversity(subject, read_questions(task.questions)[:ITEMS], data=task.questions.name)]
 
 
-def _prompts(project: Project, clean: Student, engine: EngineName) -> list[str]:
+def _prompts(project: Project, engine: EngineName) -> list[str]:
     def write() -> list[str]:
-        with adapter_disabled(clean), _open_engine(clean, engine) as opened:
-            return write_prompts(opened, clean.chat, PROMPTS, SEED)
+        with open_subject(project.base, engine) as base:
+            return write_prompts(base.engine, base.chat, PROMPTS, SEED)
 
     return cached_prompts(project.home / "cache", project.base_weights_id, PROMPTS, SEED, write)

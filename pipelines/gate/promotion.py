@@ -43,11 +43,6 @@ def decide(
 
 def require_reason(checkpoint: Checkpoint, decision: Decision, reason: str, todo: str = "") -> None:
     """Raise RecoverError for a decision against the gate's verdict, or past it, without a reason."""
-    if checkpoint.of_probe and decision == "promoted" and not reason.strip():
-        raise RecoverError(
-            f"The gate has not judged {checkpoint.reference}, only the end of its run: promoting it needs a reason, "
-            "which is stored. Give one with --reason TEXT."
-        )
     if overrules_gate(decision, checkpoint.verdict) and not reason.strip():
         action = "promoting" if decision == "promoted" else "rejecting"
         raise RecoverError(

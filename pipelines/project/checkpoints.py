@@ -1,6 +1,6 @@
 """Checkpoints: how users refer to them, where their weights are now, and the hash that identifies weights.
 
-A reference is `base`, `current`, `run:7`, `run:7/step:20`, `cycle:3` or `cycle:3/midtrained`; anything else is a folder
+A reference is `base`, `current`, `run:7`, `cycle:3` or `cycle:3/midtrained`; anything else is a folder
 or a hub id."""
 
 import hashlib
@@ -17,9 +17,7 @@ from recovery.errors import RecoverError
 from recovery.models.gguf_dequantisation import names_gguf
 
 Stage = Literal["midtrained", "recovered"]
-PATTERN = re.compile(
-    r"(?P<name>base|current)|run:(?P<run>\d+)(/step:(?P<step>\d+))?|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?"
-)
+PATTERN = re.compile(r"(?P<name>base|current)|run:(?P<run>\d+)|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?")
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,6 @@ class Reference:
     kind: Literal["base", "current", "run", "cycle"]
     number: int = 0  # of the run or cycle
     stage: Stage = "recovered"  # of the cycle
-    step: int | None = None  # of the run
 
 
 def parse_reference(text: str) -> Reference | None:
@@ -40,7 +37,7 @@ def parse_reference(text: str) -> Reference | None:
     if match["name"]:
         return Reference("base" if text == "base" else "current")
     if match["run"]:
-        return Reference("run", int(match["run"]), step=int(match["step"]) if match["step"] else None)
+        return Reference("run", int(match["run"]))
     return Reference("cycle", int(match["cycle"]), "midtrained" if match["stage"] == "midtrained" else "recovered")
 
 
@@ -54,7 +51,7 @@ def model_path(reference: str) -> str:
     if not Path(path).exists() and (path.startswith((".", "/", "~")) or path.count("/") != 1):
         raise RecoverError(
             f"There is no checkpoint {reference!r}. Name base, current, cycle:N, cycle:N/midtrained, run:N, "
-            "run:N/step:M, an existing folder, or a hub id like org/name."
+            "an existing folder, or a hub id like org/name."
         )
     return path
 

@@ -219,9 +219,8 @@ class Project:
             raise RecoverError(f"There is no run {number} in this project. List the runs with `recover runs`.")
         return run
 
-    def checkpoint_folder(self, run: int, step: int | None = None) -> Path:
-        """Of the checkpoint that a run ends with, or of one after an earlier step."""
-        return self.home / "checkpoints" / (f"run-{run:04d}" + (f"-step-{step:04d}" if step is not None else ""))
+    def checkpoint_folder(self, run: int) -> Path:
+        return self.home / "checkpoints" / f"run-{run:04d}"
 
     def resolve(self, reference: str) -> Checkpoint:
         """The checkpoint that a reference names; a model from outside the project is recorded on first use."""
@@ -247,8 +246,8 @@ class Project:
                 checkpoint = self.clean
             case Reference("current"):
                 checkpoint = self.current
-            case Reference("run", number, step=step) if self.row:
-                checkpoint = self.reader.run_checkpoint(number, step)
+            case Reference("run", number) if self.row:
+                checkpoint = self.reader.run_checkpoint(number)
             case Reference("cycle", number, stage) if self.row:
                 checkpoint = self.reader.cycle_checkpoint(self.id, number, stage)
         if checkpoint is None or checkpoint.project_id != self.id:

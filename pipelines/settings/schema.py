@@ -45,7 +45,6 @@ class Mix(Group):
     answers: Share = 0.0  # of all tokens taught, the share that is the base's sampled answers to its own prompts
     texts: Share = 0.0  # of the rows read, the share that is unprompted text the base wrote
     earlier: Share = 0.3  # of the rows read, the share that is documents of earlier cycles, if there are any
-    paraphrases: CountOrZero = 0  # how many paraphrases of each passage by the base are read beside the documents
 
     @model_validator(mode="after")
     def _leaves_room_for_documents(self) -> "Mix":
@@ -101,7 +100,6 @@ class Distill(Group):
     ] = "off"
     probe_every: CountOrZero = 10  # steps between two evaluations on the probe set; 0: none, so all steps are taken
     probe_items: Count = 300
-    keep: CountOrZero = 3  # probe checkpoints that are kept beside the last one, at most; 0: none
     max_steps: Count | None = None
     max_minutes: Number | None = None
     max_flops: Number | None = None

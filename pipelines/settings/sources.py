@@ -17,7 +17,7 @@ EngineName = str  # one of ENGINES, or the addresses of vLLM servers with a comm
 ENGINES: tuple[EngineName, ...] = ("auto", "transformers", "vllm")  # libraries that generate text
 DEFAULT_ENGINE: EngineName = "auto"
 
-DOCUMENTS_ONLY = {"answers": 0.0, "texts": 0.0, "earlier": 0.0, "paraphrases": 0}
+DOCUMENTS_ONLY = {"answers": 0.0, "texts": 0.0, "earlier": 0.0}
 PROJECT_SETTINGS = {  # these belong to the project, not to one command
     "base": "Give --base REF with the first command of a project",
     "db": "Give `recover init --db URL`, or set RECOVER_DB",

@@ -1,4 +1,4 @@
-"""What the clean base writes for a job: prompts, answers to them, unprompted texts and paraphrases.
+"""What the clean base writes for a job: prompts, answers to them, and unprompted texts.
 
 Beside the documents, answers keep instruction following, so that it need not be restored afterwards, and texts keep
 knowledge from pre-training, without its data. All of it is cached by content, so a resumed job reads what it wrote
@@ -12,14 +12,12 @@ from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 
-from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import OpenSubject, open_subject
 from pipelines.project.project import Project
 from pipelines.settings.defaults import defaults_for
 from pipelines.settings.schema import Midtrain, Settings
 from pipelines.storage import ContentCache, content_hash
-from pipelines.synthetic.paraphrases import ParaphrasedCorpus
 from pipelines.synthetic.prompts import as_prompts, cached_prompts, describe_kinds, garbled, write_prompts
 from recovery.engines import Engine, Generation, Sampling
 from recovery.errors import RecoverError
@@ -111,10 +109,6 @@ class BaseOutputs:
             return []
         log.info(f"  {len(texts):,} texts written by the base are read beside the documents")
         return [GeneratedTexts(texts, content_hash(inputs))]
-
-    def paraphrases(self, corpus: CorpusSnapshot) -> ParaphrasedCorpus:
-        times, weights = self.settings.midtrain.mix.paraphrases, self.project.base_weights_id
-        return ParaphrasedCorpus(corpus, times, weights, self.seed, self.project.home / "cache")
 
     @cached_property
     def defaults(self) -> Midtrain:

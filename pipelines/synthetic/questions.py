@@ -68,12 +68,6 @@ class FilterCounts:
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)  # by reason
 
-    def add(self, other: "FilterCounts") -> None:
-        self.passages += other.passages
-        self.written += other.written
-        self.kept += other.kept
-        self.dropped.update(other.dropped)
-
     def reasons(self, count: int | None = None) -> list[str]:
         """The most frequent reasons with their counts."""
         return [f"{times} {reason}" for reason, times in self.dropped.most_common(count)]

@@ -15,7 +15,7 @@ from pipelines.synthetic.chat_prompts import ChatPrompt, accepted_by_checks
 from pipelines.teacher_choice import Itself
 from pipelines.training.document_rows import document_rows, training_file_rows
 from pipelines.training.early_stopping import EarlyStopping, clean_replies
-from pipelines.training.probes import DistillProbe, Frontier
+from pipelines.training.probes import DistillProbe
 from pipelines.training.recipe_inputs import chosen_recipe
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
@@ -110,12 +110,11 @@ def distill(
             source=stage.source(start, chosen, teachers if chosen.scores_with_teacher else None),
             monitor=EarlyStopping(
                 settings,
-                probe.on(student, engine, with_retention=settings.keep > 0) if probe else None,
+                probe.on(student, engine) if probe else None,
                 warm.best_knowledge,
                 until_probes_hold=chosen.restores,
                 clean=clean,
             ),
-            frontier=Frontier(settings.keep),
             warm_start=warm,
             average=teacher if isinstance(teacher, EmaTeacher) else None,
         )

@@ -18,7 +18,6 @@ from pipelines.project.runs import run_of_stage
 from pipelines.settings.schema import Distill
 from pipelines.storage import ContentCache
 from pipelines.synthetic.base_outputs import GeneratedTexts
-from pipelines.synthetic.paraphrases import ParaphrasedCorpus
 from pipelines.training.stage_context import Stage
 from recovery.engines import Engine
 from recovery.engines.transformers import TransformersEngine
@@ -33,7 +32,7 @@ SCORED_DOCUMENTS, SCORED_TOKENS = 32, 32  # by a separator: the first tokens of 
 def document_rows(
     stage: Stage,
     chat: Chat,
-    corpora: Iterable[CorpusSnapshot | ParaphrasedCorpus | GeneratedTexts],
+    corpora: Iterable[CorpusSnapshot | GeneratedTexts],
     rows: int,
     soft: int = 0,
     domain: str | None = None,

@@ -1,8 +1,7 @@
 """Mid-training: the student reads the new documents, beside a mix that keeps what it knows.
 
-The mix has paraphrases of the new documents, documents of earlier cycles, and what the clean base wrote: texts, and
-answers to its own prompts. The base gives the soft labels of its own texts and answers, the last promoted model those
-of earlier documents.
+The mix has documents of earlier cycles, and what the clean base wrote: texts, and answers to its own prompts. The base
+gives the soft labels of its own texts and answers, the last promoted model those of earlier documents.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,6 @@ from pipelines.log import log
 from pipelines.settings.defaults import scheduled, warn_of_few_steps
 from pipelines.settings.schema import Midtrain, split_rows
 from pipelines.synthetic.base_outputs import BaseOutputs, answer_rows
-from pipelines.synthetic.paraphrases import ParaphrasedCorpus
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
 from pipelines.training.document_rows import document_rows, measured_separator
 from pipelines.training.early_stopping import EarlyStopping
@@ -44,9 +42,7 @@ def midtrain(
 
     shares = mix.earlier if earlier else 0.0, mix.texts if texts else 0.0
     earlier_rows, text_rows = split_rows(settings.step_rows, shares)
-    paraphrased = _paraphrase(stage, corpus) if mix.paraphrases else None
-    new = [paraphrased] if paraphrased else []
-    documents = document_rows(stage, chat, [corpus, *new], settings.step_rows - earlier_rows - text_rows)
+    documents = document_rows(stage, chat, [corpus], settings.step_rows - earlier_rows - text_rows)
     states: list[States] = [documents]
     if earlier_rows:
         soft = _soft_earlier_rows(earlier_rows)
@@ -77,7 +73,6 @@ def midtrain(
             "texts": text_rows / settings.step_rows,
             "earlier": earlier_rows / settings.step_rows,
         },
-        paraphrases=paraphrased.counts.as_dict() if paraphrased else None,
     )
     plan = stage.plan(steps, settings.learning_rate, warmup=min(10, steps // 10))
     with stage.recorded_run("midtrain", steps, inputs) as run:
@@ -104,14 +99,6 @@ def scheduled_stage(stage: Stage, corpus: CorpusSnapshot, chat: Chat, *, has_tex
     midtrain = scheduled(stage.settings.midtrain, tokens, has_texts=has_texts)
     settings = stage.settings.model_copy(update={"midtrain": midtrain})
     return replace(stage, job=replace(stage.job, settings=settings))
-
-
-def _paraphrase(stage: Stage, corpus: CorpusSnapshot) -> ParaphrasedCorpus:
-    base = BaseOutputs(stage.project, stage.settings, stage.job.seed)
-    paraphrased = base.paraphrases(corpus)
-    log.info(f"The clean base writes up to {stage.settings.midtrain.mix.paraphrases} paraphrases of each passage")
-    paraphrased.write(base.open_base)
-    return paraphrased
 
 
 def soft_label_teachers(stage: Stage, start: Checkpoint, *, by_base: bool, of_earlier: bool) -> Teachers | None:

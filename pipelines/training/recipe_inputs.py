@@ -73,10 +73,6 @@ def check_recipes(settings: Settings) -> None:
         raise RecoverError(
             f"Mid-training reads documents, which the recipe {name!r} does not. Use midtrain or in-context."
         )
-    if recipe(name).context and mix.paraphrases:
-        raise RecoverError(
-            f"The recipe {name} reads no documents beside prompts, so it has no paraphrases. Leave out --mix."
-        )
     if recipe(name).context and settings.midtrain.ordinary_prompts + mix.earlier >= 1:
         raise RecoverError(
             "The shares midtrain.ordinary_prompts and midtrain.mix.earlier leave nothing to the new documents. "

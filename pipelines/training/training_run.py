@@ -1,12 +1,11 @@
 """One training run in the record: reported step by step, saved as it goes, and resumed where it stopped."""
 
 import importlib
-import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from pipelines.log import STEPS, StepTimer, log
 from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
 from pipelines.training.early_stopping import EarlyStopping
-from pipelines.training.probes import Frontier, FrontierPoint, ProbeResult
+from pipelines.training.probes import ProbeResult
 from pipelines.training.stage_context import Role, Stage
 from pipelines.training.stage_teachers import TrainingSource
 from pipelines.training.warm_start import WarmStart
@@ -69,7 +68,6 @@ class TrainingRun:
     monitor: EarlyStopping
     warm_start: WarmStart = WarmStart()  # noqa: RUF009
     average: EmaTeacher | None = None  # the teacher, if it is an average of the student
-    frontier: Frontier = field(default_factory=lambda: Frontier(0))
 
     def __post_init__(self) -> None:
         self.warm, self.stopped = self.warm_start.as_json(), self.warm_start.stop_reason  # of a resumed run, as saved
@@ -90,12 +88,8 @@ class TrainingRun:
         if (saved := load_progress(self._folder, self.student, state, self.average)) is not None:
             self.monitor.restore(saved["monitor"])
             self.warm, self.stopped = saved["warm_start"], saved["stopped"]
-            self.frontier = Frontier.from_json(self.frontier.keep, saved["frontier"])
-            points = self.frontier.points  # some may be deleted
-            self.frontier.points = [point for point in points if self._point_folder(point.step).is_dir()]
             if state.step < self.plan.steps:
                 log.info(f"Going on at step {state.step + 1} of {self.plan.steps}")
-        self._delete_points_except(self.frontier.points)  # after an interruption later ones may be there
 
     @property
     def project(self) -> Project:
@@ -127,8 +121,6 @@ class TrainingRun:
                 if self.monitor.collapsed:
                     self._return_to_last_good(state)
                     return
-                if probe is not None:
-                    self._update_frontier(FrontierPoint(state.step, probe.measured, probe.errors))
                 is_good = is_report if self.monitor.probe is None else probe is not None
                 if is_good and self.monitor.limits is not None and not self.stopped:
                     self._save(state, self._last_good)
@@ -152,11 +144,7 @@ class TrainingRun:
             self.project.tracker.event(self.run, f"stopped after {steps} steps: {self.stopped}")
         folder, monitor = self.project.checkpoint_folder(self.run), self.monitor.state
         self._write(folder, steps, self.stopped)
-        earlier = [point for point in self.frontier.points if point.step < steps]  # after a collapse one is the end
-        self._delete_points_except(earlier)
-        points = {point.step: self._point_folder(point.step) for point in earlier}
-        probes = [{"path": str(path), **_weights(path, step)} for step, path in points.items() if path.is_dir()]
-        last = _weights(folder, steps)
+        size = sum(file.stat().st_size for file in folder.iterdir())
         id = self.project.tracker.checkpoint(
             self.project.id,
             self.role,
@@ -165,11 +153,10 @@ class TrainingRun:
             parent=self.start.id,
             run=self.run,
             cycle=self.stage.cycle,
-            **last,
-            probes=probes,
+            hash=weights_hash(folder),
+            bytes=size,
+            step=steps,
         )
-        for kept in self.project.reader.probe_checkpoints(self.run):
-            log.info(f"  kept: {kept.reference} of a probe, which can be promoted in place of the last")
         discard_progress(self._last_good)
         discard_progress(self._folder)
         checkpoint = self.project.reader.checkpoint(id)
@@ -181,27 +168,6 @@ class TrainingRun:
         trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": stopped, "warm_start": self.warm}
         about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
         save_student(self.student, folder, about | {"trained": trained})
-
-    def _update_frontier(self, point: FrontierPoint) -> None:
-        """Keep the checkpoint of a probe, unless it is the end of the run, which is kept anyway.
-
-        Others are deleted first, so that there are never more than the setting allows."""
-        if self.stopped:
-            self.frontier.points = self.frontier.points_beside(point)
-        else:
-            self.frontier.points = self.frontier.points_with(point)
-        self._delete_points_except(self.frontier.points)
-        if point in self.frontier.points:
-            self._write(self._point_folder(point.step), point.step)
-
-    def _delete_points_except(self, points: Sequence[FrontierPoint]) -> None:
-        kept = {self._point_folder(point.step) for point in points}
-        for folder in self.project.home.glob(f"checkpoints/run-{self.run:04d}-step-*"):
-            if folder not in kept:
-                shutil.rmtree(folder)
-
-    def _point_folder(self, step: int) -> Path:
-        return self.project.checkpoint_folder(self.run, step)
 
     @property
     def _folder(self) -> Path:
@@ -217,7 +183,6 @@ class TrainingRun:
             "monitor": self.monitor.as_dict(),
             "warm_start": self.warm,
             "stopped": self.stopped,
-            "frontier": self.frontier.as_json(),
         }
         return save_progress(folder, self.student, state, notes, self.average)
 
@@ -242,12 +207,6 @@ class TrainingRun:
         }
         self.project.tracker.step(self.run, step, values)
         log.info(f"  probe at step {step + 1}: {probe}")
-
-
-def _weights(folder: Path, step: int) -> dict[str, Any]:
-    """What the record has of weights on disk."""
-    size = sum(file.stat().st_size for file in folder.iterdir())
-    return {"hash": weights_hash(folder), "bytes": size, "step": step}
 
 
 def _result_of(checkpoint: Checkpoint, run: int) -> RunResult:

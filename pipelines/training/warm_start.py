@@ -150,7 +150,7 @@ def _search(
     learned = max(0.0, (probes.best_knowledge or 0.0) - first.floor)
     limit = first.floor + (1 + keep_knowledge) / 2 * learned
     # A likelihood of answers may rise by a tenth only; a share of right answers is as large as it is.
-    unit = max(learned, 2 * first.errors.get("knowledge", 0.0)) if first.floor else 1.0
+    unit = max(learned, 2 * first.knowledge_error) if first.floor else 1.0
     share = min(results, key=lambda share: (_shortfall(results[share], results, limit, unit), share))
     tried = {str(share): result.scores | {"holds": result.holds} for share, result in results.items()}
     return share, results[share], tried

@@ -34,7 +34,7 @@ from recovery.samples import Batch, Sample
 TRAINING_ROWS, INSTRUCTIONS, FACTS = 4, 16, 16
 # The KL at which a loss of three points is likely, as a share of the clean model's entropy on the same tokens: a model
 # that is less sure of the answers moves further on them without any harm.
-# Measured: `python -m studies.forgetting_warnings` (docs/repair.md).
+# Measured: `python -m benchmarks.forgetting_warnings` (docs/repair.md).
 LIMIT_PER_ENTROPY = 0.09
 MIN_ENTROPY = 0.05  # nats per token
 FORECAST_FROM, MIN_GROWTH = 0.05, 0.01  # shares of the limit: a smaller KL is no ground for a forecast, or is no growth

@@ -1,9 +1,9 @@
 """Rollouts from vLLM servers (`vllm serve`) on this machine or others: token ids in, token ids and log-probs out.
 
 An adapter is written into a temporary folder (`TMPDIR`), which the servers must be able to read, and loaded under a new
-name after every update (`/v1/load_lora_adapter`). Full weights are written there as a checkpoint and reloaded in place
-(`/collective_rpc`, of vLLM's development mode). Nothing is generated before each server's log-probs of a probe text
-agree with the student's own.
+name after every update (`/v1/load_lora_adapter`). Without an adapter the servers must serve the model itself: weights
+that are trained are not sent. Nothing is generated before each server's log-probs of a probe text agree with the
+student's own.
 """
 
 import secrets
@@ -19,7 +19,6 @@ from recovery.engines.served_model import (
     Probe,
     ServeCommand,
     ServedModel,
-    check_head_reloads,
     identify,
     serve_command,
     token_logprobs,
@@ -37,6 +36,11 @@ NO_LIMITS |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 
 class HttpEngine:
     def __init__(self, student: Student, addresses: str):  # with a comma between several, which share the rows
+        if student.trainable() and not student.has_adapter:
+            raise RecoverError(
+                "vLLM servers generate for adapters, not for a model whose full weights are trained. Train an adapter "
+                "(--set lora_rank=128), or generate on this machine (--engine auto)."
+            )
         self._servers, self._student = Servers(addresses), student
         self._probe, self._rows = Probe(student.chat), len(student.head.weight)
         self._served: dict[str, ServedModel] = {}  # by the server's address
@@ -115,12 +119,11 @@ class HttpEngine:
             return
         if server.serves is None:
             self._served[server.address] = identify(server, self._student.chat)
+        problem, advice = f"serves another model than {self._student.path}", "Start it with that model:"
         if self._student.has_adapter:
             self._load_adapter(server)
-        elif self._student.trainable() or not self._agrees(server):
-            self._reload(server)
-        problem = "does not serve the student's weights, although it has loaded them"
-        self._probe.check(server, self._model(server), self._own, problem, f"Start it again: {self._command(server)}")
+            problem, advice = "does not serve the student's weights, although it has loaded them", "Start it again:"
+        self._probe.check(server, self._model(server), self._own, problem, f"{advice} {self._command(server)}")
         server.serves = self._version
 
     def _agrees(self, server: Server) -> bool:
@@ -135,9 +138,16 @@ class HttpEngine:
         problem, advice = f"serves {base}, which is another model than {below}", "Start it with that model:"
         self._probe.check(server, base, self._base, problem, f"{advice} {self._command(server)}")
         self._unload(server)
-        self._post_weights(
-            server, "/v1/load_lora_adapter", {"lora_name": self._name, "lora_path": str(self._weights)}, "adapter"
-        )
+        try:
+            server.call("/v1/load_lora_adapter", {"lora_name": self._name, "lora_path": str(self._weights)})
+        except Refused as error:
+            if error.status >= 500:
+                server.call("/health")  # raises where the server itself has failed
+            reason = "" if error.message == "Not Found" else f" ({error.message})"
+            raise RecoverError(
+                f"The server {server.address} loads no adapter{reason}. It must be able to read {self._folder.name} "
+                f"(TMPDIR), and be started so: {self._command(server)}"
+            ) from error
         server.adapter = self._name
 
     def _unload(self, server: Server) -> None:
@@ -146,31 +156,10 @@ class HttpEngine:
                 server.call("/v1/unload_lora_adapter", {"lora_name": server.adapter})
         server.adapter = ""
 
-    def _reload(self, server: Server) -> None:
-        check_head_reloads(server, self._student.causal.config)
-        if not self._weights.exists():
-            self._student.causal.save_pretrained(self._weights, safe_serialization=True)
-        path = {"weights_path": str(self._weights)}
-        self._post_weights(server, "/collective_rpc", {"method": "reload_weights", "kwargs": path}, "weights")
-        server.call("/reset_prefix_cache", {})  # prefixes of older weights
-
-    def _post_weights(self, server: Server, path: str, body: dict[str, Any], what: str) -> None:
-        try:
-            server.call(path, body)
-        except Refused as error:
-            if error.status >= 500:
-                server.call("/health")  # raises where the server itself has failed
-            reason = "" if error.message == "Not Found" else f" ({error.message})"
-            advice = "" if self._student.has_adapter else " Or train an adapter (--set lora_rank=128)."
-            raise RecoverError(
-                f"The server {server.address} loads no {what}{reason}. It must be able to read {self._folder.name} "
-                f"(TMPDIR), and be started so: {self._command(server)}{advice}"
-            ) from error
-
     def _command(self, server: Server) -> ServeCommand:
         student = self._student
         if not student.has_adapter:
-            return serve_command(server, student.path, full=True)
+            return serve_command(server, student.path)
         rank, layers = adapters.rank(student.model), sorted(adapters.layer_kinds(student.model))
         return serve_command(server, student.adapter_base or "", rank, layers)
 

@@ -73,27 +73,6 @@ def _ask(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
-def check_head_reloads(server: Server, config: Any) -> None:
-    """Raise unless the server computes with all weights that it is sent.
-
-    On a CPU vLLM packs the output head once, and packs it again only where the checkpoint holds it, which one whose
-    head is the embeddings does not. After small updates the probe would not show it."""
-    if not any(getattr(part, "tie_word_embeddings", False) for part in (config, config.get_text_config())):
-        return
-    try:
-        information = server.call("/server_info")
-    except Refused as error:
-        if error.status >= 500:
-            raise
-        return  # it was started without the development mode, and loads no weights either
-    if "device_config=cpu" in str(information):
-        raise RecoverError(
-            f"The server {server.address} runs on a CPU, where vLLM goes on using the old output head of a model whose "
-            "head is its embeddings. Train an adapter (--set lora_rank=128), or generate on this machine (--engine "
-            "transformers)."
-        )
-
-
 def prompt_logprobs(
     server: Server, model: str, tokens: list[int], top: int = 0, timeout: float = TIMEOUT
 ) -> list[dict[int, float]]:
@@ -165,10 +144,8 @@ def _quoted(value: str) -> str:
     return f'"{value}"' if value.startswith("$") else shlex.quote(value)
 
 
-def serve_command(
-    server: Server, reference: str, rank: int = 0, layers: Sequence[str] = (), full: bool = False
-) -> ServeCommand:
-    """The command that starts such a server; with a rank for adapters, `full` for full weights."""
+def serve_command(server: Server, reference: str, rank: int = 0, layers: Sequence[str] = ()) -> ServeCommand:
+    """The command that starts such a server; with a rank for adapters."""
     model, revision = name_and_revision(reference)
     words = ["vllm", "serve", model, *(["--revision", revision] if revision else [])]
     words += ["--host", server.host, "--port", str(server.port)]
@@ -181,8 +158,6 @@ def serve_command(
         # If the layers are not named, vLLM puts an (empty) adapter on the head too, which breaks prompt log-probs.
         max_rank = next((r for r in LORA_RANKS if r >= rank), rank)
         words += ["--enable-lora", "--max-lora-rank", str(max_rank), "--lora-target-modules", *layers]
-    elif full:
-        environment["VLLM_SERVER_DEV_MODE"] = "1"
     if os.environ.get(KEY):  # its name, not the key: commands are printed
         environment["VLLM_API_KEY"] = f"${KEY}"
     return ServeCommand(environment, words)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks.sequential_verdicts import Design, ModelPair, _outcome, simulate
 from evals.stats.paired_comparison import paired_test
 from evals.stats.sequential import (
     ALPHA,
@@ -16,7 +17,6 @@ from evals.stats.sequential import (
     sequential_test,
 )
 from recovery.errors import RecoverError
-from studies.sequential_verdicts import Design, ModelPair, _outcome, simulate
 
 MARGIN = 0.03
 

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,13 +11,13 @@ from click.testing import CliRunner
 from db.tables import Checkpoint, RunInputs
 from pipelines.cli import main
 from pipelines.evaluation import drift as drift_module
-from pipelines.evaluation.drift import NewTask, _load_both, _measure, _open_engine, checkpoint_drift, new_task
+from pipelines.evaluation.drift import NewTask, _measure, checkpoint_drift, new_task
 from pipelines.project.project import Project
 from recovery.lab import BASE
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student, save_student
 
-SMALL = {"PROMPTS": 16, "ITEMS": 2, "MAX_NEW_TOKENS": 32}
+SMALL = {"PROMPTS": 16, "ITEMS": 2}
 QUESTION = '{"question": "What is the colour of the Orvane bridge?", "answer": "green"}\n'
 
 
@@ -49,7 +47,7 @@ def test_drift_is_measured_once_and_stored(project: Project, caplog: pytest.LogC
     none = drift_metrics(project, project.clean, task)
     assert none["drift/kl_from_clean"] == pytest.approx(0, abs=1e-5)
     assert none["drift/kl_from_clean/new_task"] == pytest.approx(0, abs=1e-5)
-    for name in ("kl_from_clean", "kl_from_clean/new_task", "mmd/lexical", "mmd/hidden"):
+    for name in ("kl_from_clean", "kl_from_clean/new_task"):
         assert drift[f"drift/{name}"] > none[f"drift/{name}"]
     assert drift["diversity/token_entropy"] > none["diversity/token_entropy"]
     repeated = drift_metrics(project, checkpoint, task)
@@ -105,25 +103,6 @@ def test_an_adapter_on_the_base_is_measured_with_one_model_in_memory(
     for first, second in zip(in_one_memory, separate, strict=True):
         assert {n: m.value for n, m in first.metrics.items()} == {n: m.value for n, m in second.metrics.items()}
     assert in_one_memory[0].metrics["kl_from_clean"].value > 1e-3
-
-
-def test_vllm_gets_a_copy_of_the_base_instead_of_the_model_below_the_adapter(
-    project: Project, adapter: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[tuple[str, bool]] = []
-
-    @contextmanager
-    def engine(student: Student, name: str) -> Iterator[None]:
-        opened.append((student.path, student.has_adapter))
-        yield
-
-    monkeypatch.setattr(drift_module, "open_engine", engine)
-    for student in _load_both(adapter.path, project.base):
-        for name in ("transformers", "vllm"):
-            with _open_engine(student, name):
-                pass
-    of_adapter, of_base = (adapter.path, True), (project.base, True)
-    assert opened == [of_adapter, of_adapter, of_base, (project.base, False)]
 
 
 def test_the_new_task_is_that_of_the_last_mid_training(project: Project) -> None:

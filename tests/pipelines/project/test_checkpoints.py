@@ -10,7 +10,6 @@ def test_a_project_reference_is_parsed_into_its_parts() -> None:
     assert parse_reference("base") == Reference("base")
     assert parse_reference("current") == Reference("current")
     assert parse_reference("run:12") == Reference("run", 12)
-    assert parse_reference("run:12/step:40") == Reference("run", 12, step=40)
     assert parse_reference("cycle:3") == Reference("cycle", 3, "recovered")
     assert parse_reference("cycle:3/midtrained") == Reference("cycle", 3, "midtrained")
 

@@ -77,21 +77,6 @@ def test_undecided_checkpoints_and_those_below_an_adapter_are_not_deleted(projec
     assert [path for path, _ in _collect(project, rejected=True, dry_run=False)] == [folder]
 
 
-def test_checkpoints_of_probes_stay_until_their_run_is_decided(project: Project) -> None:
-    run = project.tracker.start_run(project.id, "distill", None)
-    end, point = project.checkpoint_folder(run), project.checkpoint_folder(run, 10)
-    for folder in (end, point):
-        folder.mkdir(parents=True)
-    probes = [{"path": str(point), "hash": None, "bytes": 1, "step": 10}]
-    id = project.tracker.checkpoint(project.id, "recovered", end, run=run, step=20, probes=probes)
-    assert project.resolve(f"run:{run}/step:10").of_probe
-    assert project.resolve(f"run:{run}").id == id
-    assert _collect(project, rejected=True, dry_run=True) == []
-    project.tracker.promote(project.id, None, id, "promoted", "ada", "reads well")
-    assert [path for path, _ in _collect(project, rejected=False, dry_run=True)] == []
-    assert [path for path, _ in _collect(project, rejected=True, dry_run=False)] == [point]
-
-
 def test_a_promoted_checkpoint_that_was_rejected_later_is_deleted_unless_something_needs_it(project: Project) -> None:
     for number in (1, 2, 3):
         cycle, _ = project.tracker.open_cycle(project.id)

@@ -155,11 +155,11 @@ def test_broken_toml_is_one_sentence(tmp_path: Path) -> None:
         ("documents", SMALL_MODEL_PARAMETERS, Mix(answers=0, texts=0, earlier=0)),
         ("answers=0.1, texts=0.2", SMALL_MODEL_PARAMETERS, Mix(answers=0.1, texts=0.2, earlier=0)),
         ("answers=.1,texts=.2", SMALL_MODEL_PARAMETERS, Mix(answers=0.1, texts=0.2, earlier=0)),
-        ("answers=0.1,paraphrases=2", LARGE_MODEL_PARAMETERS, Mix(answers=0.1, earlier=0, paraphrases=2)),
+        ("answers=0.1", LARGE_MODEL_PARAMETERS, Mix(answers=0.1, earlier=0)),
     ],
 )
 def test_the_mix_option_replaces_the_whole_mix(text: str, parameters: int, mix: Mix, tmp_path: Path) -> None:
-    (tmp_path / "recover.toml").write_text("[midtrain.mix]\nearlier = 0.1\nparaphrases = 1")
+    (tmp_path / "recover.toml").write_text("[midtrain.mix]\nearlier = 0.1")
     assert resolve_settings(parameters, tmp_path, {"midtrain": {"mix": text}})[0].midtrain.mix == mix
 
 

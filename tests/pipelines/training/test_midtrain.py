@@ -1,22 +1,17 @@
 """Mid-training: what is read beside the documents, which teacher gives the soft labels, and what is recorded."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from click.testing import Result
 
-from evals.subject import Subject
 from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
-from pipelines.synthetic import base_outputs
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
 from pipelines.training.midtrain import soft_label_teachers
 from pipelines.training.stage_context import Stage
@@ -25,10 +20,8 @@ from recovery.lab import BASE
 from recovery.models.students import load_student
 from recovery.samples import Batch, Sample
 from recovery.teachers import FrozenTeacher, Teacher
-from tests.evals.fakes import fake_subject
 from tests.models import save_tiny
 from tests.pipelines.options import set_options
-from tests.pipelines.synthetic.test_paraphrased_corpus import backwards
 from tests.pipelines.training.commands import (
     DOCUMENTS_ONLY,
     data_of,
@@ -53,40 +46,6 @@ def test_without_cross_document_attention_a_documents_first_token_is_no_target(d
     assert tokens[0] * 0.9 < tokens[1] < tokens[0]
     invalid = one_step(docs, "midtrain.cross_document_attention=maybe")
     assert "midtrain.cross_document_attention must be true or false" in invalid.stderr
-
-
-def test_the_lab_base_cannot_paraphrase_and_nothing_is_started(docs: Path, tmp_path: Path) -> None:
-    completed = one_step(docs, "midtrain.mix.paraphrases=1")
-    assert completed.exit_code == 1
-    assert "none of its first 16 paraphrases passed" in completed.stdout
-    assert "start another project with a more capable --base" in completed.stderr
-    project = Project.open_existing(None)
-    assert list(project.reader.runs(project.id)) == list(project.reader.cycles(project.id)) == []
-    assert not list((tmp_path / ".recover" / "jobs").glob("*"))
-
-
-def test_paraphrases_are_read_beside_the_documents_and_counted(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextmanager
-    def capable_base(path: str, engine: str) -> Iterator[Subject]:
-        yield fake_subject(backwards)
-
-    def no_base(path: str, engine: str) -> Any:
-        raise AssertionError("the paraphrases were written twice")
-
-    plain = one_step(docs)
-    monkeypatch.setattr(base_outputs, "open_subject", capable_base)
-    paraphrased = one_step(docs, "midtrain.mix.paraphrases=1")
-    counts = recorded_run(paraphrased).inputs.paraphrases
-    assert counts is not None
-    assert 0 < counts["kept"] <= counts["written"] == counts["passages"]
-    summary = f"{counts['kept']} of {counts['written']} paraphrases of {counts['passages']} passages"
-    assert summary in paraphrased.stderr
-    assert recorded_run(plain).inputs.paraphrases is None
-    assert 1.2 * corpus_tokens(plain) < corpus_tokens(paraphrased) <= 2.2 * corpus_tokens(plain)
-    monkeypatch.setattr(base_outputs, "open_subject", no_base)
-    again = one_step(docs, "midtrain.mix.paraphrases=1")
-    assert recorded_run(again).inputs.paraphrases == counts
-    assert corpus_tokens(again) == corpus_tokens(paraphrased)
 
 
 def corpus_tokens(completed: Result) -> int:

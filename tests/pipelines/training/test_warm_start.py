@@ -175,7 +175,7 @@ def test_a_likelihood_that_rose_by_less_than_its_error_does_not_hold_the_weights
     def probe(best: float | None) -> ProbeResult:
         behaviour, likelihood = next(remaining)
         lost = 0.97 - behaviour
-        return ProbeResult(behaviour, likelihood, lost, False, errors={"knowledge": 0.02}, floor=0.4)
+        return ProbeResult(behaviour, likelihood, lost, False, knowledge_error=0.02, floor=0.4)
 
     assert warm_start(student, probe, AUTO, WarmStartPlan(clean), str(BASE)).share == 0.7
 

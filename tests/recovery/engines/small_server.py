@@ -13,7 +13,7 @@ import torch
 
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
-from recovery.models.students import Student, load_causal, load_student
+from recovery.models.students import Student, load_student
 from recovery.samples import Batch, Sample
 
 MISSING = "There is no such model."
@@ -28,7 +28,6 @@ class SmallServer:
         self.loses_adapters = False  # at such a break, as a restart does
         self.loads_adapters = True  # else it says so, and serves the base
         self.stall_seconds = 0.0
-        self.device = "cuda"
         self.changes: dict[str, Any] = {}  # of the choice that it answers with
         self.lock = threading.Lock()
 
@@ -38,8 +37,6 @@ class SmallServer:
             return {"data": [{"id": "base", "parent": None, "max_model_len": 256}]}
         if path == "/health":
             return "ok"
-        if path == "/server_info":
-            return {"vllm_config": f"enforce_eager=True, device_config={self.device}, seed=0"}
         if path == "/detokenize":
             return {"prompt": chat.tokenizer.decode(body["tokens"])}
         if path == "/tokenize":
@@ -52,12 +49,6 @@ class SmallServer:
             return "Success"
         if path == "/v1/unload_lora_adapter":
             return "Success" if self.adapters.pop(body["lora_name"], None) else None
-        if path == "/collective_rpc":
-            folder = body["kwargs"]["weights_path"]
-            self.student = Student(load_causal(folder, torch.float32), chat, folder)
-            return {"results": [None]}
-        if path == "/reset_prefix_cache":
-            return {"success": True}
         model = self.student if body["model"] == "base" else self.adapters.get(body["model"])
         return None if model is None else {"model": body["model"], "choices": [self.complete(model, body)]}
 

@@ -1,4 +1,4 @@
-"""Engine and teacher on two real vLLM servers, in float32 on both sides."""
+"""Engine and teacher on a real vLLM server, in float32 on both sides."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,19 +31,10 @@ TEXTS = ["Name a colour.", "Which river is the longest?", "Say hello in three wo
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VllmServer, VllmServer]]:
-    """One for adapters on the built-in model, and one of a small model with an untied head, whose weights are sent."""
-    folder = tmp_path_factory.mktemp("servers")
-    untied = save_tiny(folder / "untied", head_dim=32, tied=False, eos=[2, 60])
-    lab = VllmServer(str(BASE), folder / "lab.log", rank=8)
-    small = VllmServer(str(untied), folder / "small.log")
-    with running(lab, small):
-        yield lab, small
-
-
-@pytest.fixture(scope="module")
-def lab(servers: tuple[VllmServer, VllmServer]) -> str:
-    return servers[0].address
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    server = VllmServer(str(BASE), tmp_path_factory.mktemp("server") / "lab.log", rank=8)
+    with running(server):
+        yield server.address
 
 
 def rollouts(student: Student, engine: HttpEngine) -> Rollouts:
@@ -73,23 +64,6 @@ def test_an_adapter_agrees_before_and_after_updates(lab: str) -> None:
     assert Probe(student.chat).own(student) != pytest.approx(own, abs=0.01)
     assert_agrees(student, engine)
     engine.close()
-
-
-def test_full_weights_agree_before_and_after_updates(servers: tuple[VllmServer, VllmServer]) -> None:
-    student = load_student(servers[1].model)
-    engine = HttpEngine(student, servers[1].address)
-    assert_agrees(student, engine)
-    for parameter in student.trainable():
-        parameter.data += 0.02 * torch.randn_like(parameter)
-    student.updates += 1
-    engine.sync(student)
-    assert_agrees(student, engine)
-    engine.close()
-
-
-def test_a_cpu_server_is_sent_no_weights_of_a_tied_head(lab: str) -> None:
-    with pytest.raises(RecoverError, match=r"runs on a CPU.*lora_rank"):
-        HttpEngine(load_student(str(BASE)), lab)
 
 
 def test_the_teacher_lists_what_the_same_model_here_has(lab: str) -> None:

@@ -1,21 +1,15 @@
+"""The KL to the clean model, on a model's own replies and on a new task."""
+
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from evals.drift.drift_measurement import (
-    BaseUnderAdapter,
-    Rollout,
-    hidden_features,
-    jaccard,
-    measure_drift,
-    passage_samples,
-    text_features,
-    token_kl,
-)
+from evals.drift import BaseUnderAdapter, measure_drift, passage_samples, token_kl
+from evals.results import Result
 from evals.suites.training_texts import WINDOW
-from recovery.errors import RecoverError
+from recovery.engines.transformers import TransformersEngine
 from recovery.models.adapters import Adapter
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_student
@@ -38,24 +32,17 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Student:
     return student
 
 
-def test_a_model_has_no_drift_from_itself(clean: Student) -> None:
-    metrics = measure_drift(clean, clean, PROMPTS, data="own", max_new_tokens=24).metrics
-    assert metrics["kl_from_clean"].value == pytest.approx(0.0, abs=1e-6)
-    assert metrics["kl_to_clean"].value == pytest.approx(0.0, abs=1e-6)
-    assert metrics["mmd_p/lexical"].value > 0.01
-    assert metrics["mmd_p/hidden"].value > 0.01
+def drift(current: Student, clean: Student, new_task: list[Sample] | None = None) -> Result:
+    engine = TransformersEngine(current)
+    return measure_drift(current, clean, engine, PROMPTS, data="own", new_task=new_task or [], max_new_tokens=24)
 
 
-def test_another_model_has_drift(clean: Student, moved: Student) -> None:
-    result = measure_drift(moved, clean, PROMPTS, data="own", max_new_tokens=24)
-    same = measure_drift(clean, clean, PROMPTS, data="own", max_new_tokens=24)
-    for kind in ("lexical", "hidden"):
-        for name in ("mmd", "centroid", "sliced_wasserstein"):
-            assert result.metrics[f"{name}/{kind}"].value > same.metrics[f"{name}/{kind}"].value
-    assert result.metrics["mmd_p/lexical"].value < 0.01
+def test_a_model_has_no_drift_from_itself_and_another_has(clean: Student, moved: Student) -> None:
+    for name in ("kl_from_clean", "kl_to_clean"):
+        assert drift(clean, clean).metrics[name].value == pytest.approx(0.0, abs=1e-6)
+    result = drift(moved, clean)
     assert result.metrics["kl_from_clean"].value > 0.1
     assert (result.suite, result.task, len(result.items)) == ("drift", "drift", 24)
-    assert result.metrics["mmd/hidden"].n > 100
 
 
 def test_the_kl_is_the_sum_over_the_vocabulary(clean: Student, moved: Student) -> None:
@@ -88,11 +75,9 @@ def test_the_base_under_an_adapter_equals_the_base_loaded_separately(tmp_path: P
     trainable = [p.requires_grad for p in student.model.parameters()]
     new_task = passage_samples(separate.chat, ["A new task."])
     result, expected = (
-        measure_drift(student, clean, PROMPTS, data="own", new_task=new_task, max_new_tokens=24)
-        for clean in (BaseUnderAdapter(student.model, separate.chat, base), separate)
+        drift(student, clean, new_task) for clean in (BaseUnderAdapter(student.model, separate.chat, base), separate)
     )
     assert {n: m.value for n, m in result.metrics.items()} == {n: m.value for n, m in expected.metrics.items()}
-    assert [item.verdicts for item in result.items] == [item.verdicts for item in expected.items]
     assert result.metrics["kl_from_clean"].value > 0.01
     assert [p.requires_grad for p in student.model.parameters()] == trainable
 
@@ -118,39 +103,3 @@ def test_a_passage_starts_with_the_document_start_token() -> None:
     assert (row.tokens, row.targets) == ([BOS, *ids], [False, True, True, True, True, True, True])
     (long,) = passage_samples(begins, ["a" * 5000])
     assert len(long.tokens) == WINDOW
-
-
-def test_hidden_states_equal_those_of_each_prefix_alone(clean: Student) -> None:
-    long = Rollout("?", list(range(40, 90)), list(range(43, 90)))
-    rollouts = [long, Rollout("?", [3, 4, 5], [5])]
-    states = hidden_features(clean, rollouts)
-    assert states.shape == (9, 32)
-    prefixes = [rollout.tokens[: len(rollout.tokens) - len(rollout.reply) + end]
-                for rollout in rollouts for end in rollout.state_ends]  # fmt: skip
-    for prefix, state in zip(prefixes, states, strict=True):
-        with torch.inference_mode():
-            alone = clean.model.get_decoder()(input_ids=torch.tensor([prefix])).last_hidden_state[0, -1]
-        assert state == pytest.approx(alone.numpy(), abs=1e-4)
-
-
-def test_lexical_features_cover_words_and_punctuation() -> None:
-    a, b, c = map(text_features, ["the green house", "house the green", "The GREEN house!"])
-    assert a == pytest.approx(b)
-    assert not np.allclose(a, c)
-    assert np.isfinite([text_features(text) for text in ("", "\n", "x" * 100_000, "\ud800")]).all()
-
-
-def test_states_are_spread_evenly_over_a_rollout() -> None:
-    assert Rollout("?", [1, 2, *range(10, 46)], list(range(10, 46))).state_ends == [1, 6, 11, 16, 21, 26, 31, 36]
-    assert Rollout("?", [1, 2], [2]).state_ends == [1]
-
-
-def test_jaccard_similarity_of_words() -> None:
-    assert jaccard("The house is green.", "the House was green") == pytest.approx(3 / 5)
-    assert jaccard("", "") == 1.0
-    assert jaccard("a", "") == 0.0
-
-
-def test_drift_needs_two_prompts(clean: Student) -> None:
-    with pytest.raises(RecoverError, match="two different prompts"):
-        measure_drift(clean, clean, ["a", "a"], data="own")

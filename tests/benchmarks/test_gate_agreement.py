@@ -1,10 +1,10 @@
-"""The measurements that no declaration says: they run, and go on after an interruption."""
+"""The gate against a larger measurement: it runs, and goes on after an interruption."""
 
 from pathlib import Path
 
 import pytest
 
-from studies import gate_agreement
+from benchmarks import gate_agreement
 
 
 def test_the_gate_against_a_larger_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from evals.drift.diversity import pass_at, prompt_diversity, question_diversity
+from evals.drift import pass_at, prompt_diversity, question_diversity
 from evals.subject import Subject
 from evals.suites.instruction_following import Prompt
 from evals.suites.knowledge import Question

@@ -1,6 +1,6 @@
 """Whether the gate decides as a measurement on 5,000 items does, over cycles on the built-in model.
 
-    python -m studies.gate_agreement --out agreement.jsonl [--cycles 20] [--items 2000] [--large 5000]
+    python -m benchmarks.gate_agreement --out agreement.jsonl [--cycles 20] [--items 2000] [--large 5000]
         [--first 0]
 
 Each cycle has a world and a seed that were not used for tuning, and one of several settings: the defaults, and some
@@ -23,6 +23,7 @@ from typing import Any
 
 from transformers.utils.logging import disable_progress_bar
 
+from benchmarks.scripts import add_rows, read_rows, script_parser
 from db.tables import Checkpoint
 from evals.results import Item, Metric, Result, main_result
 from evals.splits import RETENTION_ITEMS
@@ -44,7 +45,6 @@ from pipelines.request import Request
 from pipelines.settings.schema import Gate
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, make_world
-from studies.scripts import add_rows, read_rows, script_parser
 
 FIRST_WORLD = 9100  # no study and no tuning uses these
 SUITES = {"behaviour": "lab"}

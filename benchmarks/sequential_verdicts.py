@@ -1,8 +1,8 @@
 """How often the gate errs on simulated pairs of models, and how many prompts and replies it takes.
 
-    python -m studies.sequential_verdicts [--pairs 2000] [--prompts 2000] [--block 200] [--samples 4]
-    python -m studies.sequential_verdicts --prompts 433 --stable 0,0.3,0.7
-    python -m studies.sequential_verdicts --losses 0.01,0.02,0.025 --differ 0.05
+    python -m benchmarks.sequential_verdicts [--pairs 2000] [--prompts 2000] [--block 200] [--samples 4]
+    python -m benchmarks.sequential_verdicts --prompts 433 --stable 0,0.3,0.7
+    python -m benchmarks.sequential_verdicts --losses 0.01,0.02,0.025 --differ 0.05
 
 The gate looks after each block of prompts. Where all prompts do not decide, it looks again after each further reply to
 every prompt. The recovered model is as good as the clean one, worse by the gate's margin, or worse by two margins, or
@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from benchmarks.scripts import script_parser, table
 from evals.stats.paired_comparison import p_at_most, weighted_counts, wilson
 from evals.stats.sequential import greedy_alpha, look_levels, look_sizes, sample_levels
-from studies.scripts import script_parser, table
 
 SHARES_THAT_DIFFER = "0.02,0.05,0.1,0.25"
 SURELY_OPEN = 1.5  # standard errors: no look has a bound closer than that

@@ -1,6 +1,6 @@
 """Does `ForgettingCallback` warn of trainings that damage a model, in time, and leave the others alone?
 
-    python -m studies.forgetting_warnings --out FILE.jsonl [--steps 400] [--seed 7]
+    python -m benchmarks.forgetting_warnings --out FILE.jsonl [--steps 400] [--seed 7]
 
 Twenty-three trainings of the built-in model by transformers' Trainer, each with the callback: documents of an invented
 world, short answers to questions, or the base's own replies; full weights or an adapter; several learning rates.
@@ -32,6 +32,7 @@ from transformers import (
 )
 from transformers.utils.logging import disable_progress_bar
 
+from benchmarks.scripts import add_rows, read_rows, script_parser, table
 from evals.stats.paired_comparison import paired_test, wilson
 from evals.stats.sequential import clear_outcome
 from evals.subject import Subject
@@ -44,7 +45,6 @@ from recovery.engines.transformers import TransformersEngine
 from recovery.hardware import has_bfloat16
 from recovery.lab import BASE, make_world
 from recovery.models.students import Student, load_student
-from studies.scripts import add_rows, read_rows, script_parser, table
 
 ROWS, MAX_ROW, RANK = 16, 256, 16  # of a step; tokens; of an adapter
 DATA = ("documents", "answers", "own replies")

@@ -1,0 +1,187 @@
+"""Drift: how far a model is from the clean one, and how diverse its replies still are.
+
+The KL per token is exact over the vocabulary, on the model's own replies and on a new task; the latter is said to
+predict forgetting. Reverse KL and rewards narrow the distribution, which greedy scores do not show.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from evals.results import Item, Metric, Result, item_key
+from evals.subject import Answer, CostMeter, Subject, strip_thinking, with_cost_meter
+from evals.suites.instruction_following import Prompt, judge
+from evals.suites.knowledge import Grade, Question, matches_reference
+from evals.suites.training_texts import WINDOW
+from recovery.chunked_loss import CHUNK_ELEMENTS, chunks
+from recovery.divergences import forward_kl, reverse_kl
+from recovery.engines import Engine, Generation, Sampling
+from recovery.errors import RecoverError
+from recovery.models.adapters import preserve_adapter_state
+from recovery.models.chat_template import Chat
+from recovery.models.students import Student
+from recovery.samples import Batch, Sample, micro_batches
+
+DRIFT_TOKENS, DIVERSITY_TOKENS = 128, 320  # of a reply, at most
+SAMPLES = 8
+TOKENS_PER_BATCH = 8192
+
+
+class BaseUnderAdapter(Student):
+    """The base model under another student's adapter: the same modules, used with the adapter disabled."""
+
+
+@contextmanager
+def adapter_disabled(student: Student) -> Iterator[None]:
+    """Disable the adapter while a `BaseUnderAdapter` is in use. Does nothing for other students."""
+    if not isinstance(student, BaseUnderAdapter):
+        yield
+        return
+    with preserve_adapter_state(student.model), student.model.disable_adapter():
+        yield
+
+
+def measure_drift(
+    current: Student,
+    clean: Student,
+    engine: Engine,
+    prompts: Sequence[str],
+    *,
+    data: str,
+    new_task: Sequence[Sample] = (),
+    max_new_tokens: int = DRIFT_TOKENS,
+    seed: int = 0,
+) -> Result:
+    """Measure the KL per token on what `current` writes with its `engine`, and on `new_task`."""
+    prompts, meter = list(dict.fromkeys(prompts)), CostMeter()
+    prompt_ids = [current.chat.prompt(prompt) for prompt in prompts]
+    generations = meter.wrap(engine).generate(prompt_ids, Sampling(max_new_tokens, seed=seed))
+    samples = [_sample(ids, reply.tokens) for ids, reply in zip(prompt_ids, generations, strict=True)]
+    metrics = token_kl(current, clean, samples)
+    if new_task:
+        metrics |= {f"{name}/new_task": metric for name, metric in token_kl(current, clean, new_task).items()}
+    meter.read += 2 * sum(len(sample.tokens) for sample in (*samples, *new_task))  # by both models
+    items = [
+        Item(item_key(prompt), prompt, current.chat.text(reply.tokens), reply.finished)
+        for prompt, reply in zip(prompts, generations, strict=True)
+    ]
+    settings = {"max_new_tokens": max_new_tokens, "seed": seed}
+    return Result("drift", "drift", data, metrics, items, settings, *meter.cost())
+
+
+def question_samples(chat: Chat, questions: Sequence[Question]) -> list[Sample]:
+    """Samples of the questions as chat prompts, with the reference answers as targets."""
+    return [_sample(chat.prompt(q.text), chat.tokenizer.encode(q.answer, add_special_tokens=False)) for q in questions]
+
+
+def passage_samples(chat: Chat, passages: Sequence[str]) -> list[Sample]:
+    """Samples of passages as documents, with every token after the first as a target."""
+    start = [] if chat.document_bos is None else [chat.document_bos]
+    rows = [[*start, *chat.tokenizer.encode(text, add_special_tokens=False)][:WINDOW] for text in passages]
+    return [_sample(ids[:1], ids[1:]) for ids in rows if len(ids) > 1]
+
+
+def _sample(context: list[int], targets: list[int]) -> Sample:
+    return Sample(context + targets, [False] * len(context) + [True] * len(targets))
+
+
+def token_kl(current: Student, clean: Student, samples: Sequence[Sample]) -> dict[str, Metric]:
+    """Return the KL per target token in both directions, `kl_from_clean` and `kl_to_clean`.
+
+    Each sample of the data is one statistical sample of the ratio."""
+    sums: dict[str, list[tuple[float, int]]] = {"kl_from_clean": [], "kl_to_clean": []}
+    for part in micro_batches([sample for sample in samples if sample.target_count], TOKENS_PER_BATCH):
+        from_clean, to_clean = _batch_kls(current, clean, Batch.collate(part, current.chat.pad_id, current.device))
+        start = 0
+        for sample in part:
+            end = start + sample.target_count
+            sums["kl_from_clean"].append((float(from_clean[start:end].sum()), sample.target_count))
+            sums["kl_to_clean"].append((float(to_clean[start:end].sum()), sample.target_count))
+            start = end
+    return {name: Metric.from_ratio([s for s, _ in pairs], [n for _, n in pairs]) for name, pairs in sums.items()}
+
+
+@torch.inference_mode()
+def _batch_kls(current: Student, clean: Student, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """KL(clean ‖ current) and KL(current ‖ clean) [targets], computed one chunk of targets at a time.
+
+    Only vocabulary entries that both heads have are compared: what one of them has more is padding."""
+    outputs = [(current.hidden(batch), current.head)]
+    with adapter_disabled(clean):
+        outputs.append((clean.hidden(batch), clean.head))
+    sizes = [len(head.weight) for _, head in outputs]
+    from_clean, to_clean = [], []
+    for part in chunks(len(batch.target_rows), max(sizes), CHUNK_ELEMENTS):
+        log_p, log_q = (head.logits(states[part])[:, : min(sizes)].log_softmax(-1) for states, head in outputs)
+        from_clean.append(forward_kl(log_p, log_q).cpu())
+        to_clean.append(reverse_kl(log_p, log_q).cpu())
+    return torch.cat(from_clean), torch.cat(to_clean)
+
+
+def prompt_diversity(subject: Subject, prompts: Sequence[Prompt], *, data: str, **options: int) -> Result:
+    """Measure the diversity of replies to instructions; a reply passes if it follows all of them."""
+    by_text = {prompt.text: prompt for prompt in prompts}
+    return _diversity(subject, list(by_text), lambda text, reply: judge(by_text[text], reply).passed, data, **options)
+
+
+def question_diversity(
+    subject: Subject, questions: Sequence[Question], grade: Grade = matches_reference, *, data: str, **options: int
+) -> Result:
+    """Measure the diversity of answers to questions."""
+    by_text = {question.text: question for question in questions}
+    return _diversity(subject, list(by_text), lambda text, reply: grade(reply.text, by_text[text]), data, **options)
+
+
+def pass_at(k: int, samples: int, passes: int) -> float:
+    """Return pass@k: the chance that k samples, drawn without replacement, include a pass (Chen et al. 2021)."""
+    return 1.0 - math.comb(samples - passes, k) / math.comb(samples, k)
+
+
+def _diversity(
+    subject: Subject,
+    prompts: list[str],
+    passes: Callable[[str, Answer], bool],
+    data: str,
+    *,
+    samples: int = SAMPLES,
+    max_new_tokens: int = DIVERSITY_TOKENS,
+    seed: int = 0,
+) -> Result:
+    """Sample replies to each prompt at temperature 1, the model's own distribution."""
+    if samples < 2:
+        raise RecoverError("Diversity needs at least 2 samples per prompt. Ask for more.")
+    subject, cost = with_cost_meter(subject)
+    ids = [tokens for prompt in prompts for tokens in [subject.chat.prompt(prompt)] * samples]
+    generations = subject.engine.generate(ids, Sampling(max_new_tokens, temperature=1.0, seed=seed))
+    groups = [generations[i * samples : (i + 1) * samples] for i in range(len(prompts))]
+    items = [_item(subject, prompt, group, passes) for prompt, group in zip(prompts, groups, strict=True)]
+    counts = [sum(item.verdicts["passed"]) for item in items]
+    metrics = {
+        f"pass@{samples}": Metric.from_values([pass_at(samples, samples, c) for c in counts]),
+        "pass@1": Metric.from_values([pass_at(1, samples, c) for c in counts]),
+        "distinct": Metric.from_values([item.verdicts["distinct"] for item in items]),
+        "answer_entropy": Metric.from_values([item.verdicts["answer_entropy"] for item in items]),
+        # The mean negative log-likelihood of sampled tokens estimates the entropy of their distribution.
+        "token_entropy": Metric.from_ratio(
+            [-sum(map(sum, (g.logprobs for g in group))) for group in groups],
+            [sum(len(g.logprobs) for g in group) for group in groups],
+        ),
+    }
+    settings = {"samples": samples, "max_new_tokens": max_new_tokens, "seed": seed, "thinking": subject.thinking}
+    return Result("diversity", "drift", data, metrics, items, settings, *cost())
+
+
+def _item(subject: Subject, prompt: str, group: list[Generation], passes: Callable[[str, Answer], bool]) -> Item:
+    replies = [Answer(strip_thinking(subject.chat.text(g.tokens)), g.finished) for g in group]
+    passed = [passes(prompt, reply) for reply in replies]
+    counts = Counter(reply.text for reply in replies)
+    shares = [count / len(replies) for count in counts.values()]
+    verdicts = {
+        "passed": passed,
+        "distinct": len(counts) / len(replies),
+        "answer_entropy": -math.fsum(share * math.log(share) for share in shares),
+    }
+    return Item(item_key(prompt), prompt, replies[0].text, any(passed), verdicts)

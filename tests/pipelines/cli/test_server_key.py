@@ -1,0 +1,46 @@
+"""The key of vLLM servers, in a command that uses them."""
+
+import secrets
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pipelines.cli import main
+from recovery.engines.served_model import serve_command
+from recovery.engines.servers import KEY, Server
+from recovery.lab import BASE
+from recovery.models.students import load_student
+from tests.pipelines.options import set_options
+from tests.recovery.engines.small_server import SmallServer, serving
+
+
+def test_a_printed_command_names_the_key_and_does_not_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY, "secret-key")
+    command = str(serve_command(Server("http://127.0.0.1:8000"), str(BASE)))
+    assert command.startswith(f'VLLM_API_KEY="${KEY}" vllm serve')
+    assert "secret" not in command
+
+
+@pytest.mark.slow
+def test_the_key_is_in_no_line_and_in_no_file_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RECOVER_BASE", raising=False)
+    key = secrets.token_hex()
+    monkeypatch.setenv(KEY, key)
+    (tmp_path / "prompts.txt").write_text("Name a colour.\nCount to five.\n")
+    with serving(SmallServer(load_student(str(BASE), frozen=True), key=key)) as named:
+        small = set_options("lora_rank=2", "distill.rows=2", "distill.max_new_tokens=8", "distill.probe_every=0")
+        command = ["distill", "--student", "base", "--teacher", named, "--prompts", "prompts.txt"]
+        trained = CliRunner().invoke(main, [*command, *small, "--max-steps", "1", "--limit", "4"])
+        monkeypatch.setenv(KEY, f"wrong-{key}")
+        refused = CliRunner().invoke(main, [*command, *small, "--max-steps", "1"])
+    assert trained.exit_code in (0, 3), trained.output
+    assert "refuses the key" in refused.stderr
+    assert "step 1/1" in caplog.text
+    assert key not in trained.output + refused.output + caplog.text
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert any(file.name == "recover.db" for file in files)
+    assert not [file for file in files if key.encode() in file.read_bytes()]
