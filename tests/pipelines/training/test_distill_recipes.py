@@ -116,11 +116,35 @@ def test_a_dry_run_shows_the_dials_of_a_recipe(tmp_path: Path) -> None:
     assert "  distill.beta = 0.3" in lines
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "dials", "metrics"),
+    [
+        ("opd", ("teacher_weight=0.5", "group=2", "on_policy_fraction=0.5"), ("kl", "reward", "ratio_mean")),
+        ("grpo", ("anchor=0.1", "scale_rewards=true", "epochs=2", "group=2"), ("kl", "reward", "ratio_mean")),
+        ("sft", ("anchor=0.1", "dft=true"), ("kl",)),
+    ],
+)
+def test_a_recipe_with_other_dials_runs(
+    tmp_path: Path, recipe: str, dials: tuple[str, ...], metrics: tuple[str, ...]
+) -> None:
+    file = write(tmp_path / "p.jsonl", ANSWERED)
+    completed = distill(tmp_path, recipe, "--prompts", file, *set_options(*(f"distill.{dial}" for dial in dials)))
+    assert completed.exit_code in (0, 3), completed.stderr
+    data = json.loads(completed.stdout)
+    assert (data["steps"], data["next_attempt"]) == (2, None)
+    run = Project.open_existing(tmp_path / "project").run(int(data["checkpoint"].removeprefix("run:")))
+    assert run is not None
+    for name in metrics:
+        assert metric(tmp_path, run, name), name
+
+
 def test_an_interrupted_run_keeps_its_dials_and_the_record_shows_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dials = {"on_policy_fraction": 0.5, "beta": 0.3, "epochs": 2}
     more = set_options(*(f"distill.{name}={value}" for name, value in dials.items()), "distill.max_steps=4")
+    more += ["--prompts", write(tmp_path / "f.jsonl", CHATS)]
     draws, draw = list[int](), Rollouts.draw
 
     def draw_twice(states: Rollouts, student: Student, step: int) -> list[Sample]:

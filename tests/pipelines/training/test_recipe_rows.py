@@ -12,6 +12,7 @@ from pipelines.settings.schema import Distill, Settings
 from pipelines.synthetic.chat_prompts import parse_prompt
 from pipelines.training.distill import open_writer, recipe_states, reward_by_checks
 from pipelines.training.stage_teachers import Teachers
+from recovery.divergences import merge_stops
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE
 from recovery.models.students import Student
@@ -60,15 +61,17 @@ def test_the_on_policy_fraction_is_the_share_of_rollouts_in_the_gradient(
     prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(12)]
     answers = [prompt.with_reply([5, 6, 7]) for prompt in prompts] if share < 1 else []
     drawn = recipe_states(stage(rows), chosen, TransformersEngine(student), [], prompts, answers).draw(student, 0)
-    assert [row.logprobs is not None for row in drawn] == [True] * round(share * rows) + [False] * round(
-        (1 - share) * rows
-    )
+    own = int(share * rows)
+    assert [row.logprobs is not None for row in drawn] == [True] * own + [False] * (rows - own)
     plan = Plan(1, 0.0, clip_norm=1e9)
     ours = gradient_of_step(student, drawn, signal_of(chosen, teacher), objective_of(chosen), plan)
     losses = []
     for row in drawn:
         tokens = torch.tensor([row.tokens])
-        log_p, log_q = (model.causal(input_ids=tokens).logits[0].log_softmax(-1) for model in (student, teacher.model))
+        log_p, log_q = (
+            merge_stops(model.causal(input_ids=tokens).logits[0].log_softmax(-1), student.stops)
+            for model in (student, teacher.model)
+        )
         learned = torch.tensor(row.targets[1:])
         losses.append((log_p.exp() * (log_p - log_q.detach())).sum(-1)[:-1][learned])
     torch.cat(losses).mean().backward()
