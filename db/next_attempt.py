@@ -67,7 +67,7 @@ def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> N
     """The advice on an attempt; None if it passed, or was to teach something new. `student`: what it started from,
     unless that is the default."""
     changes: dict[str, Change] = {}
-    is_restoring = attempt.distill("recipe") in RESTORING
+    is_restoring = attempt.distill("recipe") in RESTORING and attempt.distill("teacher_weight") in (None, 1)
     for change in _changes(verdict, attempt) if is_restoring and not verdict.get("passed") else ():
         changes.setdefault(change.flag, change)  # the first criterion decides about a setting
     if not changes:

@@ -39,6 +39,7 @@ from pipelines.training.distill import distill
 from pipelines.training.in_context import midtrain_in_context
 from pipelines.training.midtrain import midtrain
 from pipelines.training.probes import DistillProbe, probe_set
+from pipelines.training.recipe_inputs import chosen_recipe
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult
@@ -155,7 +156,7 @@ class Cycle(Stage):
     @property
     def _may_leave_out_distillation(self) -> bool:
         """What another teacher, a context or a reward teaches is new: it is needed in any case."""
-        restores = recipe(self.settings.distill.recipe).restores and isinstance(
+        restores = chosen_recipe(self.settings.distill).restores and isinstance(
             self.job.teacher, Base | Router | Served
         )
         return self.job.command == "cycle" and self.settings.distill.if_needed and restores

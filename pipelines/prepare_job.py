@@ -26,7 +26,7 @@ from pipelines.project.project import Project
 from pipelines.project.runs import last_time, past_cycles
 from pipelines.request import Request
 from pipelines.settings.resolve import Resolved, differences, resolve_settings
-from pipelines.settings.schema import Settings
+from pipelines.settings.schema import Dials, Distill, Settings
 from pipelines.storage import JsonLines, content_hash
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.teacher_choice import (
@@ -50,6 +50,7 @@ from pipelines.training.recipe_inputs import (
     check_processes,
     check_prompts,
     check_recipes,
+    chosen_recipe,
 )
 from pipelines.training.training_run import check_logger
 from pipelines.training_memory import check_memory, check_window
@@ -109,7 +110,16 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         "characters": corpus.texts.characters if corpus else None,
         "teacher": project.resolve(teacher.checkpoint).reference if isinstance(teacher, Model) else named,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
+        "dials": _dials(settings.distill) if request.command != "midtrain" else None,
         "settings": settings.model_dump(),
+    }
+
+
+def _dials(settings: Distill) -> dict[str, dict[str, Any]]:
+    """Each dial that has a meaning, with the recipe's own value."""
+    own = recipe(settings.recipe)
+    return {
+        name: {"value": value, "default": getattr(own, name)} for name, value in chosen_recipe(settings).dials.items()
     }
 
 
@@ -279,6 +289,10 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     path = project.path_of(request.student)
     about = inspect_fine_tune(path, project.base)
     settings, _, given = announce_settings(project, request)
+    if trains and (dials := [name for name in given if name in Dials.model_fields]):
+        raise RecoverError(
+            f"A repair chooses its recipes with their own dials. Leave out distill.{dials[0]}, or use recover distill."
+        )
     check_processes(request.processes or 1, settings)
     check_model_fits(project, request, settings, path)
     check_files(project, request)

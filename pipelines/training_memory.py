@@ -239,7 +239,8 @@ def _in_a_step(
     remaining = gradient + states * (2 + bool(teachers)) + frozen_copy * teacher_heads
     chunk = min(tokens * shape.vocabulary, CHUNK_ELEMENTS_ON_GPU if device.is_gpu else CHUNK_ELEMENTS)
     gathered = weight * shape.head + frozen * teacher_heads if device.processes > 1 else 0
-    tensors = MIXED_CHUNK_TENSORS if 0 < recipe(settings.distill.recipe).beta < 1 else CHUNK_TENSORS
+    beta = recipe(settings.distill.recipe, **settings.distill.dials).beta
+    tensors = MIXED_CHUNK_TENSORS if 0 < beta < 1 else CHUNK_TENSORS
     computing = remaining + FULL * tensors * chunk + copy * shape.head + gathered
     return max((float(at_loss), float(computing)), (float(backward), float(remaining)), key=sum)
 

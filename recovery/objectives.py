@@ -53,6 +53,21 @@ def _metrics(log_p: Tensor, signal: SignalBatch, part: slice, compared: Compared
     return metrics
 
 
+def _with_advantage(signal: SignalBatch, batch: Batch, reward_weight: float) -> SignalBatch:
+    return replace(signal, advantage=reward_weight * batch.per_target([s.advantage for s in batch.samples]))
+
+
+def _policy_gradient(
+    chosen: Tensor, rollout: Tensor, advantage: Tensor, clip: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """−min(r A, clip(r) A) with r = π / π_rollout of the sampled token, and the metrics of r."""
+    ratio = (chosen - rollout).exp()
+    clipped = ratio.clamp(1 - clip, 1 + clip) if clip else ratio
+    gain, bound = ratio * advantage, clipped * advantage
+    metrics = {"ratio": ratio.detach(), "ratio_clipped": (gain > bound).detach().to(chosen.dtype)}
+    return -torch.minimum(gain, bound), metrics
+
+
 @dataclass(frozen=True)
 class CrossEntropy:
     """−log π(label). With soft labels KL(teacher ‖ π): the expected gradient over labels sampled from the teacher,
@@ -91,44 +106,58 @@ class Divergence:
 
     A teacher that lists the log-probs of some tokens only is compared over those and one bucket for the rest.
 
+    Blended with a reward, it has weight λ, and the policy gradient of the reward (see `SampledGradient`) weight 1 − λ.
+    Rows that the student did not sample have no reward.
+
     `clip` bounds what single tokens of the vocabulary (`zero`) or single positions (`scale`) add: a teacher that has
     read the solution is surest of a few tokens, which would otherwise outweigh all others."""
 
     beta: float = 1.0
-    clip: float | None = None
+    clip: float = 0.0
     clip_mode: ClipMode = "zero"
+    ratio_clip: float = 0.2
     epochs: int = 1
 
     def prepare(self, signal: SignalBatch, batch: Batch, teacher_weight: float) -> SignalBatch:
         if signal.teacher is None:
             raise RecoverError("A full divergence needs a teacher. Name one with --teacher.")
-        if teacher_weight != 1.0:
-            raise RecoverError(
-                "A full divergence takes no reward. Use the sampled estimator to blend teacher and reward."
-            )
-        return signal
+        if teacher_weight < 1 and signal.rollout_logprobs is not None:
+            signal = _with_advantage(signal, batch, 1 - teacher_weight)
+        return replace(signal, teacher_weight=teacher_weight)
 
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
         over_vocabulary = torch.log_softmax(logits, dim=-1)
         log_p, log_q = signal.compare(over_vocabulary, part)
         stopping = signal.stopping(over_vocabulary, log_q, part)
-        clipped: dict[str, Tensor] = {}
-        if self.clip is None:
-            loss = divergence(log_p, log_q, self.beta)
-        else:
+        more: dict[str, Tensor] = {}
+        if self.clip:
             loss, is_clipped = clipped_divergence(log_p, log_q, self.beta, self.clip, self.clip_mode)
-            clipped = {"clipped": is_clipped.to(log_p.dtype)}
+            more = {"clipped": is_clipped.to(log_p.dtype)}
+        else:
+            loss = divergence(log_p, log_q, self.beta)
         with torch.no_grad():
-            is_kl = self.beta == 1.0 and self.clip is None
+            is_kl = self.beta == 1.0 and not self.clip
             metrics = {"entropy": entropy(log_p), "kl": loss.detach() if is_kl else reverse_kl(log_p, log_q)}
-        return LossTerms(loss, metrics | clipped | stopping)
+        loss = signal.teacher_weight * loss
+        if signal.advantage is not None:
+            assert signal.rollout_logprobs is not None
+            chosen = over_vocabulary.gather(-1, signal.tokens[part, None]).squeeze(-1)
+            of_reward, of_ratio = _policy_gradient(
+                chosen, signal.rollout_logprobs[part], signal.advantage[part], self.ratio_clip
+            )
+            loss, more = loss + of_reward, more | of_ratio
+        return LossTerms(loss, metrics | more | stopping)
 
 
 @dataclass(frozen=True)
 class SampledGradient:
     """Policy gradient on the sampled token: −min(r A, clip(r) A), r = π / π_rollout.
 
-    A_t = λ [log π_T(y_t) − log π_rollout(y_t)] + (1 − λ) [R − b], both parts detached.
+    A_t = λ [log π_T(y_t) − log π_rollout(y_t)] + (1 − λ) [R − b], both parts detached. [R − b] may be divided by the
+    standard deviation of R in its group.
+
+    `anchor` adds that multiple of KL(π ‖ teacher), exact over the vocabulary: with rewards alone (λ = 0) the teacher is
+    the frozen base, which the student is kept near.
 
     Where y_t ends the reply, A_t compares the events: log Σ_stop π_T − log Σ_stop π_rollout. Engines report the sampled
     id alone, so the rollout's probability of it is divided by the share that it has in the student's stop event now:
@@ -137,37 +166,34 @@ class SampledGradient:
     """
 
     clip: float = 0.2
+    anchor: float = 0.0
     epochs: int = 1
 
     @torch.no_grad()
     def prepare(self, signal: SignalBatch, batch: Batch, teacher_weight: float) -> SignalBatch:
+        if self.anchor > 0 and signal.teacher is None:
+            raise RecoverError("An anchor needs the frozen base as its teacher. Name a teacher.")
         if signal.rollout_logprobs is None:
             raise RecoverError(
                 "The sampled estimator needs the student's own rollouts with their log-probs. "
                 "Use cross-entropy or a full divergence on documents and conversations."
             )
-        advantage = torch.zeros_like(signal.rollout_logprobs)
-        if teacher_weight < 1:
-            rewards = [(s.reward or 0.0) - s.baseline for s in batch.samples]
-            advantage += (1 - teacher_weight) * batch.per_target(rewards)
-        return replace(signal, advantage=advantage, teacher_weight=teacher_weight)
+        return replace(_with_advantage(signal, batch, 1 - teacher_weight), teacher_weight=teacher_weight)
 
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
         log_p = torch.log_softmax(logits, dim=-1)
         assert signal.advantage is not None
         assert signal.rollout_logprobs is not None
         chosen = log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
-        ratio = (chosen - signal.rollout_logprobs[part]).exp()
         advantage, compared = signal.advantage[part], None
         if signal.teacher is not None:
-            compared = signal.compare(log_p.detach(), part)
+            compared = signal.compare(log_p if self.anchor else log_p.detach(), part)
+        if compared is not None and signal.teacher_weight > 0:
             advantage = advantage + signal.teacher_weight * self._log_ratio(chosen.detach(), signal, part, compared)
-        clipped = ratio.clamp(1 - self.clip, 1 + self.clip)
-        loss = -torch.minimum(ratio * advantage, clipped * advantage)
-        with torch.no_grad():
-            is_clipped = (ratio * advantage > clipped * advantage).to(logits.dtype)
-            metrics = {"ratio": ratio, "ratio_clipped": is_clipped, **_metrics(log_p, signal, part, compared)}
-        return LossTerms(loss, metrics)
+        loss, metrics = _policy_gradient(chosen, signal.rollout_logprobs[part], advantage, self.clip)
+        if compared is not None and self.anchor > 0:
+            loss = loss + self.anchor * reverse_kl(*compared)
+        return LossTerms(loss, metrics | _metrics(log_p, signal, part, compared))
 
     @staticmethod
     @torch.no_grad()
@@ -201,8 +227,7 @@ class PrivilegedGradient:
                 "This recipe needs rollouts with their log-probs, and the student itself as its teacher. "
                 "Choose --teacher live."
             )
-        advantage = batch.per_target([(s.reward or 0.0) - s.baseline for s in batch.samples])
-        return replace(signal, advantage=advantage, privileged=batch.samples[0].privileged is True)
+        return replace(_with_advantage(signal, batch, 1.0), privileged=batch.samples[0].privileged is True)
 
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
         log_p = torch.log_softmax(logits, dim=-1)

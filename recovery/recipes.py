@@ -1,19 +1,27 @@
-"""Training methods by name. Every method is a setting of the same dials; all of them run in one training loop.
+"""Training methods by name: each is a set of defaults for the same dials, and all run in one training loop.
 
-on_policy_fraction  share of rows that are the student's own rollouts: 0 none, 1 all
-data                where the other rows come from: "documents", "conversations", "teacher" (texts sampled from it) or
-                    "start" (texts sampled from the model that the student was before its first step)
+The dials, any of which may be changed where `DIALS` says that it has a meaning:
+
+on_policy_fraction  α, the share of rows that are the student's own rollouts: 0 none, 1 all
 teacher_weight      λ, the weight of the teacher's signal; the reward has weight 1 − λ ("privileged" has no such sum)
+beta                of the exact divergence: 1 reverse KL, 0 forward KL, in between generalised Jensen–Shannon
+clip, clip_mode     bound of what a token of the vocabulary ("zero") or a position ("scale") adds to it; 0: none
+group               rollouts per prompt
+epochs              optimiser steps per draw
+ratio_clip          how far the importance ratio of a sampled token may be from 1; 0: any
+scale_rewards       divide a reward minus its group's mean by its group's standard deviation
+anchor              weight of a KL to the base, which is added to the loss: KL(base ‖ student) beside labels,
+                    KL(student ‖ base) beside rewards
+dft                 weight the loss of a label by the student's own probability of it
+
+What else tells recipes apart:
+
 estimator           "labels" (cross-entropy on the token in the data), "full" (exact divergence over the vocabulary),
                     "sampled" (policy gradient on the sampled token) or "privileged" (that, with the teacher's
                     context and without it)
-beta                "full" only: 1 reverse KL, 0 forward KL, in between generalised Jensen–Shannon
-group               rollouts per prompt
-epochs              optimiser steps per draw
-dft                 "labels" only: weight the loss by the student's own probability of the label
-anchor              "labels" only: weight of KL(base ‖ student), which is added to the loss
+data                where the other rows come from: "documents", "conversations", "teacher" (texts sampled from it) or
+                    "start" (texts sampled from the model that the student was before its first step)
 continued           how many tokens the teacher writes after the beginning of a rollout: at least, at most
-clip, clip_mode     "full" only: bound of what a token of the vocabulary ("zero") or a position ("scale") adds
 right_only          rollouts that fail the checks of their prompt are not learned
 context             fields of the data that hold what only the teacher reads; the first that a row has counts
 template            how the teacher reads prompt and context (`recovery.context_templates`)
@@ -21,8 +29,8 @@ teacher             whose weights teach where the user names no teacher: "base",
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 from recovery.context_templates import DEMONSTRATION, PASSAGE, POLICY, SOLUTION, SYSTEM_PROMPT
 from recovery.divergences import ClipMode
@@ -48,8 +56,10 @@ class Recipe:
     dft: bool = False
     anchor: float = 0.0
     data: DataSource = "none"
-    clip: float | None = None
+    clip: float = 0.0
     clip_mode: ClipMode = "zero"
+    ratio_clip: float = 0.2
+    scale_rewards: bool = False
     right_only: bool = False
     context: tuple[str, ...] = ()
     template: str = ""
@@ -73,7 +83,48 @@ class Recipe:
     @property
     def scores_with_teacher(self) -> bool:
         """Whether a teacher scores the rows; a teacher may also be needed to write them."""
-        return self.teacher_weight > 0 and (self.estimator != "labels" or self.anchor > 0)
+        return self.anchor > 0 or (self.teacher_weight > 0 and self.estimator != "labels")
+
+    @property
+    def dials(self) -> dict[str, Any]:
+        """Those that have a meaning for it."""
+        return {name: getattr(self, name) for name, dial in DIALS.items() if dial.applies(self)}
+
+
+class Dial(NamedTuple):
+    applies: Callable[[Recipe], bool]
+    otherwise: str  # why it has no meaning for another recipe
+
+
+def _compares(chosen: Recipe) -> bool:
+    return chosen.estimator == "full" and chosen.teacher_weight > 0
+
+
+_COMPARES = Dial(_compares, "it computes no exact divergence")
+DIALS: dict[str, Dial] = {
+    "on_policy_fraction": Dial(
+        _compares, "only an exact divergence is learned from rollouts and from replies of the teacher alike"
+    ),
+    "teacher_weight": Dial(
+        lambda chosen: chosen.estimator in ("full", "sampled") and chosen.on_policy_fraction > 0,
+        "only a teacher's judgement of rollouts can be blended with a reward",
+    ),
+    "beta": _COMPARES,
+    "clip": _COMPARES,
+    "clip_mode": _COMPARES,
+    "group": Dial(lambda chosen: chosen.on_policy_fraction > 0, "it has no rollouts"),
+    "epochs": Dial(lambda chosen: chosen.on_policy_fraction > 0, "it has no rollouts"),
+    "ratio_clip": Dial(
+        lambda chosen: chosen.estimator == "sampled" or (chosen.estimator == "full" and chosen.teacher_weight < 1),
+        "it clips no importance ratio",
+    ),
+    "scale_rewards": Dial(lambda chosen: chosen.needs_reward, "it has no reward"),
+    "anchor": Dial(
+        lambda chosen: not chosen.context and (chosen.estimator == "labels" or chosen.teacher_weight == 0),
+        "only what learns labels or rewards without a context can be held near the base",
+    ),
+    "dft": Dial(lambda chosen: chosen.estimator == "labels", "it learns no labels"),
+}
 
 
 RECIPES: dict[str, Recipe] = {
@@ -142,10 +193,32 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def recipe(name: str) -> Recipe:
+def recipe(name: str, **dials: Any) -> Recipe:
+    """The recipe of this name, with some of its dials changed."""
     if name not in RECIPES:
         raise RecoverError(f"There is no recipe {name!r}. Choose one of {', '.join(RECIPES)}.")
-    return RECIPES[name]
+    own = RECIPES[name]
+    if not dials:
+        return own
+    changed = replace(own, **dials)
+    for dial, value in dials.items():
+        if dial not in changed.dials and (dial not in own.dials or value != own.dials[dial]):
+            raise RecoverError(
+                f"The recipe {name} has no use for distill.{dial}: {DIALS[dial].otherwise}. Leave it out."
+            )
+    if changed.teacher_weight == 0 and (changed.on_policy_fraction < 1 or changed.context):
+        raise RecoverError(
+            f"With distill.teacher_weight = 0 the recipe {name} learns nothing from what its teacher writes or reads. "
+            "Choose the recipe grpo."
+        )
+    if changed.needs_reward and changed.group == 1:
+        raise RecoverError(
+            f"The recipe {name} compares rewards within a group. Set distill.group to 2 or more, such as 8."
+        )
+    if "on_policy_fraction" not in dials:
+        return changed
+    others = "teacher" if own.data == "none" else own.data
+    return replace(changed, data=others if changed.on_policy_fraction < 1 else "none")
 
 
 def signal_of(
@@ -154,7 +227,8 @@ def signal_of(
     if recipe.needs_reward:
         if reward is None:
             raise RecoverError("This recipe learns from a reward. Pass a function that scores a reply.")
-        return Blend(reward, teacher if recipe.teacher_weight > 0 else None, recipe.teacher_weight)
+        judge = teacher if recipe.scores_with_teacher else None
+        return Blend(reward, judge, recipe.teacher_weight, scale_rewards=recipe.scale_rewards)
     if recipe.estimator == "labels" and recipe.anchor == 0:
         return Labels(teacher)
     if teacher is None:
@@ -163,14 +237,13 @@ def signal_of(
 
 
 def objective_of(recipe: Recipe) -> Objective:
-    if recipe.clip is not None and recipe.estimator != "full":
-        raise RecoverError("A clip bounds an exact divergence, which this recipe does not compute. Leave the clip out.")
+    epochs, ratio_clip = recipe.epochs, recipe.ratio_clip
     if recipe.estimator == "labels":
-        return CrossEntropy(dft=recipe.dft, anchor=recipe.anchor)
-    if recipe.estimator == "full":
-        return Divergence(recipe.beta, clip=recipe.clip, clip_mode=recipe.clip_mode)
-    if recipe.estimator == "sampled":
-        return SampledGradient(epochs=recipe.epochs)
+        return CrossEntropy(dft=recipe.dft, anchor=recipe.anchor, epochs=epochs)
+    if _compares(recipe):
+        return Divergence(recipe.beta, recipe.clip, recipe.clip_mode, ratio_clip=ratio_clip, epochs=epochs)
+    if recipe.estimator in ("full", "sampled"):
+        return SampledGradient(ratio_clip, anchor=recipe.anchor, epochs=epochs)
     if recipe.estimator == "privileged":
-        return PrivilegedGradient(epochs=recipe.epochs)
+        return PrivilegedGradient(epochs=epochs)
     raise ValueError(f"Unknown estimator {recipe.estimator!r}.")

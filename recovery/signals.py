@@ -5,7 +5,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from statistics import fmean
+from statistics import fmean, pstdev
 
 import torch
 from torch import Tensor
@@ -92,21 +92,33 @@ class TeacherSignal(Signal):
 
 
 class Blend(Signal):
-    """A reward for the whole reply minus its group's mean, blended with a teacher of weight λ if there is one."""
+    """A reward for the whole reply minus its group's mean, blended with a teacher of weight λ if there is one.
 
-    def __init__(self, reward: Callable[[Sample], float], teacher: Teacher | None = None, teacher_weight: float = 0.0):
+    Only rollouts are rewarded. `scale_rewards` divides by the group's standard deviation, where that is not 0."""
+
+    def __init__(
+        self,
+        reward: Callable[[Sample], float],
+        teacher: Teacher | None = None,
+        teacher_weight: float = 0.0,
+        *,
+        scale_rewards: bool = False,
+    ):
         if teacher is None and teacher_weight > 0:
             raise ValueError("Without a teacher, teacher_weight must be 0.")
         super().__init__(teacher)
-        self.reward, self.teacher_weight = reward, teacher_weight
+        self.reward, self.teacher_weight, self.scale_rewards = reward, teacher_weight, scale_rewards
 
     def prepare(self, samples: list[Sample]) -> list[Sample]:
-        rewards = [0.0 if s.use_labels else float(self.reward(s)) for s in samples]
+        samples = [replace(s, reward=float(self.reward(s))) if s.logprobs is not None else s for s in samples]
         groups = [(s.group, s.prompt, s.domain) for s in samples]
         by_group: dict[object, list[float]] = {}
-        for group, reward in zip(groups, rewards, strict=True):
-            by_group.setdefault(group, []).append(reward)
+        for group, sample in zip(groups, samples, strict=True):
+            if sample.reward is not None:
+                by_group.setdefault(group, []).append(sample.reward)
+        means = {group: fmean(rewards) for group, rewards in by_group.items()}
+        spreads = {group: pstdev(rewards) or 1.0 for group, rewards in by_group.items() if self.scale_rewards}
         return [
-            replace(s, reward=reward, baseline=fmean(by_group[group]))
-            for s, group, reward in zip(samples, groups, rewards, strict=True)
+            replace(s, baseline=means.get(group, 0.0), deviation=spreads.get(group, 1.0))
+            for s, group in zip(samples, groups, strict=True)
         ]

@@ -1,11 +1,12 @@
 """Commands that train (midtrain, distill, cycle, resume, demo), or judge and repair a fine-tune (check, repair)."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -164,12 +165,22 @@ def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
         if dry_run:
             data = describe_job(project, request)
             lines = [f"{name}: {value}" for name, value in data.items() if isinstance(value, str | int)]
+            if dials := data["dials"]:
+                lines += [f"dials of the recipe {data['settings']['distill']['recipe']}:", *map(_dial, dials.items())]
             settings = flatten(data["settings"]).items()
             lines += ["settings:", *(f"  {name} = {as_text(value)}" for name, value in settings if value is not None)]
             return CommandResult(data, lines)
     with command_lock(project):
         job = prepare_job(project, request)
         return _result(run_job(project, job, _ask_person if job.ask else None))
+
+
+def _dial(named: tuple[str, Mapping[str, Any]]) -> str:
+    from pipelines.settings.resolve import as_text
+
+    name, dial = named
+    own = f" (default {as_text(dial['default'])})" * (dial["value"] != dial["default"])
+    return f"  {name} = {as_text(dial['value'])}{own}"
 
 
 def _base_from_teacher(project: "Project", request: Request) -> str | None:

@@ -9,9 +9,10 @@ measured on corpora of 20 kB and 200 kB (docs/real-models.md).
 """
 
 import math
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pipelines.log import log
 from pipelines.settings.schema import AUTO, Distill, Midtrain, Mix, Settings, split_rows
@@ -44,13 +45,13 @@ PACES: dict[LearnsFrom, dict[Size, Pace]] = {
 }
 
 
-def defaults_for(parameters: int, recipe: str | None = None) -> Settings:
-    """The defaults of a distillation by `recipe`, or by the one that is usual for the size."""
+def defaults_for(parameters: int, recipe: str | None = None, dials: Mapping[str, Any] | None = None) -> Settings:
+    """The defaults of a distillation by `recipe`, or by the one that is usual for the size; `dials` are changed."""
     settings = _defaults_of(size_of(parameters))
     recipe = recipe or settings.distill.recipe
-    pace = PACES[learns_from(recipe)][size_of(parameters)]
-    distill = settings.distill.model_copy(update={"recipe": recipe, **pace._asdict()})
-    return settings.model_copy(update={"distill": distill})
+    pace = PACES[learns_from(recipe, dials)][size_of(parameters)]
+    update = {"recipe": recipe, **pace._asdict(), **_own_dials(recipe, dials)}
+    return settings.model_copy(update={"distill": settings.distill.model_copy(update=update)})
 
 
 def size_of(parameters: int) -> Size:
@@ -59,14 +60,23 @@ def size_of(parameters: int) -> Size:
     return "medium" if parameters > SMALL_MODEL_PARAMETERS else "small"
 
 
-def learns_from(recipe: str) -> LearnsFrom:
+def learns_from(name: str, dials: Mapping[str, Any] | None = None) -> LearnsFrom:
     """Labels are texts, also where the student wrote them. Names that are no recipes are refused later."""
-    from recovery.recipes import RECIPES  # imports torch, which takes a second
+    from recovery.recipes import RECIPES, recipe  # imports torch, which takes a second
 
-    chosen = RECIPES.get(recipe)
+    chosen = recipe(name, **dials or {}) if name in RECIPES else None
     if chosen is None or chosen.estimator == "labels" or not chosen.on_policy_fraction:
         return "texts"
     return "reward" if chosen.needs_reward else "teacher on rollouts"
+
+
+def _own_dials(name: str, dials: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The recipe's own value of each dial that has a meaning once `dials` are changed."""
+    from recovery.recipes import RECIPES, recipe
+
+    if name not in RECIPES:
+        return {}
+    return {dial: getattr(RECIPES[name], dial) for dial in recipe(name, **dials or {}).dials}
 
 
 def _defaults_of(size: Size) -> Settings:

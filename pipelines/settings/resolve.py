@@ -31,9 +31,11 @@ def resolve_settings(
     usual = defaults_for(parameters)
     environment = read_environment(os.environ, flatten(usual.model_dump()))
     layers = [_expand_mix(one) for one in (read_toml(root), environment, flags, parse_set_options(assignments))]
-    own = defaults_for(parameters, _with_layers(usual, layers).distill.recipe)
-    default = apply_overrides(own, {"distill": {"recipe": usual.distill.recipe}})
+    asked = _with_layers(usual, layers).distill
     given = {SHORT_NAMES.get(name, name) for layer in layers for name in layer.get("distill", {})}
+    dials = {name: value for name, value in asked.dials.items() if name in given}
+    own = defaults_for(parameters, asked.recipe, dials)
+    default = apply_overrides(own, {"distill": {"recipe": usual.distill.recipe}})
     return Resolved(_with_layers(own, layers), default, tuple(sorted(given)))
 
 

@@ -28,6 +28,7 @@ Count = Annotated[int, Field(ge=1, description="a whole number of at least 1")]
 CountOrZero = Annotated[int, Field(ge=0, description="a whole number of at least 0")]
 Number = Annotated[float, Field(ge=0, description="a number of at least 0")]
 PositiveNumber = Annotated[float, Field(gt=0, description="a number above 0")]
+Fraction = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
 Share = Annotated[
     float,
     BeforeValidator(_number_from_text),  # flags and variables give text
@@ -84,7 +85,28 @@ class Midtrain(Group):
         return min(steps, self.max_steps or steps)
 
 
-class Distill(Group):
+class Dials(Group):
+    """What may be changed of a recipe (`recovery.recipes`); none: as the recipe has it."""
+
+    on_policy_fraction: Fraction | None = None
+    teacher_weight: Fraction | None = None
+    beta: Fraction | None = None
+    clip: Number | None = None
+    clip_mode: Annotated[ClipMode | None, Field(description="zero or scale")] = None
+    group: Count | None = None
+    epochs: Count | None = None
+    ratio_clip: Number | None = None
+    scale_rewards: bool | None = None
+    anchor: Number | None = None
+    dft: bool | None = None
+
+    @property
+    def dials(self) -> dict[str, Any]:
+        """Those that have a value."""
+        return {name: value for name in Dials.model_fields if (value := getattr(self, name)) is not None}
+
+
+class Distill(Dials):
     recipe: str = "opd"
     learning_rate: Number = 1e-4
     steps: CountOrZero = 100  # 0: the warm start alone
@@ -104,10 +126,6 @@ class Distill(Group):
     max_minutes: Number | None = None
     max_flops: Number | None = None
     temperature: PositiveNumber = 1.0  # of replies that the teacher, or the student's start, writes beforehand
-    clip: Annotated[  # of an exact divergence
-        Number | Literal["default"], Field(description="default or a number of at least 0")
-    ] = "default"
-    clip_mode: Annotated[ClipMode, Field(description="zero or scale")] = "zero"
     ema_decay: Share = 0.95  # of the teacher that is an average of the student
     context_template: str | None = None  # how the teacher reads prompt and context; none: the recipe's own
     shuffle_contexts: bool = False  # a control: every prompt gets the context of another

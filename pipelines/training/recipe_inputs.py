@@ -10,7 +10,7 @@ from typing import Any
 
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
-from pipelines.settings.schema import Distill, Settings
+from pipelines.settings.schema import Dials, Distill, Settings
 from pipelines.settings.sources import parse_mix, parse_set_options
 from pipelines.synthetic.chat_prompts import (
     ChatPrompt,
@@ -35,16 +35,15 @@ CONTEXTUAL_RECIPES = [name for name in DISTILL_RECIPES if RECIPES[name].context]
 
 def as_distillation(settings: Settings) -> Settings:
     """The settings with which mid-training in context learns from its teacher: its recipe is that of a distillation."""
-    overrides = {"recipe": settings.midtrain.recipe, "clip": "default", "context_template": None, "temperature": 1.0}
-    return settings.model_copy(update={"distill": settings.distill.model_copy(update=overrides)})
+    overrides = {"recipe": settings.midtrain.recipe, "context_template": None, "temperature": 1.0}
+    update = dict.fromkeys(Dials.model_fields) | overrides
+    return settings.model_copy(update={"distill": settings.distill.model_copy(update=update)})
 
 
 def chosen_recipe(settings: Distill) -> Recipe:
     """The recipe, with what the settings replace of it."""
-    chosen = recipe(settings.recipe)
-    clip = chosen.clip if settings.clip == "default" else settings.clip or None
-    template = settings.context_template or chosen.template
-    return replace(chosen, clip=clip, clip_mode=settings.clip_mode, template=template)
+    chosen = recipe(settings.recipe, **settings.dials)
+    return replace(chosen, template=settings.context_template or chosen.template)
 
 
 def check_mix(settings: Settings, mix: str | None, assignments: Iterable[str] = ()) -> None:
@@ -83,19 +82,26 @@ def check_recipes(settings: Settings) -> None:
             f"Distillation has no recipe {distill.recipe!r}. Choose one of {', '.join(DISTILL_RECIPES)}."
         )
     chosen = chosen_recipe(distill)
-    if distill.rows % chosen.group:
-        raise RecoverError(
-            f"The setting distill.rows = {distill.rows} must be a multiple of the group size, {chosen.group}."
-        )
-    if chosen.clip and chosen.estimator != "full":
-        raise RecoverError(
-            f"The setting distill.clip bounds an exact divergence, which the recipe {distill.recipe} does not compute. "
-            "Leave it out."
-        )
+    _check_rollouts(distill, chosen)
     if distill.temperature != 1 and chosen.data not in ("teacher", "start"):
         raise RecoverError(
             f"The recipe {distill.recipe} needs rollouts at temperature 1. Set distill.temperature for recipes "
             "with replies that are sampled beforehand, such as offpolicy-kl and self-sft."
+        )
+
+
+def _check_rollouts(settings: Distill, chosen: Recipe) -> None:
+    """Raise unless the rows of a step divide into rollouts, in whole groups, and other rows."""
+    share, rollouts = chosen.on_policy_fraction, round(chosen.on_policy_fraction * settings.rows)
+    if 0 < share < 1 and rollouts in (0, settings.rows):
+        raise RecoverError(
+            f"Of the {settings.rows} rows of a step, the share distill.on_policy_fraction = {share:g} is {rollouts}. "
+            "Set more rows (distill.rows), or a share that leaves rollouts and other rows."
+        )
+    if rollouts % chosen.group:
+        raise RecoverError(
+            f"The {rollouts} rollouts of a step of distill.rows = {settings.rows} must be a multiple of the group "
+            f"size, {chosen.group} (distill.group)."
         )
 
 
@@ -108,7 +114,7 @@ class RecipeFiles:
 
     def check(self, settings: Distill, teacher: TeacherChoice[str]) -> None:
         """Raise unless recipe, files and teacher fit together."""
-        name, chosen = settings.recipe, recipe(settings.recipe)
+        name, chosen = settings.recipe, chosen_recipe(settings)
         if chosen.context and self.teacher_context is None:
             fields = " or ".join(f'"{field}"' for field in chosen.context)
             raise RecoverError(

@@ -94,6 +94,11 @@ def test_an_attempt_that_was_to_teach_something_new_has_no_advice_on_restoring(r
     assert (advice is not None) == advised
 
 
+def test_an_attempt_that_learned_from_a_reward_as_well_has_no_advice() -> None:
+    assert advise({"passed": False, "behaviour": SHORT}, attempt_with(teacher_weight=0.5)) is None
+    assert advise({"passed": False, "behaviour": SHORT}, attempt_with(teacher_weight=1.0)) is not None
+
+
 def test_a_rejected_cycle_has_advice_as_long_as_its_midtrained_weights_are_there(
     tracker: Tracker, reader: Reader, project: int
 ) -> None:

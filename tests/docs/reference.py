@@ -1,21 +1,24 @@
 """Generates docs/reference.md: the help of every command, and the defaults of distillation by recipe."""
 
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator
 from inspect import cleandoc
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
 from pipelines.cli import SECTIONS, main
 from pipelines.settings.defaults import PACES, Size, learns_from
+from pipelines.settings.resolve import as_text
 from pipelines.training.recipe_inputs import DISTILL_RECIPES
+from recovery.recipes import DIALS, RECIPES
 
 HEAD = """# Command reference
 
 `make docs` writes this page from the code; do not edit it by hand. The help of each command is followed by the
-[defaults of distillation](#defaults-of-distillation). JSON output, exit codes and
-references to checkpoints are described in [contracts.md](contracts.md).
+[defaults of distillation](#defaults-of-distillation) and the [dials](#dials). JSON output, exit codes and references to
+checkpoints are described in [contracts.md](contracts.md).
 """
 
 
@@ -25,7 +28,7 @@ def reference() -> str:
     for title, names in SECTIONS.items():
         lines += [f"## {title}", ""]
         lines += [page for name, page in pages.items() if name.split()[1] in names]
-    return "\n".join([*lines, defaults_of_distillation()])
+    return "\n".join([*lines, defaults_of_distillation(), dials()])
 
 
 def defaults_of_distillation() -> str:
@@ -43,6 +46,40 @@ def defaults_of_distillation() -> str:
         names = [f"`{name}`" for name in DISTILL_RECIPES if learns_from(name) == source]
         lines.append(f"| {source} | {' | '.join(cells)} | {', '.join(names)} |")
     return "\n".join([*lines, ""])
+
+
+def dials() -> str:
+    lines = [
+        "## Dials",
+        "",
+        "The values that recipes have for the dials of `[distill]`. Other recipes refuse the dial.",
+        "",
+        "| setting | value: recipes |",
+        "|---|---|",
+    ]
+    for dial in DIALS:
+        by_value: dict[str, list[str]] = defaultdict(list)
+        for name in DISTILL_RECIPES:
+            if dial in RECIPES[name].dials:
+                by_value[_value(RECIPES[name].dials[dial])].append(f"`{name}`")
+        cell = "; ".join(f"{value}: {', '.join(names)}" for value, names in by_value.items())
+        lines.append(f"| `distill.{dial}` | {cell} |")
+    return "\n".join([*lines, ""])
+
+
+def recipes_by_dials() -> str:
+    """The table of docs/recipes.md. Left out are dials that have one value in all recipes."""
+    own = {name: RECIPES[name].dials for name in DISTILL_RECIPES}
+    shown = [dial for dial in DIALS if len({dials[dial] for dials in own.values() if dial in dials}) > 1]
+    lines = [f"| recipe | {' | '.join(f'`{dial}`' for dial in shown)} |", "|---" * (1 + len(shown)) + "|"]
+    for name, dials in own.items():
+        cells = [_value(dials[dial]) if dial in dials else "" for dial in shown]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else as_text(value)
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

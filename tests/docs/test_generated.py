@@ -6,9 +6,10 @@ from pathlib import Path
 import click
 import pytest
 
+from recovery.recipes import DIALS
 from tests.docs.api import PUBLIC, parse_module
 from tests.docs.pages import DOCS, GENERATED
-from tests.docs.reference import commands, examples
+from tests.docs.reference import commands, examples, recipes_by_dials
 
 COMMANDS = dict(commands())
 
@@ -16,6 +17,15 @@ COMMANDS = dict(commands())
 @pytest.mark.parametrize("page", GENERATED, ids=lambda page: page.name)
 def test_a_generated_page_is_up_to_date(page: Path) -> None:
     assert page.read_text(encoding="utf-8") == GENERATED[page](), f"docs/{page.name} is out of date: run make docs"
+
+
+def test_the_table_of_recipes_has_the_values_of_their_dials() -> None:
+    assert recipes_by_dials() in (DOCS / "recipes.md").read_text(encoding="utf-8")
+
+
+def test_every_dial_is_in_the_table_of_settings() -> None:
+    contracts = (DOCS / "contracts.md").read_text(encoding="utf-8")
+    assert not [dial for dial in DIALS if f"| `distill.{dial}` |" not in contracts]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -19,11 +19,11 @@ from recovery.errors import RecoverError
 SHARES = st.floats(0, 0.4)
 IDS = st.none() | st.integers(1, 9)
 SETTINGS = st.builds(
-    lambda answers, texts, earlier, warm_start, rank: apply_overrides(
+    lambda answers, texts, earlier, warm_start, rank, beta, epochs: apply_overrides(
         Settings(lora_rank=rank),
         {
             "midtrain": {"mix": {"answers": answers, "texts": texts, "earlier": earlier}},
-            "distill": {"warm_start": warm_start},
+            "distill": {"warm_start": warm_start, "beta": beta, "epochs": epochs},
         },
     ),
     SHARES,
@@ -31,6 +31,8 @@ SETTINGS = st.builds(
     SHARES,
     SHARES | st.sampled_from(["off", "auto", "default"]),
     st.integers(0, 128),
+    st.none() | st.floats(0, 1),
+    st.none() | st.integers(1, 4),
 )
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from evals.results import Metric, Result
+from pipelines.cli import main
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import Judgement, Verdict
@@ -16,6 +18,7 @@ from pipelines.repair import NAMES, RECIPES_OF_MOVES, REREAD, Move, RepairResult
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
+from recovery.lab import BASE
 
 LOST = Judgement(False, -0.3, -0.35, -0.03, 400)
 KEPT = Judgement(True, 0.0, -0.01, -0.03, 400)
@@ -30,6 +33,14 @@ def verdict(behaviour: Judgement, passed: bool) -> Verdict:
 
 def move(name: str, *, passed: bool = False, behaviour: Judgement = LOST, share: float | None = None) -> Move:
     return Move(name, SCORES, verdict(behaviour, passed), "run:7", "/models/7", share, seconds=61.0)
+
+
+def test_the_dials_of_the_moves_are_not_set(tmp_path: Path) -> None:
+    command = ["repair", str(BASE), "--project", str(tmp_path / "project"), "--json", "--set", "distill.beta=0.5"]
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 1
+    sentence = "A repair chooses its recipes with their own dials. Leave out distill.beta, or use recover distill."
+    assert json.loads(refused.stdout)["error"] == sentence
 
 
 def test_the_moves_are_tried_in_the_order_of_their_cost() -> None:

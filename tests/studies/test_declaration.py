@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.request import Request
+from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, SMALL_MODEL_PARAMETERS
 from pipelines.settings.resolve import resolve_settings
 from pipelines.training.recipe_inputs import check_recipes
 from recovery.errors import RecoverError
@@ -18,23 +20,28 @@ from studies.declaration import (
 )
 from tests.studies.declarations import DECLARATION, study
 
-PARAMETERS = {"quick": 3_000_000, "full": 3_000_000, "real": 135_000_000}
-
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_shipped_study_can_be_run_in_every_size(name: str, tmp_path: Path) -> None:
+def test_every_shipped_study_can_be_run_in_every_size(name: str) -> None:
     declared, _ = read_declaration(name)
     for size in declared.sizes:
         loaded = load_study(name, size)
         assert len(loaded.size.seeds) >= 3, "three seeds are the least that give a verdict"
+        assert all(loaded.settings_of(arm)["gate.block"] == 0 for arm in declared.arms.values())
+    assert any(claim.control for claim in declared.claims) or name == "divergence", "a claim names its control"
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_arm_has_settings_that_its_recipe_takes(name: str, tmp_path: Path) -> None:
+    declared, _ = read_declaration(name)
+    for size in declared.sizes:
+        loaded = load_study(name, size)
+        parameters = MEDIUM_MODEL_PARAMETERS if loaded.base else SMALL_MODEL_PARAMETERS
         for arm in declared.arms.values():
             values = loaded.settings_of(arm)
-            assert values["gate.block"] == 0
-            flags = {"midtrain": {"mix": values["mix"]}} if "mix" in values else {}
-            if arm.command != "midtrain" and "recipe" in values:
-                flags["distill"] = {"recipe": values["recipe"]}
-            check_recipes(resolve_settings(PARAMETERS[size], tmp_path, flags, as_assignments(values)).settings)
-    assert any(claim.control for claim in declared.claims) or name == "divergence", "a claim names its control"
+            recipe = arm.recipe if arm.command == "midtrain" else values.get("recipe")
+            flags = Request(arm.command, recipe=recipe).setting_flags()
+            check_recipes(resolve_settings(parameters, tmp_path, flags, as_assignments(values)).settings)
 
 
 def test_an_arm_has_the_settings_of_all_arms_of_the_size_and_its_own() -> None:

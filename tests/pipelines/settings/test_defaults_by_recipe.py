@@ -13,9 +13,10 @@ from pipelines.settings.defaults import (
     defaults_for,
     learns_from,
 )
-from pipelines.settings.resolve import change_recipe, differences, resolve_settings
+from pipelines.settings.resolve import apply_overrides, change_recipe, differences, resolve_settings
 from pipelines.settings.schema import Distill
 from pipelines.training.recipe_inputs import DISTILL_RECIPES, check_recipes
+from recovery.errors import RecoverError
 from recovery.recipes import RECIPES
 
 SIZES = {"small": SMALL_MODEL_PARAMETERS, "medium": MEDIUM_MODEL_PARAMETERS, "large": MEDIUM_MODEL_PARAMETERS + 1}
@@ -31,9 +32,56 @@ def pace(distill: Distill) -> Pace:
 def test_every_recipe_runs_by_default_at_every_size(recipe: str, size: str, tmp_path: Path) -> None:
     settings = resolve_settings(SIZES[size], tmp_path, Request("distill", recipe=recipe).setting_flags()).settings
     assert settings.distill.recipe == recipe
+    assert settings.distill.dials == RECIPES[recipe].dials
     assert settings.distill.rows % RECIPES[recipe].group == 0
     assert round(RECIPES[recipe].on_policy_fraction * settings.distill.rows) % RECIPES[recipe].group == 0
     check_recipes(settings)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("name", "other", "dials"),
+    [
+        ("gkd", "opd", ("on_policy_fraction=0.5", "beta=0.5")),
+        ("offpolicy-kl", "gkd", ("on_policy_fraction=0", "beta=0")),
+        ("teacher-reward", "grpo", ("teacher_weight=0.5",)),
+        ("asft", "sft", ("anchor=0.1", "dft=true")),
+    ],
+)
+def test_a_recipe_by_its_dials_has_the_same_settings(
+    name: str, other: str, dials: tuple[str, ...], size: str, tmp_path: Path
+) -> None:
+    by_name = resolve_settings(SIZES[size], tmp_path, {}, [f"distill.recipe={name}"])
+    by_dials = resolve_settings(
+        SIZES[size], tmp_path, {}, [f"distill.recipe={other}", *(f"distill.{dial}" for dial in dials)]
+    )
+    own = {"distill": {"recipe": name}}
+    assert apply_overrides(by_dials.settings, own) == by_name.settings
+    changed = [line.partition(" = ")[0] for line in differences(by_dials.settings, by_dials.default)]
+    assert changed[: len(dials)] == [f"distill.{dial.partition('=')[0]}" for dial in dials]
+
+
+def test_a_dial_is_read_from_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recover.toml").write_text('[distill]\nrecipe = "gkd"\nbeta = 0.3\ngroup = 2\n')
+    monkeypatch.setenv("RECOVER_DISTILL__GROUP", "4")
+    settings, default, _ = resolve_settings(SIZES["small"], tmp_path, {}, ["distill.epochs=2"])
+    assert differences(settings, default) == [
+        "distill.beta = 0.3 (default 0.5)",
+        "distill.group = 4 (default 1)",
+        "distill.epochs = 2 (default 1)",
+        "distill.recipe = gkd (default opd)",
+    ]
+
+
+def test_a_dial_has_its_default_where_another_gives_it_a_meaning(tmp_path: Path) -> None:
+    blended = resolve_settings(SIZES["small"], tmp_path, {}, ["distill.teacher_weight=0.5", "distill.group=4"])
+    assert blended.settings.distill.recipe == "opd"
+    assert blended.settings.distill.dials == RECIPES["teacher-reward"].dials | {
+        "group": 4, "on_policy_fraction": 1, "beta": 1, "clip": 0, "clip_mode": "zero"
+    }  # fmt: skip
+    assert pace(blended.settings.distill) == PACES["reward"]["small"]
+    with pytest.raises(RecoverError, match=r"The recipe opd has no use for distill\.scale_rewards: it has no reward"):
+        resolve_settings(SIZES["small"], tmp_path, {}, ["distill.scale_rewards=true"])
 
 
 def test_a_recipe_on_rollouts_never_inherits_the_rate_of_ready_made_answers() -> None:

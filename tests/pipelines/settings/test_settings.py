@@ -93,7 +93,7 @@ def test_settings_are_stored_as_json_and_read_back() -> None:
     ("overrides", "sentence"),
     [
         ({"distil": {}}, "There is no setting distil. Known here: base, "),
-        ({"distill": {"rate": 1}}, "There is no setting distill.rate. Known here: recipe, "),
+        ({"distill": {"rate": 1}}, "There is no setting distill.rate. Known here: .*, recipe, "),
         ({"midtrain": {"mix": {"text": 1}}}, "There is no setting midtrain.mix.text. Known here: answers, texts, "),
         ({"distill": 3}, r"The setting distill is a group of settings. Write it as a \[distill\] table."),
         ({"midtrain": {"mix": True}}, r"Write it as a \[midtrain.mix\] table."),

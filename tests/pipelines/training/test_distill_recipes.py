@@ -11,7 +11,10 @@ from db.tables import Run
 from pipelines.cli import main
 from pipelines.project.project import Project
 from recovery.lab import BASE, own_world
-from recovery.recipes import RECIPES
+from recovery.models.students import Student
+from recovery.recipes import DIALS, RECIPES
+from recovery.samples import Sample
+from recovery.states import Rollouts
 from recovery.teachers import EmaTeacher
 from tests.pipelines.options import set_options
 
@@ -95,6 +98,72 @@ def test_each_domain_is_taught_by_a_checkpoint_of_its_own(tmp_path: Path) -> Non
     unknown = distill(tmp_path, "offpolicy", *prompts, "--teacher", "agreed=run:99")
     assert unknown.exit_code == 1
     assert "run:99" in unknown.stderr
+
+
+def test_a_dry_run_shows_the_dials_of_a_recipe(tmp_path: Path) -> None:
+    described = distill(tmp_path, "gkd", "--set", "distill.beta=0.3", "--dry-run")
+    dials = json.loads(described.stdout)["dials"]
+    assert dials.keys() == RECIPES["gkd"].dials.keys()
+    assert (dials["beta"], dials["group"]) == ({"value": 0.3, "default": 0.5}, {"value": 1, "default": 1})
+    command = ["distill", "--student", str(BASE), "--recipe", "gkd", "--dry-run", "--set", "distill.beta=0.3"]
+    lines = CliRunner().invoke(main, [*command, "--project", str(tmp_path / "project")]).stdout.splitlines()
+    first = lines.index("dials of the recipe gkd:") + 1
+    assert lines[first : first + 3] == [
+        "  on_policy_fraction = 0.5",
+        "  teacher_weight = 1.0",
+        "  beta = 0.3 (default 0.5)",
+    ]
+    assert "  distill.beta = 0.3" in lines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "dials", "metrics"),
+    [
+        ("opd", ("teacher_weight=0.5", "group=2", "on_policy_fraction=0.5"), ("kl", "reward", "ratio_mean")),
+        ("grpo", ("anchor=0.1", "scale_rewards=true", "epochs=2", "group=2"), ("kl", "reward", "ratio_mean")),
+        ("sft", ("anchor=0.1", "dft=true"), ("kl",)),
+    ],
+)
+def test_a_recipe_with_other_dials_runs(
+    tmp_path: Path, recipe: str, dials: tuple[str, ...], metrics: tuple[str, ...]
+) -> None:
+    file = write(tmp_path / "p.jsonl", ANSWERED)
+    completed = distill(tmp_path, recipe, "--prompts", file, *set_options(*(f"distill.{dial}" for dial in dials)))
+    assert completed.exit_code in (0, 3), completed.stderr
+    data = json.loads(completed.stdout)
+    assert (data["steps"], data["next_attempt"]) == (2, None)
+    run = Project.open_existing(tmp_path / "project").run(int(data["checkpoint"].removeprefix("run:")))
+    assert run is not None
+    for name in metrics:
+        assert metric(tmp_path, run, name), name
+
+
+def test_an_interrupted_run_keeps_its_dials_and_the_record_shows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dials = {"on_policy_fraction": 0.5, "beta": 0.3, "epochs": 2}
+    more = set_options(*(f"distill.{name}={value}" for name, value in dials.items()), "distill.max_steps=4")
+    more += ["--prompts", write(tmp_path / "f.jsonl", CHATS)]
+    draws, draw = list[int](), Rollouts.draw
+
+    def draw_twice(states: Rollouts, student: Student, step: int) -> list[Sample]:
+        draws.append(step)
+        if len(draws) == 2:
+            raise KeyboardInterrupt
+        return draw(states, student, step)
+
+    monkeypatch.setattr(Rollouts, "draw", draw_twice)
+    assert distill(tmp_path, "opd", *more, *set_options("save_minutes=0")).exit_code == 130
+    resumed = CliRunner().invoke(main, ["resume", "--json", "--project", str(tmp_path / "project")])
+    assert resumed.exit_code in (0, 3), resumed.stderr
+    assert "Going on at step 3 of 4" in resumed.stderr
+    assert draws == [0, 1, 1]
+    data = json.loads(resumed.stdout)
+    run = Project.open_existing(tmp_path / "project").run(int(data["checkpoint"].removeprefix("run:")))
+    assert run is not None
+    shown = {name: run.settings["distill"][name] for name in DIALS}
+    assert shown == dict.fromkeys(DIALS) | RECIPES["opd"].dials | dials
 
 
 def test_a_teacher_reads_the_solutions(tmp_path: Path) -> None:
@@ -233,8 +302,15 @@ NO_CONTEXT = [*SOLVED[:2], {"prompt": "Say it."}]
         (("pi-distill", "--teacher-context", SOLVED, *EIGHT), 'Line 1 of DATA has no "checks" and no short "answer"'),
         (("pi-distill", "--teacher-context", HINTED, "--teacher", "base", *EIGHT), "the student teaches itself"),
         (("continuation", "--teacher", "router"), "one teacher writes"),
-        (("self-sft", "--set", "distill.clip=0.05"), "The setting distill.clip bounds an exact divergence"),
-        (("opd-sampled", "--set", "distill.clip=0.05"), "The setting distill.clip bounds an exact divergence"),
+        (("self-sft", "--set", "distill.clip=0.05"), "no use for distill.clip: it computes no exact divergence"),
+        (
+            ("grpo", "--set", "distill.beta=0.5"),
+            "no use for distill.beta: it computes no exact divergence. Leave it out",
+        ),
+        (("offpolicy-kl", "--set", "distill.group=4"), "no use for distill.group: it has no rollouts. Leave it out."),
+        (("opd", "--set", "distill.beta=1.5"), "The setting distill.beta must be a number from 0 to 1, not 1.5."),
+        (("opd", "--set", "distill.group=8"), "The 4 rollouts of a step of distill.rows = 4 must be a multiple"),
+        (("opd", "--set", "distill.teacher_weight=0.5", "--set", "distill.group=4"), "with checks or a short answer"),
         (("opd", "--set", "distill.temperature=1.5"), "The recipe opd needs rollouts at temperature 1."),
         (("opd", "--set", "distill.shuffle_contexts=true"), "There are no contexts to shuffle"),
         (("opcd", "--teacher-context", POLICY, "--set", "distill.shuffle_contexts=true"), "There are no contexts to"),

@@ -1,11 +1,14 @@
-"""What prompts and teachers must have for each other."""
+"""What prompts and teachers must have for each other, and rows for the dials."""
 
 import pytest
 
+from pipelines.settings.resolve import apply_overrides
+from pipelines.settings.schema import Distill, Settings
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
 from pipelines.teacher_choice import BASE, ByDomain
-from pipelines.training.recipe_inputs import check_domains
+from pipelines.training.recipe_inputs import as_distillation, check_domains, check_recipes, chosen_recipe
 from recovery.errors import RecoverError
+from recovery.recipes import recipe
 
 
 def test_a_teacher_without_prompts_is_refused() -> None:
@@ -14,3 +17,26 @@ def test_a_teacher_without_prompts_is_refused() -> None:
         check_domains(prompts, ByDomain("base", {"maths": "run:1", "code": "run:2"}))
     check_domains(prompts, ByDomain("base", {"maths": "run:1"}))
     check_domains(prompts, BASE)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            Distill(rows=12, group=8),
+            "The 12 rollouts of a step of distill.rows = 12 must be a multiple of the group size",
+        ),
+        (Distill(rows=8, on_policy_fraction=0.75, group=4), "The 6 rollouts of a step of distill.rows = 8 must be a"),
+        (Distill(rows=4, on_policy_fraction=0.1), "the share distill.on_policy_fraction = 0.1 is 0. Set more rows"),
+        (Distill(rows=4, on_policy_fraction=0.9), "the share distill.on_policy_fraction = 0.9 is 4. Set more rows"),
+    ],
+)
+def test_rows_that_do_not_divide_are_refused(settings: Distill, message: str) -> None:
+    with pytest.raises(RecoverError, match=message):
+        check_recipes(Settings(distill=settings))
+
+
+def test_midtraining_in_context_has_dials_of_its_own() -> None:
+    settings = apply_overrides(Settings(), {"midtrain": {"recipe": "in-context"}, "distill": {"beta": 0.3, "group": 4}})
+    assert chosen_recipe(settings.distill).beta == 0.3
+    assert chosen_recipe(as_distillation(settings).distill) == recipe("in-context")

@@ -6,17 +6,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from pipelines.settings.schema import Distill, Settings
 from pipelines.synthetic.chat_prompts import parse_prompt
 from pipelines.training.distill import open_writer, recipe_states, reward_by_checks
 from pipelines.training.stage_teachers import Teachers
+from recovery.divergences import merge_stops
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE
 from recovery.models.students import Student
-from recovery.recipes import recipe
+from recovery.recipes import objective_of, recipe, signal_of
 from recovery.samples import Sample
 from recovery.states import Prompt
+from recovery.teachers import FrozenTeacher
+from recovery.train import Plan
+from tests.gradients import gradient_of_step
 from tests.models import save_tiny, tiny_student
 
 ROWS = 6
@@ -45,6 +50,34 @@ def test_rollouts_and_answers_of_a_pass_are_to_different_prompts(
     states = recipe_states(stage(rows), recipe(name), TransformersEngine(student), [], prompts, answers)
     drawn = [row.prompt for step in range(answered // rows) for row in states.draw(student, step)]
     assert sorted(map(str, drawn)) == sorted(prompt.text for prompt in prompts[:answered])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_the_on_policy_fraction_is_the_share_of_rollouts_in_the_gradient(
+    share: float, student: Student, tmp_path: Path
+) -> None:
+    chosen, rows = recipe("opd", on_policy_fraction=share), 4
+    teacher = FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=2)))
+    prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(12)]
+    answers = [prompt.with_reply([5, 6, 7]) for prompt in prompts] if share < 1 else []
+    drawn = recipe_states(stage(rows), chosen, TransformersEngine(student), [], prompts, answers).draw(student, 0)
+    own = int(share * rows)
+    assert [row.logprobs is not None for row in drawn] == [True] * own + [False] * (rows - own)
+    plan = Plan(1, 0.0, clip_norm=1e9)
+    ours = gradient_of_step(student, drawn, signal_of(chosen, teacher), objective_of(chosen), plan)
+    losses = []
+    for row in drawn:
+        tokens = torch.tensor([row.tokens])
+        log_p, log_q = (
+            merge_stops(model.causal(input_ids=tokens).logits[0].log_softmax(-1), student.stops)
+            for model in (student, teacher.model)
+        )
+        learned = torch.tensor(row.targets[1:])
+        losses.append((log_p.exp() * (log_p - log_q.detach())).sum(-1)[:-1][learned])
+    torch.cat(losses).mean().backward()
+    reference = torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
+    assert reference.norm() > 0
+    torch.testing.assert_close(ours, reference, rtol=1e-3, atol=1e-5)
 
 
 def test_only_a_recipe_with_a_reward_reads_the_checks(student: Student) -> None:
