@@ -1,4 +1,4 @@
-"""One cycle from its documents to its verdict: stages, curves, the gate, evaluations, settings, notes."""
+"""One cycle from its documents to its verdict: stages, curves, evaluations, settings, notes."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from dashboard.pages import cycle_summary as summaries
 from dashboard.pages.cycle_list import documents_path
-from dashboard.pages.cycle_summary import EARLIER_KNOWLEDGE, bound_status, earlier_bounds
+from dashboard.pages.cycle_summary import EARLIER_KNOWLEDGE, earlier_bounds
 from dashboard.pages.forms import note_form, notes_card, promotion_form
 from dashboard.pages.overview import verdict
 from dashboard.pages.repaired_models import no_cycle
@@ -46,6 +46,7 @@ from db.column_types import now
 from db.headline_scores import MEASURES, headline
 from db.queries import Reader
 from db.tables import Checkpoint, Cycle, Evaluation, Promotion, Run, Stage
+from db.verdict_lines import status
 
 TARGETS: dict[str, Axis] = {"midtrain": "knowledge", "distill": "behaviour"}  # the score each kind of training is for
 SMOOTHING = {"": 0.0, "some": 0.8, "much": 0.95}
@@ -54,8 +55,6 @@ _html = load("cycle.html")
 Task = tuple[str, str, str]  # suite, task, data: evaluations that agree in these can be compared
 Evaluations = Mapping[str, Mapping[Task, Evaluation]]  # by stage and task
 STAGES = {"clean": "Clean", "damaged": "Mid-trained", "recovered": "Recovered"}
-# Names of the gate's conditions, in their order.
-CONDITIONS = {measure: name.capitalize() for measure, name in MEASURES.items() if measure != EARLIER_KNOWLEDGE}
 PROBED = ("behaviour", "knowledge", "retention")
 MAX_DOCUMENTS = 200
 
@@ -168,7 +167,6 @@ def results(
     return [
         attempts(stages, decisions, cycle),
         frontier(reader, stages, cycle),
-        gate(cycle),
         measurements(evaluations, cycle),
         earlier_knowledge(evaluations, cycle, cycles),
         instruction_kinds(evaluations, cycle),
@@ -248,31 +246,6 @@ def _ends_or_is_named(one: Checkpoint) -> bool:
     return not (one.of_probe and one.superseded)
 
 
-def gate(cycle: Cycle) -> Markup:
-    """Each condition of the gate: the measured value, its 95 % bound, and the limit for the bound."""
-    verdict = cycle.verdict or {}
-    own = {name: verdict.get(measure) for measure, name in CONDITIONS.items()}
-    bounds = {name: bound for name, bound in own.items() if isinstance(bound, dict) and "passed" in bound}
-    bounds |= {f"Knowledge of cycle {n}": bound for n, bound in earlier_bounds(cycle).items()}
-    if not bounds:
-        return Markup()
-    rows = [
-        [
-            Cell(bdi(name, 60)),
-            Cell(tick(bound_status(bound)), "", bound_status(bound)),
-            *(_number_cell(bound.get(key)) for key in ("value", "bound", "limit", "n", "needed")),
-            Cell(code(bound["setting"], 40) if isinstance(bound.get("setting"), str) else nothing()),
-        ]
-        for name, bound in bounds.items()
-    ]
-    columns = ["Condition", "Passed", "Measured", "95 % bound", "Limit", "Items", "Items needed to decide", "Setting"]
-    note = (
-        "Instruction following and what it knew before: difference to the clean model. "
-        "The gate compares the 95 % bound with the limit."
-    )
-    return card("Gate", table("Conditions of the gate", columns, rows, save=f"gate-cycle-{cycle.number}"), note)
-
-
 def _latest_evaluations(reader: Reader, cycle: Cycle, runs: Sequence[Run]) -> Evaluations:
     """The last evaluation of each task, by stage. Those made in this cycle take precedence."""
     own, result = {run.id for run in runs}, {}
@@ -318,7 +291,7 @@ def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[C
                 Cell(bdi(documents_path(earlier, ""), 60) if earlier else "", "documents"),
                 *(number(score) for score in scores),
                 _number_cell(bound.get("limit")),
-                Cell(tick(bound_status(bound)) if bound else nothing(), "", bound_status(bound) if bound else ""),
+                Cell(tick(status(bound)) if bound else nothing(), "", status(bound) if bound else ""),
             ]
         )
     if not rows:

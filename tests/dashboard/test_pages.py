@@ -7,10 +7,9 @@ import pytest
 from dashboard.actions import Actions
 from dashboard.pages import compare, cycle, lineage, live_run, rollout_tokens
 from dashboard.pages import cycle_list as cycles
-from dashboard.pages.cycle import gate
 from dashboard.ui.polling import NotFound
 from db.queries import Reader
-from db.tables import DONE, TOTAL, Checkpoint, Cycle
+from db.tables import DONE, TOTAL, Checkpoint
 from db.tracker import Tracker
 from tests.dashboard.page_requests import page_html, page_request, parts
 from tests.db.seeded import seed, training_settings, under_way
@@ -39,12 +38,11 @@ def test_a_filter_without_matches_says_so(reader: Reader) -> None:
     assert "No cycle matches" in page_html(cycles, reader, "?documents=nowhere")
 
 
-def test_a_cycle_shows_the_gate_the_kinds_and_what_changed(reader: Reader) -> None:
+def test_a_cycle_shows_the_verdict_the_kinds_and_what_changed(reader: Reader) -> None:
     html = page_html(cycle, reader, "?number=3")
-    assert "Cycle 3 rejected" in html
+    assert "Cycle 3 not promoted" in html
     assert 'href="cycle?number=2"' in html
-    assert "−0.120" in html  # the lower bound of the change in behaviour
-    assert "−0.030" in html
+    assert "limit 0.870, with 95 % at least 0.780" in html
     assert "punctuation:no_comma" in html
     assert "12 documents, 36.1 kB" in html
     assert changed_settings(html) == ["midtrain.rows"], "only what differs"
@@ -217,18 +215,6 @@ def test_a_run_without_heartbeats_is_not_shown_as_running(writable_record, monke
         html = page_html(live_run, reader)
         assert "seems to have ended" in html
         assert " left" not in html
-
-
-def test_the_gate_has_a_row_for_each_judged_condition_only() -> None:
-    bound = {"passed": True, "value": 0.9, "bound": 0.9, "limit": 0.8, "n": 100}
-    verdict = {"passed": True, "outcome": "passed", "behaviour": bound, "knowledge": None, "earlier": {}}
-    cycle = Cycle(number=4, status="promoted")
-    cycle.verdict = verdict
-    assert gate(cycle).count("<tr") == 2  # the head, and behaviour
-    cycle.verdict = verdict | {"earlier": {"2": bound | {"passed": False}}}
-    html = gate(cycle)
-    assert html.count("<tr") == 3
-    assert "Knowledge of cycle 2" in html
 
 
 def test_two_branches_from_one_checkpoint_are_not_drawn_as_one_line() -> None:

@@ -124,12 +124,12 @@ def test_the_end_shows_every_move_and_where_the_model_is() -> None:
 
 def test_nothing_to_repair_and_nothing_that_helped_are_sentences() -> None:
     nothing = repaired(move("none", passed=True))
-    assert nothing.summary == "Nothing to repair. Instruction following is lower."
+    assert nothing.summary == "Nothing to repair."
     assert "export" not in "\n".join(nothing.lines())
     failed = repaired(move("none"), move("interpolation", share=0.0), move("opd"))
     assert "interpolation: no share helps" in "\n".join(failed.lines())
     assert move("interpolation").label() == "interpolation: not tried"
-    assert failed.summary.startswith("No move passed the gate. ")
+    assert failed.summary.startswith("No move passed the gate: ")
     assert failed.as_json()["repaired"] is None
 
 
