@@ -1,7 +1,7 @@
 """One cycle from its documents to its verdict: stages, curves, evaluations, settings, notes."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -324,19 +324,22 @@ def instruction_kinds(evaluations: Evaluations, cycle: Cycle) -> Markup:
 
 
 def settings(runs: Sequence[Run], cycle: Cycle, previous: Cycle | None) -> Markup:
-    """The settings that were used in this cycle and in the previous one, and changed; without one, all of them."""
-    own, other = _training_settings(runs, cycle), _training_settings(runs, previous) if previous else {}
-    if not own:
+    """The settings that a person gave otherwise than for the previous cycle; without one, those given. All of them are
+    behind a click."""
+    used = _training_settings(runs, cycle, lambda run: run.settings)
+    if not used:
         return Markup()
-    names = [name for name in own if previous is None or own[name] != other.get(name, own[name])]
-    if not names:
-        return card("Settings", nothing("Same settings as the previous cycle."))
-    title = "Settings changed since the previous cycle" if previous else "Settings"
+    of_cycles = [cycle, *([previous] if previous else [])]
+    given = [_training_settings(runs, one, lambda run: run.inputs.given or {}) for one in of_cycles]
+    names = [name for name in dict.fromkeys(name for side in given for name in side)
+             if previous is None or given[0].get(name) != given[1].get(name)]  # fmt: skip
     columns = ["Setting", "This cycle", *([f"Cycle {previous.number}"] if previous else [])]
-    sides = (own, other) if previous else (own,)
-    rows = [[Cell(bdi(name, 80)), *(Cell(bdi(side[name], 200)) for side in sides)] for name in names]
-    content = table(title, columns, rows, save="settings")
-    return card(title, content if previous else _html.details(f"{len(rows)} settings", content))
+    rows = [[Cell(bdi(name, 80)), *(Cell(bdi(side.get(name, "default"), 200)) for side in given)] for name in names]
+    title = "Settings changed since the previous cycle" if previous else "Settings given"
+    nothing_given = "Nothing was changed." if previous else "None: all have their defaults."
+    content = table(title, columns, rows, save="settings") if rows else nothing(nothing_given)
+    every = table("All settings", columns[:2], [[Cell(bdi(name, 80)), Cell(bdi(used[name], 200))] for name in used])
+    return card(title, join([content, _html.details(f"All {len(used)} settings", every)]))
 
 
 def documents(reader: Reader, cycle: Cycle, root: str) -> Markup:
@@ -354,7 +357,7 @@ def documents(reader: Reader, cycle: Cycle, root: str) -> Markup:
     return card("Documents", _html.details("Show documents", content), note)
 
 
-def _training_settings(runs: Sequence[Run], cycle: Cycle) -> dict[str, str]:
+def _training_settings(runs: Sequence[Run], cycle: Cycle, of_run: Callable[[Run], Mapping[str, Any]]) -> dict[str, str]:
     """By name, of the mid-training and of the attempt that the cycle ended with; `runs` has the newest first."""
     ended = {stage.checkpoint.run_id for stage in (cycle.damaged, cycle.recovered) if stage.checkpoint}
     own = [run for run in reversed(runs) if run.cycle == cycle.number and run.kind != "eval"]
@@ -362,7 +365,7 @@ def _training_settings(runs: Sequence[Run], cycle: Cycle) -> dict[str, str]:
     settings: dict[str, str] = {}
     for run in own:
         of_others = ("midtrain.",) if run.kind == "distill" else ("distill.", "gate.")
-        settings |= {name: value for name, value in _flat(run.settings) if not name.startswith(of_others)}
+        settings |= {name: value for name, value in _flat(of_run(run)) if not name.startswith(of_others)}
     return settings
 
 

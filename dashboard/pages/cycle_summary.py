@@ -109,16 +109,9 @@ def count_forgotten(clean: Mapping[str, bool | None], now: Mapping[str, bool | N
 
 
 def _gate(cycle: Cycle) -> dict[Axis, float]:
-    """The scores needed for promotion. The verdict has behaviour relative to the clean model, knowledge as it is."""
-    clean = _level(cycle.clean.scores.get("behaviour"))
-    zero: dict[Axis, float | None] = {"behaviour": clean.value if clean else None, "knowledge": 0.0}
-    bounds = {axis: (cycle.verdict or {}).get(axis) for axis in NAMES}
-    limits = {axis: bound.get("limit") for axis, bound in bounds.items() if isinstance(bound, dict)}
-    return {
-        axis: start + limit
-        for axis, limit in limits.items()
-        if isinstance(limit, int | float) and (start := zero[axis]) is not None
-    }
+    """The scores needed for promotion; of several earlier cycles there is none for all."""
+    limits = {line.name: float(line.limit) for line in measure_lines(cycle.verdict) if line.is_judged}
+    return {axis: limits[name] for axis in NAMES if (name := MEASURES[axis]) in limits}
 
 
 def _id(stage: Stage) -> int | None:

@@ -16,11 +16,11 @@ RANGE = "document.querySelector('#over-time .js-plotly-plot')._fullLayout.xaxis.
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_overview_shows_both_curves(url, visit, width, dark):
+def test_the_overview_shows_all_four_curves(url, visit, width, dark):
     session = visit(url, width=width, dark=dark)
     page, chart = session.page, session.page.locator("#over-time")
     expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 3 not promoted")
-    for name in ("Instruction following", "Knowledge"):
+    for name in ("Instruction following", "What it knew before", "New knowledge", "Earlier cycles"):
         expect(chart.get_by_text(name)).to_be_visible()
     expect(chart.locator(".scatterlayer .trace path.js-line")).not_to_have_count(0)
     expect(page.locator("#plane .scatterlayer .trace")).not_to_have_count(0)
@@ -58,7 +58,7 @@ def test_an_open_page_follows_the_record_and_stays_the_same_otherwise(tmp_path, 
         expect(page.get_by_text("recover demo")).to_be_visible()
         seed(tracker, cycles=1)
         expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 1 promoted")
-        expect(page.locator("#over-time").get_by_text("Knowledge")).to_be_visible()
+        expect(page.locator("#over-time").get_by_text("New knowledge")).to_be_visible()
         page.evaluate("document.querySelector('#over-time .js-plotly-plot').dataset.same = 'yes'")
         page.wait_for_timeout(6_000)
         expect(page.locator("#over-time [data-same]")).to_have_count(1)

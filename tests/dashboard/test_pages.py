@@ -9,7 +9,7 @@ from dashboard.pages import compare, cycle, lineage, live_run, rollout_tokens
 from dashboard.pages import cycle_list as cycles
 from dashboard.ui.polling import NotFound
 from db.queries import Reader
-from db.tables import DONE, TOTAL, Checkpoint
+from db.tables import DONE, TOTAL, Checkpoint, RunInputs
 from db.tracker import Tracker
 from tests.dashboard.page_requests import page_html, page_request, parts
 from tests.db.seeded import seed, training_settings, under_way
@@ -46,20 +46,30 @@ def test_a_cycle_shows_the_verdict_the_kinds_and_what_changed(reader: Reader) ->
     assert "punctuation:no_comma" in html
     assert "12 documents, 36.1 kB" in html
     assert changed_settings(html) == ["midtrain.rows"], "only what differs"
-    assert "Settings changed" not in page_html(cycle, reader, "?number=1"), "the first cycle has no previous one"
+    first = page_html(cycle, reader, "?number=1")
+    assert "Settings changed" not in first, "the first cycle has no previous one"
+    assert "All 7 settings" in first
+    assert settings_in("Settings given", first) == ["midtrain.rows", "distill.steps"]
     assert "Cycle 3" in page_html(cycle, reader), "the latest is the default"
 
 
 def changed_settings(html: str) -> list[str]:
-    card = html[html.index("Settings changed since the previous cycle") :].partition("</section>")[0]
+    return settings_in("Settings changed since the previous cycle", html)
+
+
+def settings_in(card: str, html: str) -> list[str]:
+    card = html[html.index(card) :].partition("<details>")[0]
     return re.findall(r'<th scope="row"[^>]*><bdi[^>]*>([^<]*)</bdi>', card)
 
 
-def test_a_cycle_that_only_mid_trained_has_changed_no_setting_of_distillation(writable_record) -> None:
+def test_a_cycle_without_distillation_shows_what_was_changed_by_hand_alone(writable_record) -> None:
     tracker, reader = writable_record
     seeded = seed(tracker, cycles=1)
-    again = training_settings(99) | {"lora_rank": 8, "distill": {"recipe": "grpo"}}
-    tracker.start_run(seeded.project, "midtrain", tracker.open_cycle(seeded.project, None).id, again)
+    again = training_settings(99) | {"lora_rank": 8, "distill": {"recipe": "grpo", "steps": 0, "warm_start": "off"}}
+    number = tracker.open_cycle(seeded.project, None).id
+    inputs = RunInputs(given={"lora_rank": 8, "midtrain.rows": 99, "distill.steps": 10})
+    for kind in ("midtrain", "distill"):  # the model passed as it was: its copy is recorded as a distillation
+        tracker.start_run(seeded.project, kind, number, again, inputs=inputs)
     tracker.flush()
     assert changed_settings(page_html(cycle, reader, "?number=2")) == ["lora_rank", "midtrain.rows"]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from db.engine import open_database
+from db.tables import RunInputs
 from db.tracker import Decision, Role, RunKind, Tracker
 
 CLEAN = {"behaviour": 0.91, "retention": 0.95}
@@ -181,7 +182,9 @@ def _train(
     tracker: Tracker, seeded: Seeded, cycle: int, kind: RunKind, parent: int, scores: dict[str, float], steps: int,
     rng: random.Random,
 ) -> int:  # fmt: skip
-    run = tracker.start_run(seeded.project, kind, cycle, training_settings(16 + cycle), seed=0, steps=steps)
+    inputs = RunInputs(given={"midtrain.rows": 16 + cycle, "distill.steps": 10})
+    settings = training_settings(16 + cycle)
+    run = tracker.start_run(seeded.project, kind, cycle, settings, seed=0, steps=steps, inputs=inputs)
     tracker.event(run, f"{kind} starts from checkpoint {parent}")
     for step in range(steps):
         loss = (2.5 if kind == "midtrain" else 0.8) * math.exp(-3 * step / steps) + 0.05 * rng.random()
