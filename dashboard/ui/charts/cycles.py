@@ -299,7 +299,7 @@ def _end_labels(
             label = dict(
                 x=int(side == "right"), y=domain[1], xref="paper", yref="paper", xanchor=side, yanchor="bottom"
             )
-        font = dict(color=look.palette.of(axis), size=11 if look.narrow else 13)
+        font = dict(color=look.palette.of(axis), size=10 if look.narrow else 13)
         label |= dict(showarrow=False, font=font, bgcolor=look.palette.paper)
         yield label | dict(text=f"<b>{NAMES[axis]}</b> {point.level.value:.3f}")
 
