@@ -1,8 +1,10 @@
-"""What pages may do besides reading. The command line passes the actions in; pages hide those that are missing."""
+"""What pages may do besides reading the record; they hide actions that the command line did not pass in."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from db.tables import Study
 
 
 class ActionError(Exception):
@@ -37,3 +39,4 @@ class Actions:
     promote: Decide | None = None
     reject: Decide | None = None
     add_note: AddNote | None = None
+    shipped_studies: Callable[[], Sequence[Study]] = tuple  # where a project has none of its own

@@ -50,7 +50,7 @@ def report(reader: Reader, project: Project, number: int) -> str:
     sections = [
         summary(reader, project, cycle, trails[-1], clean, own, metrics, is_last=cycle == cycles[-1]),
         card("Over the cycles", _chart("over-time", partial(over_time, trails, clean))),
-        card("Knowledge against instruction following", _chart("plane", partial(plane, trails, clean))),
+        card("New knowledge against what must stay", _chart("plane", partial(plane, trails, clean))),
         *cycle_parts.results(reader, cycle, past, stages, decisions, own),
         cycle_parts.timeline(own, decisions, cycle),
         card("Curves", curve_chart) if curve_chart else "",

@@ -113,6 +113,7 @@ class RunInputs:
 
     job: str | None = None  # the job that started the run; `recover resume` finds it by this
     stage: str | None = None  # of that job: midtrained, recovered, or what is measured
+    given: dict[str, Any] | None = None  # the settings that a person gave, by their dotted names
     corpus: str | None = None  # content hash of the documents
     questions: str | None = None  # file of closed-book questions
     passages: str | None = None  # file of sampled passages, where there are no questions

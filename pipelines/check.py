@@ -13,7 +13,8 @@ from evals.results import Metric, Result, main_result
 from evals.stats.paired_comparison import paired_test
 from evals.stats.sequential import look_levels, look_sizes
 from pipelines.cycle import Cycle
-from pipelines.gate.verdict import Verdict, forgetting_reason
+from pipelines.evaluation.printed_tables import verdict_table
+from pipelines.gate.verdict import Verdict
 from pipelines.prepare_job import Prepared
 from pipelines.project.project import Project
 from pipelines.turn_ends import TurnEnds, examine_turn_ends
@@ -84,14 +85,16 @@ class CheckResult:
     @property
     def summary(self) -> str:
         sentence = SENTENCES[self.verdict.outcome].format(model=self.model, base=self.base)
-        return f"{sentence}: {forgetting_reason(self.verdict)}."
+        return f"{sentence}." if self.verdict.passed else f"{sentence}: {self.verdict.reason}."
 
     def lines(self) -> list[str]:
         return [
+            self.summary,
+            *verdict_table(self.verdict.as_dict()),
+            "",
             *change_table([*self.forgotten, *self.learned], ("base", "model")),
             *self.turn_ends.lines(),
             *self.notes,
-            self.summary,
         ]
 
     def as_json(self) -> dict[str, Any]:

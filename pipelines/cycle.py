@@ -318,7 +318,7 @@ class Cycle(Stage):
         earlier = self._earlier_decision(recovered)
         if earlier is not None:
             promoted = earlier.decision == "promoted"
-            return promoted, verdict.decision_text(promoted) if earlier.why == verdict.reason else earlier.decision
+            return promoted, verdict.decision_text(promoted)
         if ask:  # the person may want to read the verdict on the dashboard first
             self.project.tracker.store_verdict(recovered.id, verdict.as_dict())
         answer = ask(verdict) if ask else Answer(verdict.passed)
@@ -335,7 +335,7 @@ class Cycle(Stage):
                 f"`recover promote {recovered.reference}{option} --reason TEXT`."
             )
             require_reason(recovered.replaced(verdict=verdict.as_dict()), decision, answer.reason, todo)
-            text, reason = decision, answer.reason.strip() or f"decided by a person, with the gate: {reason}"
+            reason = answer.reason.strip() or f"decided by a person, with the gate: {reason}"
         log.info(f"{text.capitalize()}: {reason}")
         self.project.tracker.promote(
             self.project.id, self.cycle, recovered.id, decision, current_user(), reason, verdict.as_dict()

@@ -11,7 +11,7 @@ from typing import Any
 
 from evals.results import Result, headlines
 from pipelines.cycle import Cycle, run_job
-from pipelines.evaluation.printed_tables import scores_table
+from pipelines.evaluation.printed_tables import scores_table, verdict_table
 from pipelines.gate.promotion import current_user
 from pipelines.gate.verdict import Verdict
 from pipelines.job import Command
@@ -119,7 +119,7 @@ def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple
     with command_lock(project):
         demo.write_documents()
         models, verdict = demo.documents_alone()
-        for line in [*_table(models), f"Not good enough: {verdict.reason}"]:
+        for line in [verdict.headline("not good enough"), *verdict_table(verdict.as_dict()), *_table(models)]:
             log.info(line)
         if not quick:
             log.info("The cycle begins with the clean model")
@@ -133,8 +133,9 @@ def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple
         "examples": side_by_side(models),
         "seconds": round(time.perf_counter() - started_at, 1),
     }
-    decision = outcome.decision.capitalize() if outcome else "Rejected"
-    lines = [*_table(models), "", *_example_lines(results["examples"]), f"{decision}: {verdict.reason}", ""]
+    decision = verdict.headline(outcome.decision if outcome else "not promoted")
+    lines = [decision, *verdict_table(results["verdict"]), "", *_table(models), ""]
+    lines += _example_lines(results["examples"])
     return results, [*lines, f"{results['seconds']:.0f} s; to see the results: recover dashboard --project {folder}"]
 
 

@@ -40,7 +40,7 @@ class Job:
     teacher: TeacherChoice[int] = BASE
     prompts: Path | None = None
     teacher_context: Path | None = None  # what only the teacher reads
-    given: tuple[str, ...] = ()  # names of settings of distillation that the moves of a repair keep
+    given: dict[str, Any] = field(default_factory=dict)  # the settings that a person gave, by their dotted names
     fixed: str | None = None  # what was wrong with the student's files, and is right in the copy that is repaired
     ask: bool = False  # whether a person decides about the promotion
     processes: int = 1  # that `--processes` started, and which continue it
@@ -83,7 +83,6 @@ class Job:
             fields["corpus"] = CorpusSnapshot(Path(corpus["path"]), corpus["hash"], corpus["files"], file)
         fields["settings"] = apply_overrides(Settings(), fields["settings"])
         fields["teacher"] = OF_JOB.validate_python(fields["teacher"])
-        fields["given"] = tuple(fields["given"])
         fields["eval_plan"] = EvalPlan.from_json(fields["eval_plan"]).relocated(home)
         for name in FILES:
             fields[name] = relocate(home, Path(fields[name])) if fields[name] else None

@@ -66,11 +66,12 @@ FIXED = "Its generation config did not stop at the end of a turn; that of the re
 OF_TOKENIZER = ("token", "vocab", "merges", "special_", "chat_template", "added_")  # beginnings of file names
 
 
-def check_request(project: Project, request: Request) -> tuple[Settings, TeacherChoice[str], Corpus | None]:
+def check_request(project: Project, request: Request) -> tuple[Resolved, TeacherChoice[str], Corpus | None]:
     """Check everything that a command was given, and read its documents.
 
     Creates no project: after a command is refused, another base may be named."""
-    settings = announce_settings(project, request).settings
+    resolved = announce_settings(project, request)
+    settings = resolved.settings
     check_recipes(settings)
     check_mix(settings, request.mix, request.assignments)
     teacher = parse_teacher(_named_teacher(request, settings))
@@ -95,12 +96,12 @@ def check_request(project: Project, request: Request) -> tuple[Settings, Teacher
             log.info(f"Skipped {len(corpus.skipped) - 10} more files")
     if corpus is not None and recipe(settings.midtrain.recipe).context:
         check_passages(corpus.texts, settings.distill, request.seed)
-    return settings, teacher, corpus
+    return resolved, teacher, corpus
 
 
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
     """What `prepare_job` would prepare (`--dry-run`); writes nothing."""
-    settings, teacher, corpus = check_request(project, request)
+    (settings, _, _), teacher, corpus = check_request(project, request)
     named = _named_teacher(request, settings)
     return {
         "command": request.command,
@@ -126,7 +127,7 @@ def _dials(settings: Distill) -> dict[str, dict[str, Any]]:
 def prepare_job(project: Project, request: Request, job_id: str | None = None, *, is_alone: bool = True) -> Job:
     """A job that is ready to run, and saved; by default under a new id. Unless it `is_alone`, nothing is said about
     how long the last one took."""
-    settings, teacher, documents = check_request(project, request)
+    (settings, _, given), teacher, documents = check_request(project, request)
     check_servers(project.base, settings, teacher.addresses if isinstance(teacher, Served) else None)
     if is_alone and project.row and (last := last_time(project, request.command)):
         log.info(last)
@@ -149,6 +150,7 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
         teacher=with_ids(teacher, lambda reference: project.resolve(reference).id),
         prompts=store_prompts(project, request.prompts),
         teacher_context=store_context(project, request.teacher_context),
+        given=given,
         ask=request.ask,
         processes=request.processes or 1,
     )
@@ -289,9 +291,9 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     path = project.path_of(request.student)
     about = inspect_fine_tune(path, project.base)
     settings, _, given = announce_settings(project, request)
-    if trains and (dials := [name for name in given if name in Dials.model_fields]):
+    if trains and (dials := [name for dial in Dials.model_fields if (name := f"distill.{dial}") in given]):
         raise RecoverError(
-            f"A repair chooses its recipes with their own dials. Leave out distill.{dials[0]}, or use recover distill."
+            f"A repair chooses its recipes with their own dials. Leave out {dials[0]}, or use recover distill."
         )
     check_processes(request.processes or 1, settings)
     check_model_fits(project, request, settings, path)

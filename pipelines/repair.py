@@ -14,7 +14,7 @@ from evals.suites.config import load_suites
 from evals.suites.training_texts import has_conversations
 from pipelines.cycle import Cycle, saved_job
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.evaluation.printed_tables import scores_table
+from pipelines.evaluation.printed_tables import scores_table, verdict_table
 from pipelines.gate.verdict import Verdict
 from pipelines.job import Job
 from pipelines.log import duration, log
@@ -90,12 +90,11 @@ class RepairResult:
 
     @property
     def summary(self) -> str:
-        reason = f"{self.last.verdict.reason[:1].upper()}{self.last.verdict.reason[1:]}."
         if not self.last.verdict.passed:
-            return f"No move passed the gate. {reason}"
+            return f"No move passed the gate: {self.last.verdict.reason}."
         if self.last.name == "none":
-            return f"Repaired without training. {reason}" if self.fixed else f"Nothing to repair. {reason}"
-        return f"Repaired by {self.last.label()}. {reason}"
+            return "Repaired without training." if self.fixed else "Nothing to repair."
+        return f"Repaired by {self.last.label()}."
 
     def as_json(self) -> dict[str, Any]:
         repaired = self.last if self.last.verdict.passed else None
@@ -120,7 +119,8 @@ class RepairResult:
         verdicts = ["", "gate", "", *(move.verdict.outcome for move in self.moves)]
         table = zip(scores_table(rows), took, verdicts, strict=True)
         lines = [f"{line}{seconds:>10}  {verdict}".rstrip() for line, seconds, verdict in table]
-        lines += [GUARDS[self.guard], *self.notes, *([self.fixed] if self.fixed else []), self.summary]
+        lines = [self.summary, *verdict_table(self.last.verdict.as_dict()), "", *lines]
+        lines += [GUARDS[self.guard], *self.notes, *([self.fixed] if self.fixed else [])]
         if self.last.verdict.passed and (self.last.name != "none" or self.fixed):
             lines.append(f"{self.last.checkpoint} is in {self.last.path}")
             lines.append(f"next: recover export {self.last.checkpoint} --to ./repaired")

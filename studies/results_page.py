@@ -22,20 +22,22 @@ def with_results(page: str, folder: Path = SHIPPED_RESULTS) -> str:
     """The page with what the studies of the folder have shown."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    sections = ["\n".join(lines) for one in sorted(folder.glob("*/")) if (lines := list(_section(one)))]
+    sections = ["\n".join(_section(*one)) for one in finished_studies(folder)]
     text = "\n\n".join(sections) or NONE
     return f"{before}{BEGIN}\n{text}\n\n{END}{after}"
 
 
-def _section(folder: Path) -> Iterator[str]:
-    """Nothing while arms are missing."""
-    files = sorted(folder.glob("seed-*/*.json.gz"))
-    if not files:
-        return
-    study = _study(folder, decode(files[0].read_bytes()))
-    results = results_of(study, ArmFiles(study, folder, again=True).entries())
-    if not results["claims"]:
-        return
+def finished_studies(folder: Path = SHIPPED_RESULTS) -> Iterator[tuple[Study, dict[str, Any]]]:
+    """The studies of the folder that have run to their verdicts, with their results."""
+    for one in sorted(folder.glob("*/")):
+        if files := sorted(one.glob("seed-*/*.json.gz")):
+            study = _study(one, decode(files[0].read_bytes()))
+            results = results_of(study, ArmFiles(study, one, again=True).entries())
+            if results["claims"]:
+                yield study, results
+
+
+def _section(study: Study, results: dict[str, Any]) -> Iterator[str]:
     declared, seeds = study.declared, study.size.seeds
     n = max(claim["n"] for claim in results["claims"])
     base = f" --base {study.other_base}" if study.other_base else ""

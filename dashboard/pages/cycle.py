@@ -1,7 +1,7 @@
-"""One cycle from its documents to its verdict: stages, curves, the gate, evaluations, settings, notes."""
+"""One cycle from its documents to its verdict: stages, curves, evaluations, settings, notes."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from dashboard.pages import cycle_summary as summaries
 from dashboard.pages.cycle_list import documents_path
-from dashboard.pages.cycle_summary import EARLIER_KNOWLEDGE, bound_status, earlier_bounds
+from dashboard.pages.cycle_summary import EARLIER_KNOWLEDGE, earlier_bounds
 from dashboard.pages.forms import note_form, notes_card, promotion_form
 from dashboard.pages.overview import verdict
 from dashboard.pages.repaired_models import no_cycle
@@ -43,9 +43,10 @@ from dashboard.ui.html import (
 )
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll, project_version
 from db.column_types import now
-from db.headline_scores import MEASURES, headline
+from db.headline_scores import headline
 from db.queries import Reader
 from db.tables import Cycle, Evaluation, Promotion, Run, Stage
+from db.verdict_lines import status
 
 TARGETS: dict[str, Axis] = {"midtrain": "knowledge", "distill": "behaviour"}  # the score each kind of training is for
 SMOOTHING = {"": 0.0, "some": 0.8, "much": 0.95}
@@ -54,8 +55,6 @@ _html = load("cycle.html")
 Task = tuple[str, str, str]  # suite, task, data: evaluations that agree in these can be compared
 Evaluations = Mapping[str, Mapping[Task, Evaluation]]  # by stage and task
 STAGES = {"clean": "Clean", "damaged": "Mid-trained", "recovered": "Recovered"}
-# Names of the gate's conditions, in their order.
-CONDITIONS = {measure: name.capitalize() for measure, name in MEASURES.items() if measure != EARLIER_KNOWLEDGE}
 MAX_DOCUMENTS = 200
 
 
@@ -166,7 +165,6 @@ def results(
     evaluations = _latest_evaluations(reader, cycle, runs)
     return [
         attempts(stages, decisions, cycle),
-        gate(cycle),
         measurements(evaluations, cycle),
         earlier_knowledge(evaluations, cycle, cycles),
         instruction_kinds(evaluations, cycle),
@@ -206,31 +204,6 @@ def attempts(stages: Sequence[Stage], decisions: Sequence[Promotion], cycle: Cyc
     columns = ["Checkpoint", "Steps", *NAMES.values(), "Decision"]
     content = table("Attempts", columns, rows, save=f"attempts-cycle-{cycle.number}")
     return card("Attempts", content, "Oldest first. All began from the same mid-trained checkpoint.")
-
-
-def gate(cycle: Cycle) -> Markup:
-    """Each condition of the gate: the measured value, its 95 % bound, and the limit for the bound."""
-    verdict = cycle.verdict or {}
-    own = {name: verdict.get(measure) for measure, name in CONDITIONS.items()}
-    bounds = {name: bound for name, bound in own.items() if isinstance(bound, dict) and "passed" in bound}
-    bounds |= {f"Knowledge of cycle {n}": bound for n, bound in earlier_bounds(cycle).items()}
-    if not bounds:
-        return Markup()
-    rows = [
-        [
-            Cell(bdi(name, 60)),
-            Cell(tick(bound_status(bound)), "", bound_status(bound)),
-            *(_number_cell(bound.get(key)) for key in ("value", "bound", "limit", "n", "needed")),
-            Cell(code(bound["setting"], 40) if isinstance(bound.get("setting"), str) else nothing()),
-        ]
-        for name, bound in bounds.items()
-    ]
-    columns = ["Condition", "Passed", "Measured", "95 % bound", "Limit", "Items", "Items needed to decide", "Setting"]
-    note = (
-        "Instruction following and what it knew before: difference to the clean model. "
-        "The gate compares the 95 % bound with the limit."
-    )
-    return card("Gate", table("Conditions of the gate", columns, rows, save=f"gate-cycle-{cycle.number}"), note)
 
 
 def _latest_evaluations(reader: Reader, cycle: Cycle, runs: Sequence[Run]) -> Evaluations:
@@ -278,7 +251,7 @@ def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[C
                 Cell(bdi(documents_path(earlier, ""), 60) if earlier else "", "documents"),
                 *(number(score) for score in scores),
                 _number_cell(bound.get("limit")),
-                Cell(tick(bound_status(bound)) if bound else nothing(), "", bound_status(bound) if bound else ""),
+                Cell(tick(status(bound)) if bound else nothing(), "", status(bound) if bound else ""),
             ]
         )
     if not rows:
@@ -311,19 +284,22 @@ def instruction_kinds(evaluations: Evaluations, cycle: Cycle) -> Markup:
 
 
 def settings(runs: Sequence[Run], cycle: Cycle, previous: Cycle | None) -> Markup:
-    """The settings that were used in this cycle and in the previous one, and changed; without one, all of them."""
-    own, other = _training_settings(runs, cycle), _training_settings(runs, previous) if previous else {}
-    if not own:
+    """The settings that a person gave otherwise than for the previous cycle; without one, those given. All of them are
+    behind a click."""
+    used = _training_settings(runs, cycle, lambda run: run.settings)
+    if not used:
         return Markup()
-    names = [name for name in own if previous is None or own[name] != other.get(name, own[name])]
-    if not names:
-        return card("Settings", nothing("Same settings as the previous cycle."))
-    title = "Settings changed since the previous cycle" if previous else "Settings"
+    of_cycles = [cycle, *([previous] if previous else [])]
+    given = [_training_settings(runs, one, lambda run: run.inputs.given or {}) for one in of_cycles]
+    names = [name for name in dict.fromkeys(name for side in given for name in side)
+             if previous is None or given[0].get(name) != given[1].get(name)]  # fmt: skip
     columns = ["Setting", "This cycle", *([f"Cycle {previous.number}"] if previous else [])]
-    sides = (own, other) if previous else (own,)
-    rows = [[Cell(bdi(name, 80)), *(Cell(bdi(side[name], 200)) for side in sides)] for name in names]
-    content = table(title, columns, rows, save="settings")
-    return card(title, content if previous else _html.details(f"{len(rows)} settings", content))
+    rows = [[Cell(bdi(name, 80)), *(Cell(bdi(side.get(name, "default"), 200)) for side in given)] for name in names]
+    title = "Settings changed since the previous cycle" if previous else "Settings given"
+    nothing_given = "Nothing was changed." if previous else "None: all have their defaults."
+    content = table(title, columns, rows, save="settings") if rows else nothing(nothing_given)
+    every = table("All settings", columns[:2], [[Cell(bdi(name, 80)), Cell(bdi(used[name], 200))] for name in used])
+    return card(title, join([content, _html.details(f"All {len(used)} settings", every)]))
 
 
 def documents(reader: Reader, cycle: Cycle, root: str) -> Markup:
@@ -341,7 +317,7 @@ def documents(reader: Reader, cycle: Cycle, root: str) -> Markup:
     return card("Documents", _html.details("Show documents", content), note)
 
 
-def _training_settings(runs: Sequence[Run], cycle: Cycle) -> dict[str, str]:
+def _training_settings(runs: Sequence[Run], cycle: Cycle, of_run: Callable[[Run], Mapping[str, Any]]) -> dict[str, str]:
     """By name, of the mid-training and of the attempt that the cycle ended with; `runs` has the newest first."""
     ended = {stage.checkpoint.run_id for stage in (cycle.damaged, cycle.recovered) if stage.checkpoint}
     own = [run for run in reversed(runs) if run.cycle == cycle.number and run.kind != "eval"]
@@ -349,7 +325,7 @@ def _training_settings(runs: Sequence[Run], cycle: Cycle) -> dict[str, str]:
     settings: dict[str, str] = {}
     for run in own:
         of_others = ("midtrain.",) if run.kind == "distill" else ("distill.", "gate.")
-        settings |= {name: value for name, value in _flat(run.settings) if not name.startswith(of_others)}
+        settings |= {name: value for name, value in _flat(of_run(run)) if not name.startswith(of_others)}
     return settings
 
 

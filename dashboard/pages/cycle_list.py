@@ -12,7 +12,7 @@ from dashboard.pages.cycle_summary import verdict_cell
 from dashboard.pages.repaired_models import no_cycle
 from dashboard.ui.caches import RunMetrics
 from dashboard.ui.charts.cycles import Trail
-from dashboard.ui.charts.figure import Axis
+from dashboard.ui.charts.figure import NAMES, Axis
 from dashboard.ui.html import (
     Cell,
     bdi,
@@ -51,8 +51,7 @@ def _final_score(axis: Axis) -> Callable[[Row], float]:
 SORTS: dict[str, tuple[str, Callable[[Row], Any]]] = {
     "": ("newest first", lambda row: row[0].number),
     "oldest": ("oldest first", lambda row: -row[0].number),
-    "behaviour": ("instruction following", _final_score("behaviour")),
-    "knowledge": ("knowledge", _final_score("knowledge")),
+    **{axis: (MEASURES[axis], _final_score(axis)) for axis in NAMES},
 }
 
 

@@ -1,23 +1,23 @@
 """A cycle in short: its scores as trails for the charts and as text, how it ended, and why."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from markupsafe import Markup
 
 from dashboard.ui.charts.cycles import Level, Mark, Trail, end_name
 from dashboard.ui.charts.figure import NAMES, Axis
-from dashboard.ui.html import Cell, load
+from dashboard.ui.html import Cell, bdi, join, load
 from db.headline_scores import MEASURES
 from db.tables import Checkpoint, Cycle, Headline, Promotion, Run, Stage, promotion_against_gate
-from db.verdicts import bound_and_margin, losses, relation, replies, with_limit
+from db.verdict_lines import ITEMS, MeasureLine, measure_lines, needed_text
 
 RELATIVE = ("behaviour", "retention")  # measures that are compared with the clean model
 EARLIER_KNOWLEDGE = "earlier"  # key of a verdict, and name of the suite: questions on documents of earlier cycles
-DECIDED_BY = {"behaviour": "prompts", "retention": "items on what it knew before"}
-_OUTCOMES = {"promoted": "now the current model", "rejected": "not promoted; the previous model stays current"}
+_OUTCOMES = {"promoted": "now the current model", "rejected": "the previous model stays current"}
+_STATES = {"open": "is under way", "rejected": "not promoted", "inconclusive": "not promoted"}
 _html = load("overview.html")
 
 
@@ -58,16 +58,27 @@ def clean_mark(cycles: Sequence[Cycle]) -> Mark | None:
     return _mark("clean", cycles[-1].clean) if cycles else None
 
 
-def headline(trail: Trail, clean: Mark | None) -> tuple[str, list[tuple[str, str, str, str]]]:
-    """The title of a cycle: its opening, then (measure, name, values, the clean model's value if it differs)."""
-    state = {"open": "is under way"}.get(trail.status, trail.status)
-    scores: list[tuple[str, str, str, str]] = []
+def headline(cycle: Cycle) -> Markup:
+    """How a cycle went, in a few words, and what stood in the way of a promotion."""
+    opening = f"Cycle {cycle.number} {_STATES.get(cycle.outcome, cycle.outcome)}"
+    reason = str((cycle.verdict or {}).get("reason") or "") if cycle.status == "rejected" else ""
+    return join([opening, ": ", bdi(reason, 200)] if reason else [opening])
+
+
+def measures(cycle: Cycle, trail: Trail, clean: Mark | None) -> Markup:
+    """One line a measure: its scores along the cycle, the gate's limit and whether it was met."""
+    judged = {line.measure: line for line in measure_lines(cycle.verdict)}
+    rows = []
     for measure, name in MEASURES.items() if trail.damaged or trail.recovered else ():
+        line = judged.get(measure) or MeasureLine(measure, name, None, "")
+        values = stage_values(trail, measure)
+        if measure == EARLIER_KNOWLEDGE and line.is_judged:  # the limit is of one of these cycles
+            values = [line.before, line.after]
         level = clean.level(measure) if clean and measure in RELATIVE else None
-        level = None if level == trail.start.level(measure) else level
-        if values := stage_values(trail, measure):
-            scores.append((measure, name, " → ".join(values), f"{level.value:.3f}" if level else ""))
-    return f"Cycle {trail.number} {state}", scores
+        differs = level is not None and level != trail.start.level(measure)
+        if values or line.word:
+            rows.append((line, " → ".join(values), f"{level.value:.3f}" if level and differs else ""))
+    return _html.measures(rows, [line for line in judged.values() if line.details])
 
 
 def stage_values(trail: Trail, measure: str) -> list[str]:
@@ -98,16 +109,9 @@ def count_forgotten(clean: Mapping[str, bool | None], now: Mapping[str, bool | N
 
 
 def _gate(cycle: Cycle) -> dict[Axis, float]:
-    """The scores needed for promotion. The verdict has behaviour relative to the clean model, knowledge as it is."""
-    clean = _level(cycle.clean.scores.get("behaviour"))
-    zero: dict[Axis, float | None] = {"behaviour": clean.value if clean else None, "knowledge": 0.0}
-    bounds = {axis: (cycle.verdict or {}).get(axis) for axis in NAMES}
-    limits = {axis: bound.get("limit") for axis, bound in bounds.items() if isinstance(bound, dict)}
-    return {
-        axis: start + limit
-        for axis, limit in limits.items()
-        if isinstance(limit, int | float) and (start := zero[axis]) is not None
-    }
+    """The scores needed for promotion; of several earlier cycles there is none for all."""
+    limits = {line.name: float(line.limit) for line in measure_lines(cycle.verdict) if line.is_judged}
+    return {axis: limits[name] for axis in NAMES if (name := MEASURES[axis]) in limits}
 
 
 def _id(stage: Stage) -> int | None:
@@ -123,42 +127,21 @@ def _level(score: Headline | None) -> Level | None:
     return None if score is None or score.value is None else Level(score.value, score.low, score.high)
 
 
-class BoundSentence(NamedTuple):
-    passed: bool | None  # None: undecided
-    text: str
-
-
-def bound_status(bound: dict[str, Any]) -> bool | None:
-    """True: passed, False: failed, None: too few items to decide."""
-    return True if bound.get("passed") else None if bound.get("unsure") else False
-
-
-def needed_text(cycle: Cycle) -> str:
+def decided_by(cycle: Cycle) -> str:
     """How many items would decide an inconclusive cycle, else an empty text."""
     if cycle.outcome != "inconclusive":
         return ""
-    bounds = {items: _bound(cycle, name) for name, items in DECIDED_BY.items()}
-    counts = {items: (bound.get("needed"), bound.get("n")) for items, bound in bounds.items() if bound.get("unsure")}
-    texts = [
-        f"about {needed:,} {items} would decide it ({used:,} were used)"
-        for items, (needed, used) in counts.items()
-        if isinstance(needed, int) and isinstance(used, int) and needed > used
-    ]
-    return "; ".join(texts)
+    bounds = {items: (cycle.verdict or {}).get(name) for name, items in ITEMS.items()}
+    texts = [needed_text(bound, items) for items, bound in bounds.items() if isinstance(bound, dict)]
+    return "; ".join(filter(None, texts))
 
 
 def outcome_text(cycle: Cycle) -> str:
-    return "; ".join(filter(None, [_OUTCOMES.get(cycle.status), needed_text(cycle)]))
+    return "; ".join(filter(None, [_OUTCOMES.get(cycle.status), decided_by(cycle)]))
 
 
 def verdict_cell(cycle: Cycle) -> Cell:
-    return Cell(_html.badge_with_note(cycle.outcome, needed_text(cycle)), "", cycle.outcome)
-
-
-def reasons(cycle: Cycle) -> Markup:
-    """One sentence for each condition of the gate, or the recorded reason where the numbers are missing."""
-    reason = str((cycle.verdict or {}).get("reason") or "").rstrip(".")
-    return _html.reasons(list(_sentences(cycle)), reason[:1].upper() + reason[1:])
+    return Cell(_html.badge_with_note(cycle.outcome, decided_by(cycle)), "", cycle.outcome)
 
 
 def against_gate(newest_first: Sequence[Promotion], checkpoint: Checkpoint | None) -> Markup:
@@ -171,72 +154,3 @@ def earlier_bounds(cycle: Cycle) -> dict[str, dict[str, Any]]:
     """The condition on the knowledge of each earlier cycle's documents, by cycle number."""
     bounds = (cycle.verdict or {}).get(EARLIER_KNOWLEDGE)
     return {str(n): b for n, b in bounds.items() if isinstance(b, dict)} if isinstance(bounds, dict) else {}
-
-
-def _sentences(cycle: Cycle) -> Iterator[BoundSentence]:
-    behaviour = _difference_sentence(_bound(cycle, "behaviour"), "Instruction following", "prompts")
-    if behaviour is None:
-        return
-    verdict = cycle.verdict or {}
-    changes = str(verdict.get("changes") or "")[:500]
-    yield behaviour._replace(text=f"{behaviour.text} {changes[:1].upper()}{changes[1:]}.") if changes else behaviour
-    if "knowledge" in verdict:
-        note = " Nothing measurable was learned from them." if verdict.get("learned") is False else ""
-        yield _knowledge_sentence(_bound(cycle, "knowledge"), "Knowledge of the documents", note)
-    for number, earlier in earlier_bounds(cycle).items():
-        yield _knowledge_sentence(earlier, f"Knowledge of cycle {number[:20]}'s documents")
-    retention = _bound(cycle, "retention")
-    judged = _difference_sentence(retention, "What it knew before", "items", _losses(retention))
-    yield judged or BoundSentence(None, "What it knew before was not measured, so it was not judged.")
-
-
-def _difference_sentence(bound: dict[str, Any], name: str, items: str, changes: str = "") -> BoundSentence | None:
-    value, low, limit = (_number(bound.get(key)) for key in ("value", "bound", "limit"))
-    n = bound.get("n")
-    if value is None or low is None or limit is None or not isinstance(n, int):
-        return None
-    worst, margin = bound_and_margin(low, limit, bound_status(bound) is True)
-    of = bound.get("of")
-    is_partial, is_open = isinstance(of, int) and of > n, bound_status(bound) is None
-    why = "asked no further, as another limit had failed" if is_open else "which decided"
-    asked = f"{n:,} of {of:,} {items}, {why}" if is_partial else f"{n:,} {items}"
-    samples = bound.get("samples")
-    asked += replies(samples) if isinstance(samples, int) else ""
-    by = " by gate.keep_behaviour" if bound.get("setting") == "gate.keep_behaviour" else ""
-    text = (
-        f"{name} is {relation(value)} the clean model's{changes}, {worst} with 95 % confidence ({asked}); "
-        f"the gate allows {margin}{by}."
-    )
-    if is_open and not is_partial:
-        text += f" More {items} are needed to decide."
-    return BoundSentence(bound_status(bound), text)
-
-
-def _losses(retention: dict[str, Any]) -> str:
-    """The tasks that lost items, in parentheses."""
-    tasks = retention.get("tasks")
-    changes = {
-        str(task)[:60]: (change["lost"], change["gained"])
-        for task, change in (tasks.items() if isinstance(tasks, dict) else ())
-        if isinstance(change, dict) and all(isinstance(change.get(key), int) for key in ("lost", "gained"))
-    }
-    text = losses(changes)
-    return f" ({text})" if text else ""
-
-
-def _knowledge_sentence(bound: dict[str, Any], name: str, note: str = "") -> BoundSentence:
-    value, limit = _number(bound.get("value")), _number(bound.get("limit"))
-    if value is None or limit is None:
-        return BoundSentence(None, f"{name} was not measured, so it was not judged.")
-    status = bound_status(bound)
-    measured, required = with_limit(value, limit, status is True)
-    return BoundSentence(status, f"{name} is {measured}; the gate requires at least {required}.{note}")
-
-
-def _bound(cycle: Cycle, name: str) -> dict[str, Any]:
-    bound = (cycle.verdict or {}).get(name)
-    return bound if isinstance(bound, dict) else {}
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

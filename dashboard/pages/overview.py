@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from dashboard.pages import cycle_summary as summaries
 from dashboard.pages.cycle_list import cycle_table
-from dashboard.pages.cycle_summary import against_gate, outcome_text, reasons
+from dashboard.pages.cycle_summary import against_gate, outcome_text
 from dashboard.pages.repaired_models import repair_sections
 from dashboard.ui.caches import RunMetrics
 from dashboard.ui.charts.cycles import Mark, Trail, over_time, plane
@@ -56,7 +56,9 @@ def render(request: PageRequest) -> list[Any]:
     rows = list(zip(cycles, trails, strict=True))[-MAX_CYCLES:]
     table = cycle_table(list(reversed(rows)), runs, request.metrics, project.root)
     more = links([link("cycles", f"All {len(cycles)} cycles")]) if len(cycles) > MAX_CYCLES else ""
-    top = summary(reader, project, cycles[-1], trails[-1], clean, runs, request.metrics, last_finished(cycles, trails))
+    top = summary(
+        reader, project, cycles[-1], trails[-1], clean, runs, request.metrics, last_finished(cycles, trails, clean)
+    )
     return [top, gr.update(visible=True), *charts, card("Cycles", join([table, more]))]
 
 
@@ -95,13 +97,13 @@ def verdict(
     decisions: Sequence[Promotion],
     is_last: bool = True,
 ) -> Markup:
-    opening, scores = summaries.headline(trail, clean)
     running = [run for run in runs if run.status == "running"]
-    details = [_scale(cycle), reasons(cycle), against_gate(decisions, cycle.recovered.checkpoint)]
+    details = [summaries.measures(cycle, trail, clean), _scale(cycle)]
+    details.append(against_gate(decisions, cycle.recovered.checkpoint))
     details += [_html.run_status(STAGE_NAMES[run.kind], *_since(run)) for run in running]
     if cycle.status != "promoted" and all(run.stale for run in running):
         details.append(_next_step(cycle, trail, runs, is_last))
-    return _html.verdict(cycle, opening, scores, outcome_text(cycle), details)
+    return _html.verdict(cycle, summaries.headline(cycle), outcome_text(cycle), details)
 
 
 def _since(run: Run) -> tuple[str, bool]:
@@ -122,15 +124,13 @@ def _next_step(cycle: Cycle, trail: Trail, runs: Sequence[Run], is_last: bool) -
     return _html.next_command("recover distill --teacher base" if trail.damaged else "recover status")
 
 
-def last_finished(cycles: Sequence[Cycle], trails: Sequence[Trail]) -> Markup:
+def last_finished(cycles: Sequence[Cycle], trails: Sequence[Trail], clean: Mark | None) -> Markup:
     """While a cycle is open: how the last finished one went."""
     finished = [row for row in zip(cycles, trails, strict=True) if row[0].status != "open"]
     if not finished or cycles[-1].status != "open":
         return Markup()
     cycle, trail = finished[-1]
-    values = {name: summaries.stage_values(trail, measure) for measure, name in MEASURES.items()}
-    scores = [f"{name} {' → '.join(levels)}" for name, levels in values.items() if levels]
-    return _html.last_finished(cycle, outcome_text(cycle), ", ".join(scores).capitalize(), reasons(cycle))
+    return _html.last_finished(cycle, outcome_text(cycle), summaries.measures(cycle, trail, clean))
 
 
 def count_forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:

@@ -1,6 +1,7 @@
 """All studies: what they claim, the verdicts, the intervals beside what the sources report, and the arms."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,9 +36,7 @@ def page(app: gr.Blocks, dashboard: Dashboard) -> None:
 def render(request: PageRequest) -> list[Any]:
     studies = request.reader.studies(request.project.id)
     if not studies:
-        raise NotFound(
-            "No studies yet", "List the studies that come with recover, and run one:", ["recover study --list"]
-        )
+        return [page_title("Studies"), shipped(request)]
     if "study" not in request.query:
         return [page_title("Studies"), join(_summary(request, study) for study in studies)]
     study = next((study for study in studies if study.id == request.number("study")), None)
@@ -46,6 +45,42 @@ def render(request: PageRequest) -> list[Any]:
     title = page_title(title_of(study), above=links([link("studies", "All studies")]))
     arms = card("Arms", arm_table(study) + how_to_open(study, request.project.root)) if study.arms else ""
     return [title, join([_summary(request, study), arms])]
+
+
+def shipped(request: PageRequest) -> Markup:
+    """The studies that come with recover, for a project that has run none."""
+    studies = request.actions.shipped_studies()
+    if not studies:
+        raise NotFound(
+            "No studies yet", "List the studies that come with recover, and run one:", ["recover study --list"]
+        )
+    rows = [
+        [
+            Cell(bdi(study.name, 80)),
+            Cell(bdi(study.declaration["title"], 300)),
+            Cell(bdi(f"{study.declaration['source']}: {study.declaration['figure']}", 400)),
+            Cell(verdicts_of(study) or nothing("none yet")),
+        ]
+        for study in studies
+    ]
+    finished = [study for study in studies if study.results]
+    note = "This project has run no study. These come with recover; " + (
+        f"{len(finished)} of them ran to the verdict." if finished else "none of them has run to its verdict yet."
+    )
+    table_of_all = table(
+        "Studies that come with recover", ["Study", "Title", "Source", "Verdicts"], rows, save="studies"
+    )
+    run = _html.run_one("recover study NAME")
+    sections = [card(f"{title_of(one)}: {one.declaration['title']}", claim_table(one)
+                     + picture(one, request.look.palette, request.look.narrow), PICTURE_NOTE)
+                for one in finished]  # fmt: skip
+    return Markup(join([card("Studies that come with recover", table_of_all + run, note), *sections]))
+
+
+def verdicts_of(study: Study) -> str:
+    """How many of the claims came out how."""
+    counts = Counter(claim["verdict"] for claim in study.claims if "verdict" in claim)
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
 
 
 def _summary(request: PageRequest, study: Study) -> Markup:

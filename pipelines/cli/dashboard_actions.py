@@ -4,12 +4,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 import torch
 
 from dashboard.actions import ActionError, Actions, ModelAnswer
 from db import RecordError
+from db.tables import Study
 from db.tracker import Decision
 from evals.downloads import public_ifeval
 from evals.subject import Answer, Subject
@@ -44,7 +45,22 @@ def dashboard_actions(project: Project) -> Actions:
         promote=lambda checkpoint, user, reason: decide(checkpoint, user, reason, "promoted"),
         reject=lambda checkpoint, user, reason: decide(checkpoint, user, reason, "rejected"),
         add_note=add_note,
+        shipped_studies=shipped_studies,
     )
+
+
+@cache
+def shipped_studies() -> list[Study]:
+    """The studies that come with recover, with their results where these come with it too."""
+    from studies.declaration import read_declaration, shipped
+    from studies.results_page import finished_studies
+
+    rows = {name: Study(name=name, declaration=read_declaration(name)[0].model_dump()) for name in shipped()}
+    for study, results in finished_studies():
+        rows[study.name] = Study(
+            name=study.name, size=study.size_name, hash=study.hash, declaration=study.as_json(), results=results
+        )
+    return list(rows.values())
 
 
 class Models:

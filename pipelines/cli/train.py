@@ -196,9 +196,11 @@ def _base_from_teacher(project: "Project", request: Request) -> str | None:
 
 def _ask_person(verdict: "Verdict") -> "Answer | None":
     """The decision on a terminal; elsewhere None, and the decision waits for `recover promote`."""
+    from pipelines.evaluation.printed_tables import verdict_table
     from pipelines.outcome import Answer
 
-    log.info(f"The gate's verdict is {verdict.outcome}: {verdict.reason}")
+    for line in [verdict.headline(f"The gate's verdict is {verdict.outcome}"), *verdict_table(verdict.as_dict())]:
+        log.info(line)
     if not sys.stdin.isatty():
         return None
     try:
@@ -233,13 +235,15 @@ def _midtrain_result(result: "RunResult") -> CommandResult:
 
 
 def _cycle_result(outcome: "Outcome") -> CommandResult:
-    from pipelines.evaluation.printed_tables import scores_table
+    from pipelines.evaluation.printed_tables import scores_table, verdict_table
 
     data = outcome.as_json()
     start = "damaged" if outcome.cycle else "before"  # nothing says that a model from outside is damaged
     lines = [
+        outcome.verdict.headline(outcome.decision),
+        *verdict_table(data["verdict"]),
+        "",
         *scores_table({"clean": data["clean"], start: data["damaged"], "recovered": data["recovered"]}),
-        f"{outcome.decision.capitalize()}: {outcome.verdict.reason}",
         f"{data['checkpoint']} is in {data['path']}",
         *([str(outcome.next_attempt)] if outcome.next_attempt else []),
     ]

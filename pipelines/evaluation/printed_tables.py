@@ -5,6 +5,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from db.headline_scores import MEASURES
+from db.verdict_lines import measure_lines
 
 if TYPE_CHECKING:  # imports numpy
     from evals.results import Result
@@ -20,6 +21,24 @@ def scores_table(rows: Mapping[str, Mapping[str, float | None]]) -> list[str]:
     for name, scores in rows.items():
         cells = [scores.get(measure) for measure in MEASURES]
         lines.append(f"{name:<{width}}" + "".join(f"{'-' if c is None else f'{c:.3f}':>{COLUMN}}" for c in cells))
+    return lines
+
+
+def verdict_table(verdict: Mapping[str, Any]) -> list[str]:
+    """One line a measure, then what was lost and gained."""
+    measures = measure_lines(verdict)
+    width = max((len(one.name) for one in measures), default=0) + 2
+    header = f"{'':<{width}}{'clean':>7}   {'now':<7}{'with 95 %':>12}{'limit':>9}"
+    lines = [header]
+    for one in measures:
+        if one.is_judged:
+            bound = f"≥ {one.bound}" if one.bound else ""
+            scores = f"{one.before or '-':>7} → {one.after:<7}{bound:>12}{one.limit:>9}"
+            lines.append(f"{one.name:<{width}}{scores}  {one.word}")
+        else:
+            lines.append(f"{one.name:<{width}}{one.word:>7}")
+    for one in measures:
+        lines += [f"{MEASURES[one.measure]}:", *(f"  {detail}" for detail in one.details)] if one.details else []
     return lines
 
 

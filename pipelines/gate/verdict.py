@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from db.verdicts import bound_and_margin, losses, relation, replies, with_limit
+from db.headline_scores import MEASURES
 from evals.results import Item, Result, main_result
 from evals.stats.paired_comparison import PairedTest, RepliesTest, paired_test
 from evals.stats.sequential import Outcome, clear_outcome, greedy_alpha, samples_test, sequential_test
@@ -30,6 +30,7 @@ class Judgement:
     can_ask_more: bool = False  # whether a higher --limit reaches as many as needed
     unsure: bool = False  # neither within nor beyond the limit with 95 % confidence
     setting: str = ""  # that the limit comes from
+    before: float | None = None  # the clean model's score on the same items; of an earlier cycle, that at its end
     of: int | None = None  # items that could have been asked: more than `n` where the verdict was clear before
     differ: float | None = None  # share of the items that only one of the two models passes
     samples: int = 0  # sampled replies to each prompt, besides the greedy one, that `value` is the mean over
@@ -62,7 +63,7 @@ class Verdict:
     earlier: dict[int, Judgement] = field(default_factory=dict)  # knowledge of earlier cycles, by cycle number
     learned: bool | None = None  # whether the cycle's best knowledge is above the clean model's; None: not measured
     retention: RetentionJudgement | None = None  # what the model knew before; None: not measured
-    changes: str = ""  # which instruction prompts were lost, and which came back; part of the reason
+    changes: tuple[str, ...] = ()  # which instruction prompts were lost, and which came back
 
     @property
     def may_change_with_samples(self) -> bool:
@@ -71,9 +72,12 @@ class Verdict:
         return self.behaviour.unsure and all(j.passed for j in others)
 
     def decision_text(self, promoted: bool) -> str:
-        if promoted:
-            return "promoted"
-        return "inconclusive, so not promoted" if self.outcome == "inconclusive" else "rejected"
+        text = "promoted" if promoted else "not promoted"
+        return text if promoted == self.passed else f"{text}, against the gate"
+
+    def headline(self, decision: str) -> str:
+        """The decision in a few words, with what stands in the way of a promotion."""
+        return f"{decision[:1].upper()}{decision[1:]}{'' if self.passed else f': {self.reason}'}."
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {"earlier": {str(cycle): asdict(j) for cycle, j in self.earlier.items()}}
@@ -95,10 +99,15 @@ class OtherResults:
         if self.knowledge is not None and self.best_knowledge is not None:
             floor = likelihood_floor(self.knowledge, self.clean_knowledge)
             of_documents = judge_knowledge(
-                self.knowledge, gate.keep_knowledge, self.best_knowledge, "gate.keep_knowledge", floor
+                self.knowledge,
+                gate.keep_knowledge,
+                self.best_knowledge,
+                "gate.keep_knowledge",
+                floor,
+                self.clean_knowledge,
             )
         of_earlier = {
-            cycle: judge_knowledge(now, gate.keep_earlier, score, "gate.keep_earlier")
+            cycle: judge_knowledge(now, gate.keep_earlier, score, "gate.keep_earlier", before=score)
             for cycle, (now, score) in self.earlier.items()
         }
         return of_documents, of_earlier, judge_retention(gate, *self.retention)
@@ -122,10 +131,9 @@ def judge(
     """Judge a recovered checkpoint.
 
     Its behaviour result is compared with the clean model's, item by item; its knowledge with the best of the cycle.
-    `damaged` is the behaviour result before the distillation: the reason says what came back.
+    `damaged` is the behaviour result before the distillation: the verdict says what came back.
     `can_measure`: whether a higher --limit reaches so many items of a suite.
-    `samples` has further replies of both to the instruction prompts, sampled where the greedy ones do not decide.
-    The reason notes where the documents taught nothing measurable: the clean model knows as much."""
+    `samples` has further replies of both to the instruction prompts, sampled where the greedy ones do not decide."""
     require_pass_fail(clean)
     require_pass_fail(recovered)
     behaviour = judge_behaviour(gate, clean, recovered, samples)
@@ -137,21 +145,30 @@ def judge(
     learned = None
     if of_documents and others.best_knowledge is not None and others.clean_knowledge is not None:
         learned = others.best_knowledge > others.clean_knowledge
-    judgements = [j for j in (behaviour, of_documents, *of_earlier.values(), retained) if j is not None]
-    passed = all(j.passed for j in judgements)
-    none_failed = all(j.passed or j.unsure for j in judgements)
-    outcome = "passed" if passed else "inconclusive" if none_failed else "failed"
-    note = ", and the documents taught nothing measurable: the clean model knows at least as much of them"
+    of_measures: dict[str, list[Judgement | None]] = {
+        "behaviour": [behaviour],
+        "knowledge": [of_documents],
+        "earlier": [*of_earlier.values()],
+        "retention": [retained],
+    }
+    judged = {measure: [j for j in found if j is not None] for measure, found in of_measures.items()}
+    missed = [name for name, found in judged.items() if any(not j.passed and not j.unsure for j in found)]
+    undecided = [name for name, found in judged.items() if any(j.unsure for j in found)]
+    outcome = "failed" if missed else "inconclusive" if undecided else "passed"
     changes = behaviour_changes(clean, damaged, recovered)
-    reasons = [
-        _behaviour_reason(behaviour, f" by {behaviour.setting}" if gate.keep_behaviour else ""),
-        _knowledge_reason(_subject(others.knowledge), of_documents) + (note if learned is False else ""),
-        *(_knowledge_reason(f"cycle {cycle}", j) for cycle, j in of_earlier.items()),
-        _retention_reason(retained, any(result.suite == "retention" for result in others.retention[1])),
-        *([changes] if changes else []),
-    ]
-    reason = "; ".join(reasons)
+    reason = _reason(missed, undecided)
+    passed = outcome == "passed"
     return Verdict(passed, outcome, behaviour, of_documents, reason, of_earlier, learned, retained, changes)
+
+
+def _reason(missed: Sequence[str], undecided: Sequence[str]) -> str:
+    """What stands in the way of a promotion, in a few words."""
+    shown = MEASURES | {"earlier": "knowledge of earlier cycles"}
+    names = [shown[measure] for measure in missed or undecided]
+    subject = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    if missed:
+        return f"{subject} {'is short of its limit' if len(names) == 1 else 'are short of their limits'}"
+    return f"{subject} {'is' if len(names) == 1 else 'are'} not decided" if undecided else "every limit is met"
 
 
 def judge_behaviour(
@@ -165,12 +182,16 @@ def judge_behaviour(
     block, of = (recovered.settings.get(name, 0) for name in ("block", "of"))
     before, after = clean.passed_by_key(), recovered.passed_by_key()
     test = sequential_test(before, after, margin, block, of, alpha=greedy_alpha(gate.samples))
-    judgement = _difference(test.pair, margin, setting, test.outcome)
+    judgement, of_clean = _difference(test.pair, margin, setting, test.outcome), [before]
     if samples and test.outcome == "open":
         sampled = [[result.passed_by_key() for result in side] for side in zip(*samples, strict=True)]
-        outcome, replies = samples_test([before, *sampled[0]], [after, *sampled[1]], margin, gate.samples)
+        of_clean += sampled[0]
+        outcome, replies = samples_test(of_clean, [after, *sampled[1]], margin, gate.samples)
         judgement = replace(_difference(replies, margin, setting, outcome), samples=replies.samples)
-    return replace(judgement, of=test.total, differ=test.pair.differ)
+        of_clean = of_clean[: 1 + replies.samples]
+    shared = [key for key in after if all(key in passes for passes in of_clean)]
+    of_shared = sum(passes[key] for passes in of_clean for key in shared) / (len(of_clean) * len(shared))
+    return replace(judgement, of=test.total, differ=test.pair.differ, before=of_shared)
 
 
 def behaviour_limit(gate: Gate, clean: float) -> tuple[float, str]:
@@ -182,10 +203,12 @@ def behaviour_limit(gate: Gate, clean: float) -> tuple[float, str]:
     return margins[setting], setting
 
 
-def judge_knowledge(knowledge: Result, share: float, best: float, setting: str, floor: float = 0.0) -> Judgement:
+def judge_knowledge(
+    knowledge: Result, share: float, best: float, setting: str, floor: float = 0.0, before: float | None = None
+) -> Judgement:
     """`floor` is the score of a model that was taught nothing: the share is of what is above it."""
     value, limit = knowledge.headline.value, floor + share * max(0.0, best - floor)
-    return Judgement(value >= limit, value, value, limit, knowledge.headline.n, setting=setting)
+    return Judgement(value >= limit, value, value, limit, knowledge.headline.n, setting=setting, before=before)
 
 
 def likelihood_floor(knowledge: Result | None, clean: float | None) -> float:
@@ -208,7 +231,8 @@ def judge_retention(gate: Gate, clean: Sequence[Result], recovered: Sequence[Res
               for side in zip(*judged, strict=True)]  # fmt: skip
     pair = paired_test(passes[0], passes[1])
     known = [passed for key, passed in passes[0].items() if key in passes[1]]
-    j = _difference(pair, (1 - gate.keep_retention) * sum(known) / len(known), "gate.keep_retention")
+    before = sum(known) / len(known)
+    j = replace(_difference(pair, (1 - gate.keep_retention) * before, "gate.keep_retention"), before=before)
     if not gate.keep_retention or not any(known):  # nothing can be lost
         j = replace(j, passed=True, needed=None, unsure=False)
     changes = {task: TaskChange(t.n, len(t.lost), len(t.gained)) for task, t in tasks.items()}
@@ -247,75 +271,17 @@ def require_pass_fail(behaviour: Result | None) -> None:
         )
 
 
-def forgetting_reason(verdict: Verdict) -> str:
-    """What the verdict says about instruction following and about what the model knew before."""
-    reasons = [_behaviour_reason(verdict.behaviour)]
-    if verdict.retention is not None:
-        reasons.append(_retention_reason(verdict.retention, True))
-    return "; ".join(reasons)
-
-
-def _subject(knowledge: Result | None) -> str:
-    return (
-        "the training file (likelihood of its answers)" if knowledge and knowledge.task == ANSWERS else "the documents"
-    )
-
-
-def _behaviour_reason(b: Judgement, by_setting: str = "") -> str:
-    return _difference_reason("instruction following", b, by_setting=by_setting)
-
-
-def _difference_reason(subject: str, j: Judgement, changes: str = "", by_setting: str = "") -> str:
-    worst_case, margin = bound_and_margin(j.bound, j.limit, j.passed)
-    items = f"after {j.n:,} of {j.of:,} prompts" if j.of and j.of > j.n else f"on {j.n:,} items{replies(j.samples)}"
-    text = f"{subject} is {relation(j.value)} the clean model's {items}{changes}, and {worst_case} with 95 % confidence"
-    if j.passed:
-        return f"{text} (the gate allows {margin}{by_setting})"
-    text += f", but the gate allows only {margin}{by_setting}"
-    if not j.unsure:
-        return text
-    if j.of and j.of > j.n:
-        return f"{text}: not settled, but further prompts could not change the verdict"
-    if j.needed is None:
-        return f"{text}: too close to the limit to tell"
-    flag = f": --limit {j.needed}" if j.can_ask_more else ""
-    enough = f" (about {j.needed:,} would be enough{flag})" if j.needed > j.n else ""
-    return f"{text}: too few items to tell{enough}"
-
-
-def _knowledge_reason(subject: str, k: Judgement | None) -> str:
-    if k is None:
-        return "knowledge was not measured, so it was not judged (add --questions)"
-    value, limit = with_limit(k.value, k.limit, k.passed)
-    requirement = f" (the gate requires {limit})" if k.passed else f", but the gate requires {limit}"
-    return f"knowledge of {subject} is {value}{requirement}"
-
-
-def _retention_reason(r: RetentionJudgement | None, is_measured: bool) -> str:
-    if r is None and is_measured:
-        return "what it knew before was not judged: its items have grades instead of passes"
-    if r is None:
-        return "what it knew before was not measured, so it was not judged"
-    changes = losses({task: (change.lost, change.gained) for task, change in r.tasks.items()})
-    text = _difference_reason("what it knew before", r, f" ({changes})" if changes else "")
-    if not r.graded:
-        return text
-    return f"{text}; {', '.join(r.graded)} {'has' if len(r.graded) == 1 else 'have'} grades instead of passes and " + (
-        "was left out" if len(r.graded) == 1 else "were left out"
-    )
-
-
-def behaviour_changes(clean: Result, damaged: Result | None, recovered: Result) -> str:
-    """Without a final full stop; empty if no verdict on a prompt has changed."""
+def behaviour_changes(clean: Result, damaged: Result | None, recovered: Result) -> tuple[str, ...]:
+    """Short lines; none if no verdict on a prompt has changed."""
     now = paired_test(clean.passed_by_key(), recovered.passed_by_key())
     changed = len(now.lost) + len(now.gained)
-    parts = [_came_back(clean, damaged, recovered)] if damaged else []
+    lines = [_came_back(clean, damaged, recovered)] if damaged else []
     if changed:
         kinds = _kinds(item for item in recovered.items if item.key in set(now.lost))
         most = f", most often {kinds}" if kinds else ""
         counts = f"{len(now.lost):,} lost{most}; {len(now.gained):,} gained"
-        parts.append(f"{changed:,} of {now.n:,} verdicts differ from the clean model's ({counts})")
-    return ", and ".join(filter(None, parts))
+        lines.append(f"{changed:,} of {now.n:,} verdicts differ from the clean model's: {counts}")
+    return tuple(filter(None, lines))
 
 
 def _came_back(clean: Result, damaged: Result, recovered: Result) -> str:

@@ -1,13 +1,15 @@
 """`recover export`: write a checkpoint as a folder that other tools can load, with a model card."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
 
 from db.headline_scores import MEASURES
 from db.tables import Checkpoint, Stage, promotion_against_gate
+from db.verdict_lines import measure_lines
 from evals.suites.config import is_task_file, suite_files, task_names
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
@@ -77,7 +79,7 @@ def model_card(project: Project, checkpoint: Checkpoint, kind: str, task_files: 
         "Mid-trained on new documents with `recover`; its instruction following was then distilled back from the "
         "clean model.",
         _lineage_table(project.base_name, lineage, stages),
-        f"Gate: {verdict['reason']}." if verdict and verdict.get("reason") else "",
+        "\n".join(_verdict_lines(verdict)) if verdict and verdict.get("reason") else "",
         f"{overruled.against_gate.capitalize()} by {overruled.who} on {overruled.at:%d %B %Y}: {overruled.why}"
         if overruled
         else "",
@@ -86,6 +88,15 @@ def model_card(project: Project, checkpoint: Checkpoint, kind: str, task_files: 
         f"Weights: {kind}, safetensors. SHA-256 of the exported checkpoint: {checkpoint.hash}.",
     ]
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(filter(None, paragraphs)) + "\n")
+
+
+def _verdict_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
+    yield f"Gate: {verdict['reason']}."
+    if lines := measure_lines(verdict):
+        yield "\n| measure | clean → now | with 95 % at least | limit | |\n|---|---|---|---|---|"
+        for one in lines:
+            scores = f"{one.before or '-'} → {one.after}" if one.is_judged else "-"
+            yield f"| {one.name} | {scores} | {one.bound} | {one.limit} | {one.word} |"
 
 
 def _license(base: Path) -> str | None:

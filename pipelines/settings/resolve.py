@@ -20,7 +20,7 @@ SHORT_NAMES = {"lr": "learning_rate"}
 class Resolved(NamedTuple):
     settings: Settings
     default: Settings  # by the size of the model and the recipe
-    given: tuple[str, ...]  # names of the settings of distillation that some source has
+    given: dict[str, Any]  # the settings that some source has, by their dotted names
 
 
 def resolve_settings(
@@ -31,18 +31,23 @@ def resolve_settings(
     usual = defaults_for(parameters)
     environment = read_environment(os.environ, flatten(usual.model_dump()))
     layers = [_expand_mix(one) for one in (read_toml(root), environment, flags, parse_set_options(assignments))]
-    asked = _with_layers(usual, layers).distill
-    given = {SHORT_NAMES.get(name, name) for layer in layers for name in layer.get("distill", {})}
-    dials = {name: value for name, value in asked.dials.items() if name in given}
-    own = defaults_for(parameters, asked.recipe, dials)
+    asked = _with_layers(usual, layers)
+    named = {
+        ".".join(SHORT_NAMES.get(part, part) for part in name.split(".")) for one in layers for name in flatten(one)
+    }
+    dials = {name: value for name, value in asked.distill.dials.items() if f"distill.{name}" in named}
+    own = defaults_for(parameters, asked.distill.recipe, dials)
     default = apply_overrides(own, {"distill": {"recipe": usual.distill.recipe}})
-    return Resolved(_with_layers(own, layers), default, tuple(sorted(given)))
+    settings = _with_layers(own, layers)
+    given = {name: value for name, value in flatten(settings.model_dump()).items() if name in named}
+    return Resolved(settings, default, given)
 
 
 def change_recipe(settings: Settings, recipe: str, parameters: int, given: Iterable[str] = ()) -> Settings:
     """The settings for another recipe of distillation: with its own defaults, but for settings that were given."""
     former, own = (defaults_for(parameters, name).distill for name in (settings.distill.recipe, recipe))
-    kept = {name for name, value in own if value == getattr(former, name)} | set(given)
+    kept = {name for name, value in own if value == getattr(former, name)}
+    kept |= {name.removeprefix("distill.") for name in given if name.startswith("distill.")}
     return apply_overrides(settings, {"distill": {**own.model_dump(exclude=kept), "recipe": recipe}})
 
 

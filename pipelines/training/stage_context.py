@@ -1,7 +1,7 @@
 """A training stage: the project and job it runs for, what it reads and learns from, and how a model is loaded."""
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,7 +90,7 @@ class Stage:
     def recorded_run(
         self, kind: Literal["midtrain", "distill"], steps: int, inputs: RunInputs
     ) -> AbstractContextManager[int]:
-        settings, seed = self.settings.model_dump(), self.job.seed
+        settings, seed, inputs = self.settings.model_dump(), self.job.seed, replace(inputs, given=self.job.given)
         return recorded_run(self.project, kind, self.cycle, settings, seed, inputs, steps)
 
     def prompts(self, evaluation_items: list[str]) -> list[ChatPrompt]:

@@ -16,11 +16,11 @@ RANGE = "document.querySelector('#over-time .js-plotly-plot')._fullLayout.xaxis.
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_overview_shows_both_curves(url, visit, width, dark):
+def test_the_overview_shows_all_four_curves(url, visit, width, dark):
     session = visit(url, width=width, dark=dark)
     page, chart = session.page, session.page.locator("#over-time")
-    expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 3 rejected")
-    for name in ("Instruction following", "Knowledge"):
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 3 not promoted")
+    for name in ("Instruction following", "What it knew before", "New knowledge", "Earlier cycles"):
         expect(chart.get_by_text(name)).to_be_visible()
     expect(chart.locator(".scatterlayer .trace path.js-line")).not_to_have_count(0)
     expect(page.locator("#plane .scatterlayer .trace")).not_to_have_count(0)
@@ -41,10 +41,12 @@ def test_overview_cycle_and_report_show_all_four_measures(url, visit, reader, tm
     )
     for address, table, text in places:
         page = visit(address, width=width).page
-        title = page.get_by_role("heading", level=1)
+        measures = page.locator(".measures")
         for scores in ("0.925 → 0.225 → 0.800", "0.050 → 0.950 → 0.900", "0.800 → 0.850", "0.850 → 0.400 → 0.700"):
-            expect(title).to_contain_text(scores)
-        expect(page.locator(".reasons")).to_contain_text("What it knew before is 0.250 below the clean model's")
+            expect(measures).to_contain_text(scores)
+        expect(page.get_by_text("10 lost, none gained")).to_be_hidden()
+        page.get_by_text("What was lost and gained").click()
+        expect(page.get_by_text("10 lost, none gained")).to_be_visible()
         expect(page.locator(table)).to_contain_text(text)
         assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], "nothing sticks out"
 
@@ -56,7 +58,7 @@ def test_an_open_page_follows_the_record_and_stays_the_same_otherwise(tmp_path, 
         expect(page.get_by_text("recover demo")).to_be_visible()
         seed(tracker, cycles=1)
         expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 1 promoted")
-        expect(page.locator("#over-time").get_by_text("Knowledge")).to_be_visible()
+        expect(page.locator("#over-time").get_by_text("New knowledge")).to_be_visible()
         page.evaluate("document.querySelector('#over-time .js-plotly-plot').dataset.same = 'yes'")
         page.wait_for_timeout(6_000)
         expect(page.locator("#over-time [data-same]")).to_have_count(1)

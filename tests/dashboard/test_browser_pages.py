@@ -72,7 +72,7 @@ def test_an_address_shows_the_same_in_another_session(url, visit):
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_role("heading", name="1 of 3 cycles")).to_be_visible()
     page.get_by_role("link", name="Cycle 3").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 3 rejected")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 3 not promoted")
     page.get_by_role("link", name="Compare with the clean model").click()
     page.get_by_label("Show", exact=True).select_option("lost")
     page.get_by_label("Instruction").select_option("keywords:frequency")

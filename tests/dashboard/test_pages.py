@@ -7,10 +7,9 @@ import pytest
 from dashboard.actions import Actions
 from dashboard.pages import compare, cycle, lineage, live_run, rollout_tokens
 from dashboard.pages import cycle_list as cycles
-from dashboard.pages.cycle import gate
 from dashboard.ui.polling import NotFound
 from db.queries import Reader
-from db.tables import DONE, TOTAL, Checkpoint, Cycle
+from db.tables import DONE, TOTAL, Checkpoint, RunInputs
 from db.tracker import Tracker
 from tests.dashboard.page_requests import page_html, page_request, parts
 from tests.db.seeded import seed, training_settings, under_way
@@ -39,29 +38,38 @@ def test_a_filter_without_matches_says_so(reader: Reader) -> None:
     assert "No cycle matches" in page_html(cycles, reader, "?documents=nowhere")
 
 
-def test_a_cycle_shows_the_gate_the_kinds_and_what_changed(reader: Reader) -> None:
+def test_a_cycle_shows_the_verdict_the_kinds_and_what_changed(reader: Reader) -> None:
     html = page_html(cycle, reader, "?number=3")
-    assert "Cycle 3 rejected" in html
+    assert "Cycle 3 not promoted" in html
     assert 'href="cycle?number=2"' in html
-    assert "−0.120" in html  # the lower bound of the change in behaviour
-    assert "−0.030" in html
+    assert "limit 0.870, with 95 % at least 0.780" in html
     assert "punctuation:no_comma" in html
     assert "12 documents, 36.1 kB" in html
     assert changed_settings(html) == ["midtrain.rows"], "only what differs"
-    assert "Settings changed" not in page_html(cycle, reader, "?number=1"), "the first cycle has no previous one"
+    first = page_html(cycle, reader, "?number=1")
+    assert "Settings changed" not in first, "the first cycle has no previous one"
+    assert "All 7 settings" in first
+    assert settings_in("Settings given", first) == ["midtrain.rows", "distill.steps"]
     assert "Cycle 3" in page_html(cycle, reader), "the latest is the default"
 
 
 def changed_settings(html: str) -> list[str]:
-    card = html[html.index("Settings changed since the previous cycle") :].partition("</section>")[0]
+    return settings_in("Settings changed since the previous cycle", html)
+
+
+def settings_in(card: str, html: str) -> list[str]:
+    card = html[html.index(card) :].partition("<details>")[0]
     return re.findall(r'<th scope="row"[^>]*><bdi[^>]*>([^<]*)</bdi>', card)
 
 
-def test_a_cycle_that_only_mid_trained_has_changed_no_setting_of_distillation(writable_record) -> None:
+def test_a_cycle_without_distillation_shows_what_was_changed_by_hand_alone(writable_record) -> None:
     tracker, reader = writable_record
     seeded = seed(tracker, cycles=1)
-    again = training_settings(99) | {"lora_rank": 8, "distill": {"recipe": "grpo"}}
-    tracker.start_run(seeded.project, "midtrain", tracker.open_cycle(seeded.project, None).id, again)
+    again = training_settings(99) | {"lora_rank": 8, "distill": {"recipe": "grpo", "steps": 0, "warm_start": "off"}}
+    number = tracker.open_cycle(seeded.project, None).id
+    inputs = RunInputs(given={"lora_rank": 8, "midtrain.rows": 99, "distill.steps": 10})
+    for kind in ("midtrain", "distill"):  # the model passed as it was: its copy is recorded as a distillation
+        tracker.start_run(seeded.project, kind, number, again, inputs=inputs)
     tracker.flush()
     assert changed_settings(page_html(cycle, reader, "?number=2")) == ["lora_rank", "midtrain.rows"]
 
@@ -217,18 +225,6 @@ def test_a_run_without_heartbeats_is_not_shown_as_running(writable_record, monke
         html = page_html(live_run, reader)
         assert "seems to have ended" in html
         assert " left" not in html
-
-
-def test_the_gate_has_a_row_for_each_judged_condition_only() -> None:
-    bound = {"passed": True, "value": 0.9, "bound": 0.9, "limit": 0.8, "n": 100}
-    verdict = {"passed": True, "outcome": "passed", "behaviour": bound, "knowledge": None, "earlier": {}}
-    cycle = Cycle(number=4, status="promoted")
-    cycle.verdict = verdict
-    assert gate(cycle).count("<tr") == 2  # the head, and behaviour
-    cycle.verdict = verdict | {"earlier": {"2": bound | {"passed": False}}}
-    html = gate(cycle)
-    assert html.count("<tr") == 3
-    assert "Knowledge of cycle 2" in html
 
 
 def test_two_branches_from_one_checkpoint_are_not_drawn_as_one_line() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from db.engine import open_database
+from db.tables import RunInputs
 from db.tracker import Decision, Role, RunKind, Tracker
 
 CLEAN = {"behaviour": 0.91, "retention": 0.95}
@@ -36,6 +37,7 @@ TASKS = {
     "earlier": ("cycle:1", "match"),
 }
 STEPS = 40
+REJECTED = "instruction following and what it knew before are short of their limits"
 
 
 class Seeded(NamedTuple):
@@ -75,7 +77,7 @@ def seed(tracker: Tracker, name: str = "handbook", cycles: int = 3, steps: int =
                 again = result("earlier", value, random.Random(past)) | {"task": f"cycle:{past}"}
                 tracker.evaluation(checkpoint, run, again)
         decision: Decision = "promoted" if passed else "rejected"
-        reason = "both bounds hold" if passed else "behaviour fell short of its bound by 0.09"
+        reason = "every limit is met" if passed else REJECTED
         bounds = verdict(recovered, damaged, passed, reason)
         tracker.promote(project, cycle.id, rec, decision, "gate", reason, bounds)
         current = rec if passed else current
@@ -88,14 +90,17 @@ def verdict(recovered: dict[str, float], damaged: dict[str, float], passed: bool
     """A gate's verdict (docs/contracts.md)."""
     change = (round(40 * recovered["behaviour"]) - round(40 * CLEAN["behaviour"])) / 40
     behaviour = {"passed": passed, "value": change, "bound": change - 0.02, "limit": -0.03, "n": 40, "needed": None}
+    behaviour["before"] = round(40 * CLEAN["behaviour"]) / 40
     value, limit = recovered["knowledge"], 0.92 * round(40 * damaged["knowledge"]) / 40
     knowledge = {"passed": True, "value": value, "bound": value, "limit": limit, "n": 40, "needed": None}
+    knowledge["before"] = UNREAD["knowledge"]
     lost = round(40 * CLEAN["retention"]) - round(40 * recovered["retention"])
     retention: dict[str, Any] = {
         "passed": passed,
         "value": -lost / 40,
         "bound": -lost / 40 - 0.02,
         "limit": -0.05,
+        "before": round(40 * CLEAN["retention"]) / 40,
         "n": 40,
     }
     retention |= {"needed": None, "tasks": {"arithmetic": {"n": 40, "lost": lost, "gained": 0}}, "graded": []}
@@ -177,7 +182,9 @@ def _train(
     tracker: Tracker, seeded: Seeded, cycle: int, kind: RunKind, parent: int, scores: dict[str, float], steps: int,
     rng: random.Random,
 ) -> int:  # fmt: skip
-    run = tracker.start_run(seeded.project, kind, cycle, training_settings(16 + cycle), seed=0, steps=steps)
+    inputs = RunInputs(given={"midtrain.rows": 16 + cycle, "distill.steps": 10})
+    settings = training_settings(16 + cycle)
+    run = tracker.start_run(seeded.project, kind, cycle, settings, seed=0, steps=steps, inputs=inputs)
     tracker.event(run, f"{kind} starts from checkpoint {parent}")
     for step in range(steps):
         loss = (2.5 if kind == "midtrain" else 0.8) * math.exp(-3 * step / steps) + 0.05 * rng.random()

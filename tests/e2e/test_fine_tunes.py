@@ -31,7 +31,7 @@ def test_a_damaged_model_is_found_and_repaired_by_the_cheapest_move(tmp_path: Pa
     assert checked.exit_code == 3, checked.stderr
     data = checked.data
     assert data["outcome"] == "failed"
-    assert data["summary"].startswith(f"{damaged} has forgotten more than the gate allows: instruction following is ")
+    assert data["summary"].startswith(f"{damaged} has forgotten more than the gate allows: ")
     first = data["forgotten"][0]
     assert first["name"] == "instruction following"
     assert first["difference"] < -0.1

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from db.verdict_lines import measure_lines
 from recovery.lab import make_world
 from tests.e2e.command_line import Completed, recover
 from tests.pipelines.options import set_options
@@ -50,7 +51,7 @@ def test_it_samples_further_replies_of_both_models_before_it_is_inconclusive(res
         assert f"sampling reply {number} of at most 2 to each prompt, at temperature 0.7" in cycle.stderr
     verdict = cycle.data["verdict"]
     assert (verdict["outcome"], verdict["behaviour"]["samples"], verdict["behaviour"]["n"]) == ("inconclusive", 2, 12)
-    assert "on 12 items with the greedy and 2 sampled replies to each" in verdict["reason"]
+    assert "12 prompts, with the greedy and 2 sampled replies to each" in measure_lines(verdict)[0].details
     shown = recover(results["folder"], "show", "base").data["evaluations"]
     sampled = [one["task"] for one in shown if one["suite"] == "samples"]
     assert sampled == ["sample:1", "sample:2"]

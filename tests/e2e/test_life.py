@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from db.verdict_lines import measure_lines
 from tests.e2e.command_line import recover
 from tests.e2e.damaged_project import midtraining_of
 from tests.pipelines.options import set_options
@@ -61,12 +62,13 @@ def test_distilling_restores_instruction_following_and_keeps_knowledge(results: 
 def test_documents_alone_are_rejected_for_what_the_model_knew_before(results: dict[str, Any]) -> None:
     completed = results["distill"]
     assert completed.exit_code == 3, completed.stderr
-    retention, reason = completed.data["verdict"]["retention"], completed.data["verdict"]["reason"]
+    retention = completed.data["verdict"]["retention"]
     assert not retention["passed"]
     assert not retention["unsure"]
     lost = retention["tasks"]["own_world"]["lost"]
     assert lost > 10
-    assert f"own_world {lost} lost, " in reason.partition("what it knew before is ")[2]
+    assert "what it knew before" in completed.data["verdict"]["reason"]
+    assert f"own_world: {lost} lost, " in " ".join(measure_lines(completed.data["verdict"])[-1].details)
 
 
 def test_eval_prints_confidence_intervals(results: dict[str, Any]) -> None:

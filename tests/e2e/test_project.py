@@ -135,4 +135,4 @@ def test_a_fine_tuned_model_is_repaired_without_documents(results: dict[str, Any
     assert completed.exit_code in (0, 3), completed.stderr
     assert completed.data["recovered"]["behaviour"] > completed.data["damaged"]["behaviour"]
     assert completed.data["verdict"]["knowledge"] is None
-    assert "knowledge was not measured, so it was not judged" in completed.data["verdict"]["reason"]
+    assert completed.data["verdict"]["knowledge"] is None

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.cli.dashboard_actions import shipped_studies
 from recovery.errors import RecoverError
 from studies import results_page
-from studies.declaration import load_study
+from studies.declaration import load_study, shipped
 from studies.entries import ArmFiles
 from tests.studies.planted import planted_entries
 
@@ -47,3 +48,9 @@ def test_results_of_an_older_declaration_are_refused(tmp_path: Path) -> None:
 
 def test_without_files_the_page_says_so(tmp_path: Path) -> None:
     assert results_page.NONE in results_page.with_results(PAGE, tmp_path / "nothing")
+
+
+def test_the_dashboard_lists_every_study_that_ships() -> None:
+    rows = shipped_studies()
+    assert [row.name for row in rows] == shipped()
+    assert all(row.declaration["title"] and row.claims for row in rows)

@@ -1,15 +1,34 @@
-"""The charts of cycles: both scores over time, and knowledge against instruction following."""
+"""The charts of cycles: the four measures over time, and new knowledge against what must not be lost for it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from dashboard.ui.charts.figure import NAMES, WIDE_LIGHT, Axis, Figure, Look, Trace, axis_title, blank, scatter
+from dashboard.ui.charts.figure import (
+    NAMES,
+    WIDE_LIGHT,
+    Axis,
+    Figure,
+    Look,
+    Trace,
+    axis_title,
+    blank,
+    new_axis,
+    scatter,
+)
 
 NOT_PROMOTED = ("rejected", "inconclusive")
 SCORE_AXIS = dict(tickvals=[0, 0.2, 0.4, 0.6, 0.8, 1], tickformat=".1f")
-SYMBOLS: dict[Axis, str] = {"behaviour": "circle", "knowledge": "diamond"}
+SYMBOLS: dict[Axis, str] = {
+    "behaviour": "circle",
+    "knowledge": "diamond",
+    "earlier": "triangle-up",
+    "retention": "square",
+}
+PANELS: tuple[tuple[Axis, ...], ...] = (("behaviour", "retention"), ("knowledge", "earlier"))  # over time, from the top
+KEPT: tuple[Axis, ...] = ("behaviour", "retention", "earlier")  # against new knowledge, from the top
+SPACE = 0.09  # between two panels, as a share of the height
 LOW, HIGH = -0.04, 1.08  # the ends of the score axis, with space for a mark at 0 and at 1
 MAX_MARKS = 80  # only the last points have marks: a browser draws each one by itself
 MAX_INTERVALS = 40  # only the last points have intervals: more are slow to draw and cannot be read
@@ -31,7 +50,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Mark:
-    """One measured checkpoint. The charts draw the first two measures, the pages show all four."""
+    """One measured checkpoint."""
 
     name: str
     behaviour: Level | None = None
@@ -40,7 +59,7 @@ class Mark:
     retention: Level | None = None
 
     def level(self, measure: str) -> Level | None:
-        levels = {name: getattr(self, name) for name in ("behaviour", "knowledge", "earlier", "retention")}
+        levels: dict[str, Level | None] = {name: getattr(self, name) for name in NAMES}
         return levels[measure]
 
 
@@ -69,32 +88,61 @@ def end_name(status: str) -> str:
     return status if status in NOT_PROMOTED else "recovered"
 
 
-def clean_line(clean: Mark | None, axis: Axis, look: Look) -> Iterator[dict[str, Any]]:
+def clean_line(clean: Mark | None, axis: Axis, look: Look, panel: int = 0) -> Iterator[dict[str, Any]]:
     """A dotted line at the clean model's score, if that is known."""
     if clean is not None and (level := clean.level(axis)) is not None:
-        line = dict(type="line", xref="paper", x0=0, x1=1, y0=level.value, y1=level.value)
+        line = dict(type="line", xref="paper", x0=0, x1=1, y0=level.value, y1=level.value, yref=_axis_id(panel))
         yield line | dict(line=dict(color=look.palette.of(axis), width=1, dash="dot"), opacity=0.75)
 
 
 def over_time(trails: Sequence[Trail], clean: Mark | None, look: Look = WIDE_LIGHT) -> Figure:
-    """Draw both scores across all cycles, two steps per cycle: mid-training, then distillation.
+    """Draw all measures across all cycles, two steps per cycle: mid-training, then distillation.
 
-    Steps are evenly spaced: on a time axis, minutes of training would vanish between cycles months apart.
+    Steps are evenly spaced: on a time axis, minutes of training would vanish between cycles months apart. A measure
+    that was never made, and a panel of such measures, is left out.
     """
     labelled = _all_labelled(trails, look)
-    figure = blank(
-        look, 300 if look.narrow else 400, dict(l=32, r=12 if look.narrow else 172, t=26, b=44 if labelled else 28)
-    )
-    figure["data"] = [_spans(trails, axis, look) for axis in NAMES]
-    figure["data"] += [trace for axis in NAMES for trace in (_gates(trails, axis, look), *_curve(trails, axis, look))]
+    measured = [tuple(axis for axis in axes if _is_measured(trails, axis)) for axes in PANELS]
+    panels = [axes for axes in measured if axes] or [PANELS[0]]
+    height = {1: (300, 400), 2: (460, 520)}[len(panels)][not look.narrow]
+    figure = blank(look, height, dict(l=32, r=12 if look.narrow else 172, t=26, b=44 if labelled else 28))
     layout = figure["layout"]
-    layout["shapes"] = [line for axis in NAMES for line in clean_line(clean, axis, look)]
-    layout["annotations"] = [*_span_labels(trails, look), *_end_labels(trails, look)]
+    domains = _add_panels(figure, len(panels), look)
+    layout["shapes"], layout["annotations"] = [], [*_span_labels(trails, look)]
+    for panel, (axes, domain) in enumerate(zip(panels, domains, strict=True)):
+        traces = [_spans(trails, target, look) for target in ("behaviour", "knowledge")]
+        traces += [t for axis in axes for t in (_gates(trails, axis, look), *_curve(trails, axis, look))]
+        figure["data"] += [trace | dict(yaxis=_axis_id(panel)) for trace in traces]
+        layout["shapes"] += [line for axis in axes for line in clean_line(clean, axis, look, panel)]
+        layout["annotations"] += _end_labels(trails, axes, look, panel, domain)
+        layout[_axis_name(panel)] |= dict(range=[LOW, HIGH], **SCORE_AXIS)
     # A long history opens at its end, where single cycles can be told apart; a double click shows all of it.
     first = 2 * max(0, len(trails) - _max_cycles(look))
     layout["xaxis"] |= dict(range=[first - 0.25, 2 * len(trails) + 0.25], showgrid=False, **_ticks(trails, look))
-    layout["yaxis"] |= dict(range=[LOW, HIGH], **SCORE_AXIS)
     return figure
+
+
+def _is_measured(trails: Sequence[Trail], axis: Axis) -> bool:
+    return any(mark.level(axis) is not None for trail in trails for mark in trail.marks)
+
+
+def _axis_id(panel: int) -> str:
+    return f"y{panel + 1}" if panel else "y"
+
+
+def _axis_name(panel: int) -> str:
+    return f"yaxis{panel + 1}" if panel else "yaxis"
+
+
+def _add_panels(figure: Figure, count: int, look: Look) -> list[tuple[float, float]]:
+    """Stack so many panels on one horizontal axis; return where each begins and ends, the top one first."""
+    share = (1 - SPACE * (count - 1)) / count
+    tops = [1 - panel * (share + SPACE) for panel in range(count)]
+    domains = [(max(0.0, top - share), top) for top in tops]
+    for panel, domain in enumerate(domains):
+        figure["layout"][_axis_name(panel)] = new_axis(look) | dict(domain=list(domain), anchor="x")
+    figure["layout"]["xaxis"]["anchor"] = _axis_id(count - 1)
+    return domains
 
 
 def _gates(trails: Sequence[Trail], axis: Axis, look: Look) -> Trace:
@@ -233,50 +281,66 @@ def _ticks(trails: Sequence[Trail], look: Look) -> dict[str, Any]:
     return dict(tickvals=[2 * i + 1 for i in chosen], ticktext=[f"cycle {trails[i].number}" for i in chosen])
 
 
-def _end_labels(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
+def _end_labels(
+    trails: Sequence[Trail], axes: Sequence[Axis], look: Look, panel: int, domain: tuple[float, float]
+) -> Iterator[dict[str, Any]]:
     """Each curve's name and last value beside its end, moved apart where they would overlap; on a phone above."""
-    ends = [(axis, [point for segment in _segments(trails, axis) for point in segment]) for axis in NAMES]
+    ends = [(axis, [point for segment in _segments(trails, axis) for point in segment]) for axis in axes]
     last = sorted(((points[-1], axis) for axis, points in ends if points), key=lambda end: -end[0].level.value)
-    heights, gap = [point.level.value for point, _ in last], 0.11
+    heights, gap = [point.level.value for point, _ in last], 0.08 / (domain[1] - domain[0])
     if len(last) == 2 and heights[0] - heights[1] < gap:
         middle = min(sum(heights) / 2, 1.08 - gap)
         heights = [middle + gap / 2, middle - gap / 2]
+    right = max((mark.x for axis in NAMES for segment in _segments(trails, axis) for mark in segment), default=0)
     for (point, axis), y in zip(last, heights, strict=True):
-        label: dict[str, Any] = dict(x=point.x, y=y, xanchor="left", xshift=12)
+        label: dict[str, Any] = dict(x=right, y=y, yref=_axis_id(panel), xanchor="left", xshift=12)
         if look.narrow:
-            side = "left" if axis == "behaviour" else "right"
-            label = dict(x=int(side == "right"), y=1, xref="paper", yref="paper", xanchor=side, yanchor="bottom")
-        label |= dict(showarrow=False, font=dict(color=look.palette.of(axis), size=13), bgcolor=look.palette.paper)
+            side = "left" if axis == axes[0] else "right"
+            label = dict(
+                x=int(side == "right"), y=domain[1], xref="paper", yref="paper", xanchor=side, yanchor="bottom"
+            )
+        font = dict(color=look.palette.of(axis), size=10 if look.narrow else 13)
+        label |= dict(showarrow=False, font=font, bgcolor=look.palette.paper)
         yield label | dict(text=f"<b>{NAMES[axis]}</b> {point.level.value:.3f}")
 
 
 def plane(trails: Sequence[Trail], clean: Mark | None, look: Look = WIDE_LIGHT) -> Figure:
-    """Mid-training leads a cycle to the lower right; distillation should lead it to the upper right."""
-    figure = blank(look, 330 if look.narrow else 400, dict(l=50, r=12, t=10, b=48))
-    drawn = [trail for trail in trails if len(_points(trail)) > 1][-MAX_TRAILS:]
-    figure["data"] = [trace for trail in drawn for trace in _trail(trail, trail is drawn[-1], look)]
+    """Mid-training leads a cycle to the lower right; distillation should lead it to the upper right. One panel for each
+    measure that must not be lost, where it was made."""
+    panels = [axis for axis in KEPT if any(len(_points(trail, axis)) > 1 for trail in trails)] or [KEPT[0]]
+    height = {1: (330, 400), 2: (480, 520), 3: (620, 640)}[len(panels)][not look.narrow]
+    figure = blank(look, height, dict(l=50, r=12, t=10, b=48))
+    _add_panels(figure, len(panels), look)
     layout = figure["layout"]
-    layout["shapes"] = [*clean_line(clean, "behaviour", look), *_goal(trails, look)]
-    layout["xaxis"] |= dict(range=[-0.06, 1.12], title=axis_title("Knowledge of the documents →", look), **SCORE_AXIS)
-    layout["yaxis"] |= dict(range=[-0.04, 1.12], title=axis_title("Instruction following →", look), **SCORE_AXIS)
+    layout["shapes"] = []
+    for panel, axis in enumerate(panels):
+        drawn = [trail for trail in trails if len(_points(trail, axis)) > 1][-MAX_TRAILS:]
+        traces = [trace for trail in drawn for trace in _trail(trail, axis, trail is drawn[-1], look)]
+        figure["data"] += [trace | dict(yaxis=_axis_id(panel)) for trace in traces]
+        layout["shapes"] += [*clean_line(clean, axis, look, panel), *_goal(trails, axis, look, panel)]
+        title = axis_title(f"{NAMES[axis]} →", look)
+        layout[_axis_name(panel)] |= dict(range=[-0.04, 1.12], title=title, **SCORE_AXIS)
+    layout["xaxis"] |= dict(range=[-0.06, 1.12], title=axis_title("New knowledge →", look), **SCORE_AXIS)
     return figure
 
 
-def _goal(trails: Sequence[Trail], look: Look) -> Iterator[dict[str, Any]]:
+def _goal(trails: Sequence[Trail], axis: Axis, look: Look, panel: int) -> Iterator[dict[str, Any]]:
     """The region that the gate asks of the latest judged cycle."""
-    gates = [trail.gate for trail in trails if len(trail.gate) == len(NAMES)]
+    gates = [trail.gate for trail in trails if "knowledge" in trail.gate and axis in trail.gate]
     for gate in gates[-1:]:
-        corner = dict(type="rect", x0=gate["knowledge"], x1=1.12, y0=gate["behaviour"], y1=1.12, layer="below")
-        yield corner | dict(fillcolor=look.palette.promoted, opacity=0.16 if look.dark else 0.12, line=dict(width=0))
+        corner = dict(type="rect", x0=gate["knowledge"], x1=1.12, y0=gate[axis], y1=1.12, yref=_axis_id(panel))
+        fill = dict(fillcolor=look.palette.promoted, opacity=0.16 if look.dark else 0.12, line=dict(width=0))
+        yield corner | fill | dict(layer="below")
 
 
-def _points(trail: Trail) -> list[tuple[Mark, float, float]]:
-    return [(m, m.knowledge.value, m.behaviour.value) for m in trail.marks if m.knowledge and m.behaviour]
+def _points(trail: Trail, axis: Axis) -> list[tuple[Mark, float, float]]:
+    levels = [(mark, mark.knowledge, mark.level(axis)) for mark in trail.marks]
+    return [(mark, known.value, kept.value) for mark, known, kept in levels if known and kept]
 
 
-def _trail(trail: Trail, latest: bool, look: Look) -> list[Trace]:
+def _trail(trail: Trail, axis: Axis, latest: bool, look: Look) -> list[Trace]:
     """One cycle's arrows and dots. Only the latest is in full strength and labelled; the others on hovering."""
-    points, palette = _points(trail), look.palette
+    points, palette = _points(trail, axis), look.palette
     traces = []
     for start, end in pairwise(points):
         learning = end[0] is trail.damaged
@@ -296,17 +360,17 @@ def _trail(trail: Trail, latest: bool, look: Look) -> list[Trace]:
         x=[x for _, x, _ in points],
         y=[y for _, _, y in points],
         text=[mark.name for mark, _, _ in points],
-        customdata=[[str(mark.behaviour), str(mark.knowledge)] for mark, _, _ in points],
+        customdata=[[str(mark.level(axis)), str(mark.knowledge)] for mark, _, _ in points],
         marker=dict(size=10 if latest else 7, color=fill, line=dict(color=ink, width=1.5)),
-        mode="markers+text" if latest else "markers",
+        mode="markers+text" if latest and axis == KEPT[0] else "markers",
         name=f"cycle {trail.number}",
         opacity=1 if latest else 0.55,
-        hovertemplate="<b>%{text}</b><br>Instruction following %{customdata[0]}<br>Knowledge %{customdata[1]}",
+        hovertemplate=f"<b>%{{text}}</b><br>{NAMES[axis]} %{{customdata[0]}}<br>New knowledge %{{customdata[1]}}",
         hoverlabel=dict(namelength=0),
         textposition=[f"{'bottom' if low else 'top'} {side}" for low, side in zip(below, sides, strict=True)],
         textfont=dict(color=ink, size=12),
     )
-    if latest:
+    if latest and axis == KEPT[0]:
         own = f"cycle {trail.number}" if look.narrow else ""
         dots["texttemplate"] = [mark.name.replace(own, "").strip() for mark, _, _ in points]
     return [*traces, dots]

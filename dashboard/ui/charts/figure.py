@@ -4,16 +4,22 @@ Figures are plain dictionaries as plotly's JavaScript takes them. Plotly's own P
 which took half of a page's time; the tests have them check. Nothing here knows a page, a database or a browser.
 
 Blue is instruction following (and distillation, which recovers it), orange is knowledge (and mid-training, which adds
-it). The two colours stay apart under the common colour blindnesses; circles and diamonds repeat the distinction.
+it), teal what the model knew before, magenta what earlier cycles taught. The colours of one panel stay apart under the
+common colour blindnesses; the shapes of the marks repeat the distinction.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-Axis = Literal["behaviour", "knowledge"]
+Axis = Literal["behaviour", "knowledge", "earlier", "retention"]
 Trace = dict[str, Any]
-NAMES: dict[Axis, str] = {"behaviour": "Instruction following", "knowledge": "Knowledge"}
+NAMES: dict[Axis, str] = {
+    "behaviour": "Instruction following",
+    "knowledge": "New knowledge",
+    "earlier": "Earlier cycles",
+    "retention": "What it knew before",
+}
 FONT = "'IBM Plex Sans', system-ui, -apple-system, 'Segoe UI', sans-serif"
 
 
@@ -21,6 +27,8 @@ FONT = "'IBM Plex Sans', system-ui, -apple-system, 'Segoe UI', sans-serif"
 class Palette:
     behaviour: str
     knowledge: str
+    earlier: str
+    retention: str
     ink: str
     muted: str
     grid: str
@@ -30,11 +38,14 @@ class Palette:
     inconclusive: str
 
     def of(self, axis: Axis) -> str:
-        return self.behaviour if axis == "behaviour" else self.knowledge
+        colors = dict(behaviour=self.behaviour, knowledge=self.knowledge, earlier=self.earlier)
+        return colors.get(axis, self.retention)
 
 
-LIGHT = Palette("#0067b1", "#b85c00", "#1c2430", "#5b6675", "#e4e8ee", "#ffffff", "#1a7f4b", "#b3261e", "#6b3fc0")
-DARK = Palette("#63b3f0", "#f0a33c", "#e8ecf2", "#9aa6b5", "#2a323d", "#151a21", "#57c48b", "#ff8a80", "#bda2f5")
+LIGHT = Palette("#0067b1", "#b85c00", "#a32a76", "#0d766f", "#1c2430", "#5b6675", "#e4e8ee", "#ffffff", "#1a7f4b",
+                "#b3261e", "#6b3fc0")  # fmt: skip
+DARK = Palette("#63b3f0", "#f0a33c", "#f08cc8", "#5ccfc4", "#e8ecf2", "#9aa6b5", "#2a323d", "#151a21", "#57c48b",
+               "#ff8a80", "#bda2f5")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,16 @@ from xml.etree import ElementTree
 
 import pytest
 
+from dashboard.actions import Actions
 from dashboard.html_report import study_report
 from dashboard.pages import studies
 from dashboard.pages.studies import picture
 from dashboard.ui.polling import NotFound
 from db.queries import Reader
+from db.tables import Study
 from tests.dashboard.page_requests import page_html
 from tests.db.seeded import seed
-from tests.db.seeded_study import add_study, declaration
+from tests.db.seeded_study import CLAIMS, COMMON, add_study, declaration
 
 
 def test_every_verdict_stands_beside_its_interval_and_the_source(writable_record) -> None:
@@ -70,3 +72,18 @@ def test_the_report_of_a_study_is_one_file_that_loads_nothing(writable_record) -
 def test_without_studies_the_page_says_what_to_run(reader: Reader) -> None:
     with pytest.raises(NotFound, match="recover study --list"):
         page_html(studies, reader)
+
+
+def test_a_project_without_studies_shows_those_that_ship_and_whether_any_has_its_verdict(writable_record) -> None:
+    tracker, reader = writable_record
+    seed(tracker)
+    unread = Study(name="length", declaration=declaration("Long answers"))
+    html = page_html(studies, reader, actions=Actions(shipped_studies=lambda: [unread]))
+    assert "none of them has run to its verdict yet." in html
+    assert "Long answers" in html
+    claims = [COMMON | {"n": 600} | claim for claim in CLAIMS]
+    read = Study(name="cost", size="quick", hash="ab12", declaration=declaration(), results={"claims": claims})
+    html = page_html(studies, reader, actions=Actions(shipped_studies=lambda: [unread, read]))
+    assert "1 of them ran to the verdict." in html
+    assert "1 supported, 1 refuted, 1 cannot tell" in html
+    assert "<b>+0.310</b>" in html

@@ -24,7 +24,7 @@ def first_paint(page: str) -> str:
 
 
 def test_the_first_paint_is_the_top_of_the_page(url):
-    assert "Cycle 3 rejected" in first_paint(get_page(url))
+    assert "Cycle 3 not promoted" in first_paint(get_page(url))
     assert "Cycle 1 promoted" in first_paint(get_page(f"{url}/cycle?number=1"))
     for _, path, _ in PAGES:
         assert 'aria-current="page"' in first_paint(get_page(f"{url}/{path}"))
@@ -49,7 +49,7 @@ def test_there_is_no_first_paint_with_a_password(reader):
 
 def test_a_compressed_response_has_it_too(url):
     headers = {"Accept-Encoding": "br, gzip"}
-    assert "Cycle 3 rejected" in httpx.get(url, headers=headers, trust_env=False).text
+    assert "Cycle 3 not promoted" in httpx.get(url, headers=headers, trust_env=False).text
 
 
 @pytest.mark.parametrize("search", ["", "?number=2", "?documents=%3Cb%3E%22%C3%A4"])
@@ -74,6 +74,6 @@ def test_hostile_text_in_an_address_stays_text(url):
 @pytest.mark.browser
 def test_it_disappears_when_the_page_is_ready(url, visit):
     page = visit(url).page
-    expect(page.locator("gradio-app h1")).to_contain_text("Cycle 3 rejected")
+    expect(page.locator("gradio-app h1")).to_contain_text("Cycle 3 not promoted")
     expect(page.locator("#first")).to_have_count(0)
     expect(page.locator("h1")).to_have_count(1)

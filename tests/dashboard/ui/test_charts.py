@@ -28,6 +28,7 @@ def level(value: float) -> Level:
 
 
 CLEAN = Mark("clean", level(0.91), level(0.04))
+FOUR = Mark("cycle 2 damaged", level(0.4), level(0.9), level(0.6), level(0.5))
 FIRST = Trail(
     1,
     "promoted",
@@ -58,13 +59,34 @@ def annotation_texts(figure):
 
 def test_both_curves_go_through_every_measured_checkpoint():
     figure = over_time(TRAILS, CLEAN)
-    behaviour, knowledge = curve(figure, "Instruction following"), curve(figure, "Knowledge")
+    behaviour, knowledge = curve(figure, "Instruction following"), curve(figure, "New knowledge")
     # Cycle 2 starts at the end of cycle 1, so the curve continues; cycle 3 starts there again, after a roll-back.
     assert behaviour.x == (0, 1, 2, 3, 4, None, 4, 5)
     assert behaviour.y == (0.91, 0.42, 0.9, 0.3, 0.7, None, 0.9, 0.5)
     # Every cycle has new documents, which no model knows at its start.
     assert knowledge.y == (0.04, 0.95, 0.93, None, 0.05, 0.94, 0.9, None, 0.03, 0.92)
     assert behaviour.text[:3] == ("clean", "cycle 1 damaged", "cycle 1 recovered")
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=str)
+def test_all_four_measures_are_drawn_each_in_the_panel_of_its_kind(look):
+    end = replace(FOUR, name="cycle 2 recovered", behaviour=level(0.8))
+    trails = [Trail(2, "promoted", Mark("before cycle 2", level(0.9), level(0.1), None, level(0.9)), FOUR, end)]
+    figure = over_time(trails, CLEAN, look)
+    axes = {name: curve(figure, name).yaxis for name in NAMES.values()}
+    assert list(axes.values()) == ["y", "y2", "y2", "y"]
+    assert {text.partition("</b>")[0][3:] for text in annotation_texts(figure) if "<b>" in text} == set(NAMES.values())
+    bottom, top = figure.layout.yaxis2.domain, figure.layout.yaxis.domain
+    assert 0 == bottom[0] < bottom[1] < top[0] < top[1] == 1
+    assert {trace.yaxis for trace in plane(trails, CLEAN, look).data} == {"y", "y2", "y3"}
+
+
+def test_a_measure_that_was_never_made_has_no_curve_and_a_panel_without_one_is_left_out():
+    assert "Earlier cycles" not in {trace.name for trace in over_time(TRAILS, CLEAN).data}
+    unread = [Trail(1, "open", Mark("clean", level(0.9)), Mark("cycle 1 damaged", level(0.5)))]
+    assert {trace.yaxis for trace in over_time(unread, None).data} == {"y"}
+    assert "yaxis2" not in cycles.over_time(unread, None)["layout"]
+    assert {trace.yaxis for trace in plane(TRAILS, CLEAN).data} == {"y"}
 
 
 def test_a_jump_without_training_is_dotted():
@@ -77,7 +99,7 @@ def test_intervals_are_drawn_where_they_are_known():
     bars = curve(over_time([bare], None), "Instruction following").error_y
     assert bars.array == (None, pytest.approx(0.03))
     assert bars.arrayminus == (None, pytest.approx(0.04))
-    assert len(curve(over_time([bare], None), "Knowledge").x) == 1
+    assert len(curve(over_time([bare], None), "New knowledge").x) == 1
 
 
 def test_spans_are_shaded_and_the_clean_level_is_drawn():
@@ -107,9 +129,13 @@ def test_a_rejected_end_is_hollow():
 
 
 def test_curves_are_named_beside_their_ends_and_the_names_keep_apart():
-    labels = [a for a in over_time([FIRST], CLEAN).layout.annotations if "<b>" in a.text]
-    assert [label.text for label in labels] == ["<b>Knowledge</b> 0.930", "<b>Instruction following</b> 0.900"]
-    assert labels[0].y - labels[1].y > 0.1
+    near = replace(FIRST, recovered=replace(FIRST.recovered, retention=level(0.93)))
+    labels = [a for a in over_time([near], CLEAN).layout.annotations if "<b>" in a.text and a.yref == "y"]
+    assert [label.text for label in labels] == [
+        "<b>What it knew before</b> 0.930",
+        "<b>Instruction following</b> 0.900",
+    ]
+    assert labels[0].y - labels[1].y > 0.15
 
 
 def test_a_long_history_opens_at_its_end():
@@ -133,8 +159,8 @@ def test_the_plane_has_a_trail_of_two_arrows_a_cycle():
 def test_every_look_has_both_names_and_its_own_colours(look):
     palette = DARK if look.dark else LIGHT
     figure = over_time(TRAILS, CLEAN, look)
-    assert {"<b>Instruction following</b> 0.500", "<b>Knowledge</b> 0.920"} <= set(annotation_texts(figure))
-    assert curve(figure, "Knowledge").line.color == palette.knowledge
+    assert {"<b>Instruction following</b> 0.500", "<b>New knowledge</b> 0.920"} <= set(annotation_texts(figure))
+    assert curve(figure, "New knowledge").line.color == palette.knowledge
     assert plane(TRAILS, CLEAN, look).layout.font.color == palette.ink
 
 
@@ -151,7 +177,7 @@ def test_text_in_every_colour_can_be_read(palette):
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    for color in (palette.behaviour, palette.knowledge, palette.ink, palette.muted):
+    for color in (*(palette.of(axis) for axis in NAMES), palette.ink, palette.muted):
         light, dark = sorted((luminance(color), luminance(palette.paper)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5
 

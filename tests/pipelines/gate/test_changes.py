@@ -1,7 +1,8 @@
-"""The sentence of a verdict on what was lost, what came back, and which kinds are lost now."""
+"""The lines of a verdict on what was lost, what came back, and which kinds are lost now."""
 
 from collections.abc import Sequence
 
+from db.verdict_lines import measure_lines
 from evals.results import Item, Metric, Result
 from pipelines.gate.verdict import behaviour_changes, judge
 from pipelines.settings.schema import Gate
@@ -22,25 +23,24 @@ def test_it_says_what_came_back_what_flipped_and_of_which_kind() -> None:
     clean = result([True] * 90 + [False] * 10)
     damaged = result([False] * 30 + [True] * 60 + [False] * 10)
     recovered = result([False] * 6 + [True] * 84 + [True, *[False] * 9])
-    text = behaviour_changes(clean, damaged, recovered)
-    assert text == (
-        "of 90 prompts that the clean model followed, 30 were lost and 24 came back, and 7 of 100 verdicts differ from "
-        "the clean model's (6 lost, most often punctuation (4) and length_constraints (2); 1 gained)"
+    lines = behaviour_changes(clean, damaged, recovered)
+    assert lines == (
+        "of 90 prompts that the clean model followed, 30 were lost and 24 came back",
+        "7 of 100 verdicts differ from the clean model's: "
+        "6 lost, most often punctuation (4) and length_constraints (2); 1 gained",
     )
     verdict = judge(Gate(), clean, recovered, damaged=damaged)
-    assert verdict.changes == text
-    assert verdict.reason.endswith(text)
-    assert verdict.as_dict()["changes"] == text
+    assert measure_lines(verdict.as_dict())[0].details[-2:] == lines
 
 
 def test_without_a_change_there_is_nothing_to_say() -> None:
     same = result([True] * 20)
-    assert behaviour_changes(same, same, same) == ""
-    assert behaviour_changes(same, None, same) == ""
+    assert behaviour_changes(same, same, same) == ()
+    assert behaviour_changes(same, None, same) == ()
 
 
 def test_what_came_back_is_counted_on_the_prompts_that_all_three_were_asked() -> None:
     clean, damaged = result([True] * 100), result([False] * 10 + [True] * 10)
     assert behaviour_changes(clean, damaged, result([True] * 50)) == (
-        "of 20 prompts that the clean model followed, 10 were lost and 10 came back"
+        "of 20 prompts that the clean model followed, 10 were lost and 10 came back",
     )

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from db.verdicts import losses
+from db.verdict_lines import measure_lines
 from evals.results import Item, Metric, Result
+from pipelines.evaluation.printed_tables import verdict_table
 from pipelines.gate.verdict import OtherResults, TaskChange, judge, judge_behaviour, judge_retention
 from pipelines.settings.schema import Gate
 
@@ -41,17 +42,17 @@ def test_a_model_that_lost_a_third_of_a_task_is_rejected_and_the_reason_names_th
     assert verdict.retention.value == pytest.approx(-106 / 600)
     assert verdict.retention.limit == pytest.approx(-0.05)
     assert verdict.retention.tasks == {"arithmetic": TaskChange(300, 0, 0), "own_world": TaskChange(300, 106, 0)}
-    assert (
-        "what it knew before is 0.177 below the clean model's on 600 items (own_world 106 lost, none gained), and at "
-        "most 0.204 below with 95 % confidence, but the gate allows only 0.050" in verdict.reason
-    )
+    assert verdict.reason == "what it knew before is short of its limit"
+    line = measure_lines(verdict.as_dict())[-1]
+    assert line[2:8] == (False, "missed", "1.000", "0.823", "0.796", "0.950")
+    assert line.details == ("600 items", "own_world: 106 lost, none gained")
 
 
 def test_a_small_loss_passes() -> None:
     verdict = verdict_with([result(lost(298), "arithmetic"), result(lost(290), "own_world")])
     assert verdict.passed
-    assert "what it knew before is 0.020 below the clean model's" in verdict.reason
-    assert "(own_world 10 lost, none gained; arithmetic 2 lost, none gained)" in verdict.reason
+    losses = ("own_world: 10 lost, none gained", "arithmetic: 2 lost, none gained")
+    assert measure_lines(verdict.as_dict())[-1].details[1:] == losses
     assert json.loads(json.dumps(verdict.as_dict()))["retention"]["tasks"]["own_world"]["lost"] == 10
 
 
@@ -62,7 +63,7 @@ def test_too_few_items_are_inconclusive_unless_something_else_failed() -> None:
     assert verdict.retention is not None
     assert verdict.retention.needed is not None
     assert verdict.retention.needed > 10
-    assert f"too few items to tell (about {verdict.retention.needed} would be enough" in verdict.reason
+    assert verdict.reason == "what it knew before is not decided"
     worse = replace(FOLLOWED, items=[replace(i, passed=int(i.key) < 300) for i in FOLLOWED.items])
     worse = replace(worse, metrics={"match": Metric.from_passes([i.passed for i in worse.items])})
     assert judge(Gate(), FOLLOWED, worse, OtherResults(retention=(few, few))).outcome == "failed"
@@ -81,11 +82,10 @@ def test_graded_tasks_are_left_out_and_the_reason_says_so() -> None:
     assert verdict.passed
     assert verdict.retention is not None
     assert (verdict.retention.n, verdict.retention.graded) == (600, ("squad",))
-    assert "squad has grades instead of passes and was left out" in verdict.reason
+    assert "left out, as their items have grades: squad" in measure_lines(verdict.as_dict())[-1].details
     only = judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=([graded("squad")], [graded("squad")])))
     assert only.passed
     assert only.retention is None
-    assert "what it knew before was not judged: its items have grades instead of passes" in only.reason
 
 
 def test_without_a_measurement_it_is_not_judged_and_the_reason_says_so() -> None:
@@ -93,7 +93,7 @@ def test_without_a_measurement_it_is_not_judged_and_the_reason_says_so() -> None
     assert verdict.passed
     assert verdict.retention is None
     assert verdict.as_dict()["retention"] is None
-    assert "what it knew before was not measured, so it was not judged" in verdict.reason
+    assert measure_lines(verdict.as_dict())[-1].word == "not judged"
 
 
 def test_the_limit_is_a_share_of_what_the_clean_model_knew() -> None:
@@ -131,14 +131,25 @@ def test_the_stricter_limit_on_instruction_following_applies_and_is_named() -> N
     share = Gate(keep_behaviour=0.9)
     assert judge_behaviour(share, clean, clean).limit == pytest.approx(-0.02)
     assert judge_behaviour(share, clean, clean).setting == "gate.keep_behaviour"
-    assert "(the gate allows 0.020 by gate.keep_behaviour)" in judge(share, clean, clean).reason
+    named = "the limit is that of gate.keep_behaviour"
+    assert named in measure_lines(judge(share, clean, clean).as_dict())[0].details
     loose = Gate(keep_behaviour=0.5)
     assert judge_behaviour(loose, clean, clean) == margin
-    assert "(the gate allows 0.030 by gate.behaviour_margin)" in judge(loose, clean, clean).reason
-    assert "by gate." not in judge(Gate(), clean, clean).reason
+    assert named not in measure_lines(judge(loose, clean, clean).as_dict())[0].details
 
 
-def test_only_tasks_that_lost_more_than_they_gained_are_named() -> None:
-    changes = {"sums": (3, 1), "world": (106, 0), "same": (4, 4), "better": (0, 2)}
-    assert losses(changes) == "world 106 lost, none gained; sums 3 lost, 1 gained"
-    assert losses({}) == ""
+def test_the_printed_verdict_has_one_line_a_measure_and_then_what_was_lost() -> None:
+    verdict = verdict_with([result([True] * 300, "arithmetic"), result(lost(194), "own_world")])
+    assert verdict_table(verdict.as_dict()) == [
+        "                         clean   now       with 95 %    limit",
+        "instruction following    1.000 → 1.000       ≥ 0.991    0.970  met",
+        "new knowledge          not judged",
+        "what it knew before      1.000 → 0.823       ≥ 0.796    0.950  missed",
+        "instruction following:",
+        "  400 prompts",
+        "new knowledge:",
+        "  there are no questions on the documents (--questions)",
+        "what it knew before:",
+        "  600 items",
+        "  own_world: 106 lost, none gained",
+    ]

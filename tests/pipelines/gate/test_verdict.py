@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 
 from db.tables import Checkpoint, RunInputs
+from db.verdict_lines import measure_lines
 from evals.results import Item, Metric, Result
 from pipelines.cli.train import _ask_person, _cycle_result
 from pipelines.cycle import Cycle
 from pipelines.gate.verdict import (
-    Judgement,
     OtherResults,
-    _behaviour_reason,
-    _knowledge_reason,
     judge,
     require_pass_fail,
     settles_behaviour,
@@ -43,12 +41,27 @@ def test_the_same_answers_pass_and_a_clear_loss_does_not() -> None:
     assert judge(Gate(), result(passes), result(passes)).passed
     worse = judge(Gate(), result(passes), result([True] * 160 + [False] * 40))
     assert not worse.passed
-    assert worse.reason.startswith(
-        "instruction following is 0.100 below the clean model's on 200 items, and at most 0.148 below with 95 % "
-        "confidence, but the gate allows only 0.030; knowledge was not measured"
+    assert worse.reason == "instruction following is short of its limit"
+    assert worse.headline(worse.decision_text(promoted=False)) == f"Not promoted: {worse.reason}."
+    assert worse.decision_text(promoted=True) == "promoted, against the gate"
+    following, knowledge, retention = measure_lines(worse.as_dict())
+    assert following[2:8] == (False, "missed", "0.900", "0.800", "0.752", "0.870")
+    assert (knowledge.word, retention.word) == ("not judged", "not judged")
+
+
+def test_a_promotion_is_said_in_one_word() -> None:
+    same = judge(Gate(), result([True] * 200), result([True] * 200))
+    assert same.headline(same.decision_text(promoted=True)) == "Promoted."
+    assert same.headline(same.decision_text(promoted=False)) == "Not promoted, against the gate."
+
+
+def test_the_reason_names_all_that_is_short_and_none_that_is_open() -> None:
+    few, none = result([True] * 20), result([False] * 100, "closed_book", "knowledge")
+    others = OtherResults(none, 0.9, {1: (replace(none, suite="earlier"), 0.9)})
+    assert (
+        judge(Gate(), few, few, others).reason
+        == "new knowledge and knowledge of earlier cycles are short of their limits"
     )
-    assert worse.decision_text(promoted=False) == "rejected"
-    assert worse.decision_text(promoted=True) == "promoted"  # a person may decide against the gate
 
 
 def test_too_few_items_are_inconclusive_and_the_reason_says_how_many_are_enough() -> None:
@@ -56,16 +69,16 @@ def test_too_few_items_are_inconclusive_and_the_reason_says_how_many_are_enough(
     assert (verdict.passed, verdict.outcome) == (False, "inconclusive")
     assert verdict.behaviour.needed is not None
     assert verdict.behaviour.needed > 20
-    assert "instruction following is equal to the clean model's on 20 items" in verdict.reason
-    assert f"too few items to tell (about {verdict.behaviour.needed} would be enough)" in verdict.reason
-    assert verdict.decision_text(promoted=False) == "inconclusive, so not promoted"
+    assert verdict.headline("not promoted") == "Not promoted: instruction following is not decided."
+    would_decide = f"about {verdict.behaviour.needed} prompts would decide it (20 were used)"
+    assert measure_lines(verdict.as_dict())[0].details == ("20 prompts", would_decide)
 
 
 def test_a_loss_at_the_margin_is_not_to_be_decided_with_more_items() -> None:
     before = result([True] * 500 + [False] * 500)
     verdict = judge(Gate(), before, result([True] * 471 + [False] * 529))  # 0.029 below, where 0.030 is allowed
     assert (verdict.outcome, verdict.behaviour.needed) == ("inconclusive", None)
-    assert "but the gate allows only 0.030: too close to the limit to tell;" in verdict.reason
+    assert "too close to the limit to be decided by more of them" in measure_lines(verdict.as_dict())[0].details
 
 
 def test_a_limit_is_named_only_where_it_reaches_as_many_items() -> None:
@@ -81,8 +94,10 @@ def test_a_limit_is_named_only_where_it_reaches_as_many_items() -> None:
     assert verdict.retention is not None
     assert asked == [("behaviour", verdict.behaviour.needed), ("retention", verdict.retention.needed)]
     assert (verdict.behaviour.can_ask_more, verdict.retention.can_ask_more) == (True, False)
-    assert f"(about {verdict.behaviour.needed} would be enough: --limit {verdict.behaviour.needed})" in verdict.reason
-    assert f"(about {verdict.retention.needed} would be enough)" in verdict.reason
+    following, _, retention = (" ".join(line.details) for line in measure_lines(verdict.as_dict()))
+    assert f"about {verdict.behaviour.needed} prompts would decide it (20 were used): --limit " in following
+    assert f"about {verdict.retention.needed} items would decide it (20 were used)" in retention
+    assert "--limit" not in retention
 
 
 def asked_in_blocks(passes: list[bool], of: int) -> Result:
@@ -94,7 +109,7 @@ def test_a_clear_verdict_says_after_how_many_prompts_it_stopped() -> None:
     verdict = judge(Gate(), clean, asked_in_blocks([True] * 398 + [False] * 2, 2000))
     assert (verdict.outcome, verdict.behaviour.n, verdict.behaviour.of) == ("passed", 400, 2000)
     assert verdict.behaviour.differ == pytest.approx(2 / 400)
-    assert "0.005 below the clean model's after 400 of 2,000 prompts, and at most" in verdict.reason
+    assert measure_lines(verdict.as_dict())[0].details[0] == "400 of 2,000 prompts, which decided"
     once = judge(Gate(), clean, result([True] * 398 + [False] * 2))
     assert once.behaviour.bound > verdict.behaviour.bound  # a bound for all looks is wider
     whole_error = judge(Gate(samples=0), clean, result([True] * 398 + [False] * 2))
@@ -127,7 +142,10 @@ def test_the_other_measures_may_decide_alone() -> None:
     )
     verdict = judge(Gate(), same, asked_in_blocks([True] * 193 + [False] * 7, 2000), known)
     assert (verdict.outcome, verdict.behaviour.unsure) == ("failed", True)
-    assert "allows only 0.030: not settled, but further prompts could not change the verdict" in verdict.reason
+    following = measure_lines(verdict.as_dict())[0]
+    assert following.word == "not decided"
+    assert following.details[0] == "200 of 2,000 prompts, asked no further, as another limit was missed"
+    assert verdict.reason == "new knowledge is short of its limit"
 
 
 def answered_by_another(rng: random.Random, passes: list[bool], lost: float, gained: float) -> list[bool]:
@@ -162,7 +180,11 @@ def test_the_knowledge_of_each_earlier_cycle_has_its_own_limit() -> None:
     assert retained.earlier[1].limit == pytest.approx(0.893)
     lost = judge(Gate(), same, same, OtherResults(earlier={1: (knowledge[90], 0.94), 2: (knowledge[70], 0.9)}))
     assert (lost.passed, lost.outcome) == (False, "failed")
-    assert "knowledge of cycle 2 is 0.700, but the gate requires 0.855" in lost.reason
+    assert lost.reason == "knowledge of earlier cycles is short of its limit"
+    earlier = measure_lines(lost.as_dict())[2]
+    assert earlier.name == "earlier cycles (cycle 2 of 2)"
+    assert (earlier.before, earlier.after, earlier.limit) == ("0.900", "0.700", "0.855")
+    assert earlier.details[0] == "cycle 1: 0.940 → 0.900, limit 0.893, met"
     assert lost.as_dict()["earlier"]["2"]["passed"] is False
 
 
@@ -174,7 +196,7 @@ def test_knowledge_must_be_retained_and_the_reason_says_when_it_was_not_measured
     assert not lost.passed
     assert lost.knowledge is not None
     assert lost.knowledge.limit == pytest.approx(0.912)
-    assert "knowledge was not measured, so it was not judged" in judge(Gate(), same, same).reason
+    assert measure_lines(judge(Gate(), same, same).as_dict())[1].word == "not judged"
 
 
 @pytest.mark.parametrize(
@@ -189,24 +211,11 @@ def test_the_verdict_says_whether_the_documents_taught_anything_measurable(
     verdict = judge(Gate(), same, same, OtherResults(knowledge, best, clean_knowledge=clean))
     assert verdict.passed
     assert verdict.as_dict()["learned"] is verdict.learned is learned
-    assert f"knowledge of the documents is {best:.3f} (the gate requires {0.95 * best:.3f})" in verdict.reason
+    line = measure_lines(verdict.as_dict())[1]
+    shown = "" if clean is None else f"{clean:.3f}"
+    assert line[2:8] == (True, "met", shown, f"{best:.3f}", "", f"{0.95 * best:.3f}")
     note = "the documents taught nothing measurable: the clean model knows at least as much of them"
-    assert (note in verdict.reason) is (learned is False)
-
-
-def test_a_reason_near_a_limit_shows_on_which_side_of_it_the_value_is() -> None:
-    behaviour = Judgement(False, -0.01, -0.0302, -0.03, 500)
-    assert "at most 0.0302 below with 95 % confidence, but the gate allows only 0.0300" in _behaviour_reason(behaviour)
-    strict = Judgement(False, 0.0, -0.0003, -0.0, 9000)
-    assert "at most 0.0003 below with 95 % confidence, but the gate allows only 0.0000" in _behaviour_reason(strict)
-    passed = Judgement(True, 0.0, -0.0298, -0.03, 500)
-    assert "at most 0.030 below with 95 % confidence (the gate allows 0.030)" in _behaviour_reason(passed)
-    assert "and not below with" in _behaviour_reason(Judgement(True, 0.02, 0.0003, -0.03, 500))
-    knowledge = Judgement(False, 0.9258, 0.9258, 0.9262, 500)
-    assert _knowledge_reason("x", knowledge) == "knowledge of x is 0.9258, but the gate requires 0.9262"
-    assert "is 0.92598, but the gate requires 0.92602" in _knowledge_reason(
-        "x", Judgement(False, 0.92598, 0, 0.92602, 1)
-    )
+    assert (note in line.details) is (learned is False)
 
 
 @pytest.mark.parametrize(("answer", "shown"), [(None, "inconclusive"), (False, "rejected"), (True, "promoted")])
@@ -219,7 +228,7 @@ def test_a_decision_by_a_person_is_not_shown_as_inconclusive(answer: bool | None
     for _ in range(2):  # the second time as after an interruption
         job = Cycle(project, Job("distill", Settings()), cycle, number)
         _, decision = job._decide(project.resolve("cycle:1"), verdict, ask)
-        assert decision.startswith(shown)
+        assert decision == ("promoted, against the gate" if answer else "not promoted")
     assert project.reader.cycles(project.id)[0].outcome == shown
     (promotion,) = project.reader.promotions(project.id)
     assert promotion.why == (verdict.reason if answer is None else "read them all")
@@ -329,7 +338,9 @@ def test_further_replies_decide_where_greedy_ones_do_not() -> None:
     assert (verdict.outcome, verdict.passed, verdict.may_change_with_samples) == ("passed", True, False)
     assert 1 <= verdict.behaviour.samples <= 4
     assert verdict.behaviour.differ == greedy.behaviour.differ
-    assert "on 433 items with the greedy and " in verdict.reason
+    assert "433 prompts, with the greedy and " in measure_lines(verdict.as_dict())[0].details[0]
+    replies = [clean, *(of_clean for of_clean, _ in samples[: verdict.behaviour.samples])]
+    assert verdict.behaviour.before == pytest.approx(sum(r.headline.value for r in replies) / len(replies))
     worse = list(zip(sampled(rng, 433, 0.95, 4), sampled(rng, 433, 0.80, 4), strict=True))
     assert judge(Gate(), clean, recovered, samples=worse).outcome == "failed"
     clear = judge(Gate(), clean, clean, samples=worse)

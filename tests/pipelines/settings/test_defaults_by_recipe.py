@@ -119,7 +119,7 @@ def test_every_source_that_names_a_recipe_brings_its_defaults(
     settings, default, given = resolve_settings(SIZES["medium"], tmp_path, flags, assignments)
     assert pace(settings.distill) == PACES["teacher on rollouts"]["medium"] == pace(default.distill)
     assert differences(settings, default) == ["distill.recipe = opd (default offpolicy-kl)"]
-    assert given == ("recipe",)
+    assert given == {"distill.recipe": "opd"}
 
 
 def test_what_is_given_wins_in_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,11 +129,18 @@ def test_what_is_given_wins_in_every_source(tmp_path: Path, monkeypatch: pytest.
         SIZES["medium"], tmp_path, Request("distill", recipe="grpo").setting_flags(), ["distill.rows=8"]
     )
     assert pace(settings.distill) == Pace(1e-3, 3, 8)
-    assert given == ("learning_rate", "recipe", "rows", "steps")
+    assert given == {
+        "distill.learning_rate": 1e-3,
+        "distill.recipe": "grpo",
+        "distill.rows": 8,
+        "distill.steps": 3,
+    }
 
 
 def test_another_recipe_keeps_what_was_given() -> None:
     settings = defaults_for(SIZES["medium"])
     assert change_recipe(settings, "opd", SIZES["medium"]) == defaults_for(SIZES["medium"], "opd")
-    assert pace(change_recipe(settings, "opd", SIZES["medium"], ["rows"]).distill) == Pace(2e-5, 80, 7)
+    assert pace(change_recipe(settings, "opd", SIZES["medium"], ["distill.rows", "midtrain.steps"]).distill) == Pace(
+        2e-5, 80, 7
+    )
     assert change_recipe(change_recipe(settings, "grpo", SIZES["medium"]), "offpolicy-kl", SIZES["medium"]) == settings
