@@ -139,7 +139,6 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
         teacher=with_ids(teacher, lambda reference: project.resolve(reference).id),
         prompts=store_prompts(project, request.prompts),
         teacher_context=store_context(project, request.teacher_context),
-        ask=request.ask,
         processes=request.processes or 1,
     )
     return (replace(job, id=job_id) if job_id else job).save(project.home)
