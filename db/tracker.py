@@ -170,11 +170,6 @@ class Tracker:
             )
             return _add(session, promotion).id
 
-    def store_verdict(self, checkpoint: int, verdict: Mapping[str, Any]) -> None:
-        """Store the gate's verdict on a checkpoint about which a person will decide."""
-        with self._transaction(f"the verdict on checkpoint {checkpoint}") as session:
-            _get(session, tables.Checkpoint, checkpoint).verdict = dict(verdict)
-
     def reopen_cycle(self, cycle: int) -> None:
         """Open a decided cycle again for the decision about another attempt; earlier decisions stay stored."""
         with self._transaction(f"the new attempt of cycle {cycle}") as session:

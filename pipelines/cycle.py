@@ -25,11 +25,11 @@ from pipelines.evaluation.checkpoint_measurement import (
     measure_checkpoint,
 )
 from pipelines.evaluation.evaluation_plan import SAMPLE_TEMPERATURE, EvalPlan
-from pipelines.gate.promotion import current_user, require_reason
+from pipelines.gate.promotion import current_user
 from pipelines.gate.verdict import OtherResults, Verdict, judge, require_pass_fail, settles_behaviour
 from pipelines.job import Job
 from pipelines.log import log
-from pipelines.outcome import Answer, Ask, Outcome
+from pipelines.outcome import Answer, Decide, Outcome
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress, store_job
 from pipelines.project.runs import runs_of_job
@@ -46,13 +46,13 @@ from pipelines.training.training_run import RunResult
 from recovery.recipes import recipe
 
 
-def run_job(project: Project, job: Job, ask: Ask | None = None) -> RunResult | Outcome:
+def run_job(project: Project, job: Job, decide: Decide | None = None) -> RunResult | Outcome:
     """From the beginning, or from wherever the job was interrupted."""
     cycle = Cycle(project, job)
     run: dict[str, Callable[[], RunResult | Outcome]] = {
         "midtrain": cycle.midtrain,
-        "distill": lambda: cycle.distill(ask),
-        "cycle": lambda: cycle.run(ask),
+        "distill": lambda: cycle.distill(decide),
+        "cycle": lambda: cycle.run(decide),
     }
     with saved_job(project, job), published_progress(project):
         return run[job.command]()
@@ -84,12 +84,12 @@ def _delete_documents(project: Project, job: Job) -> None:
 class Cycle(Stage):
     """The stages of one job, recorded under one cycle."""
 
-    def run(self, ask: Ask | None = None) -> Outcome:
+    def run(self, decide: Decide | None = None) -> Outcome:
         prompts = self.files.read(self.settings.distill, self.job.seed)
         if prompts and (teacher := self.main_teacher()):  # else prompts or teacher do not exist yet
             self.check_lift(teacher, prompts)
         midtrained = self.midtrain().checkpoint
-        return self._in_cycle_of(midtrained).recover(midtrained, ask)
+        return self._in_cycle_of(midtrained).recover(midtrained, decide)
 
     def midtrain(self) -> RunResult:
         """The first stage, in a cycle of its own."""
@@ -100,10 +100,10 @@ class Cycle(Stage):
             return midtrain_in_context(stage, corpus, start, earlier)
         return midtrain(stage, corpus, start, earlier)
 
-    def distill(self, ask: Ask | None = None) -> Outcome:
+    def distill(self, decide: Decide | None = None) -> Outcome:
         """The second stage alone: an attempt of the student's cycle, or the repair of a model from outside."""
         student = self.checkpoint(self.job.student)
-        return self._in_cycle_of(student).recover(student, ask)
+        return self._in_cycle_of(student).recover(student, decide)
 
     def judge_student(
         self, name: str = "the fine-tune", *, with_samples: bool = True
@@ -118,7 +118,7 @@ class Cycle(Stage):
             return clean, results, self._judge_with_samples(clean, results, results, student, final, name)
         return clean, results, self._judge(clean, results, results)
 
-    def recover(self, damaged: Checkpoint, ask: Ask | None = None) -> Outcome:
+    def recover(self, damaged: Checkpoint, decide: Decide | None = None) -> Outcome:
         main_teacher = self.main_teacher() or damaged
         lift = self.check_lift(main_teacher)
         probe = self._probe() if self._has_probes else None
@@ -127,7 +127,7 @@ class Cycle(Stage):
         if self._may_leave_out_distillation:
             before = self._measure(damaged, "the mid-trained model", final, "damaged", self._until_clear(clean))
             if self._judge(clean, before, before).passed:
-                return self._keep_as_it_is(damaged, main_teacher, clean, before, ask)
+                return self._keep_as_it_is(damaged, main_teacher, clean, before, decide)
         else:
             first_block = self._stop_rule(clean, lambda items: True)  # its score decides nothing
             before = self._measure(damaged, "the model to recover", final, "damaged", first_block)
@@ -148,8 +148,8 @@ class Cycle(Stage):
         else:
             after = self._measure(judged, "the recovered model", final, "recovered", self._until_clear(clean, before))
         verdict = self._judge_with_samples(clean, before, after, judged, final)
-        promoted, decision = self._decide(distilled.checkpoint, verdict, ask)
-        advice = self._next_attempt(damaged, distilled, verdict) if promoted is False else None
+        promoted, decision = self._decide(distilled.checkpoint, verdict, decide)
+        advice = self._next_attempt(damaged, distilled, verdict) if not promoted else None
         number = self.cycle_number
         return Outcome(number, clean, before, after, verdict, promoted, distilled, decision, next_attempt=advice)
 
@@ -162,7 +162,12 @@ class Cycle(Stage):
         return self.job.command == "cycle" and self.settings.distill.if_needed and restores
 
     def _keep_as_it_is(
-        self, midtrained: Checkpoint, teacher: Checkpoint, clean: list[Result], results: list[Result], ask: Ask | None
+        self,
+        midtrained: Checkpoint,
+        teacher: Checkpoint,
+        clean: list[Result],
+        results: list[Result],
+        decide: Decide | None,
     ) -> Outcome:
         """The mid-trained model passes the gate: a copy of it is the cycle's result."""
         log.info("The mid-trained model passes the gate as it is: nothing is distilled")
@@ -171,7 +176,7 @@ class Cycle(Stage):
         copied = distill(replace(self, job=job), midtrained, Teachers(teacher), [], None)
         copy_results(self.project, midtrained, copied.checkpoint)
         verdict = self._judge(clean, results, results)
-        promoted, decision = self._decide(copied.checkpoint, verdict, ask)
+        promoted, decision = self._decide(copied.checkpoint, verdict, decide)
         return Outcome(self.cycle_number, clean, results, results, verdict, promoted, copied, decision)
 
     def _final_plan(self) -> EvalPlan:
@@ -312,35 +317,20 @@ class Cycle(Stage):
             log.info(f"There are {problem}: all are kept for the verdict, none for probes")
         return not problem
 
-    def _decide(self, recovered: Checkpoint, verdict: Verdict, ask: Ask | None) -> tuple[bool | None, str]:
-        """Whether it is promoted (None: not decided yet), and the decision as text. The gate decides, or a person; a
-        decision of before an interruption stays."""
+    def _decide(self, recovered: Checkpoint, verdict: Verdict, decide: Decide | None) -> tuple[bool, str]:
+        """Whether it is promoted, and the decision as text. A decision of before an interruption stays."""
         earlier = self._earlier_decision(recovered)
         if earlier is not None:
             promoted = earlier.decision == "promoted"
             return promoted, verdict.decision_text(promoted)
-        if ask:  # the person may want to read the verdict on the dashboard first
-            self.project.tracker.store_verdict(recovered.id, verdict.as_dict())
-        answer = ask(verdict) if ask else Answer(verdict.passed)
-        if answer is None:
-            log.info(f"Waiting for a decision: recover promote {recovered.reference}")
-            return None, "waiting for a decision"
-        promote = answer.promote
-        decision: Decision = "promoted" if promote else "rejected"
-        text, reason = verdict.decision_text(promote), verdict.reason
-        if ask:
-            option = "" if promote else " --reject"
-            todo = (
-                "Answer again with `recover resume`, or decide with "
-                f"`recover promote {recovered.reference}{option} --reason TEXT`."
-            )
-            require_reason(recovered.replaced(verdict=verdict.as_dict()), decision, answer.reason, todo)
-            reason = answer.reason.strip() or f"decided by a person, with the gate: {reason}"
+        answer = decide(verdict) if decide else Answer(verdict.passed, verdict.reason)
+        decision: Decision = "promoted" if answer.promote else "rejected"
+        text, reason = verdict.decision_text(answer.promote), answer.reason
         log.info(f"{text.capitalize()}: {reason}")
         self.project.tracker.promote(
             self.project.id, self.cycle, recovered.id, decision, current_user(), reason, verdict.as_dict()
         )
-        return promote, text
+        return answer.promote, text
 
     def _earlier_decision(self, checkpoint: Checkpoint) -> Promotion | None:
         promotions = self.project.reader.promotions(self.project.id)

@@ -42,7 +42,6 @@ class Job:
     teacher_context: Path | None = None  # what only the teacher reads
     given: dict[str, Any] = field(default_factory=dict)  # the settings that a person gave, by their dotted names
     fixed: str | None = None  # what was wrong with the student's files, and is right in the copy that is repaired
-    ask: bool = False  # whether a person decides about the promotion
     processes: int = 1  # that `--processes` started, and which continue it
     id: str = field(default_factory=lambda: secrets.token_hex(4))
 

@@ -1,4 +1,4 @@
-"""The result of a cycle or of a distillation alone, and a person's decision about it."""
+"""The result of a cycle or of a distillation alone, and the decision about it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class Answer:
     """A decision about a verdict."""
 
     promote: bool
-    reason: str = ""  # needed against the gate
+    reason: str
 
 
-Ask = Callable[[Verdict], Answer | None]  # asks a person; None: the decision comes later
+Decide = Callable[[Verdict], Answer]  # in place of the gate
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,10 @@ class Outcome:
     damaged: list[Result]
     recovered: list[Result]
     verdict: Verdict
-    promoted: bool | None  # None: waiting for a decision
+    promoted: bool
     distilled: RunResult
     decision: str  # for people to read
     next_attempt: NextAttempt | None = None  # what to try after a rejection
-
-    @property
-    def awaits_decision(self) -> bool:
-        return self.promoted is None
 
     @property
     def _gained(self) -> float:
@@ -60,8 +56,7 @@ class Outcome:
             "recovered": recovered,
             "earlier": {str(n): result.headline.value for n, result in earlier_results(self.recovered).items()},
             "verdict": self.verdict.as_dict(),
-            "promoted": bool(self.promoted),
-            "awaiting_decision": self.awaits_decision,
+            "promoted": self.promoted,
             "checkpoint": checkpoint.reference,
             "path": checkpoint.path,
             "steps": run.steps,

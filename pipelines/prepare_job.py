@@ -151,7 +151,6 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
         prompts=store_prompts(project, request.prompts),
         teacher_context=store_context(project, request.teacher_context),
         given=given,
-        ask=request.ask,
         processes=request.processes or 1,
     )
     return (replace(job, id=job_id) if job_id else job).save(project.home)

@@ -116,7 +116,6 @@ class Request:
     )
     max_minutes: float | None = option(DISTILL, "Distil for at most this many minutes.")
     max_flops: float | None = option(DISTILL, "Distil with at most this many FLOPs.")
-    ask: bool = option(DISTILL, "Let a person decide after the gate's verdict.", default=False)
 
     def setting_flags(self) -> dict[str, Any]:
         """The options that are settings, nested as in recover.toml."""

@@ -62,29 +62,23 @@ class TokenWindows:
         return max(0, -(-self.tokens // self.window))
 
     def __getitem__(self, index: int) -> list[int]:
-        return [token for piece in self.pieces(index) for token in piece]
-
-    def pieces(self, index: int) -> list[list[int]]:
-        """Return a window split by document. Windows overlap by one token, the first state of the next window."""
+        """Windows overlap by one token, the first state of the next window."""
         first, room = range(len(self))[index] * self.window, self.window + 1
-        pieces: list[list[int]] = []
+        tokens: list[int] = []
         document = bisect_right(self.starts, first) - 1
         while room and document < len(self.order):
             offset = max(0, first - self.starts[document])
             piece = list(self.documents[self.order[document]][offset : offset + room])
             if len(piece) < room:
                 piece.append(self.end_id)
-            pieces.append(piece)
+            tokens += piece
             room -= len(piece)
             document += 1
-        return pieces
+        return tokens
 
 
 class Documents:
     """Documents concatenated and cut into windows; every token but the very first is a target exactly once an epoch.
-
-    Without `cross_document_attention`, each document of a window is a row of its own: no token attends to another
-    document, whatever the model, and the first token of each document is no target.
 
     Every row starts with `begin_id` if there is one. It is no target and counts towards the row's length.
 
@@ -99,13 +93,12 @@ class Documents:
         window: int,
         rows: int,
         seed: int = 0,
-        cross_document_attention: bool = True,
         begin_id: int | None = None,
         soft_rows: int = 0,
         domain: str | None = None,
         use_labels: bool = False,
     ):
-        self.window, self.rows, self.cross_document_attention = window, rows, cross_document_attention
+        self.window, self.rows = window, rows
         self.soft_rows, self.domain, self.use_labels = soft_rows, domain, use_labels
         if begin_id is not None and window < 2:
             raise RecoverError("A window of one token has no room beside the BOS token. Use a longer window.")
@@ -119,11 +112,7 @@ class Documents:
 
     def draw(self, student: Student, step: int) -> list[Sample]:
         drawn = enumerate(self.order.take(step * self.rows, self.rows))
-        return [
-            self._row(tokens, soft_labels=position < self.soft_rows)
-            for position, (_, index) in drawn
-            for tokens in ([self.windows[index]] if self.cross_document_attention else self.windows.pieces(index))
-        ]
+        return [self._row(self.windows[i], soft_labels=position < self.soft_rows) for position, (_, i) in drawn]
 
     def _row(self, tokens: list[int], *, soft_labels: bool) -> Sample:
         targets = [False] * len(self.prefix) + [False] + [True] * (len(tokens) - 1)

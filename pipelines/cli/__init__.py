@@ -30,7 +30,7 @@ SECTIONS = {  # of the help: the commands by purpose
     "Evaluate": ("eval", "compare", "documents", "questions", "study"),
     "Decide": ("promote", "rollback", "export"),
     "Inspect": ("status", "runs", "show", "lineage", "dashboard", "report"),
-    "Maintain": ("init", "doctor", "cancel", "gc", "db"),
+    "Maintain": ("init", "doctor", "cancel", "gc"),
 }
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 

@@ -1,4 +1,4 @@
-"""Commands that maintain a project and its machines: init, doctor, cancel, gc, db upgrade."""
+"""Commands that maintain a project and its machines: init, doctor, cancel, gc."""
 
 import json
 import sys
@@ -123,30 +123,6 @@ def gc(project: "Project", rejected: bool, dry_run: bool) -> CommandResult:
     total = sum(size for _, size in freed)
     data = {"freed": [str(path) for path, _ in freed], "bytes": total, "dry_run": dry_run}
     return CommandResult(data, [f"{total / 1e6:.1f} MB {'would be' if dry_run else 'were'} freed"])
-
-
-@main.group()
-def db() -> None:
-    """Manage the project's database.
-
-    \b
-    Example: recover db upgrade
-    """
-
-
-@db.command()
-@command_result
-@in_project
-def upgrade(project: "Project") -> CommandResult:
-    """Upgrade the database of an earlier release.
-
-    Other commands do this too, when they open the database.
-
-    \b
-    Example: recover db upgrade
-    """
-    data = {"record": project.database_label, "projects": len(project.reader.projects())}
-    return CommandResult(data, ["The database is up to date"])
 
 
 @main.command()

@@ -1,6 +1,5 @@
 """Commands that train (midtrain, distill, cycle, resume, demo), or judge and repair a fine-tune (check, repair)."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -26,9 +25,8 @@ from pipelines.log import log
 from pipelines.request import Request
 
 if TYPE_CHECKING:
-    from pipelines.gate.verdict import Verdict
     from pipelines.job import Job
-    from pipelines.outcome import Answer, Outcome
+    from pipelines.outcome import Outcome
     from pipelines.project.project import Project
     from pipelines.repair import RepairResult
     from pipelines.training.training_run import RunResult
@@ -107,7 +105,7 @@ def resume(project: "Project", run: int | None, processes: int | None) -> Comman
         log.info(f"Resuming `recover {job.command}`")
         if job.command == "repair":
             return repair_result(run_repair(project, job))
-        return _result(run_job(project, job, _ask_person if job.ask else None))
+        return _result(run_job(project, job))
 
 
 def _interrupted_job(project: "Project", run: int | None) -> "Job":
@@ -172,7 +170,7 @@ def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
             return CommandResult(data, lines)
     with command_lock(project):
         job = prepare_job(project, request)
-        return _result(run_job(project, job, _ask_person if job.ask else None))
+        return _result(run_job(project, job))
 
 
 def _dial(named: tuple[str, Mapping[str, Any]]) -> str:
@@ -192,24 +190,6 @@ def _base_from_teacher(project: "Project", request: Request) -> str | None:
         case Model(model) if project.base_is_default and parse_reference(model) is None:
             return model
     return None
-
-
-def _ask_person(verdict: "Verdict") -> "Answer | None":
-    """The decision on a terminal; elsewhere None, and the decision waits for `recover promote`."""
-    from pipelines.evaluation.printed_tables import verdict_table
-    from pipelines.outcome import Answer
-
-    for line in [verdict.headline(f"The gate's verdict is {verdict.outcome}"), *verdict_table(verdict.as_dict())]:
-        log.info(line)
-    if not sys.stdin.isatty():
-        return None
-    try:
-        promote = click.confirm("Promote?", default=verdict.passed, err=True)
-        if promote == verdict.passed:
-            return Answer(promote)
-        return Answer(promote, click.prompt("Reason to overrule the gate", default="", show_default=False, err=True))
-    except click.Abort:
-        raise KeyboardInterrupt from None
 
 
 def _result(result: "RunResult | Outcome") -> CommandResult:
@@ -247,7 +227,7 @@ def _cycle_result(outcome: "Outcome") -> CommandResult:
         f"{data['checkpoint']} is in {data['path']}",
         *([str(outcome.next_attempt)] if outcome.next_attempt else []),
     ]
-    return CommandResult(data, lines, SUCCESS if outcome.promoted or outcome.awaits_decision else REJECTED)
+    return CommandResult(data, lines, SUCCESS if outcome.promoted else REJECTED)
 
 
 EXIT_CODES = {"passed": SUCCESS, "failed": REJECTED, "inconclusive": INCONCLUSIVE}

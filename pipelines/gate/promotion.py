@@ -41,13 +41,13 @@ def decide(
     )
 
 
-def require_reason(checkpoint: Checkpoint, decision: Decision, reason: str, todo: str = "") -> None:
+def require_reason(checkpoint: Checkpoint, decision: Decision, reason: str) -> None:
     """Raise RecoverError for a decision against the gate's verdict, or past it, without a reason."""
     if overrules_gate(decision, checkpoint.verdict) and not reason.strip():
         action = "promoting" if decision == "promoted" else "rejecting"
         raise RecoverError(
             f"The gate's verdict on {checkpoint.reference} is {gate_outcome(checkpoint.verdict)}: {action} it anyway "
-            f"needs a reason, which is stored. {todo or 'Give one with --reason TEXT.'}"
+            "needs a reason, which is stored. Give one with --reason TEXT."
         )
 
 

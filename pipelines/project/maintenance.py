@@ -92,8 +92,7 @@ def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected:
     """Folders without a checkpoint in the record; with `rejected`, also those of checkpoints that nothing needs.
 
     Needed are the current checkpoint and those whose last decision is a promotion, that belong to an open cycle or are
-    its start, wait for a decision or are used by an unfinished job, and the checkpoints below an adapter among these.
-    The last decision on the current one may be a rejection: of `--ask`, after it was promoted on the dashboard."""
+    its start, wait for a decision or are used by an unfinished job, and the checkpoints below adapters among these."""
     checkpoints = _recorded(project)
     unrecorded = [folder for folder in folders if folder.name not in checkpoints]
     if not rejected:

@@ -65,7 +65,6 @@ class Midtrain(Group):
     ] = AUTO
     window: Count = 512  # tokens of one row
     rows: Annotated[Count | Literal["auto"], Field(description="auto or a whole number of at least 1")] = AUTO  # a step
-    cross_document_attention: bool = True  # tokens may attend to earlier documents in their window
     soft_labels: bool = True  # generated and earlier rows are taught by full distributions, which takes a teacher
     generated_texts: Count = 2048  # how many texts the base writes for the mix
     ordinary_prompts: Share = 0.33  # share of the prompts that are about no passage (recipe in-context)

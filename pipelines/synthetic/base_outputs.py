@@ -18,7 +18,7 @@ from pipelines.project.project import Project
 from pipelines.settings.defaults import defaults_for
 from pipelines.settings.schema import Midtrain, Settings
 from pipelines.storage import ContentCache, content_hash
-from pipelines.synthetic.prompts import as_prompts, cached_prompts, describe_kinds, garbled, write_prompts
+from pipelines.synthetic.prompts import as_prompts, cached_prompts, garbled, write_prompts
 from recovery.engines import Engine, Generation, Sampling
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
@@ -124,9 +124,7 @@ class BaseOutputs:
         def write() -> list[str]:
             log.info(f"The clean base writes {count} prompts")
             with self.open_base() as base:
-                prompts = write_prompts(base.engine, base.chat, count, seed)
-            log.info(f"  {describe_kinds(prompts)}")
-            return prompts
+                return write_prompts(base.engine, base.chat, count, seed)
 
         return cached_prompts(self.project.home / "cache", self.project.base_weights_id, count, seed, write)
 

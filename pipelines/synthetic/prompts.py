@@ -5,7 +5,6 @@ word. So the data that the base was post-trained on is not needed.
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -33,17 +32,6 @@ MIN_CHARACTERS = 4  # instead of MIN_WORDS, in scripts without spaces between wo
 REPETITION_WORDS = 20  # texts shorter than this are not checked for repetition
 GARBLED = re.compile(r"[\ufffd\x00-\x08\x0b\x0c\x0e-\x1f]")
 SPACELESS = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
-QUESTION_STARTS = re.compile(
-    r"(who|whom|whose|what|which|where|when|why|how|is|are|was|were|do|does|did|has|have|should|am)\b", re.IGNORECASE
-)
-INSTRUCTION_STARTS = re.compile(
-    r"(please\b|(can|could|would|will) you\b|(i want|i need|i would like|i'd like) you\b)", re.IGNORECASE
-)
-CHAT_STARTS = re.compile(
-    r"(hi|hello|hey|thanks|thank you|good (morning|evening|afternoon|night)|yes|no|ok|okay|sorry|bye|i|i'm|i've|my|we|"
-    r"it|that|this|you|he|she|they|there)\b",
-    re.IGNORECASE,
-)
 
 
 def read_prompts(path: Path) -> list[ChatPrompt]:
@@ -165,19 +153,3 @@ def _repeats_itself(words: Sequence[str]) -> bool:
     """Whether more than a third of the 3-grams occurred before in the text."""
     grams = list(zip(words, words[1:], words[2:], strict=False))
     return len(words) >= REPETITION_WORDS and len(set(grams)) < 2 / 3 * len(grams)
-
-
-def describe_kinds(prompts: Iterable[str]) -> str:
-    """Such as "900 instructions, 300 questions, 80 chat messages"."""
-    count = Counter(kind_of(prompt) for prompt in prompts)
-    return f"{count['instruction']:,} instructions, {count['question']:,} questions, {count['chat']:,} chat messages"
-
-
-def kind_of(prompt: str) -> str:
-    """Judged by the first words, which are English: other languages have only questions and instructions."""
-    start = prompt.lstrip(" \n\"'([*#")
-    if INSTRUCTION_STARTS.match(start):
-        return "instruction"
-    if prompt.rstrip().endswith(("?", "？", "؟")) or QUESTION_STARTS.match(start):
-        return "question"
-    return "chat" if CHAT_STARTS.match(start) else "instruction"

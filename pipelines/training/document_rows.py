@@ -50,7 +50,6 @@ def document_rows(
         window=settings.window,
         rows=rows,
         seed=stage.job.seed,
-        cross_document_attention=settings.cross_document_attention,
         begin_id=chat.document_bos,
         soft_rows=soft,
         domain=domain,

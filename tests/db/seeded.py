@@ -2,13 +2,13 @@
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from db.engine import open_database
-from db.tables import RunInputs
+from db.tables import Checkpoint, RunInputs
 from db.tracker import Decision, Role, RunKind, Tracker
 
 CLEAN = {"behaviour": 0.91, "retention": 0.95}
@@ -215,6 +215,14 @@ def seeded_database(path: Path, **options: Any) -> Seeded:
         seeded = seed(tracker, **options)
     engine.dispose()
     return seeded
+
+
+def store_verdict(tracker: Tracker, checkpoint: int, verdict: Mapping[str, Any]) -> None:
+    """A verdict without a decision, as after an interruption."""
+    with tracker._transaction("a verdict") as session:
+        row = session.get(Checkpoint, checkpoint)
+        assert row is not None
+        row.verdict = dict(verdict)
 
 
 def try_again(tracker: Tracker, seeded: Seeded, steps: int = 80) -> int:

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from db.column_types import PlainJson, UtcTime, storable
 from db.tables import Checkpoint, Project
 from db.tracker import Tracker
+from tests.db.seeded import store_verdict
 
 few = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -59,7 +60,7 @@ def test_json_turns_numbers_that_are_not_finite_into_null(engine: Engine, tracke
         "at": Path("/a"),
     }
     checkpoint = tracker.checkpoint(project, "recovered", "run-1")
-    tracker.store_verdict(checkpoint, verdict)
+    store_verdict(tracker, checkpoint, verdict)
     with Session(engine) as session:
         stored = session.scalars(select(Checkpoint)).one().verdict
     assert stored == {

@@ -11,7 +11,7 @@ from db.queries import Reader
 from db.tables import Checkpoint, Stage
 from db.tracker import Tracker
 from evals.stats.paired_comparison import wilson
-from tests.db.seeded import Seeded, measure
+from tests.db.seeded import Seeded, measure, store_verdict
 
 
 def id_of(checkpoint: Checkpoint | None) -> int:
@@ -252,7 +252,7 @@ def test_changes_differ_when_a_page_must_be_redrawn(reader: Reader, tracker: Tra
     assert changed()
     tracker.finish_run(run, "done")
     assert changed()
-    tracker.store_verdict(checkpoint, {"passed": False})
+    store_verdict(tracker, checkpoint, {"passed": False})
     assert changed()
     tracker.weights_deleted(checkpoint)
     assert changed()
@@ -279,7 +279,7 @@ def test_the_verdict_is_stored_until_a_person_decides(reader: Reader, tracker: T
     cycle = tracker.open_cycle(project)
     first, second = (tracker.checkpoint(project, "recovered", f"run-{n}", cycle=cycle.id) for n in (1, 2))
     before = reader.changes(project)
-    tracker.store_verdict(second, {"outcome": "passed"})
+    store_verdict(tracker, second, {"outcome": "passed"})
     (cycle_row,) = reader.cycles(project)
     assert (cycle_row.status, cycle_row.verdict) == ("open", {"outcome": "passed"})
     assert reader.changes(project) != before, "open pages show the verdict"

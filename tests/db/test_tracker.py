@@ -135,7 +135,6 @@ def test_a_rejected_cycle_opens_again_for_another_attempt(tracker: Tracker, read
         lambda tracker, project: tracker.start_run(project, "dance"),
         lambda tracker, project: tracker.finish_run(99, "done"),
         lambda tracker, project: tracker.checkpoint(project, "base", "x", parent=99),
-        lambda tracker, project: tracker.store_verdict(99, {}),
         lambda tracker, project: tracker.promote(project, None, 99, "promoted", "ada", "why not"),
         lambda tracker, project: tracker.note(project, "well", "ada", cycle=99),
         lambda tracker, project: tracker.request_cancel(99),

@@ -83,18 +83,10 @@ def _value(value: Any) -> str:
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Every command that can be run, and its full name, such as `recover db upgrade`; in the order of the help."""
+    """Every command and its full name, in the order of the help."""
     for names in SECTIONS.values():
         for name in names:
-            yield from _commands_of(f"recover {name}", main.commands[name])
-
-
-def _commands_of(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
-    if not isinstance(command, click.Group):
-        yield name, command
-        return
-    for inner_name, inner in sorted(command.commands.items()):
-        yield from _commands_of(f"{name} {inner_name}", inner)
+            yield f"recover {name}", main.commands[name]
 
 
 def command_page(name: str, command: click.Command) -> str:

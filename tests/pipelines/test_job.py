@@ -65,7 +65,7 @@ def test_a_file_that_is_no_job_is_a_one_sentence_error(tmp_path: Path) -> None:
 
 @given(SETTINGS, IDS, IDS, IDS, st.booleans(), st.sampled_from(["all", "final"]))
 def test_json_round_trip(
-    settings: Settings, start: int | None, student: int | None, teacher: int | None, ask: bool, split: str
+    settings: Settings, start: int | None, student: int | None, teacher: int | None, has_prompts: bool, split: str
 ) -> None:
     home = Path("/home/ada/project/.recover")
     job = Job(
@@ -77,8 +77,7 @@ def test_json_round_trip(
         start=start,
         student=student,
         teacher=Model(teacher) if teacher else BASE,
-        prompts=home / "cache" / "prompts.jsonl" if ask else None,
-        ask=ask,
+        prompts=home / "cache" / "prompts.jsonl" if has_prompts else None,
     )
     assert Job.from_json(json.loads(json.dumps(job.as_json())), home) == job
     assert job.checkpoints == {id for id in (start, student, teacher) if id}

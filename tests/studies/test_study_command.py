@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from pipelines.cli import main
 from pipelines.job import Job
-from pipelines.outcome import Ask
+from pipelines.outcome import Decide
 from pipelines.project.project import Project
 
 TINY = """
@@ -129,9 +129,9 @@ def test_files_of_another_project_are_not_computed_again_and_a_missing_one_is(
 
     run_job, trained = study_run.run_job, []
 
-    def counted(project: Project, job: Job, ask: Ask) -> object:
+    def counted(project: Project, job: Job, decide: Decide) -> object:
         trained.append(job.id)
-        return run_job(project, job, ask)
+        return run_job(project, job, decide)
 
     monkeypatch.setattr(study_run, "run_job", counted)
     first = recover_study(file, "--project", "first", "--results", "shared")

@@ -11,7 +11,7 @@ from dashboard.html_report import report
 from dashboard.pages import cycle, lineage, overview
 from dashboard.pages.forms import promotion_form
 from tests.dashboard.page_requests import browser_state, dashboard, page_html
-from tests.db.seeded import seed
+from tests.db.seeded import seed, store_verdict
 
 SENTENCE = "Promoted against the gate&#39;s verdict (failed) by <bdi>ada &lt;b&gt;</bdi> on "
 REASON = "<bdi>read fifty &lt;i&gt;answers&lt;/i&gt;</bdi>"
@@ -34,7 +34,7 @@ def test_a_repaired_model_that_overrules_the_gate_is_marked(writable_record):
     tracker, reader = writable_record
     seeded = seed(tracker, cycles=0)
     checkpoint = tracker.checkpoint(seeded.project, "recovered", "run-2")
-    tracker.store_verdict(checkpoint, {"passed": False, "outcome": "failed"})
+    store_verdict(tracker, checkpoint, {"passed": False, "outcome": "failed"})
     tracker.promote(seeded.project, None, checkpoint, "promoted", "ada <b>", "read fifty <i>answers</i>")
     assert SENTENCE in page_html(overview, reader)
 

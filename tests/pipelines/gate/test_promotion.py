@@ -14,6 +14,7 @@ from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
+from tests.db.seeded import store_verdict
 from tests.pipelines.project.checkpoints import record_checkpoint
 
 
@@ -60,7 +61,7 @@ def test_the_gate_is_overruled_only_with_a_reason_and_status_says_so(project: Pr
 
     cycle, _ = project.tracker.open_cycle(project.id)
     checkpoint = record_checkpoint(project, cycle, 1)
-    project.tracker.store_verdict(checkpoint, {"passed": False, "outcome": "inconclusive", "reason": "too few"})
+    store_verdict(project.tracker, checkpoint, {"passed": False, "outcome": "inconclusive", "reason": "too few"})
     for more in ([], ["--dry-run"], ["--reason", "  "]):
         assert recover("promote", "cycle:1", *more) == (
             1,
@@ -83,7 +84,7 @@ def test_the_gate_is_overruled_only_with_a_reason_and_status_says_so(project: Pr
 def test_rejecting_what_the_gate_passed_needs_a_reason_too(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     checkpoint = record_checkpoint(project, cycle, 1)
-    project.tracker.store_verdict(checkpoint, {"passed": True, "outcome": "passed"})
+    store_verdict(project.tracker, checkpoint, {"passed": True, "outcome": "passed"})
     with pytest.raises(RecoverError, match="passed: rejecting it anyway needs a reason"):
         decide(project, project.resolve("cycle:1"), "rejected", "")
     decide(project, project.resolve("cycle:1"), "promoted", "")

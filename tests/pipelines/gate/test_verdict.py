@@ -1,4 +1,3 @@
-import io
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +7,7 @@ import pytest
 from db.tables import Checkpoint, RunInputs
 from db.verdict_lines import measure_lines
 from evals.results import Item, Metric, Result
-from pipelines.cli.train import _ask_person, _cycle_result
+from pipelines.cli.train import _cycle_result
 from pipelines.cycle import Cycle
 from pipelines.gate.verdict import (
     OtherResults,
@@ -224,63 +223,24 @@ def test_a_decision_by_a_person_is_not_shown_as_inconclusive(answer: bool | None
     cycle, number = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 1)
     verdict = judge(Gate(), result([True] * 20), result([True] * 20))
-    ask = None if answer is None else lambda _: Answer(answer, "read them all")
+    decide = None if answer is None else lambda _: Answer(answer, "read them all")
     for _ in range(2):  # the second time as after an interruption
         job = Cycle(project, Job("distill", Settings()), cycle, number)
-        _, decision = job._decide(project.resolve("cycle:1"), verdict, ask)
+        _, decision = job._decide(project.resolve("cycle:1"), verdict, decide)
         assert decision == ("promoted, against the gate" if answer else "not promoted")
     assert project.reader.cycles(project.id)[0].outcome == shown
     (promotion,) = project.reader.promotions(project.id)
     assert promotion.why == (verdict.reason if answer is None else "read them all")
 
 
-def test_a_person_overrules_the_gate_only_with_a_reason(tmp_path: Path) -> None:
-    project = Project.open(tmp_path)
-    cycle, number = project.tracker.open_cycle(project.id)
-    record_checkpoint(project, cycle, 1)
-    verdict = judge(Gate(), result([True] * 20), result([True] * 20))
-    job = Cycle(project, Job("distill", Settings()), cycle, number)
-    with pytest.raises(RecoverError, match=r"inconclusive: promoting it anyway needs a reason.*`recover resume`"):
-        job._decide(project.resolve("cycle:1"), verdict, lambda _: Answer(promote=True, reason=" "))
-    assert project.reader.promotions(project.id) == []
-    assert project.reader.cycles(project.id)[0].status == "open"
-    job._decide(project.resolve("cycle:1"), verdict, lambda _: Answer(promote=False))  # with the gate
-    assert project.reader.promotions(project.id)[0].why.startswith("decided by a person, with the gate: ")
-
-
-@pytest.mark.parametrize(
-    ("typed", "answer"),
-    [("y\nread fifty answers\n", Answer(True, "read fifty answers")), ("y\n\n", Answer(True)), ("n\n", Answer(False))],
-)
-def test_the_prompt_asks_for_a_reason_against_the_gate_alone(
-    typed: str, answer: Answer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    terminal = io.StringIO(typed)
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr("sys.stdin", terminal)
-    verdict = judge(Gate(), result([True] * 20), result([True] * 20))
-    assert _ask_person(verdict) == answer
-    assert terminal.read() == ""
-
-
-@pytest.mark.parametrize(("promoted", "exit_code"), [(True, 0), (False, 3), (None, 0)])
-def test_the_exit_code_does_not_depend_on_the_text_of_the_decision(promoted: bool | None, exit_code: int) -> None:
+@pytest.mark.parametrize(("promoted", "exit_code"), [(True, 0), (False, 3)])
+def test_the_exit_code_does_not_depend_on_the_text_of_the_decision(promoted: bool, exit_code: int) -> None:
     same = [result([True] * 20)]
     run = RunResult(Checkpoint(id=1, cycle=1, run_id=1, role="recovered", path="run-0001", step=8), 1, 8)
     outcome = Outcome(1, same, same, same, judge(Gate(), same[0], same[0]), promoted, run, "any text")
     shown = _cycle_result(outcome)
     assert shown.exit_code == exit_code
-    assert shown.data["promoted"] is (promoted is True)
-    assert shown.data["awaiting_decision"] is (promoted is None)
-
-
-def test_a_decision_that_is_still_awaited_is_none(tmp_path: Path) -> None:
-    project = Project.open(tmp_path)
-    cycle, number = project.tracker.open_cycle(project.id)
-    record_checkpoint(project, cycle, 1)
-    verdict = judge(Gate(), result([True] * 20), result([True] * 20))
-    job = Cycle(project, Job("distill", Settings()), cycle, number)
-    assert job._decide(project.resolve("cycle:1"), verdict, lambda _: None)[0] is None
+    assert shown.data["promoted"] is promoted
 
 
 def graded(grades: list[float], task: str = "squad_completion") -> Result:

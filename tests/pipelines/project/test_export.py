@@ -6,6 +6,7 @@ from huggingface_hub import ModelCard
 from pipelines.gate.promotion import decide
 from pipelines.project.export import model_card, without_files
 from pipelines.project.project import Project
+from tests.db.seeded import store_verdict
 from tests.pipelines.project.checkpoints import record_checkpoint
 
 
@@ -64,7 +65,7 @@ def test_the_card_has_valid_metadata_scores_and_lineage(project: Project, tmp_pa
 def test_the_card_says_when_the_gate_was_overruled(project: Project) -> None:
     checkpoint = project.resolve("cycle:1")
     assert "against the gate" not in model_card(project, checkpoint, "full").text
-    project.tracker.store_verdict(checkpoint.id, {"passed": False, "outcome": "failed", "reason": "it lost too much"})
+    store_verdict(project.tracker, checkpoint.id, {"passed": False, "outcome": "failed", "reason": "it lost too much"})
     text = model_card(project, project.resolve("cycle:1"), "full").text
     assert "Gate: it lost too much." in text
     assert "Promoted against the gate's verdict (failed) by " in text

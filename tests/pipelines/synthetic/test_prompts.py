@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.synthetic.prompts import describe_kinds, read_prompts, write_prompts
+from pipelines.synthetic.prompts import read_prompts, write_prompts
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.lab import BASE
@@ -62,7 +62,3 @@ def test_prompts_of_a_data_set_are_read_by_field_and_filtered(monkeypatch: pytes
     monkeypatch.setattr(datasets, "load_dataset", lambda name, **options: [{"other": 1}])
     with pytest.raises(RecoverError, match="No row of some/chat has a prompt"):
         read_prompts(Path("some/chat"))
-
-
-def test_prompts_are_described_by_kind() -> None:
-    assert describe_kinds(["Write it.", "Who is it?", "Hello."]) == "1 instructions, 1 questions, 1 chat messages"

@@ -47,10 +47,10 @@ def corpus(tmp_path: Path) -> CorpusSnapshot:
     return save_snapshot(tmp_path / "home", read_corpus(tmp_path / "docs"))
 
 
-def rows_of(folder: Path, corpus: CorpusSnapshot, *, joined: bool, **model: bool) -> list[Sample]:
+def rows_of(folder: Path, corpus: CorpusSnapshot, **model: bool) -> list[Sample]:
     """All rows of one epoch of mid-training, one row a step."""
     project = Project.open(folder, str(save_tiny(folder / "base", **model)))
-    midtrain = {"window": WINDOW, "rows": 1, "cross_document_attention": joined, "mix": {"answers": 0.0, "texts": 0.0}}
+    midtrain = {"window": WINDOW, "rows": 1, "mix": {"answers": 0.0, "texts": 0.0}}
     settings = apply_overrides(defaults_for(SMALL_MODEL_PARAMETERS), {"midtrain": midtrain})
     stage = Stage(project, Job("midtrain", settings), None)
     documents = document_rows(stage, load_chat(project.base), [corpus], rows=1)
@@ -58,21 +58,17 @@ def rows_of(folder: Path, corpus: CorpusSnapshot, *, joined: bool, **model: bool
     return [row for step in range(len(documents.windows)) for row in documents.draw(student, step)]
 
 
-@pytest.mark.parametrize("joined", [True, False])
-def test_mid_training_rows_begin_with_the_bos(tmp_path: Path, corpus: CorpusSnapshot, joined: bool) -> None:
-    rows = rows_of(tmp_path, corpus, joined=joined, adds_bos=True)
+def test_mid_training_rows_begin_with_the_bos(tmp_path: Path, corpus: CorpusSnapshot) -> None:
+    rows = rows_of(tmp_path, corpus, adds_bos=True)
     assert all(row.tokens[0] == BOS and BOS not in row.tokens[1:] and not any(row.targets[:2]) for row in rows)
     assert max(len(row.tokens) for row in rows) == WINDOW + 1
-    if joined:
-        assert sum(row.target_count for row in rows) == sum(len(text) + 1 for text in corpus.texts) - 1
+    assert sum(row.target_count for row in rows) == sum(len(text) + 1 for text in corpus.texts) - 1
 
 
-@pytest.mark.parametrize("joined", [True, False])
-def test_without_a_bos_nothing_precedes_a_row(tmp_path: Path, corpus: CorpusSnapshot, joined: bool) -> None:
-    rows = rows_of(tmp_path, corpus, joined=joined)
+def test_without_a_bos_nothing_precedes_a_row(tmp_path: Path, corpus: CorpusSnapshot) -> None:
+    rows = rows_of(tmp_path, corpus)
     assert all(row.targets == [False] + [True] * (len(row.tokens) - 1) for row in rows)
-    if joined:
-        assert sorted(len(row.tokens) for row in rows)[1:] == [WINDOW + 1] * (len(rows) - 1)
+    assert sorted(len(row.tokens) for row in rows)[1:] == [WINDOW + 1] * (len(rows) - 1)
 
 
 def test_unprompted_texts_are_generated_from_the_bos_alone() -> None:

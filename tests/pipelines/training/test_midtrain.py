@@ -24,7 +24,6 @@ from tests.models import save_tiny
 from tests.pipelines.options import set_options
 from tests.pipelines.training.commands import (
     DOCUMENTS_ONLY,
-    data_of,
     first_value,
     midtrain,
     promote_a_cycle,
@@ -36,16 +35,6 @@ def one_step(docs: Path, *assignments: str) -> Result:
     """One step of 16 rows on the documents only, whatever the assignments do not add."""
     settings = set_options("midtrain.max_steps=1", "midtrain.rows=16", *assignments)
     return midtrain(docs, "--mix", "documents", *settings)
-
-
-def test_without_cross_document_attention_a_documents_first_token_is_no_target(docs: Path) -> None:
-    joined, separate = (one_step(docs, f"midtrain.cross_document_attention={value}") for value in ("true", "false"))
-    settings = recorded_run(separate).settings["midtrain"]
-    tokens = [data_of(completed)["tokens"] for completed in (joined, separate)]
-    assert tokens[0] <= settings["window"] * settings["rows"]
-    assert tokens[0] * 0.9 < tokens[1] < tokens[0]
-    invalid = one_step(docs, "midtrain.cross_document_attention=maybe")
-    assert "midtrain.cross_document_attention must be true or false" in invalid.stderr
 
 
 def corpus_tokens(completed: Result) -> int:
