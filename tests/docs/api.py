@@ -97,6 +97,7 @@ def _arguments(arguments: ast.arguments) -> list[str]:
         texts.append("*" + (_argument(arguments.vararg, None) if arguments.vararg else ""))
     keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     texts += [_argument(argument, default) for argument, default in keywords]
+    texts += [f"**{_argument(arguments.kwarg, None)}"] if arguments.kwarg else []
     return [text for text in texts if text not in ("self", "cls")]
 
 
