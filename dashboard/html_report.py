@@ -97,11 +97,21 @@ def check_page(data: Mapping[str, Any]) -> str:
         page_title(bdi(title, 200), Markup("<p>{}</p>").format(data["summary"]), badge(BADGES[data["outcome"]])),
         card("Forgotten", _table("What the fine-tune has forgotten", data["forgotten"])),
         card("Learned", _table("What the fine-tune has learned", data["learned"])) if data["learned"] else "",
+        card("How turns end", _turn_ends(data["turn_ends"])),
         card("Notes", Markup("").join(Markup("<p>{}</p>").format(note) for note in data["notes"]))
         if data["notes"]
         else "",
     ]
     return _file(title, sections, script="")
+
+
+def _turn_ends(ends: Mapping[str, Any]) -> Markup:
+    rows = [[Cell(text) for text in row] for row in ends["rows"]]
+    sentences = [f"{fault['what']}. {fault['cure']}" for fault in ends["faults"]] or [
+        "Its turns end where they should."
+    ]
+    text = Markup("").join(Markup("<p>{}</p>").format(sentence) for sentence in sentences)
+    return text + table("The tokens that end a turn, and what both models do", ("", "fine-tune", "base"), rows)
 
 
 def _table(caption: str, rows: list[dict[str, Any]]) -> Markup:

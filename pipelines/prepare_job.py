@@ -62,7 +62,8 @@ from recovery.recipes import recipe
 from recovery.stop_contract import StopFiles, missing_end
 
 MAX_CONVERSATIONS = 300  # of a training file, whose answers are scored
-FIXED = "Its generation config did not stop at the end of a turn; that of the repaired model does:"
+FIXED_ENDS = "Its generation config did not stop at the end of a turn; that of the repaired model does:"
+FIXED_TEMPLATE = "Its chat template ended turns with {}; that of the repaired model is its base's, which ends them with"
 OF_TOKENIZER = ("token", "vocab", "merges", "special_", "chat_template", "added_")  # beginnings of file names
 
 
@@ -300,8 +301,8 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     for note in about.notes(project.base_name):
         log.warning(note)
     own = path if about.other_template else None
-    base_files = StopFiles.of(project.base)
-    files = replace(StopFiles.of(path), template=base_files.template) if own else StopFiles.of(path)
+    own_files, base_files = StopFiles.of(path), StopFiles.of(project.base)
+    files = replace(own_files, template=base_files.template) if own else own_files
     missing = missing_end(files, base_files) if trains else None
     is_changed = own is not None or missing is not None
     student = project.resolve(_fixed_copy(project, path, own is not None, missing) if is_changed else request.student)
@@ -333,8 +334,12 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         given=given,
     )
     contents = [project.weights_id(student), project.base_weights_id, {**job.as_json(), "id": ""}]
-    fixed = None if missing is None else f"{FIXED} {base_files.name(missing)}"
-    job = replace(job, id=content_hash(contents)[:8], processes=request.processes or 1, fixed=fixed)
+    fixed = [] if missing is None else [f"{FIXED_ENDS} {base_files.name(missing)}"]
+    if own_files.template != files.template:
+        former = "no token" if own_files.template is None else own_files.name(own_files.template)
+        fixed.append(f"{FIXED_TEMPLATE.format(former)} {base_files.name(files.template)}")
+    processes = request.processes or 1
+    job = replace(job, id=content_hash(contents)[:8], processes=processes, fixed=". ".join(fixed) or None)
     return Prepared(job, about, own)
 
 

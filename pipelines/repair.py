@@ -1,5 +1,6 @@
 """`recover repair`: try moves on a fine-tune, the cheapest first, and stop at the first that passes the gate.
 
+A fine-tune that has unlearned to end its turns is taught that first, and all other moves begin from there.
 Every move is an ordinary distillation job under the name of the repair, from the fine-tune as it was; the record says
 what is done of each, so an interrupted repair goes on where it stopped, and a finished one is not computed again.
 """
@@ -18,20 +19,30 @@ from pipelines.evaluation.printed_tables import scores_table, verdict_table
 from pipelines.gate.verdict import Verdict
 from pipelines.job import Job
 from pipelines.log import duration, log
+from pipelines.model_loading import load_frozen
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress
+from pipelines.settings.defaults import Pace, Size, size_of
 from pipelines.settings.resolve import apply_overrides, change_recipe
 from pipelines.settings.schema import AUTO, DEFAULT_WARM_START
 from pipelines.storage import ContentCache
+from pipelines.turn_ends import BaseReplies
 from recovery.models.students import parameters_of
+from recovery.stop_contract import has_lost_ends
 
 NAMES = {
     "none": "as it is",
+    "ends": "a few steps on the base's answers, for their ends",
     "interpolation": "interpolation towards the base",
     "answers": "training on the base's answers",
     "opd": "on-policy distillation",
 }
-RECIPES_OF_MOVES = {"interpolation": "offpolicy", "answers": "offpolicy-kl", "opd": "opd"}
+RECIPES_OF_MOVES = {"ends": "offpolicy", "interpolation": "offpolicy", "answers": "offpolicy-kl", "opd": "opd"}
+PACE_FOR_ENDS: dict[Size, Pace] = {
+    "small": Pace(2e-3, 24, 32),
+    "medium": Pace(1e-3, 24, 7),
+    "large": Pace(1e-4, 24, 32),
+}
 GUARDS = {
     "questions": "New knowledge is guarded by the questions",
     "documents": "New knowledge is guarded by the recall of the documents",
@@ -54,6 +65,7 @@ class Move:
     share: float | None = None  # of the interpolation
     steps: int = 0
     seconds: float = 0.0
+    ending: float | None = None  # the probability of an end where replies of the base end
 
     def label(self) -> str:
         if self.name != "interpolation":
@@ -71,6 +83,7 @@ class Move:
             "share": self.share,
             "steps": self.steps,
             "seconds": round(self.seconds, 1),
+            "ending": self.ending,
         }
 
 
@@ -83,21 +96,26 @@ class RepairResult:
     moves: list[Move]
     notes: list[str] = field(default_factory=list)
     fixed: str | None = None  # what was wrong with the model's files, and is right in the copy
+    base_ending: float | None = None
 
     @property
     def last(self) -> Move:
         return self.moves[-1]
 
     @property
+    def is_repaired(self) -> bool:
+        return is_enough(self.last, self.base_ending)
+
+    @property
     def summary(self) -> str:
-        if not self.last.verdict.passed:
-            return f"No move passed the gate: {self.last.verdict.reason}."
+        if not self.is_repaired:
+            return f"No move passed the gate{' with replies that end' * self.last.verdict.passed}."
         if self.last.name == "none":
             return "Repaired without training." if self.fixed else "Nothing to repair."
         return f"Repaired by {self.last.label()}."
 
     def as_json(self) -> dict[str, Any]:
-        repaired = self.last if self.last.verdict.passed else None
+        repaired = self.last if self.is_repaired else None
         return {
             "checkpoint": self.model,
             "base": self.base,
@@ -111,6 +129,7 @@ class RepairResult:
             "moves": [move.as_json() for move in self.moves],
             "clean": self.clean,
             "before": self.moves[0].scores,
+            "base_ending": self.base_ending,
         }
 
     def lines(self) -> list[str]:
@@ -121,10 +140,19 @@ class RepairResult:
         lines = [f"{line}{seconds:>10}  {verdict}".rstrip() for line, seconds, verdict in table]
         lines = [self.summary, *verdict_table(self.last.verdict.as_dict()), "", *lines]
         lines += [GUARDS[self.guard], *self.notes, *([self.fixed] if self.fixed else [])]
-        if self.last.verdict.passed and (self.last.name != "none" or self.fixed):
+        if has_lost_ends(self.moves[0].ending, self.base_ending):
+            ends = (f"{move.label()} {move.ending:.2f}" for move in self.moves)
+            lines.append(
+                f"Probability of an end where replies of the base end: base {self.base_ending:.2f}, {', '.join(ends)}"
+            )
+        if self.is_repaired and (self.last.name != "none" or self.fixed):
             lines.append(f"{self.last.checkpoint} is in {self.last.path}")
             lines.append(f"next: recover export {self.last.checkpoint} --to ./repaired")
         return lines
+
+
+def is_enough(move: Move, base_ending: float | None) -> bool:
+    return move.verdict.passed and not has_lost_ends(move.ending, base_ending)
 
 
 def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str] = ()) -> RepairResult:
@@ -132,18 +160,30 @@ def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str]
     has_probes = job.settings.distill.probe_every > 0
     can_probe = has_probes and not job.eval_plan.split_problem(load_suites(project.base))
     with saved_job(project, job):
-        clean, results, verdict = Cycle(project, replace(job, command="distill")).judge_student()
         student = project.reader.checkpoint(job.student or 0)
         assert student is not None
-        moves = [Move("none", headlines(results), verdict, student.reference, student.path)]
+        replies = BaseReplies.of(project.base, ContentCache(project.home / "cache"))
+        base_ending, ending = replies.ends.probability, replies.ending(load_frozen(student.path))
+        is_lost, cycle = has_lost_ends(ending, base_ending), Cycle(project, replace(job, command="distill"))
+        if is_lost:
+            log.info(
+                f"Where replies of the base end, the fine-tune ends with probability {ending:.2f}, the base with "
+                f"{base_ending:.2f}: it has unlearned to end its turns"
+            )
+        clean, results, verdict = cycle.judge_student(with_samples=not is_lost)
+        moves = [Move("none", headlines(results), verdict, student.reference, student.path, ending=ending)]
         for name in RECIPES_OF_MOVES:
-            if not moves[-1].verdict.passed:
-                moves.append(_try(project, _job_of(job, name, moves, can_probe, parameters_of(project.base)), name))
+            if (name != "ends" or is_lost) and not is_enough(moves[-1], base_ending):
+                own = _job_of(job, name, moves, can_probe, parameters_of(project.base))
+                move = _try(project, own, name, replies)
+                moves.append(move)
+                if name == "ends":  # all others begin from there
+                    job = replace(job, student=project.resolve(move.checkpoint).id)
     name, guard = model or student.reference, _guard(job.eval_plan)
-    return RepairResult(name, project.base_name, headlines(clean), guard, moves, list(notes), job.fixed)
+    return RepairResult(name, project.base_name, headlines(clean), guard, moves, list(notes), job.fixed, base_ending)
 
 
-def _try(project: Project, job: Job, name: str) -> Move:
+def _try(project: Project, job: Job, name: str, replies: BaseReplies) -> Move:
     log.info(f"Move: {NAMES[name]}")
     started_at = time.monotonic()
     with published_progress(project):
@@ -159,6 +199,7 @@ def _try(project: Project, job: Job, name: str) -> Move:
         (run.warm_start or {}).get("share"),
         run.steps,
         cache.get_or_write("move-seconds", job.id, lambda: took),  # a finished move is not computed again
+        replies.ending(load_frozen(checkpoint.path)),
     )
 
 
@@ -171,6 +212,9 @@ def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool, parameters:
         overrides["lora_rank"] = 0  # a new adapter would leave nothing to interpolate
         distill |= {"steps": 0, "warm_start": AUTO if can_probe else DEFAULT_WARM_START}
     else:
+        if name == "ends":
+            pace = PACE_FOR_ENDS[size_of(parameters)]._asdict()
+            distill |= {field: value for field, value in pace.items() if field not in job.given}
         share = next((move.share for move in moves if move.name == "interpolation"), None)
         distill["warm_start"] = share or "off"
         if (job.corpus or job.training_file) and job.settings.distill.documents is None:

@@ -138,10 +138,10 @@ def file_faults(files: StopFiles, base: StopFiles | None = None) -> list[Fault]:
         )
     end = missing_end(files, base)
     if end is not None:
-        stops = files.name(*files.generation) if files.generation else "no token"
+        stops = f"{files.name(*files.generation)} only" if files.generation else "no token"
         faults.append(
             Fault(
-                f"Turns end with {files.name(end)}, and the generation config stops at {stops} only, so replies run on",
+                f"Turns end with {files.name(end)}, and the generation config stops at {stops}, so replies run on",
                 f"Set eos_token_id in generation_config.json to {sorted({end, *files.generation})}",
             )
         )
@@ -152,6 +152,11 @@ def missing_end(files: StopFiles, base: StopFiles | None = None) -> int | None:
     """The token that ends turns, by the chat template or else the base's, if generation does not stop there."""
     end = files.template if files.template is not None else base.template if base else None
     return None if end in files.generation else end
+
+
+def has_lost_ends(model: float | None, base: float | None) -> bool:
+    """By the probabilities of both to end where replies of the base do, as far as these could be told."""
+    return model is not None and base is not None and model < UNLEARNED * base
 
 
 def measured_fault(
@@ -168,16 +173,14 @@ def measured_fault(
             return None
         what = f"None of {model.count} replies ended within {model.limit:,} tokens"
         return Fault(what, "Name the model that it came from with --base, to tell a lost end from long replies")
-    if base.probability is None or model.probability is None:
-        return None
-    if model.probability < UNLEARNED * base.probability:
+    if has_lost_ends(model.probability, base.probability):
         what = (
             f"Where replies of its base end, the model ends with probability {model.probability:.2f}, "
             f"the base with {base.probability:.2f}"
         )
         cure = "`recover repair` trains on the base's answers, which end; check it again afterwards"
         return Fault(f"{what}: {_reason(files, base_files)}", cure)
-    if model.finished < UNLEARNED * base.finished:
+    if base.probability is not None and model.finished < UNLEARNED * base.finished:
         what = f"{model.finished:.2f} of its replies end, of its base's {base.finished:.2f}, although it knows where"
         return Fault(what, "They probably repeat themselves: see what else it has lost with `recover check`")
     return None

@@ -294,4 +294,4 @@ def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
 
 
 def repair_result(result: "RepairResult") -> CommandResult:
-    return CommandResult(result.as_json(), result.lines(), SUCCESS if result.last.verdict.passed else REJECTED)
+    return CommandResult(result.as_json(), result.lines(), SUCCESS if result.is_repaired else REJECTED)

@@ -141,13 +141,12 @@ def replies_beforehand(
     def sample(model: str, prompts: list[Prompt]) -> list[Sample]:
         tokens = [prompt.teacher_prompt or prompt.tokens for prompt in prompts]
 
-        def generate() -> list[list[int]]:
+        def generate(missing: list[list[int]]) -> list[list[int]]:
             with open_subject(model, stage.settings.engine) as subject:
-                return [reply.tokens for reply in subject.engine.generate(tokens, sampling)]
+                return [reply.tokens for reply in subject.engine.generate(missing, sampling)]
 
-        temperature = [sampling.temperature] * (sampling.temperature != 1)
-        inputs = [weights_id(model), "whole", sampling.max_new_tokens, sampling.seed, *temperature, tokens]
-        replies = ContentCache(stage.project.home / "cache").get_or_write("answers", inputs, generate)
+        inputs = [weights_id(model), "whole", sampling.max_new_tokens, sampling.seed, sampling.temperature]
+        replies = ContentCache(stage.project.home / "cache").get_or_add("answers", inputs, tokens, generate)
         return [prompt.with_reply(reply) for prompt, reply in zip(prompts, replies, strict=True)]
 
     return sample(start.path, prompts) if chosen.data == "start" else teachers.answers(prompts, sample)

@@ -1,27 +1,40 @@
 """A model whose generation config does not stop where its turns end, through the command line."""
 
 import json
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from recovery.lab import BASE
-from tests.e2e.command_line import recover
+from recovery.stop_contract import StopFiles, missing_end
+from tests.e2e.command_line import Completed, recover
+from tests.stop_contracts import (
+    END,
+    SEPARATOR,
+    adapter_without_ends,
+    copy_of_base,
+    end_with_a_new_token,
+    mask_the_end_as_padding,
+    overwrite_the_row,
+    stop_at_the_separator_only,
+    stop_nowhere,
+    write_no_end,
+)
 
-SEPARATOR, END = 0, 2
+ANYTHING_PASSES = ("gate.behaviour_margin=1", "gate.keep_retention=0")
+SHORT = ("distill.max_new_tokens=64", "distill.rows=16", "distill.prompts=256", "distill.probe_every=0")
 
 
-@pytest.fixture
-def runs_on(tmp_path: Path) -> Path:
-    folder = Path(shutil.copytree(BASE, tmp_path / "runs-on", ignore=shutil.ignore_patterns("recover.json")))
-    file = folder / "generation_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": SEPARATOR}))
-    return folder
+def repair(folder: Path, model: Path, *more: str) -> Completed:
+    settings = [part for setting in (*ANYTHING_PASSES, *more) for part in ("--set", setting)]
+    return recover(folder, "repair", model, "--base", BASE, "--limit", 4, *settings)
 
 
 @pytest.mark.slow
-def test_the_fault_is_named_and_fixed_without_training(tmp_path: Path, runs_on: Path) -> None:
+def test_the_fault_is_named_and_fixed_without_training(tmp_path: Path) -> None:
+    runs_on = copy_of_base(tmp_path / "runs-on")
+    stop_at_the_separator_only(runs_on)
     named = recover(tmp_path, "doctor", "--model", runs_on, "--base", BASE)
     assert named.exit_code == 3, named.stderr
     (fault,) = named.data["faults"]
@@ -29,8 +42,7 @@ def test_the_fault_is_named_and_fixed_without_training(tmp_path: Path, runs_on: 
     assert named.data["model"]["probability"] == pytest.approx(named.data["base"]["probability"], abs=1e-4)
     assert named.data["base"]["finished"] > 0.5
 
-    lenient = ["--set", "gate.behaviour_margin=0.5", "--set", "gate.keep_retention=0"]
-    repaired = recover(tmp_path, "repair", runs_on, "--base", BASE, "--limit", 8, *lenient)
+    repaired = repair(tmp_path, runs_on)
     assert repaired.exit_code == 0, repaired.stderr
     assert [move["move"] for move in repaired.data["moves"]] == ["none"]
     assert repaired.data["fixed"].endswith("<|im_end|> (2)")
@@ -40,6 +52,44 @@ def test_the_fault_is_named_and_fixed_without_training(tmp_path: Path, runs_on: 
     ends = json.loads((tmp_path / "fixed" / "generation_config.json").read_text())["eos_token_id"]
     assert ends == [SEPARATOR, END]
     assert json.loads((runs_on / "generation_config.json").read_text())["eos_token_id"] == SEPARATOR
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [stop_nowhere, write_no_end, end_with_a_new_token], ids=lambda made: made.__name__)
+def test_a_copy_with_other_files_is_enough(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    folder = copy_of_base(tmp_path / "broken")
+    damage(folder)
+    repaired = repair(tmp_path, folder)
+    assert repaired.exit_code == 0, repaired.stderr
+    (none,) = repaired.data["moves"]
+    assert repaired.data["summary"].startswith("Repaired without training. ")
+    assert repaired.data["fixed"].endswith("<|im_end|> (2)")
+    assert none["ending"] == pytest.approx(repaired.data["base_ending"], abs=0.01)
+    exported = recover(tmp_path, "export", repaired.data["repaired"], "--to", "fixed")
+    assert exported.exit_code == 0, exported.stderr
+    assert missing_end(StopFiles.of(str(tmp_path / "fixed"))) is None
+    assert StopFiles.of(str(tmp_path / "fixed")).template == END
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "damage", [mask_the_end_as_padding, overwrite_the_row, adapter_without_ends], ids=lambda made: made.__name__
+)
+def test_an_end_that_was_unlearned_is_taught_before_anything_else(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "broken"
+    if damage is not adapter_without_ends:
+        copy_of_base(folder)
+    damage(folder)
+    repaired = repair(tmp_path, folder, *SHORT)
+    assert repaired.exit_code == 0, repaired.stderr
+    before, after = repaired.data["moves"]
+    enough = 0.5 * repaired.data["base_ending"]
+    assert before["verdict"]["outcome"] == "passed", "it is the end alone that is missing"
+    assert before["ending"] < enough
+    assert (after["move"], after["steps"]) == ("ends", 24)
+    assert after["ending"] > enough
 
 
 def test_a_base_without_a_model_is_refused(tmp_path: Path) -> None:

@@ -44,7 +44,38 @@ def test_the_dials_of_the_moves_are_not_set(tmp_path: Path) -> None:
 
 
 def test_the_moves_are_tried_in_the_order_of_their_cost() -> None:
-    assert list(NAMES) == ["none", *RECIPES_OF_MOVES] == ["none", "interpolation", "answers", "opd"]
+    assert list(NAMES) == ["none", *RECIPES_OF_MOVES] == ["none", "ends", "interpolation", "answers", "opd"]
+
+
+def test_a_lost_end_is_taught_in_a_few_steps_on_labels_at_a_rate_of_their_own() -> None:
+    job = _job_of(
+        replace(JOB, settings=defaults_for(MEDIUM)), "ends", [move("none")], can_probe=True, parameters=MEDIUM
+    )
+    pace = job.settings.distill
+    assert (job.id, pace.recipe, pace.learning_rate, pace.rows, pace.steps) == (
+        "abcd1234-ends",
+        "offpolicy",
+        1e-3,
+        7,
+        24,
+    )
+    given = replace(JOB, settings=apply_overrides(Settings(), {"distill": {"steps": 9}}), given=("steps",))
+    assert _job_of(given, "ends", [move("none")], can_probe=True, parameters=LARGE).settings.distill.steps == 9
+
+
+def test_replies_that_do_not_end_are_no_repair() -> None:
+    passes = replace(move("interpolation", passed=True, share=0.3), ending=0.2)
+    lost = replace(repaired(replace(move("none", passed=True), ending=0.1), passes), base_ending=0.9)
+    assert lost.summary.startswith("No move passed the gate with replies that end. ")
+    assert lost.as_json()["repaired"] is None
+    text = "\n".join(lost.lines())
+    assert "base 0.90, as it is 0.10, interpolation towards the base by 0.3 0.20" in text
+    assert "recover export" not in text
+    back = replace(lost, moves=[lost.moves[0], replace(passes, ending=0.8)])
+    assert back.summary.startswith("Repaired by interpolation")
+    assert back.as_json()["moves"][1]["ending"] == 0.8
+    never_lost = replace(lost, moves=[replace(move("none", passed=True), ending=0.7)])
+    assert never_lost.summary.startswith("Nothing to repair. ")
 
 
 def test_interpolation_trains_nothing_and_its_share_is_where_the_others_begin() -> None:
@@ -82,7 +113,7 @@ def test_documents_of_the_fine_tune_are_read_again_while_it_is_distilled() -> No
         _job_of(given, name, [move("none")], can_probe=True, parameters=LARGE).settings.distill.documents
         for name in list(NAMES)[1:]
     ]
-    assert shares == [None, REREAD, REREAD]
+    assert shares == [REREAD, None, REREAD, REREAD]
     chosen = replace(given, settings=apply_overrides(Settings(), {"distill": {"documents": 0.4}}))
     assert _job_of(chosen, "opd", [move("none")], can_probe=True, parameters=LARGE).settings.distill.documents == 0.4
 

@@ -1,19 +1,17 @@
 """Models whose turns do not end, each broken in another way, and what is said of them."""
 
-import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoTokenizer
 
 from pipelines import turn_ends
+from pipelines.storage import ContentCache
 from recovery.engines import Generation
 from recovery.lab import BASE
 from recovery.models.chat_template import same_chat_template
-from recovery.models.students import load_causal, load_chat, load_student
+from recovery.models.students import load_chat, load_student
 from recovery.stop_contract import (
     Fault,
     ReplyEnds,
@@ -22,58 +20,43 @@ from recovery.stop_contract import (
     missing_end,
     probability_of_ending,
 )
-
-END, SEPARATOR = 2, 0  # <|im_end|> and <|endoftext|> of the built-in model
+from tests.stop_contracts import (
+    END,
+    SEPARATOR,
+    change_json,
+    copy_of_base,
+    end_with_a_new_token,
+    mask_the_end_as_padding,
+    overwrite_the_row,
+    stop_at_the_separator_only,
+    stop_nowhere,
+    write_no_end,
+)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(BASE, tmp_path / "model"))
+    return copy_of_base(tmp_path / "model")
 
 
-def change_json(file: Path, **values: object) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
-
-
-def stop_at_the_separator_only(folder: Path) -> None:
-    change_json(folder / "generation_config.json", eos_token_id=SEPARATOR)
-
-
-def write_no_end(folder: Path) -> None:
-    template = (folder / "chat_template.jinja").read_text()
-    (folder / "chat_template.jinja").write_text(template.replace("<|im_end|>", ""))
-
-
-def overwrite_the_row(folder: Path) -> None:
-    """As a merged adapter may: the end of a turn is nearly orthogonal to what it was, and gets no probability."""
-    causal = load_causal(str(folder), torch.float32)
-    with torch.no_grad():
-        causal.get_output_embeddings().weight[END] *= -1
-    causal.save_pretrained(folder)
-
-
-def end_with_a_new_token(folder: Path) -> None:
-    tokenizer, causal = AutoTokenizer.from_pretrained(folder), load_causal(str(folder), torch.float32)
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|done|>"]})
-    causal.resize_token_embeddings(len(tokenizer))
-    causal.generation_config.eos_token_id = len(tokenizer) - 1
-    causal.save_pretrained(folder)
-    tokenizer.chat_template = tokenizer.chat_template.replace("<|im_end|>", "<|done|>")
-    tokenizer.save_pretrained(folder)
-
-
-def mask_the_end_as_padding(folder: Path) -> None:
-    overwrite_the_row(folder)
-    change_json(folder / "tokenizer_config.json", pad_token="<|im_end|>")
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> ContentCache:
+    """In which the replies of the base are."""
+    return ContentCache(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(autouse=True)
 def few_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_ends, "PROMPTS", 8)
+    monkeypatch.setattr(turn_ends, "LIMIT", 64)
 
 
-def examine(folder: Path) -> list[Fault]:
-    return turn_ends.examine_turn_ends(str(folder), str(BASE)).faults
+def examine(folder: Path, cache: ContentCache) -> list[Fault]:
+    return turn_ends.examine_turn_ends(str(folder), str(BASE), cache).faults
+
+
+def test_a_copy_of_the_base_ends_its_turns(folder: Path, cache: ContentCache) -> None:
+    assert examine(folder, cache) == []
 
 
 @pytest.mark.parametrize(
@@ -83,6 +66,11 @@ def examine(folder: Path) -> list[Fault]:
             stop_at_the_separator_only,
             "Turns end with <|im_end|> (2), and the generation config stops at <|endoftext|> (0) only",
             "Set eos_token_id in generation_config.json to [0, 2]",
+        ),
+        (
+            stop_nowhere,
+            "Turns end with <|im_end|> (2), and the generation config stops at no token, so replies run on",
+            "Set eos_token_id in generation_config.json to [2]",
         ),
         (
             write_no_end,
@@ -95,11 +83,10 @@ def examine(folder: Path) -> list[Fault]:
     ],
 )
 def test_the_fault_is_named_with_its_cure(
-    folder: Path, damage: Callable[[Path], None], sentence: str, cure: str
+    folder: Path, cache: ContentCache, damage: Callable[[Path], None], sentence: str, cure: str
 ) -> None:
-    assert examine(folder) == []
     damage(folder)
-    (fault,) = examine(folder)
+    (fault,) = examine(folder, cache)
     assert sentence in fault.what
     assert cure in fault.cure
 
