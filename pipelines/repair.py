@@ -109,7 +109,8 @@ class RepairResult:
     @property
     def summary(self) -> str:
         if not self.is_repaired:
-            return f"No move passed the gate{' with replies that end' * self.last.verdict.passed}."
+            failed = not self.last.verdict.passed
+            return f"No move passed the gate{f': {self.last.verdict.reason}' if failed else ' with replies that end'}."
         if self.last.name == "none":
             return "Repaired without training." if self.fixed else "Nothing to repair."
         return f"Repaired by {self.last.label()}."

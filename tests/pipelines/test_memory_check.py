@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.settings.defaults import defaults_for
+from pipelines.settings.resolve import change_recipe
 from pipelines.settings.schema import Settings
 from pipelines.training_memory import check_memory, check_window
 from recovery.errors import RecoverError
@@ -61,7 +62,7 @@ def test_a_teacher_is_counted_unless_it_is_under_the_adapter(model: str, tmp_pat
     (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": model}))
     check_memory(model, LARGE, [model, str(adapter)])
     check_memory(model, LARGE, [str(other)])
-    continuing = LARGE.model_copy(update={"distill": LARGE.distill.model_copy(update={"recipe": "continuation"})})
+    continuing = change_recipe(LARGE, "continuation", 8_000_000_000)
     check_memory(model, continuing)
     assert "(8.2 billion parameters)" in refused(model, continuing, [model] * 5)  # it writes as a model of its own
     message = refused(model, LARGE, [], [str(other)] * 5)

@@ -144,3 +144,10 @@ def test_another_recipe_keeps_what_was_given() -> None:
         2e-5, 80, 7
     )
     assert change_recipe(change_recipe(settings, "grpo", SIZES["medium"]), "offpolicy-kl", SIZES["medium"]) == settings
+
+
+@pytest.mark.parametrize("former", DISTILL_RECIPES)
+def test_another_recipe_has_dials_of_its_own(former: str) -> None:
+    settings = defaults_for(SIZES["medium"], former)
+    for name in DISTILL_RECIPES:
+        assert change_recipe(settings, name, SIZES["medium"]).distill.dials == RECIPES[name].dials, name
