@@ -59,7 +59,7 @@ def shipped(request: PageRequest) -> Markup:
             Cell(bdi(study.name, 80)),
             Cell(bdi(study.declaration["title"], 300)),
             Cell(bdi(f"{study.declaration['source']}: {study.declaration['figure']}", 400)),
-            Cell(verdicts_of(study) or nothing("none yet")),
+            Cell(verdicts_of(study) or nothing("none")),
         ]
         for study in studies
     ]

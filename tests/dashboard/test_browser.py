@@ -36,8 +36,8 @@ def test_overview_cycle_and_report_show_all_four_measures(url, visit, reader, tm
     file.write_text(report(reader, project, 3), encoding="utf-8")
     places = (
         (url, "#cycles", "0.400"),
-        (f"{url}/cycle?number=3", "#details", "What it knew before"),
-        (file.as_uri(), "main", "What it knew before"),
+        (f"{url}/cycle?number=3", "#details", "arithmetic"),
+        (file.as_uri(), "main", "arithmetic"),
     )
     for address, table, text in places:
         page = visit(address, width=width).page

@@ -342,7 +342,8 @@ def _trail(trail: Trail, axis: Axis, latest: bool, look: Look) -> list[Trace]:
     """One cycle's arrows and dots. Only the latest is in full strength and labelled; the others on hovering."""
     points, palette = _points(trail, axis), look.palette
     traces = []
-    for start, end in pairwise(points):
+    moves = [(start, end) for start, end in pairwise(points) if start[1:] != end[1:]]  # nothing may have been distilled
+    for start, end in moves:
         learning = end[0] is trail.damaged
         color = palette.knowledge if learning else palette.behaviour
         size = [0, 13 if latest else 9]

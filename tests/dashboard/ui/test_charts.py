@@ -81,6 +81,11 @@ def test_all_four_measures_are_drawn_each_in_the_panel_of_its_kind(look):
     assert {trace.yaxis for trace in plane(trails, CLEAN, look).data} == {"y", "y2", "y3"}
 
 
+def test_a_distillation_that_changed_nothing_has_no_arrow():
+    same = replace(FIRST, recovered=replace(FIRST.damaged, name="cycle 1 recovered"))
+    assert [t.name for t in plane([same], CLEAN).data] == ["cycle 1: mid-training", "cycle 1"]
+
+
 def test_a_measure_that_was_never_made_has_no_curve_and_a_panel_without_one_is_left_out():
     assert "Earlier cycles" not in {trace.name for trace in over_time(TRAILS, CLEAN).data}
     unread = [Trail(1, "open", Mark("clean", level(0.9)), Mark("cycle 1 damaged", level(0.5)))]
