@@ -178,7 +178,7 @@ def measured_fault(
             f"Where replies of its base end, the model ends with probability {model.probability:.2f}, "
             f"the base with {base.probability:.2f}"
         )
-        cure = "`recover repair` trains on the base's answers, which end; check it again afterwards"
+        cure = "`recover repair` brings it back by a few steps on the base's answers, which end"
         return Fault(f"{what}: {_reason(files, base_files)}", cure)
     if base.probability is not None and model.finished < UNLEARNED * base.finished:
         what = f"{model.finished:.2f} of its replies end, of its base's {base.finished:.2f}, although it knows where"
