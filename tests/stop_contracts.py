@@ -6,11 +6,10 @@ from pathlib import Path
 from random import Random
 
 import torch
-from peft import LoraConfig, get_peft_model
 from transformers import AutoTokenizer
 
 from recovery.lab import BASE, make_world
-from recovery.models.students import Student, load_causal, load_chat, load_student, save_student
+from recovery.models.students import Student, load_causal, load_student, save_student
 from recovery.samples import Batch, Sample
 
 END, SEPARATOR = 2, 0  # <|im_end|> and <|endoftext|> of the built-in model
@@ -62,15 +61,6 @@ def mask_the_end_as_padding(folder: Path) -> None:
     train_without_ends(student, learning_rate=5e-3)
     save_student(student, folder, {})
     change_json(folder / "tokenizer_config.json", pad_token="<|im_end|>")
-
-
-def adapter_without_ends(folder: Path) -> None:
-    """The same training, of an adapter, in a folder that does not exist yet."""
-    student = load_student(str(BASE))
-    student.model = get_peft_model(student.model, LoraConfig(r=8, target_modules="all-linear", init_lora_weights=True))
-    train_without_ends(student, learning_rate=2e-2)
-    student.model.save_pretrained(folder)
-    load_chat(str(BASE)).tokenizer.save_pretrained(folder)
 
 
 def train_without_ends(student: Student, learning_rate: float, steps: int = 10) -> None:

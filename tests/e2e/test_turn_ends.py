@@ -12,11 +12,9 @@ from tests.e2e.command_line import Completed, recover
 from tests.stop_contracts import (
     END,
     SEPARATOR,
-    adapter_without_ends,
     copy_of_base,
     end_with_a_new_token,
     mask_the_end_as_padding,
-    overwrite_the_row,
     stop_at_the_separator_only,
     stop_nowhere,
     write_no_end,
@@ -72,16 +70,9 @@ def test_a_copy_with_other_files_is_enough(tmp_path: Path, damage: Callable[[Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "damage", [mask_the_end_as_padding, overwrite_the_row, adapter_without_ends], ids=lambda made: made.__name__
-)
-def test_an_end_that_was_unlearned_is_taught_before_anything_else(
-    tmp_path: Path, damage: Callable[[Path], None]
-) -> None:
-    folder = tmp_path / "broken"
-    if damage is not adapter_without_ends:
-        copy_of_base(folder)
-    damage(folder)
+def test_an_end_that_was_unlearned_is_taught_before_anything_else(tmp_path: Path) -> None:
+    folder = copy_of_base(tmp_path / "broken")
+    mask_the_end_as_padding(folder)
     repaired = repair(tmp_path, folder, *SHORT)
     assert repaired.exit_code == 0, repaired.stderr
     before, after = repaired.data["moves"]
