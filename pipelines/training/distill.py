@@ -149,7 +149,23 @@ def replies_beforehand(
         replies = ContentCache(stage.project.home / "cache").get_or_add("answers", inputs, tokens, generate)
         return [prompt.with_reply(reply) for prompt, reply in zip(prompts, replies, strict=True)]
 
-    return sample(start.path, prompts) if chosen.data == "start" else teachers.answers(prompts, sample)
+    if chosen.data == "start":
+        return sample(start.path, prompts)
+    answers = teachers.answers(prompts, sample)
+    return those_that_end(answers, settings.max_new_tokens) if chosen.estimator == "labels" else answers
+
+
+def those_that_end(answers: list[Sample], max_new_tokens: int) -> list[Sample]:
+    """As labels, answers that were cut would teach everything but their end."""
+    whole = [answer for answer in answers if answer.target_count < max_new_tokens]
+    if answers and not whole:
+        log.warning(
+            f"All answers of the teacher are cut at {max_new_tokens:,} tokens, so none teaches an end. Raise "
+            "distill.max_new_tokens"
+        )
+    elif len(whole) < len(answers):
+        log.info(f"{len(answers) - len(whole)} of {len(answers)} answers are cut, and left out")
+    return whole or answers
 
 
 @contextmanager

@@ -7,7 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import main
+from pipelines.training.distill import those_that_end
 from recovery.lab import BASE
+from recovery.samples import Sample
 from tests.pipelines.options import set_options
 from tests.pipelines.training.commands import distill, midtrain, promote_a_cycle
 
@@ -27,6 +29,16 @@ def test_the_teachers_answers_are_sampled_once(recipe: str, tmp_path: Path) -> N
         caches.append((file.stat().st_mtime_ns, len(json.loads(file.read_text()))))
     assert caches[0] == caches[1]
     assert caches[0][1] == 8
+
+
+def test_labels_are_answers_that_end_where_there_are_any(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="recover")
+    short, cut = (Sample([5] * (1 + length), [False] + [True] * length) for length in (3, 4))
+    assert those_that_end([short, cut, short], 4) == [short, short]
+    assert "1 of 3 answers are cut, and left out" in caplog.text
+    assert those_that_end([cut, cut], 4) == [cut, cut]
+    assert "All answers of the teacher are cut at 4 tokens" in caplog.text
+    assert those_that_end([], 4) == []
 
 
 @pytest.mark.slow
