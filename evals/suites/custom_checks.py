@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import regex  # type: ignore[import-untyped]
@@ -184,10 +185,14 @@ CHECKS: dict[str, tuple[type, Callable[[Answer, Any], bool]]] = {
 
 @dataclass(frozen=True)
 class ReplyCheck:
-    passes: Callable[[Answer], bool]
+    checks: tuple[Check, ...]
 
     def __call__(self, text: str, finished: bool = True) -> bool:
-        return self.passes(Answer(text, finished))
+        return self.share(text, finished) == 1
+
+    def share(self, text: str, finished: bool = True) -> float:
+        """Of the checks, those that the reply passes."""
+        return fmean(check(Answer(text, finished)) for check in self.checks)
 
 
 def reply_check(row: Row, prompt_text: str) -> ReplyCheck | None:
@@ -195,7 +200,7 @@ def reply_check(row: Row, prompt_text: str) -> ReplyCheck | None:
     location, fields = row
     if fields.get("checks"):
         checks = parse_task((location, {"prompt": prompt_text, "checks": fields["checks"]})).checks
-        return ReplyCheck(lambda answer: all(passes(answer) for _, passes in checks))
+        return ReplyCheck(tuple(check for _, check in checks))
     for name in ANSWER_FIELDS:
         text = str(fields.get(name) or "")
         reference = text.rpartition(FINAL_ANSWER)[2].strip() if FINAL_ANSWER in text else text.strip()
@@ -207,8 +212,8 @@ def reply_check(row: Row, prompt_text: str) -> ReplyCheck | None:
 
 def _by_reference(reference: str, prompt_text: str) -> ReplyCheck:
     if _is_number(reference):
-        return ReplyCheck(lambda answer: last_number_matches(answer.text, reference))
-    return ReplyCheck(lambda answer: matches(answer.text, reference, prompt_text))
+        return ReplyCheck((lambda answer: last_number_matches(answer.text, reference),))
+    return ReplyCheck((lambda answer: matches(answer.text, reference, prompt_text),))
 
 
 def _is_number(text: str) -> bool:

@@ -126,12 +126,12 @@ def other_contexts(contexts: Iterable[str], seed: int) -> dict[str, str]:
     return dict(zip(distinct, [*distinct[1:], *distinct[:1]], strict=True))  # one cycle through all of them: none stays
 
 
-def accepted_by_checks(prompts: Sequence[ChatPrompt], decode: Callable[[list[int]], str]) -> Callable[[Any], bool]:
-    """Whether a rollout passes the check of its prompt; `decode` turns tokens into text."""
+def share_of_checks(prompts: Sequence[ChatPrompt], decode: Callable[[list[int]], str]) -> Callable[[Any], float]:
+    """The share of the checks of its prompt that a rollout passes; `decode` turns tokens into text."""
     checks = {prompt.text: check for prompt in prompts if (check := prompt.check)}
 
-    def accept(sample: Any) -> bool:
+    def share(sample: Any) -> float:
         reply = sample.tokens[-sample.target_count :] if sample.target_count else []
-        return sample.prompt in checks and checks[sample.prompt](decode(reply), not sample.truncated)
+        return checks[sample.prompt].share(decode(reply), not sample.truncated) if sample.prompt in checks else 0.0
 
-    return accept
+    return share

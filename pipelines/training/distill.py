@@ -11,7 +11,7 @@ from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, open_engine, open_subject
 from pipelines.project.checkpoints import weights_id
 from pipelines.storage import ContentCache
-from pipelines.synthetic.chat_prompts import ChatPrompt, accepted_by_checks
+from pipelines.synthetic.chat_prompts import ChatPrompt, share_of_checks
 from pipelines.teacher_choice import Itself
 from pipelines.training.document_rows import document_rows, training_file_rows
 from pipelines.training.early_stopping import EarlyStopping, clean_replies
@@ -223,7 +223,10 @@ def _rewritten(
         return TeacherContinuations(rollouts, *writer, min_tokens=min_tokens, max_tokens=max_tokens, seed=seed)
     if chosen.estimator == "privileged":
         return PrivilegedPairs(rollouts)
-    return Accepted(rollouts, accepted_by_checks(chat_prompts, chat.text)) if chosen.right_only else rollouts
+    if not chosen.right_only:
+        return rollouts
+    share = share_of_checks(chat_prompts, chat.text)
+    return Accepted(rollouts, lambda sample: share(sample) == 1)
 
 
 def _reread(stage: Stage, chat: Chat, corpora: Sequence[CorpusSnapshot], vocabulary: int | None) -> list[States]:
@@ -241,8 +244,7 @@ def _reread(stage: Stage, chat: Chat, corpora: Sequence[CorpusSnapshot], vocabul
 def reward_by_checks(
     chosen: Recipe, chat_prompts: Sequence[ChatPrompt], chat: Chat
 ) -> Callable[[Sample], float] | None:
-    """1 for a reply that passes the check of its prompt, 0 for others; None for a recipe without a reward."""
+    """The share of the checks of its prompt that a reply passes; None for a recipe without a reward."""
     if not chosen.needs_reward:
         return None  # then `checks` of a file may mean something else
-    passes = accepted_by_checks(chat_prompts, chat.text)
-    return lambda sample: float(passes(sample))
+    return share_of_checks(chat_prompts, chat.text)

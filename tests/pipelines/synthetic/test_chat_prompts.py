@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pipelines.synthetic.chat_prompts import (
     ChatPrompt,
-    accepted_by_checks,
     parse_prompt,
+    share_of_checks,
     shuffled_contexts,
     with_context_of,
 )
@@ -125,12 +125,13 @@ def test_a_row_without_a_short_answer_has_no_check(fields: dict[str, Any]) -> No
     assert parse(prompt="Where?", **fields).check is None
 
 
-def test_rollouts_are_accepted_by_the_check_of_their_prompt() -> None:
-    accept = accepted_by_checks([parse(prompt="a", answer="x"), parse(prompt="b")], lambda tokens: "xyz"[tokens[0]])
+def test_a_reward_is_the_share_of_the_checks_of_its_prompt() -> None:
+    two = parse(prompt="b", checks=[{"contains": "y"}, {"max_words": 1}])
+    share = share_of_checks([parse(prompt="a", answer="x"), two, parse(prompt="c")], lambda tokens: "xyz"[tokens[0]])
 
     def rollout(prompt: str, token: int) -> Sample:
         return Sample([9, token], [False, True], prompt=prompt)
 
-    assert accept(rollout("a", 0))
-    assert not accept(rollout("a", 1))
-    assert not accept(rollout("b", 0))
+    assert [share(rollout("a", token)) for token in (0, 1)] == [1, 0]
+    assert [share(rollout("b", token)) for token in (0, 1)] == [0.5, 1]
+    assert share(rollout("c", 0)) == 0
