@@ -20,6 +20,7 @@ SMALL_MODEL_BYTES = 0.2e9  # a cycle of the built-in model
 VLLM_SECONDS = 120.0
 EXTRAS = {
     "postgres": "the database can only be SQLite, on one machine",
+    "store": "a store for several machines can only be a folder",
     "documents": "HTML, PDF, Word and Parquet files are skipped",
     "bench": "the benchmarks cannot compare with other libraries",
 }  # impact of each missing extra

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("recovery", "evals", "db", "pipelines", "dashboard", "studies")
-MODULE_OF = {"postgres": "psycopg", "documents": "pypdf", "bench": "trl", "vllm": "vllm"}
+MODULE_OF = {"postgres": "psycopg", "store": "s3fs", "documents": "pypdf", "bench": "trl", "vllm": "vllm"}
 
 
 def main(extras: list[str]) -> None:

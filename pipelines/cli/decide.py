@@ -1,16 +1,23 @@
 """Commands that decide which checkpoint is current and hand it on: promote, rollback, export."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipelines.cli import CommandResult, command_result, in_project, main, options
+from pipelines.storage import is_remote
 
 if TYPE_CHECKING:
     from pipelines.project.project import Project
 
 reason = click.option("--reason", default="", help="Why, for the project's history; needed against the gate's verdict.")
+
+
+class _FolderOrAddress(click.Path):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        is_address = isinstance(value, str) and is_remote(value)
+        return value if is_address else super().convert(value, param, ctx)
 
 
 @main.command()
@@ -70,12 +77,13 @@ def rollback(project: "Project", reason: str, dry_run: bool) -> CommandResult:
 @main.command()
 @click.argument("ref", default="current")
 @click.option(
-    "--to", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder to write.",
+    "--to", type=_FolderOrAddress(path_type=Path, file_okay=False), required=True,
+    help="The folder to write, here or in an object store (s3://bucket/folder).",
 )  # fmt: skip
 @click.option("--adapter", is_flag=True, help="Write the adapter by itself, not merged into its base.")
 @command_result
 @in_project
-def export(project: "Project", ref: str, to: Path, adapter: bool) -> CommandResult:
+def export(project: "Project", ref: str, to: Path | str, adapter: bool) -> CommandResult:
     """Export a checkpoint as a folder that other tools load.
 
     The folder has safetensors, a tokenizer, and a model card with scores and lineage.
@@ -87,5 +95,5 @@ def export(project: "Project", ref: str, to: Path, adapter: bool) -> CommandResu
 
     checkpoint = project.resolve(ref)
     kind = export_checkpoint(project, checkpoint, to, adapter=adapter)
-    data = {"checkpoint": checkpoint.reference, "path": str(to.resolve()), "kind": kind}
+    data = {"checkpoint": checkpoint.reference, "path": str(to.resolve() if isinstance(to, Path) else to), "kind": kind}
     return CommandResult(data, [f"{checkpoint.reference} is in {to} ({kind} weights)"])

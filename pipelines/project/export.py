@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
@@ -11,18 +12,34 @@ from db.headline_scores import MEASURES
 from db.tables import Checkpoint, Stage, promotion_against_gate
 from db.verdict_lines import measure_lines
 from evals.suites.config import is_task_file, suite_files, task_names
+from pipelines.log import log
 from pipelines.project.project import Project
+from pipelines.storage import RemoteFolder
 from recovery.errors import RecoverError
 from recovery.models.interpolation import merge
 from recovery.models.students import checkpoint_metadata, load_student, save_student
 
 
-def export_checkpoint(project: Project, checkpoint: Checkpoint, folder: Path, *, adapter: bool) -> str:
-    """Write weights, tokenizer and model card; adapters are merged unless `adapter`. Returns "full" or "adapter"."""
-    if folder.parts and folder.parts[0].endswith(":"):  # s3://bucket/folder
-        raise RecoverError(f"{folder} is no folder here. Name one with --to, and copy what is in it afterwards.")
-    if folder.exists() and any(folder.iterdir()):
-        raise RecoverError(f"The folder {folder} is not empty. Name another one with --to.")
+def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path | str, *, adapter: bool) -> str:
+    """Write weights, tokenizer and model card into a folder, or to an address; adapters are merged unless `adapter`.
+    Returns "full" or "adapter"."""
+    remote = RemoteFolder(to) if isinstance(to, str) else None
+    is_empty = remote.is_empty() if remote else not Path(to).exists() or not any(Path(to).iterdir())
+    if not is_empty:
+        raise RecoverError(f"The folder {remote.label if remote else to} is not empty. Name another one with --to.")
+    if remote is None:
+        return _write(project, checkpoint, Path(to), adapter=adapter)
+    cache = project.home / "cache"
+    cache.mkdir(exist_ok=True)
+    with TemporaryDirectory(prefix="export-", suffix=".partial", dir=cache) as temporary:
+        folder = Path(temporary) / "model"
+        kind = _write(project, checkpoint, folder, adapter=adapter)
+        log.info(f"Sending it to {remote.label}")
+        remote.send(folder)
+    return kind
+
+
+def _write(project: Project, checkpoint: Checkpoint, folder: Path, *, adapter: bool) -> str:
     if adapter and checkpoint.kind != "adapter":
         raise RecoverError(
             f"The checkpoint {checkpoint.reference} has full weights, so there is no adapter to export. Drop --adapter."

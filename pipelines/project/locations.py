@@ -11,12 +11,14 @@ from typing import NamedTuple
 from db import GGUF_FOLDER, name_of_base
 from pipelines.log import log
 from pipelines.settings.sources import PROJECT_SETTINGS, read_toml
+from pipelines.storage import RemoteFolder, is_remote
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
 from recovery.lab import installed_base_path
 from recovery.models.gguf_dequantisation import dequantise, names_gguf, tensor_types
 
 HOME = ".recover"
+REMOTE_BASES = "bases"  # folder of those that were fetched
 
 
 def find_root(folder: Path | None) -> Path:
@@ -85,8 +87,15 @@ def resolve_base(folder: Path | None, flag: str | None = None) -> Base:
 
 
 def local_base(base: str, home: Path, recorded: str | None) -> str:
-    """The base as a folder or hub id: a GGUF file is dequantised on first use, unless the project has recorded another
-    base."""
+    """The base as a folder or hub id: one in an object store is fetched, a GGUF file dequantised, on first use, unless
+    the project has recorded another base."""
+    if is_remote(base):
+        remote = RemoteFolder(base)
+        folder = home.resolve() / REMOTE_BASES / f"{remote.label.rpartition('/')[2]}-{remote.version()[:12]}"
+        if not folder.is_dir() and recorded in (None, str(folder)):
+            log.info(f"Fetching {remote.label}")
+            remote.fetch(folder)
+        return str(folder)
     if names_gguf(base):
         folder = _model_folder(Path(base), home)
         if not folder.is_dir() and recorded in (None, str(folder)):
@@ -120,10 +129,11 @@ def _dequantise(file: Path, folder: Path) -> None:
 
 def locate_base(recorded: str, root: Path) -> str:
     """The recorded base where it is now: the built-in model may be installed elsewhere, and a base inside the project
-    folder moves with it. A copied project uses its own copy of a base that was dequantised."""
-    copy = root / HOME / GGUF_FOLDER / Path(recorded).name
-    if Path(recorded).parent.match(f"{HOME}/{GGUF_FOLDER}") and copy.is_dir():
-        return str(copy)
+    folder moves with it. A copied project uses its own copy of a base that was dequantised or fetched."""
+    for own in (GGUF_FOLDER, REMOTE_BASES):
+        copy = root / HOME / own / Path(recorded).name
+        if Path(recorded).parent.match(f"{HOME}/{own}") and copy.is_dir():
+            return str(copy)
     if os.path.isdir(recorded) or not os.path.isabs(recorded):
         return recorded
     if built_in := installed_base_path(recorded):
@@ -141,12 +151,12 @@ def describe_base(base: str) -> str:
 
 @contextmanager
 def no_unused_model(folder: Path | None) -> Iterator[None]:
-    """Delete what was dequantised for a command that then created no project, such as a refused one."""
+    """Delete what was dequantised or fetched for a command that then created no project, such as a refused one."""
     home = find_root(folder) / HOME
     new_folders = missing_folders(home)
     try:
         yield
     finally:
-        if new_folders and home.is_dir() and set(os.listdir(home)) <= {GGUF_FOLDER, "lock"}:
+        if new_folders and home.is_dir() and set(os.listdir(home)) <= {GGUF_FOLDER, REMOTE_BASES, "lock"}:
             shutil.rmtree(home)
             remove_empty(new_folders)

@@ -1,13 +1,17 @@
-"""Files: written atomically, and cached by content."""
+"""Files: written atomically, cached by content, fetched from and sent to an address."""
 
 import hashlib
 import json
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
+from fsspec.registry import known_implementations
 
-from pipelines.storage import ContentCache, JsonLines, content_hash, write_atomic
+from pipelines.storage import ContentCache, JsonLines, RemoteFolder, content_hash, is_remote, write_atomic
+from recovery.errors import RecoverError
 
 
 def test_a_file_that_is_not_completely_written_does_not_replace_the_old_one(tmp_path: Path) -> None:
@@ -80,3 +84,97 @@ def test_a_failed_computation_stores_nothing(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="no model"):
         ContentCache(tmp_path).get_or_write("answers", "x", fail)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(params=["file", "memory", "s3"])
+def remote(request: pytest.FixtureRequest, tmp_path: Path) -> RemoteFolder:
+    if request.param == "s3":
+        return RemoteFolder(request.getfixturevalue("bucket"))
+    address = f"file://{tmp_path}/shared disk/model" if request.param == "file" else f"memory://{uuid.uuid4().hex}"
+    return RemoteFolder(address)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """On a server of this process that answers as S3 does."""
+    s3fs = pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in (
+        ("ENDPOINT_URL", f"http://{host}:{port}"),
+        ("ACCESS_KEY_ID", "a"),
+        ("SECRET_ACCESS_KEY", "b"),
+        ("DEFAULT_REGION", "us-east-1"),
+    ):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    s3fs.S3FileSystem.clear_instance_cache()
+    name = f"team-{uuid.uuid4().hex}"  # the servers of a process share their buckets
+    s3fs.S3FileSystem().mkdir(name)
+    yield f"s3://{name}/models/one/"
+    server.stop()
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    folder = tmp_path / "run-0001"
+    (folder / "original").mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(bytes(range(256)) * 100)
+    (folder / "original" / "config.json").write_text("{}")
+    return folder
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_folder_arrives_as_it_was_sent(remote: RemoteFolder, checkpoint: Path, tmp_path: Path) -> None:
+    assert remote.is_empty()
+    remote.send(checkpoint)
+    assert not remote.is_empty()
+    remote.fetch(tmp_path / "there" / "model")
+    assert content(tmp_path / "there" / "model") == content(checkpoint)
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["model"]
+
+
+def test_the_version_is_another_when_a_file_was_changed(remote: RemoteFolder, checkpoint: Path) -> None:
+    with pytest.raises(RecoverError, match="There is no folder"):
+        remote.version()
+    remote.send(checkpoint)
+    version = remote.version()
+    assert RemoteFolder(remote.address).version() == version
+    (checkpoint / "original" / "config.json").write_text("[]")
+    remote.send(checkpoint)
+    assert remote.version() != version
+
+
+def test_what_goes_wrong_is_one_sentence_and_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RecoverError, match=r"nowhere://x could not be read \(Protocol not known: nowhere\)\. Check"):
+        RemoteFolder("nowhere://x").version()
+    files = fsspec.filesystem("memory")
+    files.pipe_file("/hostile/../../evil", b"x")
+    with pytest.raises(RecoverError, match="has a file with the name"):
+        RemoteFolder("memory://hostile").fetch(tmp_path / "there")
+    files.pipe_file("/half/weights", b"all of it")
+    monkeypatch.setattr(type(files), "get_file", lambda self, path, target: Path(target).write_bytes(b"all"))
+    with pytest.raises(RecoverError, match="weights arrived incomplete"):
+        RemoteFolder("memory://half").fetch(tmp_path / "there")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(known_implementations, "far", {"class": "no_such.Far", "err": "Install farfs"})
+    with pytest.raises(RecoverError, match=r"not installed \(Install farfs\)\. .*pip install 'recover\[store\]'"):
+        RemoteFolder("far://bucket/model").version()
+
+
+@pytest.mark.parametrize("address", ["ftp://u:p/ss@host/x", "ftp://u:p@ss@host/x", "ftp://host/x?key=secret"])
+def test_the_label_has_no_secret(address: str) -> None:
+    assert RemoteFolder(address).label == "ftp://host/x"
+
+
+def test_addresses_of_servers_and_folders_are_not_remote_folders() -> None:
+    assert is_remote("s3://bucket/model")
+    for other in ("org/name", "./model", "http://127.0.0.1:8000", "https://huggingface.co/org/name"):
+        assert not is_remote(other)
