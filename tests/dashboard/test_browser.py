@@ -79,7 +79,7 @@ def test_a_chart_keeps_its_zoom_when_the_record_grows(writable_record, serving, 
     seeded = seed(tracker)
     page = visit(serving(reader)).page
     chart = page.locator("#over-time .js-plotly-plot")
-    area = chart.locator(".nsewdrag").bounding_box()
+    area = chart.locator(".nsewdrag").first.bounding_box()
     page.mouse.move(area["x"] + 0.2 * area["width"], area["y"] + 100)
     page.mouse.down()
     page.mouse.move(area["x"] + 0.6 * area["width"], area["y"] + 100, steps=5)
