@@ -54,8 +54,10 @@ from pipelines.training.recipe_inputs import (
 )
 from pipelines.training.training_run import check_logger
 from pipelines.training_memory import check_memory, check_window
+from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
 from recovery.fine_tunes import FineTune, inspect_fine_tune
+from recovery.models.adapters import base_of
 from recovery.models.chat_template import Chat, Message, check_same_tokenizer
 from recovery.models.students import generation_ends, load_chat, parameters_of, save_generation_ends
 from recovery.recipes import recipe
@@ -294,6 +296,11 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     if trains and (dials := [name for dial in Dials.model_fields if (name := f"distill.{dial}") in given]):
         raise RecoverError(
             f"A repair chooses its recipes with their own dials. Leave out {dials[0]}, or use recover distill."
+        )
+    if is_address(settings.engine) and base_of(path) is None:
+        raise RecoverError(
+            "vLLM servers generate for adapters, and this fine-tune has full weights. Generate on this machine "
+            "(--engine auto)."
         )
     check_processes(request.processes or 1, settings)
     check_model_fits(project, request, settings, path)

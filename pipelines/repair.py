@@ -27,6 +27,7 @@ from pipelines.settings.resolve import apply_overrides, change_recipe
 from pipelines.settings.schema import AUTO, DEFAULT_WARM_START
 from pipelines.storage import ContentCache
 from pipelines.turn_ends import BaseReplies
+from recovery.models.adapters import base_of
 from recovery.models.students import parameters_of
 from recovery.stop_contract import has_lost_ends
 
@@ -178,7 +179,8 @@ def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str]
                 own = _job_of(job, name, moves, can_probe, parameters_of(project.base))
                 move = _try(project, own, name, replies)
                 moves.append(move)
-                if name == "ends":  # all others begin from there
+                # All others begin from there; but from an adapter on the fine-tune no move leads to the base.
+                if name == "ends" and base_of(move.path) != student.path:
                     job = replace(job, student=project.resolve(move.checkpoint).id)
     name, guard = model or student.reference, _guard(job.eval_plan)
     return RepairResult(name, project.base_name, headlines(clean), guard, moves, list(notes), job.fixed, base_ending)
@@ -215,7 +217,7 @@ def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool, parameters:
     else:
         if name == "ends":
             pace = PACE_FOR_ENDS[size_of(parameters)]._asdict()
-            distill |= {field: value for field, value in pace.items() if field not in job.given}
+            distill |= {field: value for field, value in pace.items() if f"distill.{field}" not in job.given}
         share = next((move.share for move in moves if move.name == "interpolation"), None)
         distill["warm_start"] = share or "off"
         if (job.corpus or job.training_file) and job.settings.distill.documents is None:

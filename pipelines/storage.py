@@ -5,8 +5,7 @@ import json
 import os
 import re
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,11 +73,11 @@ def content_hash(inputs: Any) -> str:
 class ContentCache:
     """Expensive results on disk: each file is named by a hash of everything that decides its content.
 
-    The names in use are: `prompts-` and `answers-` (written by the clean base), `clean-replies-` (what a clean
-    teacher's replies are like), `turn-ends-` (how those of the base end), `separator-` (how likely a corpus is after
-    each token that may end documents), `contexts-` (what only a teacher reads), `lift-` (what that gives the teacher),
-    `texts-` (the base's unprompted texts), `tokens-` (tokenized corpora) and `blocks-` (items of an unfinished
-    evaluation)."""
+    The names in use are: `prompts-` and `texts-` (written by the clean base), `answers-` (of a teacher, or of the
+    student before its training), `clean-replies-` (what a clean teacher's replies are like), `turn-ends-` (how those of
+    the base end), `separator-` (how likely a corpus is after each token that may end documents), `contexts-` (what only
+    a teacher reads), `lift-` (what that gives the teacher), `tokens-` (tokenized corpora), `blocks-` (items of an
+    unfinished evaluation) and `move-seconds-` (how long a move of a repair took)."""
 
     folder: Path
 
@@ -92,19 +91,6 @@ class ContentCache:
         if not path.is_file():
             write_atomic(path, [json.dumps(compute(), ensure_ascii=False)])
         return json.loads(path.read_text(encoding="utf-8"))
-
-    def get_or_add(self, kind: str, inputs: Any, keys: Sequence[Any], compute: Callable[[list[Any]], list[Any]]) -> Any:
-        """The stored JSON value of each key; compute and store those that are missing. Equal keys have a value each."""
-        path, names, seen = self.path(kind, inputs), list[str](), Counter[str]()
-        for name in (content_hash(key)[:16] for key in keys):
-            seen[name] += 1
-            names.append(f"{name}-{seen[name]}")
-        stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        missing = {name: key for name, key in zip(names, keys, strict=True) if name not in stored}
-        if missing:
-            stored |= zip(missing, compute(list(missing.values())), strict=True)
-            write_atomic(path, [json.dumps(stored)])
-        return [stored[name] for name in names]
 
 
 def is_remote(reference: str) -> bool:

@@ -312,6 +312,11 @@ class GpuPlan:
     def peak(self) -> float:
         return peak(self.memory)
 
+    @property
+    def _rows(self) -> list[int]:
+        """Of a step: no more processes can share them."""
+        return [rows for rows in (self.settings.distill.rows, self.settings.midtrain.rows) if rows != "auto"]
+
     def check(self) -> None:
         """Raise if it does not fit, and say what would."""
         if self.peak <= self.gpu_memory:
@@ -320,7 +325,7 @@ class GpuPlan:
         more = [
             replace(self, processes=count)
             for count in GPU_COUNTS
-            if self.processes < count <= self.settings.distill.rows
+            if self.processes < count <= min(self._rows) and self.settings.engine in ("auto", "transformers")
         ]
         fitting = [plan for plan in more if plan.peak <= self.gpu_memory]
         advice = [f"--processes {plan.processes} ({gigabytes(plan.peak)})" for plan in fitting[:1]]

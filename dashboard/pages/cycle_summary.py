@@ -60,8 +60,10 @@ def clean_mark(cycles: Sequence[Cycle]) -> Mark | None:
 
 def headline(cycle: Cycle) -> Markup:
     """How a cycle went, in a few words, and what stood in the way of a promotion."""
-    opening = f"Cycle {cycle.number} {_STATES.get(cycle.outcome, cycle.outcome)}"
-    reason = str((cycle.verdict or {}).get("reason") or "") if cycle.status == "rejected" else ""
+    opening, verdict = f"Cycle {cycle.number} {_STATES.get(cycle.outcome, cycle.outcome)}", cycle.verdict or {}
+    if cycle.status == "rejected" and verdict.get("passed"):
+        return Markup(f"{opening}, against the gate")
+    reason = str(verdict.get("reason") or "") if cycle.status == "rejected" else ""
     return join([opening, ": ", bdi(reason, 200)] if reason else [opening])
 
 

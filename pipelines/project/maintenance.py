@@ -92,7 +92,8 @@ def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected:
     """Folders without a checkpoint in the record; with `rejected`, also those of checkpoints that nothing needs.
 
     Needed are the current checkpoint and those whose last decision is a promotion, that belong to an open cycle or are
-    its start, wait for a decision or are used by an unfinished job, and the checkpoints below adapters among these."""
+    its start, repaired models without a decision, those that an unfinished job uses, and the checkpoints below adapters
+    among these."""
     checkpoints = _recorded(project)
     unrecorded = [folder for folder in folders if folder.name not in checkpoints]
     if not rejected:
@@ -100,14 +101,13 @@ def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected:
     decisions = project.reader.promotions(project.id)
     promoted = [p.checkpoint_id for p in decisions if p.decision == "promoted"]  # the first is the current one
     last = last_decisions(decisions)
-    decided_runs = {c.run_id for c in checkpoints.values() if c.id in last}
     open_cycles = {c.number for c in project.reader.cycles(project.id) if c.status == "open"}
     starts = {c.parent_id for c in checkpoints.values() if c.cycle in open_cycles}  # for a warm start
     needed = in_use | starts | set(promoted[:1]) | {id for id in promoted if last[id] == "promoted"}
 
     def is_needed(checkpoint: Checkpoint) -> bool:
         is_repair = checkpoint.role == "recovered" and checkpoint.cycle is None
-        undecided = is_repair and checkpoint.run_id not in decided_runs
+        undecided = is_repair and checkpoint.id not in last
         return checkpoint.id in needed or checkpoint.cycle in open_cycles or undecided
 
     recorded = [folder for folder in folders if folder.name in checkpoints]

@@ -1,8 +1,11 @@
 """Distillation: restore the behaviour of a clean teacher, or learn what a context shows it, by any of the recipes."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import cache as cache_result
+from functools import partial
+from random import Random
 from typing import Any
 
 from db.tables import Checkpoint, RunInputs
@@ -40,6 +43,8 @@ from recovery.states import (
     with_swapped_prompts,
 )
 from recovery.teachers import EmaTeacher, FrozenTeacher, Teacher
+
+ANSWER_BLOCK = 256  # prompts that are answered together
 
 Writer = tuple[Engine, int]  # of the teacher: its engine and its number of parameters
 
@@ -140,13 +145,21 @@ def replies_beforehand(
 
     def sample(model: str, prompts: list[Prompt]) -> list[Sample]:
         tokens = [prompt.teacher_prompt or prompt.tokens for prompt in prompts]
-
-        def generate(missing: list[list[int]]) -> list[list[int]]:
-            with open_subject(model, stage.settings.engine) as subject:
-                return [reply.tokens for reply in subject.engine.generate(missing, sampling)]
-
         inputs = [weights_id(model), "whole", sampling.max_new_tokens, sampling.seed, sampling.temperature]
-        replies = ContentCache(stage.project.home / "cache").get_or_add("answers", inputs, tokens, generate)
+        cache, replies = ContentCache(stage.project.home / "cache"), list[list[int]]()
+        with ExitStack() as stack:
+
+            @cache_result
+            def engine() -> Engine:
+                return stack.enter_context(open_subject(model, stage.settings.engine)).engine
+
+            def generate(block: list[list[int]], seed: int) -> list[list[int]]:
+                return [reply.tokens for reply in engine().generate(block, replace(sampling, seed=seed))]
+
+            # In blocks, so that a longer list of the same prompts begins with the same replies.
+            for first in range(0, len(tokens), ANSWER_BLOCK):
+                block, seed = tokens[first : first + ANSWER_BLOCK], Random(f"{sampling.seed}/{first}").getrandbits(31)
+                replies += cache.get_or_write("answers", [*inputs, first, block], partial(generate, block, seed))
         return [prompt.with_reply(reply) for prompt, reply in zip(prompts, replies, strict=True)]
 
     if chosen.data == "start":

@@ -59,7 +59,7 @@ def test_a_lost_end_is_taught_in_a_few_steps_on_labels_at_a_rate_of_their_own() 
         7,
         24,
     )
-    given = replace(JOB, settings=apply_overrides(Settings(), {"distill": {"steps": 9}}), given=("steps",))
+    given = replace(JOB, settings=apply_overrides(Settings(), {"distill": {"steps": 9}}), given={"distill.steps": 9})
     assert _job_of(given, "ends", [move("none")], can_probe=True, parameters=LARGE).settings.distill.steps == 9
 
 

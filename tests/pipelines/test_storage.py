@@ -54,19 +54,6 @@ def test_results_are_computed_once_for_the_same_inputs(tmp_path: Path) -> None:
     assert len(calls) == 3
 
 
-def test_only_the_values_of_new_keys_are_computed(tmp_path: Path) -> None:
-    cache = ContentCache(tmp_path)
-    asked: list[list[int]] = []
-
-    def compute(keys: list[list[int]]) -> list[str]:
-        asked.extend(keys)
-        return [f"{key} as number {len(asked)}" for key in keys]
-
-    first = cache.get_or_add("answers", "model", [[1], [2], [1]], compute)
-    assert cache.get_or_add("answers", "model", [[2], [1], [3]], compute)[:2] == [first[1], first[0]]
-    assert asked == [[1], [2], [1], [3]]
-
-
 def test_names_are_hashes_of_a_string_or_of_json(tmp_path: Path) -> None:
     inputs = ["0.1.0", 0.3, [{"b": 1, "a": None}], "ü"]
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

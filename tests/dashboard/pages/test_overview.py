@@ -43,6 +43,11 @@ def test_a_headline_says_how_the_last_cycle_went(reader):
     assert row["visible"] is True
 
 
+def test_a_rejection_against_the_gate_is_not_explained_by_its_limits(reader):
+    cycle = reader.cycles(1)[-1].replaced(verdict={"passed": True, "reason": "every limit is met"})
+    assert str(summaries.headline(cycle)) == "Cycle 3 not promoted, against the gate"
+
+
 def test_while_a_cycle_is_open_the_last_finished_one_is_shown_too(writable_record):
     tracker, reader = writable_record
     seeded = seed(tracker)

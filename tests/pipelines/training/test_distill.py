@@ -17,18 +17,22 @@ OFF_POLICY = ("rows=8", "max_new_tokens=32", "prompts=16", "probe_every=0", "max
 
 
 @pytest.mark.parametrize("recipe", ["offpolicy", "gkd"])
-def test_the_teachers_answers_are_sampled_once(recipe: str, tmp_path: Path) -> None:
+def test_the_teachers_answers_are_sampled_once(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.training.distill.ANSWER_BLOCK", 4)
     settings = set_options(*(f"distill.{assignment}" for assignment in OFF_POLICY))
     command = ["distill", "--student", str(BASE), "--recipe", recipe, "--limit", "2", "--json", *settings]
     caches = []
-    for _ in range(2):
-        completed = CliRunner().invoke(main, [*command, "--project", str(tmp_path)])
+    for steps in (1, 1, 2):
+        more = set_options(f"distill.max_steps={steps}")
+        completed = CliRunner().invoke(main, [*command, *more, "--project", str(tmp_path)])
         assert completed.exit_code in (0, 3), completed.stderr
-        assert json.loads(completed.stdout)["steps"] == 1
-        (file,) = (tmp_path / ".recover" / "cache").glob("answers-*.json")
-        caches.append((file.stat().st_mtime_ns, len(json.loads(file.read_text()))))
-    assert caches[0] == caches[1]
-    assert caches[0][1] == 8
+        assert json.loads(completed.stdout)["steps"] == steps
+        files = (tmp_path / ".recover" / "cache").glob("answers-*.json")
+        caches.append({file.name: (file.stat().st_mtime_ns, len(json.loads(file.read_text()))) for file in files})
+    first, second, longer = caches
+    assert first == second
+    assert [count for _, count in first.values()] == [4, 4]
+    assert first.items() < longer.items(), "the prompts of both runs have the same answers"
 
 
 def test_labels_are_answers_that_end_where_there_are_any(caplog: pytest.LogCaptureFixture) -> None:
