@@ -78,7 +78,7 @@ def test_the_teacher_lists_what_the_same_model_here_has(lab: str) -> None:
 
 def test_another_model_or_tokenizer_is_refused(lab: str, tmp_path: Path) -> None:
     with pytest.raises(RecoverError, match="tokenizer is another"):
-        HttpEngine(load_student(str(save_tiny(tmp_path / "tiny"))), lab)
+        HttpEngine(load_student(str(save_tiny(tmp_path / "tiny")), adapter=Adapter(rank=4)), lab)
     other = load_student(str(BASE))
     for parameter in other.trainable():
         parameter.data *= 1.1
