@@ -92,7 +92,7 @@ def _closest(lines: list[MeasureLine], name: str) -> MeasureLine:
     closest = min(lines, key=lambda line: (line.passed is True, float(line.after) - float(line.limit)))
     if len(lines) == 1:
         return closest._replace(name=name)
-    others = [f"{one.name}: {one.before} → {one.after}, limit {one.limit}, {one.word}" for one in lines]
+    others = [f"{line.name}: {line.before} → {line.after}, limit {line.limit}, {line.word}" for line in lines]
     return closest._replace(name=f"{name} ({closest.name} of {len(lines)})", details=tuple(others))
 
 

@@ -121,9 +121,9 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
 
 def _dials(settings: Distill) -> dict[str, dict[str, Any]]:
     """Each dial that has a meaning, with the recipe's own value."""
-    own = recipe(settings.recipe)
+    named = recipe(settings.recipe)
     return {
-        name: {"value": value, "default": getattr(own, name)} for name, value in chosen_recipe(settings).dials.items()
+        name: {"value": value, "default": getattr(named, name)} for name, value in chosen_recipe(settings).dials.items()
     }
 
 

@@ -176,8 +176,8 @@ def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str]
         moves = [Move("none", headlines(results), verdict, student.reference, student.path, ending=ending)]
         for name in RECIPES_OF_MOVES:
             if (name != "ends" or is_lost) and not is_enough(moves[-1], base_ending):
-                own = _job_of(job, name, moves, can_probe, parameters_of(project.base))
-                move = _try(project, own, name, replies)
+                job_of_move = _job_of(job, name, moves, can_probe, parameters_of(project.base))
+                move = _try(project, job_of_move, name, replies)
                 moves.append(move)
                 # All others begin from there; but from an adapter on the fine-tune no move leads to the base.
                 if name == "ends" and base_of(move.path) != student.path:

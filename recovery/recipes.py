@@ -197,12 +197,12 @@ def recipe(name: str, **dials: Any) -> Recipe:
     """The recipe of this name, with some of its dials changed."""
     if name not in RECIPES:
         raise RecoverError(f"There is no recipe {name!r}. Choose one of {', '.join(RECIPES)}.")
-    own = RECIPES[name]
+    named = RECIPES[name]
     if not dials:
-        return own
-    changed = replace(own, **dials)
+        return named
+    changed = replace(named, **dials)
     for dial, value in dials.items():
-        if dial not in changed.dials and (dial not in own.dials or value != own.dials[dial]):
+        if dial not in changed.dials and (dial not in named.dials or value != named.dials[dial]):
             raise RecoverError(
                 f"The recipe {name} has no use for distill.{dial}: {DIALS[dial].otherwise}. Leave it out."
             )
@@ -217,7 +217,7 @@ def recipe(name: str, **dials: Any) -> Recipe:
         )
     if "on_policy_fraction" not in dials:
         return changed
-    others = "teacher" if own.data == "none" else own.data
+    others = "teacher" if named.data == "none" else named.data
     return replace(changed, data=others if changed.on_policy_fraction < 1 else "none")
 
 

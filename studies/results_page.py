@@ -22,17 +22,17 @@ def with_results(page: str, folder: Path = SHIPPED_RESULTS) -> str:
     """The page with what the studies of the folder have shown."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    sections = ["\n".join(_section(*one)) for one in finished_studies(folder)]
+    sections = ["\n".join(_section(study, results)) for study, results in finished_studies(folder)]
     text = "\n\n".join(sections) or NONE
     return f"{before}{BEGIN}\n{text}\n\n{END}{after}"
 
 
 def finished_studies(folder: Path = SHIPPED_RESULTS) -> Iterator[tuple[Study, dict[str, Any]]]:
     """The studies of the folder that have run to their verdicts, with their results."""
-    for one in sorted(folder.glob("*/")):
-        if files := sorted(one.glob("seed-*/*.json.gz")):
-            study = _study(one, decode(files[0].read_bytes()))
-            results = results_of(study, ArmFiles(study, one, again=True).entries())
+    for of_study in sorted(folder.glob("*/")):
+        if files := sorted(of_study.glob("seed-*/*.json.gz")):
+            study = _study(of_study, decode(files[0].read_bytes()))
+            results = results_of(study, ArmFiles(study, of_study, again=True).entries())
             if results["claims"]:
                 yield study, results
 

@@ -290,7 +290,7 @@ def settings(runs: Sequence[Run], cycle: Cycle, previous: Cycle | None) -> Marku
     if not used:
         return Markup()
     of_cycles = [cycle, *([previous] if previous else [])]
-    given = [_training_settings(runs, one, lambda run: run.inputs.given or {}) for one in of_cycles]
+    given = [_training_settings(runs, shown, lambda run: run.inputs.given or {}) for shown in of_cycles]
     names = [name for name in dict.fromkeys(name for side in given for name in side)
              if previous is None or given[0].get(name) != given[1].get(name)]  # fmt: skip
     columns = ["Setting", "This cycle", *([f"Cycle {previous.number}"] if previous else [])]

@@ -20,7 +20,7 @@ def repair_sections(request: PageRequest) -> list[Markup]:
     stages = request.reader.stages(request.project.id)
     checkpoints = [stage.checkpoint for stage in stages if stage.checkpoint]
     decided = {decision.checkpoint_id for decision in decisions}
-    pending = [one for one in reversed(checkpoints) if one.role == "recovered" and one.id not in decided]
+    pending = [model for model in reversed(checkpoints) if model.role == "recovered" and model.id not in decided]
     if not decisions and not pending:
         return []
     current = request.reader.current(request.project.id)

@@ -71,9 +71,9 @@ def shipped(request: PageRequest) -> Markup:
         "Studies that come with recover", ["Study", "Title", "Source", "Verdicts"], rows, save="studies"
     )
     run = _html.run_one("recover study NAME")
-    sections = [card(f"{title_of(one)}: {one.declaration['title']}", claim_table(one)
-                     + picture(one, request.look.palette, request.look.narrow), PICTURE_NOTE)
-                for one in finished]  # fmt: skip
+    sections = [card(f"{title_of(study)}: {study.declaration['title']}", claim_table(study)
+                     + picture(study, request.look.palette, request.look.narrow), PICTURE_NOTE)
+                for study in finished]  # fmt: skip
     return Markup(join([card("Studies that come with recover", table_of_all + run, note), *sections]))
 
 

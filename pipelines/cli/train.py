@@ -177,8 +177,8 @@ def _dial(named: tuple[str, Mapping[str, Any]]) -> str:
     from pipelines.settings.resolve import as_text
 
     name, dial = named
-    own = f" (default {as_text(dial['default'])})" * (dial["value"] != dial["default"])
-    return f"  {name} = {as_text(dial['value'])}{own}"
+    default = f" (default {as_text(dial['default'])})" * (dial["value"] != dial["default"])
+    return f"  {name} = {as_text(dial['value'])}{default}"
 
 
 def _base_from_teacher(project: "Project", request: Request) -> str | None:

@@ -27,18 +27,19 @@ def scores_table(rows: Mapping[str, Mapping[str, float | None]]) -> list[str]:
 def verdict_table(verdict: Mapping[str, Any]) -> list[str]:
     """One line a measure, then what was lost and gained."""
     measures = measure_lines(verdict)
-    width = max((len(one.name) for one in measures), default=0) + 2
+    width = max((len(measured.name) for measured in measures), default=0) + 2
     header = f"{'':<{width}}{'clean':>7}   {'now':<7}{'with 95 %':>12}{'limit':>9}"
     lines = [header]
-    for one in measures:
-        if one.is_judged:
-            bound = f"≥ {one.bound}" if one.bound else ""
-            scores = f"{one.before or '-':>7} → {one.after:<7}{bound:>12}{one.limit:>9}"
-            lines.append(f"{one.name:<{width}}{scores}  {one.word}")
+    for measured in measures:
+        if measured.is_judged:
+            bound = f"≥ {measured.bound}" if measured.bound else ""
+            scores = f"{measured.before or '-':>7} → {measured.after:<7}{bound:>12}{measured.limit:>9}"
+            lines.append(f"{measured.name:<{width}}{scores}  {measured.word}")
         else:
-            lines.append(f"{one.name:<{width}}{one.word:>7}")
-    for one in measures:
-        lines += [f"{MEASURES[one.measure]}:", *(f"  {detail}" for detail in one.details)] if one.details else []
+            lines.append(f"{measured.name:<{width}}{measured.word:>7}")
+    for measured in measures:
+        if measured.details:
+            lines += [f"{MEASURES[measured.measure]}:", *(f"  {detail}" for detail in measured.details)]
     return lines
 
 

@@ -33,12 +33,12 @@ def resolve_settings(
     layers = [_expand_mix(one) for one in (read_toml(root), environment, flags, parse_set_options(assignments))]
     asked = _with_layers(usual, layers)
     named = {
-        ".".join(SHORT_NAMES.get(part, part) for part in name.split(".")) for one in layers for name in flatten(one)
+        ".".join(SHORT_NAMES.get(part, part) for part in name.split(".")) for layer in layers for name in flatten(layer)
     }
     dials = {name: value for name, value in asked.distill.dials.items() if f"distill.{name}" in named}
-    own = defaults_for(parameters, asked.distill.recipe, dials)
-    default = apply_overrides(own, {"distill": {"recipe": usual.distill.recipe}})
-    settings = _with_layers(own, layers)
+    of_recipe = defaults_for(parameters, asked.distill.recipe, dials)
+    default = apply_overrides(of_recipe, {"distill": {"recipe": usual.distill.recipe}})
+    settings = _with_layers(of_recipe, layers)
     given = {name: value for name, value in flatten(settings.model_dump()).items() if name in named}
     return Resolved(settings, default, given)
 

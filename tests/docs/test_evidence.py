@@ -58,9 +58,9 @@ def sections(page: Path) -> list[Section]:
 def in_context(all_sections: list[Section], index: int) -> str:
     """The text of a section, and the beginnings of those that it belongs to, without that of the page."""
     level, text = all_sections[index].level, all_sections[index].text
-    for one in reversed(all_sections[:index]):
-        if 1 < one.level < level:
-            level, text = one.level, one.text + text
+    for section in reversed(all_sections[:index]):
+        if 1 < section.level < level:
+            level, text = section.level, section.text + text
     return text
 
 
@@ -95,7 +95,7 @@ def leads_to_evidence(page: Path, name: str, anchor: str) -> bool:
     if not target.is_file():
         return False
     whole = sections(target)
-    named = [n for n, one in enumerate(whole) if anchor and anchor in anchor_of(one.title)]
+    named = [n for n, section in enumerate(whole) if anchor and anchor in anchor_of(section.title)]
     return any(has_evidence(target, in_context(whole, n), follows_links=False) for n in named)
 
 
@@ -107,9 +107,9 @@ def anchor_of(title: str) -> str:
 def test_a_table_of_figures_says_what_it_comes_from(page: Path) -> None:
     whole = sections(page)
     unproven = [
-        f"{one.title}: {rows[0]}"
-        for index, one in enumerate(whole)
-        for rows in tables(one.text)
+        f"{section.title}: {rows[0]}"
+        for index, section in enumerate(whole)
+        for rows in tables(section.text)
         if reports_a_measurement(rows) and not has_evidence(page, in_context(whole, index))
     ]
     assert not unproven, "name the command in the section, or link to the file of the results"
@@ -137,7 +137,7 @@ def unmade(page: Path) -> list[str]:
         if not NO_PATH.match(name.split("@")[0])
         and not name.startswith("/")
         and not (DOCS.parent / name).exists()
-        and not any(first_part(name) in (one, f"{one}-data", f"{one}-data.jsonl") for one in made)
+        and not any(first_part(name) in (folder, f"{folder}-data", f"{folder}-data.jsonl") for folder in made)
         and first_part(name) not in readers_own()
     ]
 
