@@ -19,6 +19,7 @@ from recovery.distributed import whole
 # chunks.
 CHUNK_ELEMENTS = 12 * 2**20
 CHUNK_ELEMENTS_ON_GPU = 40 * 2**20
+ROWS_OF_PRODUCT = 4096  # of the head, so that the product of a chunk stays in the cache
 
 
 @dataclass(frozen=True)
@@ -162,13 +163,15 @@ def _chunk_elements(hidden: Tensor) -> int:
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add a @ b to `total` in place where the dtypes allow: the gradient is as large as the head, so avoid a copy."""
+    """Add a @ b to `total` in place where the dtypes allow, or else a block at a time: the gradient is as large as the
+    head, and a copy of it for every chunk took a tenth of a training step, or more."""
     if a.dtype == total.dtype:
         total.addmm_(a, b)
     elif total.is_cuda and total.dtype == torch.float32 and a.itemsize == 2:  # accumulates in float32
         torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
     else:
-        total += (a @ b).to(total.dtype)
+        for rows, sums in zip(a.split(ROWS_OF_PRODUCT), total.split(ROWS_OF_PRODUCT), strict=True):
+            sums += rows @ b
 
 
 @torch.no_grad()

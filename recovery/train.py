@@ -75,7 +75,7 @@ class TrainState:
 
     @classmethod
     def start(cls, student: Student, plan: Plan) -> "TrainState":
-        fused = student.device.type == "cuda"
+        fused = student.device.type in ("cpu", "cuda")
         return cls(
             torch.optim.AdamW(
                 student.trainable(),
