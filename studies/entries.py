@@ -91,7 +91,7 @@ class ArmFiles:
 def new_entry(study: Study, seed: int, arm: str, settings: Mapping[str, Any], measured: Mapping[str, Any]) -> Entry:
     """What was measured of an arm, with what was asked and where it ran."""
     asked = {"study": study.name, "size": study.size_name, "hash": study.hash, "base": study.base}
-    return {**asked, "seed": seed, "arm": arm, "settings": dict(settings), **_here(), **measured}
+    return {**asked, "seed": seed, "arm": arm, "settings": dict(settings), **here(), **measured}
 
 
 def read_entry(file: Path, study: Study, seed: int, arm: str) -> Entry:
@@ -150,7 +150,7 @@ def _name(seed: int, arm: str) -> str:
 
 
 @cache
-def _here() -> dict[str, Any]:
+def here() -> dict[str, Any]:
     """The code and the machine of this process."""
     system = f"{platform.system()} {platform.machine()}"
     machine = {"processor": _processor(), "cores": os.cpu_count(), "system": system}

@@ -1,0 +1,79 @@
+"""What a project's last cycle measured, as one small file that can be committed and recomputed from.
+
+    python -m benchmarks.cycle_file ./recover-real studies/results/cycles/NAME.json.gz --command "recover cycle …"
+
+For every model: the scores with their intervals, and how each item ended. Besides, the settings, the verdict, the runs
+with their seconds, the code and the machine.
+"""
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from db.tables import Checkpoint, Run
+from evals.results import Result
+from pipelines.evaluation.checkpoint_measurement import as_result
+from pipelines.project.project import Project
+from studies.entries import encode, here, outcomes
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("project", type=Path)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--command", required=True, help="What was run, so that others can repeat it.")
+    args = parser.parse_args(arguments)
+    project = Project.open(args.project)
+    args.file.write_bytes(encode({"command": args.command, **describe_cycle(project)}))
+    print(f"{args.file}: {args.file.stat().st_size:,} bytes")
+
+
+def describe_cycle(project: Project) -> dict[str, Any]:
+    cycle = project.last_cycle
+    assert cycle is not None
+    recovered = cycle.recovered.checkpoint
+    checkpoints = {"base": project.clean, "midtrained": cycle.damaged.checkpoint, "recovered": recovered}
+    runs = [run for run in project.reader.runs(project.id) if run.cycle == cycle.number]
+    trained = next(run for run in runs if run.kind == "midtrain")
+    return {
+        **here(),
+        "commit": trained.code_version,
+        "settings": trained.settings,
+        "verdict": recovered.verdict if recovered else None,
+        "runs": [{"kind": run.kind, "stage": run.inputs.stage, "seconds": _seconds(run)} for run in runs],
+        "models": {name: {"measured": measured(project, c)} for name, c in checkpoints.items() if c is not None},
+    }
+
+
+def measured(project: Project, checkpoint: Checkpoint) -> dict[str, Any]:
+    """Of each suite the evaluation with the most items."""
+    largest: dict[tuple[str, str], Result] = {}
+    for evaluation in project.reader.evaluations(checkpoint.id):
+        result, key = as_result(project, evaluation), (evaluation.suite, evaluation.task)
+        if key not in largest or len(result.items) >= len(largest[key].items):
+            largest[key] = result
+    suites: dict[str, list[Result]] = {}
+    for (suite, _), result in largest.items():
+        suites.setdefault(suite, []).append(result)
+    return {suite: _as_json(results) for suite, results in suites.items()}
+
+
+def _as_json(results: Iterable[Result]) -> dict[str, Any]:
+    results = list(results)
+    scores = {
+        result.task: {
+            name: {"value": metric.value, "n": metric.n, "ci95": list(metric.ci95)}
+            for name, metric in result.metrics.items()
+        }
+        for result in results
+    }
+    return {"data": sorted({result.data for result in results}), "scores": scores, "outcomes": outcomes(results)}
+
+
+def _seconds(run: Run) -> float | None:
+    return round((run.finished_at - run.started_at).total_seconds()) if run.finished_at else None
+
+
+if __name__ == "__main__":
+    main()

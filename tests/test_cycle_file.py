@@ -1,0 +1,32 @@
+"""A cycle as one file: it says how every item of every model ended."""
+
+from pathlib import Path
+
+from benchmarks import cycle_file
+from db.engine import open_database
+from db.tracker import Tracker
+from studies.entries import decode
+from tests.db.seeded import seed
+
+
+def test_a_cycle_s_file_has_all_models_with_their_items(tmp_path: Path) -> None:
+    engine = open_database(tmp_path / ".recover" / "recover.db")
+    with Tracker(engine) as tracker:
+        seed(tracker, str(tmp_path.resolve()), steps=3)
+    engine.dispose()
+    (tmp_path / ".recover" / "name").write_text(str(tmp_path.resolve()), encoding="utf-8")
+    file = tmp_path / "cycle.json.gz"
+    cycle_file.main([str(tmp_path), str(file), "--command", "recover cycle --docs ./docs"])
+
+    stored = decode(file.read_bytes())
+    assert stored["command"] == "recover cycle --docs ./docs"
+    assert {"commit", "machine", "versions", "settings", "verdict"} <= stored.keys()
+    assert {run["kind"] for run in stored["runs"]} >= {"midtrain", "distill"}
+    assert stored["models"].keys() == {"base", "midtrained", "recovered"}
+    for model in stored["models"].values():
+        for suite in model["measured"].values():
+            for by_task in suite["outcomes"].values():
+                for task, items in by_task.items():
+                    metric = next(iter(suite["scores"][task].values()))
+                    assert len(items["passed"]) / metric["n"] == metric["value"]
+                    assert len(items["passed"]) + len(items["failed"]) == metric["n"]
