@@ -4,17 +4,6 @@ from pathlib import Path
 import pytest
 
 from recovery.lab import make_world
-from tests.pipelines.options import set_options
-
-SMALL_MIDTRAINING = (
-    "midtrain.mix.answers=0.3",
-    "midtrain.mix.texts=0",
-    "midtrain.max_steps=4",
-    "midtrain.rows=2",
-    "distill.prompts=20",
-    "distill.max_new_tokens=60",
-    "distill.probe_items=6",
-)
 
 
 @pytest.fixture(autouse=True)
@@ -39,11 +28,3 @@ def docs(empty_docs: Path) -> Path:
     for number, document in enumerate(make_world(90, "quick").documents()[:60]):
         (empty_docs / f"{number:02d}.md").write_text(document.text)
     return empty_docs
-
-
-@pytest.fixture
-def midtrain_command(docs: Path, tmp_path: Path) -> list[str]:
-    """The arguments of a small mid-training beside answers of the base."""
-    make_world(90, "quick").write(tmp_path / "world")
-    questions = tmp_path / "world" / "questions.jsonl"
-    return ["midtrain", "--docs", str(docs), "--questions", str(questions), *set_options(*SMALL_MIDTRAINING)]

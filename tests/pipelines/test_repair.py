@@ -184,9 +184,3 @@ def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:
     kept: Any = judge_knowledge(answers(0.59), 0.95, 0.6, "gate.keep_knowledge", floor=0.4)
     assert (kept.passed, kept.limit) == (True, pytest.approx(0.59))
     assert not judge_knowledge(answers(0.58), 0.95, 0.6, "gate.keep_knowledge", floor=0.4).passed
-
-
-def test_a_repair_is_saved_and_read_like_any_job(tmp_path: Path) -> None:
-    for job in (JOB, replace(JOB, given={"distill.rows": 8, "midtrain.mix.texts": 0.5})):
-        saved = job.save(tmp_path)
-        assert Job.from_json(json.loads(json.dumps(saved.as_json())), tmp_path) == replace(job, settings=saved.settings)

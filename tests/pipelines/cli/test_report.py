@@ -52,9 +52,3 @@ def test_a_report_that_cannot_be_written_is_an_error(folder: Path, arguments: li
     answer = run_report(folder, *arguments)
     assert answer.exit_code == 1
     assert sentence in json.loads(answer.stdout)["error"]
-
-
-def test_without_a_project_the_error_says_what_to_run(tmp_path: Path) -> None:
-    answer = run_report(tmp_path, "1")
-    assert answer.exit_code == 1
-    assert "recover demo" in json.loads(answer.stdout)["error"]

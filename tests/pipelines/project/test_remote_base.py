@@ -1,6 +1,5 @@
 """A base in an object store, and an export to one."""
 
-import shutil
 import uuid
 from pathlib import Path
 
@@ -52,14 +51,6 @@ def test_another_version_than_the_recorded_one_is_refused_before_it_is_fetched(
     with pytest.raises(RecoverError, match=r"This project works from .*/tiny-.*, start another project"):
         Project.open(None, remote.address)
     assert len(list((project.home / "bases").iterdir())) == 1
-
-
-def test_a_copied_project_uses_its_own_copy(remote: RemoteFolder) -> None:
-    project = Project.open(Path("first"), remote.address)
-    _ = project.id
-    project.tracker.close()
-    shutil.copytree("first", "second")
-    assert Path(Project.open(Path("second")).base).is_relative_to(Path("second").resolve())
 
 
 def test_a_refused_command_leaves_nothing_behind(remote: RemoteFolder) -> None:

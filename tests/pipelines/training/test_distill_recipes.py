@@ -303,13 +303,7 @@ NO_CONTEXT = [*SOLVED[:2], {"prompt": "Say it."}]
         (("pi-distill", "--teacher-context", HINTED, "--teacher", "base", *EIGHT), "the student teaches itself"),
         (("continuation", "--teacher", "router"), "one teacher writes"),
         (("self-sft", "--set", "distill.clip=0.05"), "no use for distill.clip: it computes no exact divergence"),
-        (
-            ("grpo", "--set", "distill.beta=0.5"),
-            "no use for distill.beta: it computes no exact divergence. Leave it out",
-        ),
-        (("offpolicy-kl", "--set", "distill.group=4"), "no use for distill.group: it has no rollouts. Leave it out."),
         (("opd", "--set", "distill.beta=1.5"), "The setting distill.beta must be a number from 0 to 1, not 1.5."),
-        (("opd", "--set", "distill.group=8"), "The 4 rollouts of a step of distill.rows = 4 must be a multiple"),
         (("opd", "--set", "distill.teacher_weight=0.5", "--set", "distill.group=4"), "with checks or a short answer"),
         (("opd", "--set", "distill.temperature=1.5"), "The recipe opd needs rollouts at temperature 1."),
         (("opd", "--set", "distill.shuffle_contexts=true"), "There are no contexts to shuffle"),
