@@ -34,10 +34,6 @@ def test_cycles_are_sorted_and_filtered_by_the_address(reader: Reader, search: s
     assert numbers_in_order(page_html(cycles, reader, search)) == expected
 
 
-def test_a_filter_without_matches_says_so(reader: Reader) -> None:
-    assert "No cycle matches" in page_html(cycles, reader, "?documents=nowhere")
-
-
 def test_a_cycle_shows_the_verdict_the_kinds_and_what_changed(reader: Reader) -> None:
     html = page_html(cycle, reader, "?number=3")
     assert "Cycle 3 not promoted" in html

@@ -225,15 +225,6 @@ def test_projects_are_separate(reader: Reader, tracker: Tracker, seeded: Seeded)
     assert reader.cycle_checkpoint(other, 1) is None
 
 
-def test_reading_works_while_steps_are_written(
-    engine: Engine, reader: Reader, tracker: Tracker, seeded: Seeded
-) -> None:
-    tracker.step(seeded.midtrain_runs[0], 99, {"loss": 1.0})
-    assert len(reader.points(seeded.midtrain_runs[0])) in (15, 16)
-    assert tracker.flush()
-    assert len(reader.points(seeded.midtrain_runs[0])) == 16
-
-
 def test_changes_differ_when_a_page_must_be_redrawn(reader: Reader, tracker: Tracker, project: int) -> None:
     marks = [reader.changes(project)]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from recovery.errors import RecoverError
-from recovery.models.students import Student, load_student
+from recovery.models.students import Student
 from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Labels, Signal, TeacherSignal
@@ -16,22 +16,12 @@ from recovery.teachers import FrozenTeacher
 from recovery.telemetry import flops_of_step
 from recovery.train import Plan, train
 from tests.gradients import gradient_of_step
-from tests.models import save_tiny, tiny_student
+from tests.models import tiny_student
 
 ROWS = [
     Sample(list(range(5 + i, 12 + 2 * i)), [False] * 2 + [True] * (5 + i), soft_labels=i % 2 == 0) for i in range(6)
 ]
 SOFT, HARD = ([row for row in ROWS if row.soft_labels is soft] for soft in (True, False))
-
-
-@pytest.fixture
-def student(tmp_path: Path) -> Student:
-    return load_student(str(save_tiny(tmp_path / "student", seed=3)), dtype=torch.float64)
-
-
-@pytest.fixture
-def teacher(tmp_path: Path) -> FrozenTeacher:
-    return FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=1)), dtype=torch.float64)
 
 
 def test_a_mixed_batch_combines_both_gradients(student: Student, teacher: FrozenTeacher) -> None:

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from pipelines.cli import main
 from pipelines.job import Job
 from pipelines.outcome import Decide
 from pipelines.project.project import Project
+from tests.pipelines.options import recover
 
 TINY = """
 title = "Distillation restores instruction following"
@@ -70,7 +70,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def recover_study(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["study", *arguments, "--json"])
+    return recover("study", *arguments, "--json")
 
 
 def declare(folder: Path, seeds: str) -> str:

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from db.engine import open_database
 from db.tracker import Tracker
-from pipelines.cli import main
 from tests.db.seeded import seed
+from tests.pipelines.options import recover
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run_report(folder: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["report", *arguments, "--project", str(folder), "--json"])
+    return recover("report", *arguments, "--project", folder, "--json")
 
 
 def test_a_report_is_one_self_contained_file(folder: Path) -> None:

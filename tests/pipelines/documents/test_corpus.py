@@ -86,13 +86,6 @@ def test_near_copies_are_left_out_and_short_texts_are_not(tmp_path: Path) -> Non
     assert corpus.near_copies == [(str(tmp_path / "z.txt"), str(tmp_path / "1.txt"))]
 
 
-def test_the_error_has_the_formats_when_there_is_nothing_to_read(tmp_path: Path) -> None:
-    with pytest.raises(RecoverError, match="There is no file or folder"):
-        read_corpus(tmp_path / "nowhere")
-    with pytest.raises(RecoverError, match="no readable document"):
-        read_corpus(tmp_path)
-
-
 def test_a_data_set_of_the_hub_is_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from click.testing import Result as CommandResult
 
 from evals.results import Item, Result, main_result
 from evals.splits import secondary_task_limit, split_of
 from evals.subject import Answer, Subject
 from evals.suites.config import load_suites
-from pipelines.cli import main
 from pipelines.evaluation.checkpoint_measurement import (
     BlockMeasurement,
     StopRule,
@@ -29,6 +26,7 @@ from pipelines.project.locations import relocate
 from pipelines.project.project import Project
 from recovery.lab import BASE
 from tests.evals.fakes import fake_subject
+from tests.pipelines.options import recover
 
 
 def test_files_of_a_moved_project_are_relocated(tmp_path: Path) -> None:
@@ -99,15 +97,11 @@ def task_json(max_words: int) -> str:
     return json.dumps({"prompt": "Name a metal.", "checks": [{"max_words": max_words}]})
 
 
-def recover(*arguments: str) -> CommandResult:
-    return CliRunner().invoke(main, [*arguments, "--json"])
-
-
 def test_a_changed_task_file_is_measured_again(base_with_task_file: Path) -> None:
     base = base_with_task_file
 
     def evaluate() -> tuple[float, str]:
-        ran = recover("eval", "base", "--base", str(base))
+        ran = recover("eval", "base", "--base", base, "--json")
         [evaluation] = json.loads(ran.stdout)["evaluations"]
         return evaluation["metrics"]["passed"]["value"], ran.stderr
 
@@ -117,7 +111,7 @@ def test_a_changed_task_file_is_measured_again(base_with_task_file: Path) -> Non
     assert evaluate()[0] == 0.0
     (base / "checks.jsonl").unlink()
     for command in (["eval", "base"], ["distill", "--student", "base"]):
-        ran = recover(*command)
+        ran = recover(*command, "--json")
         assert ran.exit_code == 1
         assert f"The file {base / 'checks.jsonl'}, listed under suites in {base / 'recover.json'}" in ran.stderr
 

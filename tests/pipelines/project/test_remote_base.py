@@ -4,14 +4,13 @@ import uuid
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from pipelines.cli import main
 from pipelines.project.project import Project
 from pipelines.storage import RemoteFolder
 from recovery.errors import RecoverError
 from recovery.models.students import load_student
 from tests.models import save_tiny
+from tests.pipelines.options import recover
 
 
 @pytest.fixture
@@ -22,10 +21,6 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFolder:
     remote = RemoteFolder(f"memory://{uuid.uuid4().hex}/tiny")
     remote.send(save_tiny(tmp_path / "model"))
     return remote
-
-
-def recover(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments))
 
 
 def test_the_base_is_fetched_once_and_stays_the_base(remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch) -> None:

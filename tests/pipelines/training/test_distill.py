@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 
-from pipelines.cli import main
 from pipelines.settings.schema import Distill, Settings
 from pipelines.synthetic.chat_prompts import parse_prompt
 from pipelines.training.distill import open_writer, recipe_states, reward_by_checks, those_that_end
@@ -26,7 +24,7 @@ from recovery.teachers import FrozenTeacher
 from recovery.train import Plan
 from tests.gradients import gradient_of_step
 from tests.models import save_tiny, tiny_student
-from tests.pipelines.options import set_options
+from tests.pipelines.options import recover, set_options
 from tests.pipelines.training.commands import distill, midtrain, promote_a_cycle
 
 OFF_POLICY = ("rows=8", "max_new_tokens=32", "prompts=16", "probe_every=0", "max_steps=1", "warm_start=off")
@@ -40,7 +38,7 @@ def test_the_teachers_answers_are_sampled_once(recipe: str, tmp_path: Path, monk
     caches = []
     for steps in (1, 1, 2):
         more = set_options(f"distill.max_steps={steps}")
-        completed = CliRunner().invoke(main, [*command, *more, "--project", str(tmp_path)])
+        completed = recover(*command, *more, "--project", tmp_path)
         assert completed.exit_code in (0, 3), completed.stderr
         assert json.loads(completed.stdout)["steps"] == steps
         files = (tmp_path / ".recover" / "cache").glob("answers-*.json")

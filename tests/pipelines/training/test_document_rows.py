@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from click.testing import CliRunner
 
 from db.tables import RunInputs
-from pipelines.cli import main
 from pipelines.documents import read_corpus
 from pipelines.documents.corpus import CorpusSnapshot, save_snapshot
 from pipelines.job import Job
@@ -28,7 +26,7 @@ from recovery.models.students import Student, checkpoint_metadata, load_chat, lo
 from tests.chat_families import FAMILIES, UNNAMED, Family
 from tests.evals.fakes import ScriptedEngine
 from tests.models import save_tiny, tiny_tokenizer
-from tests.pipelines.options import set_options
+from tests.pipelines.options import recover, set_options
 from tests.pipelines.training.commands import DOCUMENTS_ONLY, SMALL_MIDTRAIN, data_of
 
 NOTES = [f"Note {number}: the harbour has {number} ships." for number in range(6)]
@@ -91,7 +89,7 @@ def test_a_measured_separator_is_recorded_and_kept(docs: Path, tmp_path: Path) -
 
     folder, few = tmp_path / "project", set_options(*SMALL_MIDTRAIN)
     command = ["midtrain", "--docs", str(docs), "--base", str(base), "--project", str(folder), "--json"]
-    data = data_of(CliRunner().invoke(main, [*command, *few, *DOCUMENTS_ONLY]))
+    data = data_of(recover(*command, *few, *DOCUMENTS_ONLY))
     project = Project.open_existing(folder)
     run = project.run(data["run"])
     assert run.inputs.separator == best

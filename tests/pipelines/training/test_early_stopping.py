@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from pipelines.cli import main
 from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Settings
@@ -21,7 +19,7 @@ from recovery.models.students import load_chat
 from recovery.recipes import recipe
 from recovery.states import Prompt
 from recovery.telemetry import StepRecord
-from tests.pipelines.options import set_options
+from tests.pipelines.options import recover, set_options
 from tests.step_records import step_record
 
 LIMITS = Distill(probe_every=2)
@@ -45,26 +43,19 @@ def test_it_stops_after_two_probes_in_a_row_that_hold_and_not_before() -> None:
     assert str(PROBES_IN_A_ROW) in reason
 
 
-def test_each_probe_is_compared_with_the_best_knowledge_of_earlier_ones() -> None:
-    knowledge, best_before = iter([0.5, 0.9, 0.7]), []
+@pytest.mark.parametrize(("of_warm_start", "compared_with"), [(None, [None, 0.5, 0.9]), (0.8, [0.8, 0.8, 0.9])])
+def test_each_probe_is_compared_with_the_best_knowledge_before(
+    of_warm_start: float | None, compared_with: list[float | None]
+) -> None:
+    knowledge, best_before = iter([0.5, 0.9, 0.7]), list[float | None]()
 
     def probe(best: float | None) -> ProbeResult:
         best_before.append(best)
         return ProbeResult(0.9, next(knowledge), 0.0, False)
 
-    run(EarlyStopping(LIMITS, probe), [step_record(i) for i in range(8)])  # the last step is evaluated, not probed
-    assert best_before == [None, 0.5, 0.9]
-
-
-def test_the_best_knowledge_of_the_warm_start_counts() -> None:
-    best_before = []
-
-    def probe(best: float | None) -> ProbeResult:
-        best_before.append(best)
-        return ProbeResult(0.9, 0.7, 0.0, False)
-
-    run(EarlyStopping(LIMITS, probe, best_knowledge=0.8), [step_record(i) for i in range(5)])
-    assert best_before == [0.8, 0.8]
+    monitor = EarlyStopping(LIMITS, probe, best_knowledge=of_warm_start)
+    run(monitor, [step_record(i) for i in range(8)])  # the last step is evaluated, not probed
+    assert best_before == compared_with
 
 
 @pytest.mark.parametrize(
@@ -145,7 +136,7 @@ def test_a_distillation_is_watched_by_the_bases_replies_which_are_sampled_once(
     monkeypatch.setattr(CollapseWatch, "after_step", after_step)
     settings = set_options(*(f"distill.{assignment}" for assignment in FEW))
     command = ["distill", "--student", str(BASE), "--recipe", "opd", "--limit", "2", "--json", *settings]
-    first, second = (CliRunner().invoke(main, [*command, "--project", str(tmp_path)]) for _ in range(2))
+    first, second = (recover(*command, "--project", tmp_path) for _ in range(2))
     assert first.exit_code in (0, 3), first.stderr
     assert NOTE in first.stderr
     assert NOTE not in second.stderr
