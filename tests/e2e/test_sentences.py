@@ -25,13 +25,6 @@ def test_a_repair_without_a_base_uses_the_teacher_as_its_base(tmp_path: Path) ->
     assert "the student is compared with it" in completed.stderr
 
 
-def test_router_is_a_teacher_and_no_checkpoint(tmp_path: Path) -> None:
-    completed = recover(tmp_path, "distill", "--student", BASE, "--teacher", "router", "--dry-run")
-    assert completed.exit_code == 0, completed.stderr
-    assert completed.data["teacher"] == "router"
-    assert completed.data["base"] == str(BASE)
-
-
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "sentence"),
     [

@@ -193,27 +193,6 @@ def test_every_recipe_runs(tmp_path: Path, recipe: str, flag: str, data: Any, te
     assert len(metric(tmp_path, run, "loss")) == 2
 
 
-@pytest.mark.slow
-def test_contexts_that_do_not_help_are_refused_with_the_figure(tmp_path: Path) -> None:
-    rows = [{**row, "solution": "Nobody knows."} for row in ANSWERED]
-    file = write(tmp_path / "f.jsonl", rows)
-    refused = distill(tmp_path, "opsd", "--teacher-context", file)
-    assert refused.exit_code == 1
-    assert "The context is not shown to help the teacher: right with the context" in json.loads(refused.stdout)["error"]
-    allowed = distill(tmp_path, "opsd", "--teacher-context", file, *set_options("distill.require_lift=false"))
-    lift = run_of(tmp_path, allowed).inputs.lift
-    assert lift is not None
-    assert lift["low"] <= 0
-    assert lift["n"] == 8
-
-
-@pytest.mark.slow
-def test_a_live_teacher_must_be_named(tmp_path: Path) -> None:
-    file = write(tmp_path / "f.jsonl", EXAMPLES)
-    run = run_of(tmp_path, distill(tmp_path, "sdft", "--teacher-context", file, "--teacher", "live"))
-    assert str(run.inputs.teacher).startswith("the current weights of ")
-
-
 @pytest.mark.release
 def test_an_interrupted_run_with_an_average_ends_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
