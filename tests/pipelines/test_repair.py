@@ -12,7 +12,7 @@ from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import Judgement, Verdict
 from pipelines.job import Job
-from pipelines.repair import NAMES, RECIPES_OF_MOVES, REREAD, Move, RepairResult, _guard, _job_of
+from pipelines.repair import NAMES, REREAD, Move, RepairResult, _guard, _job_of
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
@@ -45,10 +45,6 @@ def test_the_dials_of_the_moves_are_not_set(tmp_path: Path) -> None:
     assert refused.exit_code == 1
     sentence = "A repair chooses its recipes with their own dials. Leave out distill.beta, or use recover distill."
     assert json.loads(refused.stdout)["error"] == sentence
-
-
-def test_the_moves_are_tried_in_the_order_of_their_cost() -> None:
-    assert list(NAMES) == ["none", *RECIPES_OF_MOVES] == ["none", "ends", "interpolation", "answers", "opd"]
 
 
 def test_a_lost_end_is_taught_in_a_few_steps_on_labels_at_a_rate_of_their_own() -> None:

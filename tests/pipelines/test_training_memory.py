@@ -33,50 +33,31 @@ from tests.real_shapes import save_config
 
 ALLOWED = 0.15
 PARTS = {"weights", "optimiser", *PHASES}
-needs_heap = pytest.mark.skipif(not can_measure(), reason="C's library does not say what is allocated")
+ON_ONE = [
+    Case(rank=16, bf16=True),
+    Case(layers=4),
+    Case(bf16=True, layers=4),
+    Case(bf16=True, checkpointing=True, vocabulary=16_384, layers=3),
+    Case(rank=16, checkpointing=True, layers=4),
+    Case(bf16=True, family="llama", layers=4),
+    Case(rank=8, family="mistral", layers=4),
+    Case(layers=12, reply=260),  # replies take more than reading the prompts does
+]
+ON_TWO = [Case(bf16=True, layers=4), Case(checkpointing=True, layers=4), Case(rank=16, bf16=True, layers=4)]
 
 
-def check(case: Case, processes: int) -> None:
+@pytest.mark.skipif(not can_measure(), reason="C's library does not say what is allocated")
+@pytest.mark.release
+@pytest.mark.parametrize(
+    ("processes", "case"),
+    [*((1, case) for case in ON_ONE), *((2, case) for case in ON_TWO)],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_each_process_takes_what_is_computed(processes: int, case: Case) -> None:
     (comparison,) = compare([case], processes)
     assert set(comparison.seen) == PARTS
     wrong = {part: f"{comparison.error(part):+.0%}" for part in PARTS if abs(comparison.error(part)) > ALLOWED}
     assert not wrong, comparison
-
-
-@needs_heap
-@pytest.mark.release
-def test_an_adapter_takes_what_is_computed() -> None:
-    check(Case(rank=16, bf16=True), 1)
-
-
-@needs_heap
-@pytest.mark.release
-@pytest.mark.parametrize(
-    "case",
-    [
-        Case(layers=4),
-        Case(bf16=True, layers=4),
-        Case(bf16=True, checkpointing=True, vocabulary=16_384, layers=3),
-        Case(rank=16, checkpointing=True, layers=4),
-        Case(bf16=True, family="llama", layers=4),
-        Case(rank=8, family="mistral", layers=4),
-        Case(layers=12, reply=260),  # replies take more than reading the prompts does
-    ],
-    ids=lambda case: case.name,
-)
-def test_one_process_takes_what_is_computed(case: Case) -> None:
-    check(case, 1)
-
-
-@needs_heap
-@pytest.mark.release
-@pytest.mark.parametrize(
-    "case",
-    [Case(bf16=True, layers=4), Case(checkpointing=True, layers=4), Case(rank=16, bf16=True, layers=4)],
-    ids=lambda case: case.name,
-)
-def test_each_of_two_processes_takes_what_is_computed(case: Case) -> None:
-    check(case, 2)
 
 
 def test_vllm_takes_its_share_and_no_kv_cache(tmp_path: Path) -> None:

@@ -238,18 +238,15 @@ def test_readings_fit_into_the_budget_by_themselves(tmp_path: Path) -> None:
     assert [row["step"] for row in callback.readings] == list(range(2, 13))
 
 
-@pytest.mark.parametrize("lora", [False, True])
-def test_replies_that_do_not_fit_leave_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: bool) -> None:
+@pytest.mark.parametrize(
+    ("lora", "options"), [(False, {"budget": 1000.0}), (True, {"budget": 1000.0}), (False, {"every": 2, "probes": 0})]
+)
+def test_without_probes_or_time_for_replies_the_rows_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: bool, options: dict[str, Any]
+) -> None:
     monkeypatch.setattr(InstructionReadings, "expected_seconds", lambda readings, model: 1e9)
     trainer = trainer_of(tmp_path, lora=lora)
-    trainer.add_callback(ForgettingCallback(trainer, budget=1000.0, probes=2))
-    trainer.train()
-    assert {name for row in readings_in(trainer.state.log_history) for name in row} == NAMES - {"instructions"}
-
-
-def test_without_probes_no_reply_is_written(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path)
-    trainer.add_callback(ForgettingCallback(trainer, every=2, probes=0))
+    trainer.add_callback(ForgettingCallback(trainer, **{"probes": 2} | options))
     trainer.train()
     assert {name for row in readings_in(trainer.state.log_history) for name in row} == NAMES - {"instructions"}
 
