@@ -47,10 +47,9 @@ def assert_inert(markup: str) -> None:
 
 
 @pytest.fixture
-def bad(writable_record):
-    tracker, reader = writable_record
+def bad(tracker, written):
     hostile(tracker)
-    return reader
+    return written
 
 
 @pytest.mark.parametrize(

@@ -41,13 +41,16 @@ def windows_of_whole_stream(texts: list[list[int]], window: int, seed: int) -> l
 
 @settings(deadline=None)
 @given(documents, st.integers(1, 9), st.integers(0, 3))
-def test_lazy_windows_equal_those_of_the_whole_stream(texts: list[list[int]], window: int, seed: int) -> None:
+def test_the_rows_are_the_windows_of_the_whole_stream(texts: list[list[int]], window: int, seed: int) -> None:
     expected = windows_of_whole_stream(texts, window, seed)
     if not expected:
         return
     states = Documents(texts, END, window=window, rows=1, seed=seed)
     assert list(states.windows) == expected
     assert states.tokens == sum(len(w) - 1 for w in expected)
+    rows = one_epoch(texts, window, seed=seed)
+    assert sorted(row.tokens for row in rows) == sorted(expected)
+    assert all(row.targets == [False] + [True] * (len(row.tokens) - 1) for row in rows)
 
 
 def test_documents_are_read_in_pieces() -> None:
@@ -80,17 +83,6 @@ def test_rows_start_with_the_bos_and_are_no_longer_for_it(texts: list[list[int]]
     assert [row.tokens for row in rows] == [[BOS, *row.tokens] for row in plain]
     assert [row.targets for row in rows] == [[False, *row.targets] for row in plain]
     assert max(len(row.tokens) for row in rows) <= window + 1
-
-
-@settings(deadline=None)
-@given(documents, st.integers(1, 9), st.integers(0, 3))
-def test_without_a_bos_the_rows_are_the_windows(texts: list[list[int]], window: int, seed: int) -> None:
-    expected = windows_of_whole_stream(texts, window, seed)
-    if not expected:
-        return
-    rows = one_epoch(texts, window, seed=seed)
-    assert sorted(row.tokens for row in rows) == sorted(expected)
-    assert all(row.targets == [False] + [True] * (len(row.tokens) - 1) for row in rows)
 
 
 def test_a_window_needs_room_beside_the_bos() -> None:
