@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from recovery.lab import make_world
+from pipelines.project.project import Project
+from recovery.lab import BASE, make_world
 
 
 @pytest.fixture(autouse=True)
@@ -28,3 +29,9 @@ def docs(empty_docs: Path) -> Path:
     for number, document in enumerate(make_world(90, "quick").documents()[:60]):
         (empty_docs / f"{number:02d}.md").write_text(document.text)
     return empty_docs
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """An empty project on the built-in base."""
+    return Project.open(tmp_path, str(BASE))

@@ -183,11 +183,6 @@ REFUSALS = secondary_task_limit(PLAN.limit, PLAN.secondary_limit)
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project.open(tmp_path, str(BASE))
-
-
-@pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many prompts the model was asked at once, in each call."""
     counts: list[int] = []

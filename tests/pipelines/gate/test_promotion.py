@@ -18,11 +18,6 @@ from tests.pipelines.options import recover
 from tests.pipelines.project.checkpoints import record_checkpoint
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project.open(tmp_path)
-
-
 def run(project: Project, *arguments: object) -> Result:
     return recover(*arguments, "--project", project.root)
 

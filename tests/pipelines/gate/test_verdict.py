@@ -1,6 +1,5 @@
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,6 @@ from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Gate, Settings
 from pipelines.training.training_run import RunResult
 from recovery.errors import RecoverError
-from recovery.lab import BASE
 from tests.pipelines.project.checkpoints import record_checkpoint
 
 
@@ -194,8 +192,7 @@ def test_the_verdict_says_whether_the_documents_taught_anything_measurable(
 
 
 @pytest.mark.parametrize(("answer", "shown"), [(None, "inconclusive"), (False, "rejected"), (True, "promoted")])
-def test_a_decision_by_a_person_is_not_shown_as_inconclusive(answer: bool | None, shown: str, tmp_path: Path) -> None:
-    project = Project.open(tmp_path)
+def test_a_decision_by_a_person_is_not_shown_as_inconclusive(answer: bool | None, shown: str, project: Project) -> None:
     cycle, number = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 1)
     verdict = judge(Gate(), result([True] * 20), result([True] * 20))
@@ -240,7 +237,7 @@ def test_a_graded_task_is_rejected_for_behaviour() -> None:
 
 
 def test_a_graded_task_is_rejected_as_soon_as_the_clean_model_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stages: list[str | None] = []
 
@@ -249,7 +246,6 @@ def test_a_graded_task_is_rejected_as_soon_as_the_clean_model_is_measured(
         return [graded([0.8] * 4)]
 
     monkeypatch.setattr("pipelines.cycle.measure_checkpoint", measure)
-    project = Project.open(tmp_path, str(BASE))
     job = Job("distill", Settings(distill=Distill(probe_every=0)))
     with pytest.raises(RecoverError, match="are graded"):
         Cycle(project, job).recover(project.clean)

@@ -24,7 +24,6 @@ from pipelines.project.running import (
 )
 from pipelines.project.runs import last_time, recorded_run
 from recovery.errors import RecoverError
-from recovery.lab import BASE
 from recovery.progress import track
 
 HOLDER = """
@@ -90,11 +89,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
     monkeypatch.setattr(running.time, "monotonic", lambda: now[0])
     return now
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project.open(tmp_path, str(BASE))
 
 
 def shown(project: Project) -> str:

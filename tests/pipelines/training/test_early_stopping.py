@@ -171,9 +171,8 @@ def test_other_prompts_or_another_limit_are_measured_anew(tmp_path: Path) -> Non
     ],
 )
 def test_without_a_clean_model_at_hand_nothing_is_sampled(
-    tmp_path: Path, name: str, instead: Itself | Served | None
+    project: Project, name: str, instead: Itself | Served | None
 ) -> None:
-    project = Project.open(tmp_path, str(BASE))
     teachers = Teachers(project.clean, instead=instead)
     assert clean_replies(_stage(project, 8), recipe(name), teachers, [Prompt("Hi", [5, 6])]) is None
 

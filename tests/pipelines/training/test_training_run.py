@@ -44,8 +44,7 @@ from tests.models import save_tiny, tiny_student
 FEW = ("midtrain.max_steps=2", "midtrain.rows=2", "midtrain.mix.texts=0", "midtrain.mix.answers=0")
 
 
-def test_a_job_that_is_run_again_after_its_checkpoint_has_the_same_result(docs: Path, tmp_path: Path) -> None:
-    project = Project.open(tmp_path, str(BASE))
+def test_a_job_that_is_run_again_after_its_checkpoint_has_the_same_result(docs: Path, project: Project) -> None:
     job = prepare_job(project, Request("midtrain", docs=docs, assignments=FEW))
     result, again = run_job(project, job), run_job(project, job)
     assert isinstance(result, RunResult)
@@ -57,11 +56,10 @@ def test_a_job_that_is_run_again_after_its_checkpoint_has_the_same_result(docs: 
 
 
 def test_without_probes_a_collapse_costs_only_the_steps_since_the_last_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signs = iter([""] * 25 + ["the rollouts repeat themselves"])
     monkeypatch.setattr(CollapseWatch, "after_step", lambda watch, record: next(signs))
-    project = Project.open(tmp_path, str(BASE))
     run = project.tracker.start_run(project.id, "distill", None, {}, 0)
     training = TrainingRun(
         stage=Stage(project, Job("distill", Settings()), None),
