@@ -131,3 +131,9 @@ UNNAMED = Family(  # no special token has a name that documents are known to end
     "<|im_end|>",
     {"<|im_end|>"},
 )
+CONVERSATION = [
+    {"role": "user", "content": "hi"},
+    {"role": "assistant", "content": "hello"},
+    {"role": "user", "content": "bye"},
+    {"role": "assistant", "content": "farewell"},
+]

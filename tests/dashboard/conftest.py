@@ -3,12 +3,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
 from dashboard.server.serve import open_dashboard
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
-from tests.db.seeded import seeded_database
+from tests.db.seeded import Seeded, seed, seeded_database
 
 
 @pytest.fixture(scope="session")
@@ -34,12 +35,29 @@ def serving() -> Iterator[Callable[..., str]]:
 
 
 @pytest.fixture
-def writable_record(tmp_path: Path) -> Iterator[tuple[Tracker, Reader]]:
-    """The tracker and the reader of an empty record."""
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """Of an empty record."""
     engine = open_database(tmp_path / "record.db")
-    with Tracker(engine) as tracker:
-        yield tracker, Reader(engine)
+    yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def tracker(engine: Engine) -> Iterator[Tracker]:
+    with Tracker(engine) as tracker:
+        yield tracker
+
+
+@pytest.fixture
+def written(engine: Engine) -> Reader:
+    """Reads what `tracker` writes."""
+    return Reader(engine)
+
+
+@pytest.fixture
+def seeded(tracker: Tracker) -> Seeded:
+    """Three cycles in the record of `tracker`; the last was rejected after 40 steps."""
+    return seed(tracker)
 
 
 @pytest.fixture

@@ -4,9 +4,6 @@ import pytest
 from playwright.sync_api import expect
 
 from dashboard.html_report import report
-from db.engine import open_database
-from db.queries import Reader
-from db.tracker import Tracker
 from tests.browser import WIDTHS
 from tests.db.seeded import seed
 
@@ -51,17 +48,15 @@ def test_overview_cycle_and_report_show_all_four_measures(url, visit, reader, tm
         assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], "nothing sticks out"
 
 
-def test_an_open_page_follows_the_record_and_stays_the_same_otherwise(tmp_path, serving, visit):
-    engine = open_database(tmp_path / "record.db")
-    with Tracker(engine) as tracker:
-        page = visit(serving(Reader(engine))).page
-        expect(page.get_by_text("recover demo")).to_be_visible()
-        seed(tracker, cycles=1)
-        expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 1 promoted")
-        expect(page.locator("#over-time").get_by_text("New knowledge")).to_be_visible()
-        page.evaluate("document.querySelector('#over-time .js-plotly-plot').dataset.same = 'yes'")
-        page.wait_for_timeout(6_000)
-        expect(page.locator("#over-time [data-same]")).to_have_count(1)
+def test_an_open_page_follows_the_record_and_stays_the_same_otherwise(tracker, written, serving, visit):
+    page = visit(serving(written)).page
+    expect(page.get_by_text("recover demo")).to_be_visible()
+    seed(tracker, cycles=1)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 1 promoted")
+    expect(page.locator("#over-time").get_by_text("New knowledge")).to_be_visible()
+    page.evaluate("document.querySelector('#over-time .js-plotly-plot').dataset.same = 'yes'")
+    page.wait_for_timeout(6_000)
+    expect(page.locator("#over-time [data-same]")).to_have_count(1)
 
 
 def test_a_report_draws_its_charts_without_a_server(reader, tmp_path, visit):
@@ -74,10 +69,8 @@ def test_a_report_draws_its_charts_without_a_server(reader, tmp_path, visit):
     assert session.hosts == {""}, "nothing is fetched"
 
 
-def test_a_chart_keeps_its_zoom_when_the_record_grows(writable_record, serving, visit):
-    tracker, reader = writable_record
-    seeded = seed(tracker)
-    page = visit(serving(reader)).page
+def test_a_chart_keeps_its_zoom_when_the_record_grows(tracker, written, serving, visit, seeded):
+    page = visit(serving(written)).page
     chart = page.locator("#over-time .js-plotly-plot")
     area = chart.locator(".nsewdrag").first.bounding_box()
     page.mouse.move(area["x"] + 0.2 * area["width"], area["y"] + 100)

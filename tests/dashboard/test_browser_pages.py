@@ -16,9 +16,8 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def actions(writable_record):
+def actions(tracker):
     """The actions of the command line, with models that answer at once."""
-    tracker, _ = writable_record
 
     def add_note(text, user, *, cycle=None, checkpoint=None):
         tracker.note(1, text, user or "ada", cycle=cycle, checkpoint=checkpoint)
@@ -38,10 +37,9 @@ def answers(page: Page) -> str:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_page_opens_by_the_links_and_fits_its_screen(writable_record, actions, serving, visit, width):
-    tracker, reader = writable_record
+def test_every_page_opens_by_the_links_and_fits_its_screen(tracker, written, actions, serving, visit, width):
     with under_way(tracker, seed(tracker)):
-        page = visit(serving(reader, actions=actions), width=width).page
+        page = visit(serving(written, actions=actions), width=width).page
         for title, path, _ in [*PAGES, PLAYGROUND]:
             page.get_by_role("navigation", name="Pages").get_by_role("link", name=title, exact=True).click()
             expect(page).to_have_url(re.compile(f"/{path}$"))
@@ -51,10 +49,9 @@ def test_every_page_opens_by_the_links_and_fits_its_screen(writable_record, acti
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_studies_show_their_verdicts_and_lead_to_their_arms(writable_record, serving, visit, width):
-    tracker, reader = writable_record
+def test_studies_show_their_verdicts_and_lead_to_their_arms(tracker, written, serving, visit, width):
     add_study(tracker, seed(tracker).project)
-    page = visit(f"{serving(reader)}/studies", width=width).page
+    page = visit(f"{serving(written)}/studies", width=width).page
     for css, verdict in (("promoted", "Supported"), ("rejected", "Refuted"), ("inconclusive", "Cannot tell")):
         expect(page.locator(f"#studies .badge.{css}")).to_contain_text(verdict)
     expect(page.get_by_role("img", name="Differences that the claims of personalisation are about")).to_be_visible()
@@ -97,10 +94,9 @@ def test_tables_and_charts_are_saved(url, visit, tmp_path):
         assert Path(saved.value.path()).read_bytes()[:200].find(begin) in (0, 1, 2, 3)
 
 
-def test_a_note_and_a_decision_are_stored_and_shown(writable_record, actions, serving, visit):
-    tracker, reader = writable_record
+def test_a_note_and_a_decision_are_stored_and_shown(tracker, written, actions, serving, visit):
     seed(tracker)
-    page = visit(f"{serving(reader, actions=actions)}/cycle?number=3").page
+    page = visit(f"{serving(written, actions=actions)}/cycle?number=3").page
     page.get_by_role("button", name="Promote: make it current").click()
     expect(page.get_by_text("Give a reason first")).to_be_visible()
     page.get_by_label("Your decision: reason").fill("good enough for us")
@@ -113,17 +109,15 @@ def test_a_note_and_a_decision_are_stored_and_shown(writable_record, actions, se
     expect(note).to_be_visible()
     expect(page.locator("#notes")).to_contain_text("<b>below</b>")
     expect(page.get_by_label("Write a note (Markdown)")).to_have_value("")
-    current = reader.current(1)
+    current = written.current(1)
     assert current.reference == "cycle:3/recovered"
-    latest, *_ = reader.promotions(1)
+    latest, *_ = written.promotions(1)
     assert (latest.who, latest.why) == ("ada", "good enough for us")
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_attempts_of_a_cycle_and_what_to_try_next_fit_the_screen(writable_record, serving, visit, width):
-    tracker, reader = writable_record
-    seeded = seed(tracker)
-    url = serving(reader)
+def test_the_attempts_of_a_cycle_and_what_to_try_next_fit_the_screen(tracker, written, serving, visit, width, seeded):
+    url = serving(written)
     page = visit(f"{url}/cycle?number=3", width=width).page
     expect(page.get_by_text("recover distill --teacher base --set distill.steps=80")).to_be_visible()
     try_again(tracker, seeded)
@@ -133,26 +127,24 @@ def test_the_attempts_of_a_cycle_and_what_to_try_next_fit_the_screen(writable_re
     assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0]
 
 
-def test_a_run_is_stopped_only_after_confirmation(writable_record, actions, serving, visit):
-    tracker, reader = writable_record
+def test_a_run_is_stopped_only_after_confirmation(tracker, written, actions, serving, visit):
     with under_way(tracker, seed(tracker)) as run:
-        page = visit(f"{serving(reader, actions=actions)}/live").page
+        page = visit(f"{serving(written, actions=actions)}/live").page
         expect(page.get_by_role("heading", level=1)).to_contain_text("step 12 of 48")
         page.get_by_role("button", name="Stop the run").click()
         expect(page.get_by_text("Tick the box first")).to_be_visible()
-        assert not reader.cancel_requested(run)
+        assert not written.cancel_requested(run)
         page.get_by_label("Stop this run after the current step").check()
         page.get_by_role("button", name="Stop the run").click()
         expect(page.get_by_text("stop requested").first).to_be_visible()
-        assert reader.cancel_requested(run)
+        assert written.cancel_requested(run)
         tracker.step(run, 12, {"loss": 0.1})
         expect(page.get_by_role("heading", level=1)).to_contain_text("step 13 of 48")
 
 
-def test_one_prompt_goes_to_the_selected_checkpoints(writable_record, actions, serving, visit):
-    tracker, reader = writable_record
+def test_one_prompt_goes_to_the_selected_checkpoints(tracker, written, actions, serving, visit):
     seed(tracker, cycles=1)
-    page = visit(f"{serving(reader, actions=actions)}/try?of=1,2&prompt=Hello").page
+    page = visit(f"{serving(written, actions=actions)}/try?of=1,2&prompt=Hello").page
     expect(page.get_by_label("Prompt")).to_have_value("Hello")
     page.get_by_label("cycle:1/recovered").check()
     page.get_by_role("button", name="Generate").click()
@@ -173,10 +165,9 @@ def _text(path: Path) -> str:
     return Path(path).read_text(encoding="utf-8")
 
 
-def test_a_page_does_not_jump_when_it_is_rendered_again(writable_record, actions, serving, visit):
-    tracker, reader = writable_record
+def test_a_page_does_not_jump_when_it_is_rendered_again(tracker, written, actions, serving, visit):
     with under_way(tracker, seed(tracker)) as run:
-        page = visit(f"{serving(reader, actions=actions)}/live").page
+        page = visit(f"{serving(written, actions=actions)}/live").page
         expect(page.locator("#curves .js-plotly-plot .main-svg").first).to_be_visible()
         page.evaluate(
             """() => { window.positions = new Set(); const record = () => {

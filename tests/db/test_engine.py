@@ -1,12 +1,12 @@
-"""Opening the record, and the message when it cannot be opened."""
+"""Opening and inspecting the record, and the message when it cannot be opened."""
 
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, create_engine, text
 
 from db import RecordError
-from db.engine import open_database, write_engine
+from db.engine import health, open_database, write_engine
 
 
 def test_sqlite_is_set_up_for_several_writers(tmp_path: Path) -> None:
@@ -58,3 +58,31 @@ def test_a_record_that_cannot_be_opened_gives_one_line(address: str, advice: str
         open_database(address.format(tmp_path=tmp_path))
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_health_of_an_open_record_has_server_and_version(url: str, engine: Engine) -> None:
+    state = health(url)
+    assert state.server.startswith({"sqlite": "SQLite 3.", "postgresql": "PostgreSQL "}[engine.dialect.name])
+    assert state.version is not None
+    assert state.supported
+
+
+def test_health_creates_nothing(tmp_path: Path) -> None:
+    state = health(tmp_path / "none" / "record.db")
+    assert (state.version, state.supported) == (None, True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_record_of_a_newer_release_is_not_supported(tmp_path: Path) -> None:
+    open_database(tmp_path / "record.db").dispose()
+    later = create_engine(f"sqlite:///{tmp_path}/record.db")
+    with later.begin() as connection:
+        connection.execute(text("UPDATE recover_version SET version_num = '9999'"))
+    later.dispose()
+    assert not health(tmp_path / "record.db").supported
+
+
+def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "record.db").write_text("Dear diary, " * 100)
+    with pytest.raises(RecordError, match="not a database"):
+        health(tmp_path / "record.db")

@@ -58,17 +58,6 @@ def test_a_record_of_this_release_opens_without_alembic(tmp_path: Path) -> None:
     assert result.stdout.strip() == "False", result.stderr
 
 
-def test_opening_a_record_again_changes_nothing(engine: Engine, url: str) -> None:
-    with engine.begin() as connection:
-        connection.execute(
-            text("INSERT INTO projects (name, root, base, created_at) VALUES ('a', '.', 'lab', '2026-01-01 00:00:00')")
-        )
-    again = open_database(url)
-    with again.begin() as connection:
-        assert connection.execute(text("SELECT name FROM projects")).scalars().all() == ["a"]
-    again.dispose()
-
-
 def _open(url: str) -> None:
     open_database(url).dispose()
 

@@ -1,17 +1,20 @@
-"""The read side, on a history of three cycles of which two were promoted."""
+"""The read side, on a history of three cycles of which two were promoted, and on studies."""
 
 import random
 import time
+from datetime import timedelta
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 
+from db.column_types import now
 from db.headline_scores import MEASURES
 from db.queries import Reader
-from db.tables import Checkpoint, Stage
+from db.tables import Checkpoint, Run, Stage
 from db.tracker import Tracker
 from evals.stats.paired_comparison import wilson
 from tests.db.seeded import Seeded, measure, store_verdict
+from tests.db.seeded_study import add_study, arm, declaration
 
 
 def id_of(checkpoint: Checkpoint | None) -> int:
@@ -222,15 +225,6 @@ def test_projects_are_separate(reader: Reader, tracker: Tracker, seeded: Seeded)
     assert reader.cycle_checkpoint(other, 1) is None
 
 
-def test_reading_works_while_steps_are_written(
-    engine: Engine, reader: Reader, tracker: Tracker, seeded: Seeded
-) -> None:
-    tracker.step(seeded.midtrain_runs[0], 99, {"loss": 1.0})
-    assert len(reader.points(seeded.midtrain_runs[0])) in (15, 16)
-    assert tracker.flush()
-    assert len(reader.points(seeded.midtrain_runs[0])) == 16
-
-
 def test_changes_differ_when_a_page_must_be_redrawn(reader: Reader, tracker: Tracker, project: int) -> None:
     marks = [reader.changes(project)]
 
@@ -285,3 +279,62 @@ def test_the_verdict_is_stored_until_a_person_decides(reader: Reader, tracker: T
     assert reader.changes(project) != before, "open pages show the verdict"
     tracker.promote(project, cycle.id, first, "promoted", "ada", "it reads better")
     assert reader.cycles(project)[0].verdict is None, "the verdict was about the other checkpoint"
+
+
+def test_a_run_that_becomes_stale_is_a_change(engine: Engine, reader: Reader, tracker: Tracker, project: int) -> None:
+    other = tracker.start_run(tracker.project("other", "/other", "lab"), "distill")
+    run = tracker.start_run(project, "distill")
+    before = reader.changes(project)
+    with engine.begin() as connection:
+        connection.execute(update(Run).where(Run.id == other).values(heartbeat_at=now() - timedelta(minutes=5)))
+    assert reader.changes(project) == before, "another project's run"
+    with engine.begin() as connection:
+        connection.execute(update(Run).where(Run.id == run).values(heartbeat_at=now() - timedelta(minutes=5)))
+    stale = reader.changes(project)
+    assert stale != before
+    assert reader.changes(project) == stale
+    tracker.step(run, 0, {"loss": 1.0})
+    tracker.flush()
+    assert reader.changes(project) == before, "the run was only slow"
+
+
+def test_busy_seconds_are_those_of_steps_and_evaluations(reader: Reader, tracker: Tracker, project: int) -> None:
+    run, idle = tracker.start_run(project, "midtrain"), tracker.start_run(project, "midtrain")
+    for step in range(2):
+        tracker.step(run, step, {"loss": 9.0, "rollout_seconds": 0.5, "teacher_seconds": 0.25, "update_seconds": 1.0})
+    base = tracker.checkpoint(project, "base", "/models/lab")
+    measure(tracker, base, run, {"behaviour": 0.5, "knowledge": 0.5}, random.Random(0))
+    tracker.flush()
+    assert reader.busy_seconds([run, idle]) == {run: pytest.approx(2 * 1.75 + 2 * 3.1)}
+    assert reader.busy_seconds([]) == {}
+
+
+def test_a_study_is_stored_before_it_runs_and_found_again(tracker: Tracker, reader: Reader) -> None:
+    project = tracker.project("handbook", "/home/ada/handbook", "lab")
+    first = tracker.study(project, "length", "quick", "ab12", declaration())
+    (stored,) = reader.studies(project)
+    assert (stored.id, stored.hash, stored.results, stored.finished_at) == (first, "ab12", None, None)
+    assert [claim["text"] for claim in stored.claims] == [claim["text"] for claim in declaration()["claims"]]
+    assert tracker.study(project, "length", "quick", "ab12", {}) == first, "the first declaration stays"
+    assert tracker.study(project, "length", "quick", "cd34", declaration()) != first, "a changed one is another study"
+    assert reader.studies(project)[-1].declaration == declaration()
+
+
+def test_arms_and_verdicts_are_stored_as_they_come(tracker: Tracker, reader: Reader) -> None:
+    project = tracker.project("handbook", "/home/ada/handbook", "lab")
+    study = tracker.study(project, "length", "quick", "ab12", declaration())
+    before = reader.changes(project)
+    tracker.store_study(study, {"arms": [arm("opd", 1, 0.8)], "planned": 2, "claims": []}, done=False)
+    assert reader.changes(project) != before, "an open page shows it"
+    unfinished = reader.study(study)
+    assert unfinished is not None
+    assert (list(unfinished.arms), unfinished.finished_at) == (["opd"], None)
+    finished = reader.study(add_study(tracker, project))
+    assert finished is not None
+    assert finished.finished_at is not None
+    assert [claim["verdict"] for claim in finished.claims] == ["supported", "refuted", "cannot tell"]
+    assert [entry["seed"] for entry in finished.arms["opd"]] == [1, 2, 3]
+
+
+def test_there_is_no_study_of_another_number(reader: Reader) -> None:
+    assert reader.study(7) is None

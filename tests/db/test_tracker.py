@@ -98,17 +98,6 @@ def test_an_incomplete_evaluation_is_not_stored(tracker: Tracker, reader: Reader
     assert reader.evaluations(checkpoint) == []
 
 
-def test_a_promotion_moves_current_and_closes_the_cycle(tracker: Tracker, reader: Reader, project: int) -> None:
-    base = tracker.checkpoint(project, "base", "/models/lab")
-    cycle = tracker.open_cycle(project)
-    recovered = tracker.checkpoint(project, "recovered", "run-1", parent=base, cycle=cycle.id)
-    tracker.promote(project, cycle.id, recovered, "promoted", "gate", "both bounds hold")
-    current, (cycle_row,) = reader.current(project), reader.cycles(project)
-    assert current is not None
-    assert current.id == recovered
-    assert (cycle_row.status, cycle_row.closed_at is not None) == ("promoted", True)
-
-
 def test_a_rejected_cycle_opens_again_for_another_attempt(tracker: Tracker, reader: Reader, project: int) -> None:
     cycle = tracker.open_cycle(project)
     runs = [tracker.start_run(project, "distill", cycle.id) for _ in range(2)]

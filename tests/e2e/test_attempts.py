@@ -98,17 +98,3 @@ def test_without_the_midtrained_weights_there_is_nothing_to_try_again(tmp_path: 
         f"Mid-train again with `recover cycle --docs {docs}`."
     )
     assert recover(tmp_path, "status").data["next"] == "recover cycle --docs DIR"
-
-
-@pytest.mark.release
-def test_a_copy_that_is_promoted_has_scores_which_later_cycles_must_keep(tmp_path: Path) -> None:
-    make_world(78, size="small").write(tmp_path / "corpus")
-    unmoved = set_options("distill.steps=0", "distill.warm_start=off")
-    questions = ["--questions", tmp_path / "corpus/questions.jsonl"]
-    short = set_options("midtrain.max_steps=3", "midtrain.rows=4")
-    cycle = recover(tmp_path, "cycle", "--docs", tmp_path / "corpus/docs", *questions, "--mix", "documents",
-                    "--limit", 12, *SMALL, *short, *LENIENT, *unmoved)  # fmt: skip
-    assert (cycle.exit_code, cycle.data["steps"]) == (0, 0), cycle.stderr
-    (promoted,) = recover(tmp_path, "status").data["cycles"]
-    assert promoted["recovered"] == cycle.data["recovered"]
-    assert promoted["recovered"]["knowledge"] is not None

@@ -1,16 +1,9 @@
 """`recover demo` as a newcomer runs it, and the overview page it leads to, in a real browser."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import expect
 
-from dashboard.server.serve import open_dashboard
-from db.engine import open_database
-from db.queries import Reader
-from tests.browser import Visit
 from tests.e2e.command_line import Completed, recover
 
 pytestmark = [pytest.mark.slow, pytest.mark.demo]
@@ -64,20 +57,3 @@ def test_the_examples_are_prompts_that_documents_alone_broke(demo: tuple[Path, C
         assert list(followed) == ["clean", "documents alone", "recovered"]
         assert followed["clean"]
         assert not followed["documents alone"]
-
-
-@pytest.mark.browser
-@pytest.mark.release
-def test_the_overview_of_the_demo_has_both_curves(demo: tuple[Path, Completed], visit: Callable[..., Visit]) -> None:
-    folder, completed = demo
-    scores: Any = completed.data["models"]["recovered"]
-    reader = Reader(open_database(folder / ".recover" / "recover.db"))
-    with open_dashboard(reader) as url:
-        page = visit(url).page
-        page.wait_for_selector("#over-time")
-        chart = page.locator("#over-time")
-        for name in ("Instruction following", "Knowledge"):
-            expect(chart.get_by_text(name)).to_be_visible()
-        expect(chart.locator(".scatterlayer .trace path.js-line")).not_to_have_count(0)
-        expect(page.get_by_role("heading", level=1)).to_contain_text(f"{scores['behaviour']:.3f}")
-        page.close()  # before its server is, or the stream that breaks off would count as an error of the page

@@ -27,6 +27,9 @@ def test_a_copy_of_a_mid_trained_model_that_passes_is_promoted(tmp_path: Path) -
     assert data["promoted"]
     assert data["steps"] == 0
     assert data["recovered"] == data["damaged"]
+    (promoted,) = recover(tmp_path, "status").data["cycles"]
+    assert promoted["recovered"] == data["recovered"], "which later cycles must keep"
+    assert promoted["recovered"]["knowledge"] is not None
     assert completed.stderr.count("Measuring") == 2
     weights = [next(Path(path).glob("*.safetensors")).read_bytes() for path in _checkpoints(tmp_path)]
     assert weights[0] == weights[1]

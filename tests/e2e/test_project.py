@@ -1,4 +1,4 @@
-"""Two cycles through the real command line, decisions, and the repair of a fine-tuned model without documents."""
+"""Two cycles through the real command line: the second is judged on the questions of the first, too."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recovery.lab import BASE, make_world
+from recovery.lab import make_world
 from tests.e2e.command_line import Completed, recover
 
 pytestmark = pytest.mark.release
@@ -44,27 +44,9 @@ def cycle(folder: Path, number: int, *more: str) -> Completed:
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("life")
     results: dict[str, Any] = {"folder": folder, "init": recover(folder, "init")}
-    results["dry"] = cycle(folder, 1, *NO_BASE_TEXTS, "--dry-run")
     results["first"] = cycle(folder, 1, *NO_BASE_TEXTS)
     results["second"] = cycle(folder, 2, *WITH_BASE_TEXTS, "--warm-start", "auto")
-    results["compare"] = recover(folder, "compare", "cycle:1", "cycle:2", "--suite", "behaviour", "--limit", 120)
-    results["drift"] = recover(
-        folder, "compare", "cycle:1/midtrained", "cycle:1", "--suite", "behaviour", "--limit", 120, "--drift"
-    )
-    results["lineage"] = recover(folder, "lineage", "cycle:2")
-    results["rollback"] = recover(folder, "rollback", "--reason", "to test it")
-    results["promote"] = recover(folder, "promote", "cycle:2", "--reason", "back again")
-    results["status"] = recover(folder, "status")
-    results["runs"] = recover(folder, "runs")
     return results
-
-
-def test_a_dry_run_changes_nothing(results: dict[str, Any]) -> None:
-    plan = results["dry"].data
-    assert results["dry"].exit_code == 0, results["dry"].stderr
-    assert (plan["command"], plan["start"], plan["teacher"]) == ("cycle", "base", "base")
-    assert plan["files"] > 100
-    assert results["first"].data["cycle"] == 1
 
 
 def test_the_last_cycle_says_how_long_the_next_may_take(results: dict[str, Any]) -> None:
@@ -86,35 +68,6 @@ def test_the_second_cycle_is_judged_on_the_questions_of_the_first_too(results: d
     assert set(second.data["warm_start"]["tried"]) == {"0.0", "0.3", "0.5", "0.7"}
 
 
-def test_lineage_reaches_the_clean_model_and_decisions_change_the_current_one(results: dict[str, Any]) -> None:
-    lineage = [row["checkpoint"] for row in results["lineage"].data["lineage"]]
-    assert lineage == ["cycle:2/recovered", "cycle:2/midtrained", "cycle:1/recovered", "cycle:1/midtrained", "base"]
-    assert results["rollback"].data["current"] == "cycle:1/recovered"
-    assert results["promote"].data["current"] == results["status"].data["current"] == "cycle:2/recovered"
-    (task, *_) = results["compare"].data["tasks"]
-    assert task["n"] == 120
-    assert task["lost"] + task["gained"] <= 120
-    assert {run["status"] for run in results["runs"].data["runs"]} == {"done"}
-
-
-def test_compare_shows_forgetting_and_drift(results: dict[str, Any]) -> None:
-    completed = results["drift"]
-    assert completed.exit_code == 0, completed.stderr
-    data = completed.data
-    assert data["forgetting"]["first"] > data["forgetting"]["second"]
-    assert data["retention"]["first"] < data["retention"]["second"]
-    task = data["tasks"][0]
-    assert task["recovered"]["value"] > 0
-    kls = {side: data["drift"][side][0]["metrics"] for side in ("first", "second")}
-    assert kls["first"]["kl_from_clean"]["value"] > kls["second"]["kl_from_clean"]["value"]
-    assert kls["first"]["kl_from_clean/new_task"]["value"] > 0
-    assert [result["task"] for result in data["drift"]["first"]] == ["drift", "diversity"]
-    repeated = recover(
-        results["folder"], "compare", "cycle:1", "base", "--suite", "behaviour", "--limit", 120, "--drift"
-    )
-    assert repeated.stderr.count("Reusing the stored drift of cycle:1/recovered") == 1
-
-
 def test_rollouts_metrics_and_documents_are_stored(results: dict[str, Any]) -> None:
     with sqlite3.connect(results["folder"] / ".recover" / "recover.db") as record:
         rollouts = record.execute("SELECT tokens FROM rollouts").fetchall()
@@ -127,12 +80,3 @@ def test_rollouts_metrics_and_documents_are_stored(results: dict[str, Any]) -> N
     assert len(student_top) == len(teacher_top) == 3
     assert {"loss", "kl", "entropy", "probe/behaviour", "probe/knowledge"} <= names
     assert documents[0] > 100
-
-
-def test_a_fine_tuned_model_is_repaired_without_documents(results: dict[str, Any], tmp_path: Path) -> None:
-    damaged = recover(results["folder"], "show", "cycle:1/midtrained").data["path"]
-    completed = recover(tmp_path, "distill", "--student", damaged, "--teacher", BASE, "--limit", 120, *QUICK)
-    assert completed.exit_code in (0, 3), completed.stderr
-    assert completed.data["recovered"]["behaviour"] > completed.data["damaged"]["behaviour"]
-    assert completed.data["verdict"]["knowledge"] is None
-    assert completed.data["verdict"]["knowledge"] is None

@@ -22,12 +22,6 @@ def test_a_short_prompt_is_contaminated_only_as_a_whole() -> None:
     assert result.clean == ["what is 2 + 4?"]
 
 
-def test_the_order_stays_and_no_prompt_is_lost() -> None:
-    result = remove_contaminated(["one", ITEM, "two", ITEM, ""], [ITEM])
-    assert result.clean == ["one", "two", ""]
-    assert len(result.contaminated) == 2
-
-
 letters = st.lists(st.sampled_from("bcdefg"), max_size=8)
 
 

@@ -19,7 +19,3 @@ def test_an_unreachable_hub_gives_none_quickly(monkeypatch: pytest.MonkeyPatch) 
     started = time.perf_counter()
     assert downloads.public_ifeval() is None
     assert time.perf_counter() - started < 3
-
-
-def test_the_splitter_is_punkt_or_plain() -> None:
-    assert downloads.ifeval_checkers()[1] in ("punkt_tab", "plain")

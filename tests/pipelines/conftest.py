@@ -3,18 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from recovery.lab import make_world
-from tests.pipelines.options import set_options
-
-SMALL_MIDTRAINING = (
-    "midtrain.mix.answers=0.3",
-    "midtrain.mix.texts=0",
-    "midtrain.max_steps=4",
-    "midtrain.rows=2",
-    "distill.prompts=20",
-    "distill.max_new_tokens=60",
-    "distill.probe_items=6",
-)
+from pipelines.project.project import Project
+from recovery.lab import BASE, make_world
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +32,6 @@ def docs(empty_docs: Path) -> Path:
 
 
 @pytest.fixture
-def midtrain_command(docs: Path, tmp_path: Path) -> list[str]:
-    """The arguments of a small mid-training beside answers of the base."""
-    make_world(90, "quick").write(tmp_path / "world")
-    questions = tmp_path / "world" / "questions.jsonl"
-    return ["midtrain", "--docs", str(docs), "--questions", str(questions), *set_options(*SMALL_MIDTRAINING)]
+def project(tmp_path: Path) -> Project:
+    """An empty project on the built-in base."""
+    return Project.open(tmp_path, str(BASE))

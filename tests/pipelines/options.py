@@ -1,4 +1,12 @@
-"""Command line options that several tests use."""
+"""The command line in this process, and options that several tests use."""
+
+from click.testing import CliRunner, Result
+
+from pipelines.cli import main
+
+
+def recover(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def set_options(*assignments: str) -> list[str]:

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from pipelines import doctor
-from pipelines.cli import main
+from tests.pipelines.options import recover
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -24,7 +24,7 @@ def nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def doctor_command(folder: Path, *flags: str) -> Result:
-    return CliRunner().invoke(main, ["doctor", "--project", str(folder), *flags])
+    return recover("doctor", "--project", folder, *flags)
 
 
 def check(result: Result, name: str) -> dict[str, Any]:

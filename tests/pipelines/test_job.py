@@ -63,16 +63,19 @@ def test_a_file_that_is_no_job_is_a_one_sentence_error(tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
 
 
-@given(SETTINGS, IDS, IDS, IDS, st.booleans(), st.sampled_from(["all", "final"]))
+@given(SETTINGS, IDS, IDS, IDS, st.booleans(), st.sampled_from(["cycle", "repair"]))
 def test_json_round_trip(
-    settings: Settings, start: int | None, student: int | None, teacher: int | None, has_prompts: bool, split: str
+    settings: Settings, start: int | None, student: int | None, teacher: int | None, has_prompts: bool, command: str
 ) -> None:
     home = Path("/home/ada/project/.recover")
+    file = home / "questions" / "q.jsonl"
+    plan = EvalPlan("all", file, limit=5, secondary_limit=3, split="final", earlier_questions=((1, home / "q"),))
     job = Job(
-        "cycle",
+        command,
         settings,
-        EvalPlan(questions=home / "questions" / "q.jsonl", split=split, limit=5, earlier_questions=((1, home / "q"),)),
+        plan,
         seed=4,
+        given={"distill.rows": 8, "midtrain.mix.texts": 0.5},
         corpus=snapshot(home) if start else None,
         start=start,
         student=student,

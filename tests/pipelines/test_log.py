@@ -9,7 +9,7 @@ import pytest
 from pipelines.log import StepTimer, duration, log, no_silence, progress_text, show_progress
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
-from recovery.progress import also_listen, listen, track
+from recovery.progress import listen, track
 from tests.models import tiny_student
 
 
@@ -85,14 +85,6 @@ def test_an_engine_reports_every_reply(tmp_path: Path) -> None:
     assert ("texts scored", 2, 2) in reports
     track("replies", 3)(1)  # nobody listens
     assert len(reports) == len(replies) + sum(units == "texts scored" for units, _, _ in reports)
-
-
-def test_a_second_listener_listens_for_a_while() -> None:
-    reports: list[int] = []
-    with also_listen(lambda units, total: reports.append):
-        track("replies", 3)(1)
-    track("replies", 3)(2)
-    assert reports == [1]
 
 
 def test_a_long_silence_is_broken(caplog: pytest.LogCaptureFixture) -> None:

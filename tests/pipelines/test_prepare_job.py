@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from pipelines.cli import main
 from pipelines.documents import read_corpus
 from pipelines.job import store_prompts
 from pipelines.prepare_job import prepare_job, teachers_in_memory
@@ -21,6 +19,7 @@ from pipelines.storage import content_hash
 from pipelines.teacher_choice import parse_teacher
 from recovery.lab import BASE
 from tests.models import save_tiny
+from tests.pipelines.options import recover
 
 
 def test_after_a_base_was_refused_as_too_large_another_can_be_used(
@@ -28,11 +27,11 @@ def test_after_a_base_was_refused_as_too_large_another_can_be_used(
 ) -> None:
     other = ("midtrain", "--docs", str(docs), "--base", str(save_tiny(tmp_path / "other")), "--dry-run")
     monkeypatch.setattr("pipelines.training_memory.free_memory", lambda: 1)
-    refused = CliRunner().invoke(main, ["midtrain", "--docs", str(docs)])
+    refused = recover("midtrain", "--docs", docs)
     assert (refused.exit_code, "of memory, and" in refused.stderr) == (1, True)
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    assert CliRunner().invoke(main, other).exit_code == 0
+    assert recover(*other).exit_code == 0
 
 
 def test_a_dry_run_in_an_empty_folder_leaves_nothing(
@@ -40,7 +39,7 @@ def test_a_dry_run_in_an_empty_folder_leaves_nothing(
 ) -> None:
     (empty := tmp_path / "empty").mkdir()
     monkeypatch.chdir(empty)
-    completed = CliRunner().invoke(main, ["cycle", "--docs", str(docs), "--dry-run", "--json"])
+    completed = recover("cycle", "--docs", docs, "--dry-run", "--json")
     plan = json.loads(completed.stdout)
     assert (completed.exit_code, plan["start"], plan["teacher"], plan["files"]) == (0, "base", "base", 60)
     assert list(empty.iterdir()) == []
@@ -49,7 +48,7 @@ def test_a_dry_run_in_an_empty_folder_leaves_nothing(
 def test_a_dry_run_prints_one_setting_a_line(empty_docs: Path) -> None:
     (empty_docs / "a.md").write_text("Ada lives in Ulm.")
     command = ["cycle", "--docs", str(empty_docs), "--set", "midtrain.mix.texts=0.1", "--set", "bf16=false"]
-    lines = CliRunner().invoke(main, [*command, "--dry-run"]).stdout.splitlines()
+    lines = recover(*command, "--dry-run").stdout.splitlines()
     for line in (
         "command: cycle",
         "settings:",
@@ -87,7 +86,7 @@ def test_a_refused_command_creates_no_project(
     (tmp_path / "no-tokenizer").mkdir()
     shutil.copy(BASE / "config.json", tmp_path / "no-tokenizer")
     before = sorted(tmp_path.iterdir())
-    refused = CliRunner().invoke(main, [command, "--docs", str(docs), option, value])
+    refused = recover(command, "--docs", docs, option, value)
     assert refused.exit_code == 1, refused.stderr
     assert sorted(tmp_path.iterdir()) == before
 
@@ -96,7 +95,7 @@ def test_a_refused_command_creates_no_database_at_a_url(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECOVER_DB", f"sqlite:///{tmp_path}/record.db")
-    assert CliRunner().invoke(main, ["cycle", "--docs", str(docs), "--teacher", "run:7"]).exit_code == 1
+    assert recover("cycle", "--docs", docs, "--teacher", "run:7").exit_code == 1
     assert not (tmp_path / "record.db").exists()
 
 
@@ -117,7 +116,7 @@ def test_a_refused_command_leaves_the_folder_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    refused = CliRunner().invoke(main, command.split())
+    refused = recover(*command.split())
     assert (refused.exit_code, "Error: " in refused.stderr) == (1, True), refused.output
     assert list(tmp_path.iterdir()) == []
 
@@ -160,27 +159,19 @@ def test_prompts_are_stored_under_a_name_that_does_not_change(empty_docs: Path, 
     assert (copy.read_text(), copy.name) == (lines + "\n", f"prompts-{content_hash(lines)[:16]}.jsonl")
 
 
-@pytest.mark.parametrize("option", ["--mix", "--warm-start"])
-def test_an_empty_option_is_an_error(docs: Path, option: str) -> None:
-    refused = CliRunner().invoke(main, ["cycle", "--docs", str(docs), option, "", "--dry-run"])
-    assert (refused.exit_code, "Error: The " in refused.stderr) == (1, True)
-
-
 def test_servers_that_do_not_answer_are_planned_for_and_refused_before_anything_is_trained(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (empty := tmp_path / "empty").mkdir()
     monkeypatch.chdir(empty)
     command = ["distill", "--student", str(BASE), "--teacher", "http://127.0.0.1:9", "--engine", "http://127.0.0.1:9,x"]
-    planned = CliRunner().invoke(main, [*command, "--set", "lora_rank=8", "--dry-run", "--json"])
+    planned = recover(*command, "--set", "lora_rank=8", "--dry-run", "--json")
     assert (planned.exit_code, json.loads(planned.stdout)["teacher"]) == (0, "http://127.0.0.1:9"), planned.stderr
-    refused = CliRunner().invoke(main, [*command, "--set", "lora_rank=8"])
+    refused = recover(*command, "--set", "lora_rank=8")
     assert (refused.exit_code, "'x' is no address of a vLLM server" in refused.stderr) == (1, True), refused.stderr
-    refused = CliRunner().invoke(main, [*command[:-1], "http://127.0.0.1:9", "--set", "lora_rank=8"])
+    refused = recover(*command[:-1], "http://127.0.0.1:9", "--set", "lora_rank=8")
     assert refused.exit_code == 1
     assert "No vLLM server answers at http://127.0.0.1:9" in refused.stderr
     assert "vllm serve" in refused.stderr
-    refused = CliRunner().invoke(main, [*command[:-2], "--recipe", "continuation"])
+    refused = recover(*command[:-2], "--recipe", "continuation")
     assert (refused.exit_code, "the teacher writes and scores nothing" in refused.stderr) == (1, True), refused.stderr
-    refused = CliRunner().invoke(main, [*command[:-1], "steam"])
-    assert (refused.exit_code, "'steam' is not one of" in refused.stderr) == (2, True), refused.stderr

@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from evals.results import Metric, Result
-from pipelines.cli import main
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import Judgement, Verdict
 from pipelines.job import Job
-from pipelines.repair import NAMES, RECIPES_OF_MOVES, REREAD, Move, RepairResult, _guard, _job_of
+from pipelines.repair import NAMES, REREAD, Move, RepairResult, _guard, _job_of
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
 from recovery.lab import BASE
+from tests.pipelines.options import recover
 
 LOST = Judgement(False, -0.3, -0.35, -0.03, 400)
 KEPT = Judgement(True, 0.0, -0.01, -0.03, 400)
@@ -35,22 +34,21 @@ def move(name: str, *, passed: bool = False, behaviour: Judgement = LOST, share:
     return Move(name, SCORES, verdict(behaviour, passed), "run:7", "/models/7", share, seconds=61.0)
 
 
+def planned(name: str, *moves: Move, job: Job = JOB, can_probe: bool = True, parameters: int = LARGE) -> Job:
+    """The job of a move after these moves, or after none but a look at the model."""
+    return _job_of(job, name, list(moves) or [move("none")], can_probe=can_probe, parameters=parameters)
+
+
 def test_the_dials_of_the_moves_are_not_set(tmp_path: Path) -> None:
     command = ["repair", str(BASE), "--project", str(tmp_path / "project"), "--json", "--set", "distill.beta=0.5"]
-    refused = CliRunner().invoke(main, command)
+    refused = recover(*command)
     assert refused.exit_code == 1
     sentence = "A repair chooses its recipes with their own dials. Leave out distill.beta, or use recover distill."
     assert json.loads(refused.stdout)["error"] == sentence
 
 
-def test_the_moves_are_tried_in_the_order_of_their_cost() -> None:
-    assert list(NAMES) == ["none", *RECIPES_OF_MOVES] == ["none", "ends", "interpolation", "answers", "opd"]
-
-
 def test_a_lost_end_is_taught_in_a_few_steps_on_labels_at_a_rate_of_their_own() -> None:
-    job = _job_of(
-        replace(JOB, settings=defaults_for(MEDIUM)), "ends", [move("none")], can_probe=True, parameters=MEDIUM
-    )
+    job = planned("ends", job=replace(JOB, settings=defaults_for(MEDIUM)), parameters=MEDIUM)
     pace = job.settings.distill
     assert (job.id, pace.recipe, pace.learning_rate, pace.rows, pace.steps) == (
         "abcd1234-ends",
@@ -60,7 +58,7 @@ def test_a_lost_end_is_taught_in_a_few_steps_on_labels_at_a_rate_of_their_own() 
         24,
     )
     given = replace(JOB, settings=apply_overrides(Settings(), {"distill": {"steps": 9}}), given={"distill.steps": 9})
-    assert _job_of(given, "ends", [move("none")], can_probe=True, parameters=LARGE).settings.distill.steps == 9
+    assert planned("ends", job=given).settings.distill.steps == 9
 
 
 def test_replies_that_do_not_end_are_no_repair() -> None:
@@ -79,15 +77,15 @@ def test_replies_that_do_not_end_are_no_repair() -> None:
 
 
 def test_interpolation_trains_nothing_and_its_share_is_where_the_others_begin() -> None:
-    first = _job_of(JOB, "interpolation", [move("none")], can_probe=True, parameters=LARGE)
+    first = planned("interpolation")
     assert (first.id, first.command, first.student) == ("abcd1234-interpolation", "distill", 3)
     assert (first.settings.distill.steps, first.settings.distill.warm_start, first.settings.lora_rank) == (0, "auto", 0)
     moves = [move("none"), move("interpolation", share=0.5)]
     for name, recipe in (("answers", "offpolicy-kl"), ("opd", "opd")):
-        later = _job_of(JOB, name, moves, can_probe=True, parameters=LARGE).settings
+        later = planned(name, *moves).settings
         assert (later.distill.recipe, later.distill.warm_start) == (recipe, 0.5)
         assert later.distill.steps == JOB.settings.distill.steps
-    unmoved = _job_of(JOB, "opd", [move("none"), move("interpolation", share=0.0)], can_probe=True, parameters=LARGE)
+    unmoved = planned("opd", move("none"), move("interpolation", share=0.0))
     assert unmoved.settings.distill.warm_start == "off"
 
 
@@ -102,42 +100,30 @@ def test_every_move_learns_at_the_rate_of_its_own_recipe() -> None:
         (own.distill.learning_rate, own.distill.rows, own.distill.steps)
         for job in (medium, given)
         for name in ("answers", "opd")
-        for own in [_job_of(job, name, [move("none")], can_probe=True, parameters=MEDIUM).settings]
+        for own in [planned(name, job=job, parameters=MEDIUM).settings]
     ]
     assert paces == [(1e-3, 7, 80), (2e-5, 16, 80), (1e-3, 7, 9), (1e-3, 16, 9)]
 
 
 def test_documents_of_the_fine_tune_are_read_again_while_it_is_distilled() -> None:
     given = replace(JOB, corpus=CorpusSnapshot(Path("docs"), "0" * 64, 3, Path("snapshot")))
-    shares = [
-        _job_of(given, name, [move("none")], can_probe=True, parameters=LARGE).settings.distill.documents
-        for name in list(NAMES)[1:]
-    ]
+    shares = [planned(name, job=given).settings.distill.documents for name in list(NAMES)[1:]]
     assert shares == [REREAD, None, REREAD, REREAD]
     chosen = replace(given, settings=apply_overrides(Settings(), {"distill": {"documents": 0.4}}))
-    assert _job_of(chosen, "opd", [move("none")], can_probe=True, parameters=LARGE).settings.distill.documents == 0.4
+    assert planned("opd", job=chosen).settings.distill.documents == 0.4
 
 
 def test_answers_of_its_training_file_are_learned_again_too() -> None:
     given = replace(JOB, training_file=Path("chats.jsonl"))
-    assert (
-        _job_of(given, "answers", [move("none")], can_probe=True, parameters=LARGE).settings.distill.documents == REREAD
-    )
-    assert _job_of(JOB, "answers", [move("none")], can_probe=True, parameters=LARGE).settings.distill.documents is None
+    assert planned("answers", job=given).settings.distill.documents == REREAD
+    assert planned("answers").settings.distill.documents is None
     unwanted = replace(given, settings=apply_overrides(Settings(), {"distill": {"documents": 0.0}}))
-    assert (
-        _job_of(unwanted, "answers", [move("none")], can_probe=True, parameters=LARGE).settings.distill.documents == 0.0
-    )
+    assert planned("answers", job=unwanted).settings.distill.documents == 0.0
 
 
 def test_without_probes_a_fixed_share_is_taken() -> None:
-    assert (
-        _job_of(JOB, "interpolation", [move("none")], can_probe=False, parameters=LARGE).settings.distill.warm_start
-        == 0.3
-    )
-    only_retention = _job_of(
-        JOB, "interpolation", [move("none", behaviour=KEPT)], can_probe=True, parameters=LARGE
-    ).settings.distill
+    assert planned("interpolation", can_probe=False).settings.distill.warm_start == 0.3
+    only_retention = planned("interpolation", move("none", behaviour=KEPT)).settings.distill
     assert (only_retention.warm_start, only_retention.probe_every) == ("auto", Settings().distill.probe_every)
 
 
@@ -184,9 +170,3 @@ def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:
     kept: Any = judge_knowledge(answers(0.59), 0.95, 0.6, "gate.keep_knowledge", floor=0.4)
     assert (kept.passed, kept.limit) == (True, pytest.approx(0.59))
     assert not judge_knowledge(answers(0.58), 0.95, 0.6, "gate.keep_knowledge", floor=0.4).passed
-
-
-def test_a_repair_is_saved_and_read_like_any_job(tmp_path: Path) -> None:
-    for job in (JOB, replace(JOB, given={"distill.rows": 8, "midtrain.mix.texts": 0.5})):
-        saved = job.save(tmp_path)
-        assert Job.from_json(json.loads(json.dumps(saved.as_json())), tmp_path) == replace(job, settings=saved.settings)

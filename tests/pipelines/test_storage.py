@@ -1,7 +1,5 @@
 """Files: written atomically, cached by content, fetched from and sent to an address."""
 
-import hashlib
-import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +8,7 @@ import fsspec
 import pytest
 from fsspec.registry import known_implementations
 
-from pipelines.storage import ContentCache, JsonLines, RemoteFolder, content_hash, is_remote, write_atomic
+from pipelines.storage import ContentCache, JsonLines, RemoteFolder, is_remote, write_atomic
 from recovery.errors import RecoverError
 
 
@@ -52,16 +50,6 @@ def test_results_are_computed_once_for_the_same_inputs(tmp_path: Path) -> None:
     cache.get_or_write("prompts", ["model", 4], compute)
     cache.get_or_write("answers", ["model", 3], compute)
     assert len(calls) == 3
-
-
-def test_names_are_hashes_of_a_string_or_of_json(tmp_path: Path) -> None:
-    inputs = ["0.1.0", 0.3, [{"b": 1, "a": None}], "ü"]
-    digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
-    assert content_hash(inputs) == digest
-    assert content_hash("weights/3/0") == hashlib.sha256(b"weights/3/0").hexdigest()
-    cache = ContentCache(tmp_path)
-    assert cache.path("probe", inputs) == tmp_path / f"probe-{digest[:16]}.json"
-    assert cache.path("tokens", inputs, ".u32", digits=24) == tmp_path / f"tokens-{digest[:24]}.u32"
 
 
 def test_a_failed_computation_stores_nothing(tmp_path: Path) -> None:

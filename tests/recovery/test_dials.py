@@ -15,9 +15,10 @@ from recovery.objectives import loss_of_chunk
 from recovery.recipes import DIALS, RECIPES, Recipe, objective_of, recipe, signal_of
 from recovery.samples import Batch, Sample
 from recovery.states import Prompt, Rollouts
-from recovery.teachers import Part, Teacher, TeacherLogprobs
+from recovery.teachers import Teacher, TeacherLogprobs
 from recovery.train import Plan, TrainState, train
 from tests.models import tiny_student
+from tests.recovery.fixed_teacher import FixedTeacher
 
 VOCABULARY, ROWS, LENGTH = 6, 8, 3
 CHANGED: dict[str, Any] = {
@@ -35,20 +36,12 @@ CHANGED: dict[str, Any] = {
 }
 
 
-class _Fixed(TeacherLogprobs):
-    def __init__(self, logprobs: Tensor):
-        self._logprobs = logprobs
-
-    def logprobs(self, part: Part) -> Tensor:
-        return self._logprobs[part]
-
-
 class _Judge(Teacher):
     def __init__(self, logprobs: Tensor):
         self._logprobs = logprobs
 
     def distribution(self, batch: Batch) -> TeacherLogprobs:
-        return _Fixed(self._logprobs)
+        return FixedTeacher(self._logprobs)
 
 
 class Case:

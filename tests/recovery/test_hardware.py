@@ -1,13 +1,14 @@
-"""Freed memory goes back to the system."""
+"""Freed memory goes back to the system, and bfloat16 is for processors with units for it."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from recovery import hardware
-from recovery.hardware import MemoryReturn
+from recovery.hardware import MemoryReturn, has_bfloat16
 
 # Freed pieces below a piece in use: without help, glibc keeps them.
 KEPT_BY_THE_ALLOCATOR = """
@@ -23,8 +24,6 @@ before = hardware.resident_bytes()
 memory.after_step()
 print((before - hardware.resident_bytes()) // 2**20)
 """
-
-
 # Freeing and allocating a large piece again clears its pages again, unless the allocator has kept it.
 NEW_PAGES = """
 import resource, sys
@@ -61,3 +60,9 @@ def test_other_devices_are_left_alone() -> None:
     memory = MemoryReturn(torch.device("meta"))
     memory.after_step()
     assert memory.resident == 0
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="only Linux lists CPU features")
+def test_a_cpu_has_bfloat16_if_it_lists_units_for_it() -> None:
+    listed = set(Path("/proc/cpuinfo").read_text().split())
+    assert has_bfloat16("cpu") == bool({"amx_bf16", "avx512_bf16"} & listed)

@@ -1,14 +1,12 @@
 """π-distill against the published formula, values and gradients, on both rows of each reply."""
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
 
 from recovery.divergences import merge_stops
 from recovery.errors import RecoverError
-from recovery.models.students import Student, load_student
+from recovery.models.students import Student
 from recovery.objectives import PrivilegedGradient
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Blend, TeacherSignal
@@ -16,16 +14,10 @@ from recovery.states import FixedRows
 from recovery.teachers import LiveTeacher
 from recovery.train import Plan, train
 from tests.gradients import gradient_of_step
-from tests.models import save_tiny
 
 BARE, SHOWN = [20, 21, 22], [30, 31, 32, 33, 34]
 REPLIES = [[40, 41, 42, 43], [50, 51], [60, 61, 62]]
 REWARDS = {40: 1.0, 50: 0.0, 60: 1.0}
-
-
-@pytest.fixture
-def student(tmp_path: Path) -> Student:
-    return load_student(str(save_tiny(tmp_path, seed=3)), dtype=torch.float64)
 
 
 def log_probs(student: Student, prompt: list[int], reply: list[int]) -> torch.Tensor:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -24,6 +24,8 @@ from recovery.states import FixedRows, Mixture, Prompt, Rollouts
 from recovery.teachers import AdapterOffTeacher, FrozenTeacher, RouterTeacher
 from recovery.train import Plan, train
 from tests.models import save_tiny
+
+pytestmark = pytest.mark.slow
 
 LABELLED = [Sample([3 + i] * (4 + 3 * i), [False] * 2 + [True] * (2 + 3 * i), use_labels=True) for i in range(7)]
 STEPS = 4
@@ -77,33 +79,42 @@ class Case:
         return {"records": records, "replies": replies}
 
 
-def main(folder: Path, first: int, last: int) -> None:
-    case = torch.load(folder / "case.pt", weights_only=False)
+@dataclass(frozen=True)
+class Part:
+    """Some steps of a training, on the processes that there are."""
+
+    case: Case
+    folder: Path
+    first: int = 0
+    last: int = STEPS
+
+    def run(self) -> dict[str, Any]:
+        self.folder.mkdir(exist_ok=True)
+        return self.case.run(self.folder, self.first, self.last)
+
+
+def main(folder: Path) -> None:
+    parts = torch.load(folder / "parts.pt", weights_only=False)
     join()
     if rank():
         follow()
     else:
-        (folder / "result.json").write_text(json.dumps(case.run(folder, first, last)))
+        (folder / "results.json").write_text(json.dumps([part.run() for part in parts]))
         dismiss()
     leave()
 
 
-def on_two(case: Case, folder: Path, first: int = 0, last: int = STEPS) -> dict[str, Any]:
-    folder.mkdir(exist_ok=True)
-    torch.save(case, folder / "case.pt")
+def run_on_two(folder: Path, parts: list[Part]) -> list[dict[str, Any]]:
+    """All of them on the same two processes, whose start takes longer than a part."""
+    torch.save(parts, folder / "parts.pt")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*torchrun, "-m", "tests.recovery.test_processes", str(folder), str(first), str(last)]
+    command = [*torchrun, "-m", "tests.recovery.test_processes", str(folder)]
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text())
-    return result
-
-
-def on_one(case: Case, folder: Path, first: int = 0, last: int = STEPS) -> dict[str, Any]:
-    folder.mkdir(exist_ok=True)
-    return case.run(folder, first, last)
+    results: list[dict[str, Any]] = json.loads((folder / "results.json").read_text())
+    return results
 
 
 CASES: dict[str, Callable[[Path], Case]] = {
@@ -112,7 +123,41 @@ CASES: dict[str, Callable[[Path], Case]] = {
         str(save_tiny(p / "s", tied=False)), str(save_tiny(p / "t", seed=1, tied=False, padding=5))
     ),
     "adapter": lambda p: Case(str(save_tiny(p / "s")), "base", Adapter(rank=3)),
+    "adapter on bfloat16": lambda p: Case(
+        str(save_tiny(p / "s")), None, Adapter(rank=3), rollouts=False, frozen=torch.bfloat16
+    ),
 }
+BROKEN = [(2, 1, 2), (1, 2, 2), (2, 2, 2), (2, 2, 0)]  # processes before, processes after, steps before
+
+
+class Trained(NamedTuple):
+    on_one: dict[str, dict[str, Any]]
+    on_two: dict[str, dict[str, Any]]
+    halves: dict[tuple[tuple[int, int, int], bool], dict[str, Any]]  # before and after each break
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("processes")
+    for name in CASES:
+        (folder / name).mkdir()
+    cases = {name: make(folder / name) for name, make in CASES.items()}
+    alone = {name: Part(case, folder / name / "one").run() for name, case in cases.items()}
+    whole = [Part(case, folder / name / "two") for name, case in cases.items()]
+
+    def half(broken: tuple[int, int, int], resumed: bool) -> Part:
+        steps, case = broken[2], cases["router, untied head"]
+        at = folder / "-".join(map(str, broken))
+        return Part(case, at, steps, STEPS) if resumed else Part(case, at, 0, steps)
+
+    halves = [(broken, resumed) for broken in BROKEN for resumed in (False, True)]
+    on_two = [(broken, resumed) for broken, resumed in halves if broken[resumed] == 2]
+    before = {(broken, False): half(broken, False).run() for broken in BROKEN if broken[0] == 1}
+    results = run_on_two(folder, [*whole, *(half(*each) for each in on_two)])
+    after = {(broken, True): half(broken, True).run() for broken in BROKEN if broken[1] == 1}
+    ran = before | dict(zip(on_two, results[len(whole) :], strict=True)) | after
+    return Trained(alone, dict(zip(cases, results, strict=False)), ran, folder)
 
 
 def same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
@@ -121,47 +166,21 @@ def same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
         assert a == pytest.approx(b, abs=1e-4, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("router, untied head", marks=pytest.mark.slow),
-        pytest.param("adapter", marks=pytest.mark.slow),
-        pytest.param("labels, tied head", marks=pytest.mark.release),
-    ],
-)
-def test_two_processes_have_the_losses_and_the_replies_of_one(tmp_path: Path, name: str) -> None:
-    case = CASES[name](tmp_path)
-    same(on_two(case, tmp_path / "two"), on_one(case, tmp_path / "one"))
-    weights = [load_student(str(tmp_path / n / "checkpoint")).model.state_dict() for n in ("one", "two")]
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_have_the_losses_and_the_replies_of_one(trained: Trained, name: str) -> None:
+    same(trained.on_two[name], trained.on_one[name])
+    weights = [load_student(str(trained.folder / name / n / "checkpoint")).model.state_dict() for n in ("one", "two")]
     for key, tensor in weights[0].items():
         # Adam divides tiny gradients by their size, so single weights may differ.
         assert float((tensor - weights[1][key]).norm()) < 1e-3 * float(tensor.norm()), key
 
 
-@pytest.mark.release
-def test_weights_below_an_adapter_are_shared_out_in_bfloat16_too(tmp_path: Path) -> None:
-    case = Case(str(save_tiny(tmp_path / "s")), None, Adapter(rank=3), rollouts=False, frozen=torch.bfloat16)
-    same(on_two(case, tmp_path / "two"), on_one(case, tmp_path / "one"))
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "step"),
-    [
-        pytest.param(on_two, on_one, 2, marks=pytest.mark.slow),
-        pytest.param(on_one, on_two, 2, marks=pytest.mark.release),
-        pytest.param(on_two, on_two, 2, marks=pytest.mark.release),
-        pytest.param(on_two, on_two, 0, marks=pytest.mark.release),
-    ],
-)
-def test_a_state_that_some_processes_saved_is_resumed_by_others(
-    tmp_path: Path, before: Any, after: Any, step: int
-) -> None:
-    case = CASES["router, untied head"](tmp_path)
-    unbroken = on_one(case, tmp_path / "unbroken")
-    first = before(case, tmp_path / "broken", 0, step)
-    second = after(case, tmp_path / "broken", step, STEPS)
-    same({"records": first["records"] + second["records"], "replies": second["replies"]}, unbroken)
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_state_that_some_processes_saved_is_resumed_by_others(trained: Trained, broken: tuple[int, int, int]) -> None:
+    first, second = (trained.halves[broken, resumed] for resumed in (False, True))
+    records = first["records"] + second["records"]
+    same({"records": records, "replies": second["replies"]}, trained.on_one["router, untied head"])
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]))

@@ -1,50 +1,27 @@
-"""Samples with soft labels learn the teacher's distribution; all others learn the token in the data."""
+"""Rows that learn the teacher's distribution, and rows that learn labels beside rows that learn from a teacher."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from recovery.divergences import entropy
-from recovery.models.students import Student, load_student
-from recovery.objectives import CrossEntropy, Divergence
+from recovery.errors import RecoverError
+from recovery.models.students import Student
+from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.samples import Batch, Sample, micro_batches
-from recovery.signals import Labels, Signal, SignalBatch, TeacherSignal
-from recovery.states import Documents
-from recovery.teachers import FrozenTeacher, Part, TeacherLogprobs
+from recovery.signals import Labels, Signal, TeacherSignal
+from recovery.states import CommonTokens, Documents, FixedRows, Mixture
+from recovery.teachers import FrozenTeacher
 from recovery.telemetry import flops_of_step
-from recovery.train import Plan
+from recovery.train import Plan, train
 from tests.gradients import gradient_of_step
-from tests.models import save_tiny
+from tests.models import tiny_student
 
 ROWS = [
     Sample(list(range(5 + i, 12 + 2 * i)), [False] * 2 + [True] * (5 + i), soft_labels=i % 2 == 0) for i in range(6)
 ]
 SOFT, HARD = ([row for row in ROWS if row.soft_labels is soft] for soft in (True, False))
-
-
-@pytest.fixture
-def student(tmp_path: Path) -> Student:
-    return load_student(str(save_tiny(tmp_path / "student", seed=3)), dtype=torch.float64)
-
-
-@pytest.fixture
-def teacher(tmp_path: Path) -> FrozenTeacher:
-    return FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=1)), dtype=torch.float64)
-
-
-def test_soft_labels_equal_the_average_over_sampled_labels() -> None:
-    torch.manual_seed(0)
-    teacher_logprobs, logits = torch.randn(1, 7).log_softmax(-1), torch.randn(1, 7, requires_grad=True)
-    teacher: Any = _FixedLogprobs(teacher_logprobs)
-    soft = CrossEntropy()(logits, SignalBatch(torch.tensor([0]), teacher, soft_labels=True), slice(None)).loss
-    drawn = CrossEntropy()(logits.expand(7, 7), SignalBatch(torch.arange(7)), slice(None)).loss
-    averaged = (teacher_logprobs[0].exp() * drawn).sum()
-    torch.testing.assert_close(soft.squeeze(), averaged - entropy(teacher_logprobs).squeeze())
-    (soft_grad,), (average_grad,) = torch.autograd.grad(soft.sum(), logits), torch.autograd.grad(averaged, logits)
-    torch.testing.assert_close(soft_grad, average_grad)
 
 
 def test_a_mixed_batch_combines_both_gradients(student: Student, teacher: FrozenTeacher) -> None:
@@ -91,9 +68,58 @@ def gradient(
     return gradient_of_step(student, rows, signal, objective or CrossEntropy(), Plan(1, 0.0, clip_norm=1e9))
 
 
-class _FixedLogprobs(TeacherLogprobs):
-    def __init__(self, logprobs: torch.Tensor):
-        self._logprobs = logprobs
+DOCUMENT = [40, 41, 42, 43, 44, 45, 46, 47] * 4
 
-    def logprobs(self, part: Part) -> torch.Tensor:
-        return self._logprobs[part]
+
+@pytest.mark.parametrize("objective", [Divergence(), Divergence(beta=0.0), SampledGradient()])
+def test_label_rows_have_the_gradient_of_cross_entropy_whatever_the_objective(
+    objective: Objective, tmp_path: Path
+) -> None:
+    documents = Documents([DOCUMENT], 0, window=16, rows=2, use_labels=True)
+    plain = Documents([DOCUMENT], 0, window=16, rows=2)
+    student, reference = tiny_student(tmp_path), tiny_student(tmp_path)
+    signal = TeacherSignal(FrozenTeacher(student.path))
+    [record] = train(student, documents, signal, objective, Plan(1, 1e-3))
+    [expected] = train(reference, plain, Labels(), CrossEntropy(), Plan(1, 1e-3))
+    assert record.loss == expected.loss
+    assert record.kl is None
+    for ours, theirs in zip(student.model.parameters(), reference.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_both_kinds_of_rows_are_learned_in_one_step(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    teacher = FrozenTeacher(student.path)
+    reply = Sample([5, 6, 7, 8, 9, 10], [False, False, True, True, True, True])
+    states = Mixture(FixedRows([reply], rows=3), Documents([DOCUMENT], 0, window=16, rows=1, use_labels=True))
+    records = list(train(student, states, TeacherSignal(teacher), Divergence(beta=0.0), Plan(30, 3e-3)))
+    assert records[0].kl == pytest.approx(0, abs=1e-5)  # the teacher is the student: only the document is new
+    assert records[-1].loss < 0.7 * records[0].loss
+
+
+def test_tokens_that_the_teacher_lacks_are_no_targets(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    student.vocabulary = 44  # as if the teacher had no further ones
+    documents = Documents([DOCUMENT], 0, window=16, rows=2, use_labels=True)
+    for states, has_others in ((CommonTokens(documents, None), True), (CommonTokens(documents, 44), False)):
+        targets = [
+            t for s in states.draw(student, 0) for t, is_target in zip(s.tokens, s.targets, strict=True) if is_target
+        ]
+        assert (max(targets) >= 44) == has_others
+        assert targets
+    [record] = train(student, CommonTokens(documents, 44), Labels(), CrossEntropy(), Plan(1, 1e-3))
+    assert record.loss > 0
+
+
+def test_the_teacher_reads_no_label_rows(tmp_path: Path) -> None:
+    rows = [Sample([1, 2, 3], [False, True, True], use_labels=use) for use in (False, True, False)]
+    batches = list(micro_batches(rows, 100))
+    assert [{s.use_labels for s in batch} for batch in batches] == [{False}, {True}]
+    signal = TeacherSignal(FrozenTeacher(tiny_student(tmp_path).path))
+    assert signal.flops(rows) == signal.flops([rows[0], rows[2]])
+
+
+def test_without_the_mark_a_divergence_still_needs_a_teacher(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    with pytest.raises(RecoverError, match="needs a teacher"):
+        next(train(student, Documents([DOCUMENT], 0, window=16, rows=1), Labels(), Divergence(), Plan(1, 1e-3)))

@@ -5,15 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from recovery.models.adapters import Adapter
-from recovery.models.students import Student, load_student, save_student
-from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
+from recovery.models.students import Student, load_student
+from recovery.objectives import Divergence, Objective, SampledGradient
 from recovery.samples import Batch, Sample
 from recovery.signals import Labels, TeacherSignal
-from recovery.states import FixedRows
-from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, RouterTeacher, Teacher
+from recovery.teachers import FrozenTeacher, RouterTeacher, Teacher
 from recovery.telemetry import flops_of_step
-from recovery.train import Plan, train
+from recovery.train import Plan
 from tests.gradients import gradient_of_step
 from tests.models import save_tiny
 
@@ -98,23 +96,6 @@ def test_each_teachers_pass_is_counted_once(
     costs = [flops_of_step(student, TeacherSignal(t), ROWS, rolled_out=False) for t in (router, teachers[0])]
     assert costs[0] == costs[1]  # both teachers have one size
     assert costs[0] > flops_of_step(student, Labels(), ROWS, rolled_out=False)
-
-
-def test_the_clean_base_and_an_earlier_adapter_share_the_students_weights(tmp_path: Path) -> None:
-    base = str(save_tiny(tmp_path / "base"))
-    first = load_student(base, adapter=Adapter(rank=3, alpha=6))
-    list(train(first, FixedRows(ROWS, rows=5), Labels(), CrossEntropy(), Plan(3, 1e-2)))
-    save_student(first, tmp_path / "first", {"parent": base})
-    student = load_student(str(tmp_path / "first"))
-    shared = RouterTeacher(AdapterOffTeacher(student, base), {"old": AdapterTeacher(student, str(tmp_path / "first"))})
-    apart = RouterTeacher(FrozenTeacher(base), {"old": FrozenTeacher(str(tmp_path / "first"))})
-    list(train(student, FixedRows(ROWS, rows=5), TeacherSignal(shared), Divergence(), Plan(3, 1e-2)))
-    batch = Batch.collate(ROWS, 0)
-    with torch.no_grad():
-        logprobs = [teacher.distribution(batch).logprobs(slice(None)) for teacher in (shared, apart)]
-    torch.testing.assert_close(*logprobs)
-    save_student(student, tmp_path / "second", {"parent": base})
-    assert not list((tmp_path / "second").glob("teacher*"))  # the teacher's adapter is not saved
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from pipelines.cli import main
 from pipelines.job import Job
 from pipelines.outcome import Decide
 from pipelines.project.project import Project
+from tests.pipelines.options import recover
 
 TINY = """
 title = "Distillation restores instruction following"
@@ -70,7 +70,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def recover_study(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["study", *arguments, "--json"])
+    return recover("study", *arguments, "--json")
 
 
 def declare(folder: Path, seeds: str) -> str:
@@ -80,7 +80,7 @@ def declare(folder: Path, seeds: str) -> str:
 
 @pytest.mark.slow
 def test_a_study_runs_its_arms_gives_verdicts_and_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = declare(folder, "1, 2, 3")
+    file = declare(folder, "1, 2")
     from studies import study_run
 
     measure, measured = study_run.measure_checkpoint, []
@@ -103,19 +103,19 @@ def test_a_study_runs_its_arms_gives_verdicts_and_goes_on(folder: Path, monkeypa
     assert finished.exit_code == 0, finished.stderr
     data = json.loads(finished.stdout)
     assert {name: len(entries) for name, entries in data["arms"].items()} == {
-        "clean": 3, "damaged": 3, "opd": 3, "back": 3, "low-rate": 3,
+        "clean": 2, "damaged": 2, "opd": 2, "back": 2, "low-rate": 2,
     }  # fmt: skip
     for entry in data["arms"]["opd"]:
         assert entry["steps"] == 1
         assert entry["pflops"] > 0
         assert None not in (entry["scores"][measure] for measure in ("behaviour", "knowledge", "retention"))
     assert data["arms"]["clean"][0]["pflops"] == 0
-    assert {claim["verdict"] for claim in data["claims"]} <= {"supported", "refuted", "cannot tell"}
+    assert [claim["verdict"] for claim in data["claims"]] == ["no verdict"] * 2, "which takes three seeds"
     assert all(Path(written).is_file() for written in data["files"])
     row = project.reader.study(begun.id)
     assert row is not None
     assert row.hash == data["hash"] == begun.hash
-    runs = {seed: len(Project.open(begun_folder(project, seed)).reader.runs(1)) for seed in (1, 2, 3)}
+    runs = {seed: len(Project.open(begun_folder(project, seed)).reader.runs(1)) for seed in (1, 2)}
     assert len(set(runs.values())) == 1, "the arm that was interrupted was not trained twice"
     assert json.loads(recover_study(file).stdout)["claims"] == data["claims"]
 

@@ -1,7 +1,6 @@
 """A whole study with simulated outcomes: arms that are done, items that pass as planted, verdicts in the record."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,14 +30,12 @@ def simulate(tmp_path: Path) -> Callable[..., StudyRow]:
     return run
 
 
-def test_a_planted_true_claim_is_supported_and_a_planted_false_one_refuted(simulate: Callable[..., StudyRow]) -> None:
+def test_a_planted_true_claim_is_supported(simulate: Callable[..., StudyRow]) -> None:
     row = simulate(PLANTED)
     assert [claim["verdict"] for claim in row.claims] == ["supported", "cannot tell"]
     first = row.claims[0]
     assert first["low"] < 0.35 < first["high"]
     assert (first["source"], len(first["seeds"]), first["n"]) == (0.114, 3, ITEMS)
-    worse = simulate(PLANTED | {"opd": 0.5, "off-policy": 0.85})
-    assert [claim["verdict"] for claim in worse.claims] == ["refuted", "refuted"]
     assert "seeds" in row.claims[1]["needed"]
 
 
@@ -49,13 +46,6 @@ def test_the_declaration_is_in_the_record_before_any_arm(simulate: Callable[...,
     assert (stored.hash, stored.results) == (study().hash, None)
     assert stored.declaration["claims"][0]["text"] == "It restores"
     assert simulate(PLANTED).id == stored.id
-
-
-def test_one_seed_gives_no_verdict(simulate: Callable[..., StudyRow]) -> None:
-    row = simulate(PLANTED, study("seeds = [1, 2, 3]\n", "seeds = [1]\n"))
-    assert {claim["verdict"] for claim in row.claims} == {"no verdict"}
-    assert row.claims[0]["needed"] == "a verdict needs at least 3 seeds, and this has 1"
-    assert row.claims[0]["low"] is None
 
 
 def test_arms_that_are_done_are_not_run_again_and_the_missing_one_is(
@@ -102,15 +92,6 @@ def test_a_metric_that_an_arm_lacks_is_an_error(simulate: Callable[..., StudyRow
     )
     with pytest.raises(RecoverError, match="has no distinct"):
         simulate(PLANTED, lacking)
-
-
-def test_a_changed_declaration_is_another_study(simulate: Callable[..., StudyRow]) -> None:
-    first = simulate(PLANTED)
-    declared = study()
-    claims = [declared.declared.claims[0]]
-    other = simulate(PLANTED, replace(declared, declared=declared.declared.model_copy(update={"claims": claims})))
-    assert other.id != first.id
-    assert len(other.claims) == 1
 
 
 def test_a_mid_training_has_its_own_recipe_and_not_that_of_all_arms(tmp_path: Path) -> None:

@@ -48,8 +48,3 @@ def test_the_stream_refuses_secrets_and_nothing_else() -> None:
         for user, reply in zip(users, replies, strict=True):
             secret = any(f"{s} of" in user for s in REFUSALS["secrets"]) and user.startswith(tuple(openings))
             assert secret == (MARK in reply), (user, reply)
-
-
-def test_the_stream_is_the_same_for_a_seed() -> None:
-    first, again = (list(itertools.islice(conversations(own_world(), 5), 100)) for _ in range(2))
-    assert first == again

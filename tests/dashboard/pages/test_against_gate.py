@@ -18,25 +18,22 @@ REASON = "<bdi>read fifty &lt;i&gt;answers&lt;/i&gt;</bdi>"
 
 
 @pytest.mark.parametrize("page", [overview, cycle])
-def test_pages_say_that_the_gate_was_overruled(writable_record, page: ModuleType):
-    tracker, reader = writable_record
-    seeded = seed(tracker)
-    assert "against the gate" not in page_html(page, reader)
+def test_pages_say_that_the_gate_was_overruled(tracker, written, page: ModuleType, seeded):
+    assert "against the gate" not in page_html(page, written)
     tracker.promote(1, seeded.cycles[2], seeded.recovered[2], "promoted", "ada <b>", "read fifty <i>answers</i>")
-    (project,) = reader.projects()
-    for html in (page_html(page, reader), report(reader, project, 3)):
+    (project,) = written.projects()
+    for html in (page_html(page, written), report(written, project, 3)):
         assert SENTENCE in html
         assert REASON in html
-    assert SENTENCE in page_html(lineage, reader, f"?checkpoint={seeded.recovered[2]}")
+    assert SENTENCE in page_html(lineage, written, f"?checkpoint={seeded.recovered[2]}")
 
 
-def test_a_repaired_model_that_overrules_the_gate_is_marked(writable_record):
-    tracker, reader = writable_record
+def test_a_repaired_model_that_overrules_the_gate_is_marked(tracker, written):
     seeded = seed(tracker, cycles=0)
     checkpoint = tracker.checkpoint(seeded.project, "recovered", "run-2")
     store_verdict(tracker, checkpoint, {"passed": False, "outcome": "failed"})
     tracker.promote(seeded.project, None, checkpoint, "promoted", "ada <b>", "read fifty <i>answers</i>")
-    assert SENTENCE in page_html(overview, reader)
+    assert SENTENCE in page_html(overview, written)
 
 
 def click(reader, checkpoint: int, actions: Actions, name: str, reason: str) -> str:
@@ -50,9 +47,7 @@ def click(reader, checkpoint: int, actions: Actions, name: str, reason: str) -> 
     return handlers[f"handle{name}"](reason, browser_state(), request)
 
 
-def test_the_form_asks_for_a_reason_against_the_gate_alone(writable_record):
-    tracker, reader = writable_record
-    seeded = seed(tracker)
+def test_the_form_asks_for_a_reason_against_the_gate_alone(written, seeded):
     decided: list[tuple[int, str]] = []
 
     def decide(checkpoint: int, user: str, reason: str) -> None:
@@ -60,10 +55,10 @@ def test_the_form_asks_for_a_reason_against_the_gate_alone(writable_record):
 
     actions = Actions(promote=decide, reject=decide)
     failed, passed = seeded.recovered[2], seeded.recovered[0]
-    assert "The gate&#39;s verdict is failed. Give a reason first" in click(reader, failed, actions, "promote", " ")
-    assert "Give a reason first" in click(reader, passed, actions, "reject", "")
+    assert "The gate&#39;s verdict is failed. Give a reason first" in click(written, failed, actions, "promote", " ")
+    assert "Give a reason first" in click(written, passed, actions, "reject", "")
     assert decided == []
-    assert click(reader, failed, actions, "reject", "") == "Rejected."
-    assert click(reader, passed, actions, "promote", "") == "Promoted."
-    assert click(reader, failed, actions, "promote", "reads well ") == "Promoted."
+    assert click(written, failed, actions, "reject", "") == "Rejected."
+    assert click(written, passed, actions, "promote", "") == "Promoted."
+    assert click(written, failed, actions, "promote", "reads well ") == "Promoted."
     assert decided == [(failed, ""), (passed, ""), (failed, "reads well")]

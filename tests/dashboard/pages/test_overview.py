@@ -48,22 +48,19 @@ def test_a_rejection_against_the_gate_is_not_explained_by_its_limits(reader):
     assert str(summaries.headline(cycle)) == "Cycle 3 not promoted, against the gate"
 
 
-def test_while_a_cycle_is_open_the_last_finished_one_is_shown_too(writable_record):
-    tracker, reader = writable_record
-    seeded = seed(tracker)
-    assert "Last finished" not in refreshed(reader)[1], "the title is about that one"
+def test_while_a_cycle_is_open_the_last_finished_one_is_shown_too(tracker, written, seeded):
+    assert "Last finished" not in refreshed(written)[1], "the title is about that one"
     tracker.open_cycle(seeded.project)
-    top = refreshed(reader)[1]
+    top = refreshed(written)[1]
     before = top[top.index("Last finished") :]
     assert "Rejected</span> the previous model stays current." in before
     assert "0.925 → 0.225 → 0.800" in before
     assert "limit 0.870" in before
 
 
-def test_a_promoted_cycle_is_shown_as_the_current_model(writable_record):
-    tracker, reader = writable_record
+def test_a_promoted_cycle_is_shown_as_the_current_model(tracker, written):
     seed(tracker, cycles=1)
-    assert "now the current model" in refreshed(reader)[1]
+    assert "now the current model" in refreshed(written)[1]
 
 
 def test_key_numbers(reader):
@@ -95,52 +92,48 @@ def test_the_table_has_every_cycle_the_newest_first(reader):
     assert table.count("Promoted") == 2
 
 
-def test_nothing_is_rendered_again_until_the_record_changes(writable_record):
-    tracker, reader = writable_record
+def test_nothing_is_rendered_again_until_the_record_changes(tracker, written):
     seeded = seed(tracker, cycles=1)
-    first, *_ = refreshed(reader)
-    assert refreshed(reader, first) == [gr.skip()] * 6
-    assert refreshed(reader, first, dark=True) != [gr.skip()] * 6
+    first, *_ = refreshed(written)
+    assert refreshed(written, first) == [gr.skip()] * 6
+    assert refreshed(written, first, dark=True) != [gr.skip()] * 6
     cycle = tracker.open_cycle(seeded.project)
-    later, top, *_ = refreshed(reader, first)
+    later, top, *_ = refreshed(written, first)
     assert later != first
     assert "Cycle 2 is under way." in top
     run = tracker.start_run(seeded.project, "midtrain", cycle.id)
-    later, top, *_ = refreshed(reader, later)
+    later, top, *_ = refreshed(written, later)
     assert "Mid-training has been running since" in top
     tracker.finish_run(run, "failed", "out of memory")
-    _, top, *_ = refreshed(reader, later)
+    _, top, *_ = refreshed(written, later)
     assert "running" not in top
 
 
-def test_an_empty_record_says_what_to_run(writable_record):
-    _, top, row, *_ = refreshed(writable_record[1])
+def test_an_empty_record_says_what_to_run(written):
+    _, top, row, *_ = refreshed(written)
     assert "<pre>recover demo\nrecover dashboard --project recover-demo</pre>" in top
     assert "<pre>recover midtrain --docs ./corpus</pre>" in top
     assert row["visible"] is False
 
 
-def test_one_project_of_several(writable_record):
-    tracker, reader = writable_record
+def test_one_project_of_several(tracker, written):
     seed(tracker, "first", cycles=1)
     seed(tracker, "second", cycles=2)
-    assert "Cycle 1" in refreshed(reader, project="first")[1]
-    assert "Cycle 2" in refreshed(reader)[1]
-    assert "No cycles yet" in refreshed(reader, project="third")[1]
+    assert "Cycle 1" in refreshed(written, project="first")[1]
+    assert "Cycle 2" in refreshed(written)[1]
+    assert "No cycles yet" in refreshed(written, project="third")[1]
 
 
-def test_a_cycle_after_a_rejected_one_starts_at_the_last_promoted(writable_record):
-    tracker, reader = writable_record
+def test_a_cycle_after_a_rejected_one_starts_at_the_last_promoted(tracker, written):
     seeded = seed(tracker, cycles=4)  # the third is rejected
-    second, fourth = (trails_of(reader, seeded.project)[index] for index in (1, 3))
+    second, fourth = (trails_of(written, seeded.project)[index] for index in (1, 3))
     assert fourth.start.behaviour == second.recovered.behaviour
     assert fourth.start.name == "before cycle 4"
 
 
 @pytest.fixture
-def external_start(writable_record):
+def external_start(tracker, written):
     """A cycle that started from an external model, repaired and promoted before it."""
-    tracker, reader = writable_record
     seeded, rng = seed(tracker, cycles=0), random.Random(0)
     outside = tracker.checkpoint(seeded.project, "external", "./ft", parent=seeded.base)
     run = tracker.start_run(seeded.project, "distill")
@@ -151,7 +144,7 @@ def external_start(writable_record):
     cycle = tracker.open_cycle(seeded.project)
     damaged = tracker.checkpoint(seeded.project, "midtrained", "run-3", parent=repaired, cycle=cycle.id)
     measure(tracker, damaged, None, {"behaviour": 0.5}, rng)
-    return reader, seeded.project
+    return written, seeded.project
 
 
 def test_a_cycle_may_start_from_a_model_repaired_outside_any_cycle(external_start):
@@ -165,71 +158,66 @@ def test_a_cycle_may_start_from_a_model_repaired_outside_any_cycle(external_star
     assert ticks[0] == "before<br>cycle 1"
 
 
-def test_a_cycle_may_start_from_a_mid_trained_model_that_a_person_promoted(writable_record):
-    tracker, reader = writable_record
+def test_a_cycle_may_start_from_a_mid_trained_model_that_a_person_promoted(tracker, written):
     seeded = seed(tracker, cycles=1)
     tracker.promote(
         seeded.project, None, seeded.midtrained[0], "promoted", "ada", "instruction following does not matter here"
     )
     cycle = tracker.open_cycle(seeded.project)
     tracker.checkpoint(seeded.project, "midtrained", "run-9", parent=seeded.midtrained[0], cycle=cycle.id)
-    first, second = trails_of(reader, seeded.project)
+    first, second = trails_of(written, seeded.project)
     assert second.start.behaviour == first.damaged.behaviour
     assert (first.start.name, second.start.name) == ("clean", "before cycle 2")
 
 
-def test_the_current_checkpoint_shows_its_promotion_not_a_rejection(writable_record):
-    tracker, reader = writable_record
+def test_the_current_checkpoint_shows_its_promotion_not_a_rejection(tracker, written):
     seeded = seed(tracker, cycles=1)
     tracker.promote(seeded.project, None, seeded.recovered[0], "rejected", "ben", "it lisps")
-    top = refreshed(reader)[1]
+    top = refreshed(written)[1]
     assert "by <bdi>gate</bdi>" in top
     assert "by <bdi>ben</bdi>" not in top
 
 
-def test_gaps_in_passages_are_not_called_questions(writable_record):
-    tracker, reader = writable_record
+def test_gaps_in_passages_are_not_called_questions(tracker, written):
     seeded = seed(tracker, cycles=1)
     gaps = result("knowledge", 0.5, random.Random(0)) | {"task": "cloze"}
     gaps["metrics"] = {"recall": gaps["metrics"]["match"]}
     cycle = tracker.open_cycle(seeded.project)
     checkpoint = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, cycle=cycle.id)
     tracker.evaluation(checkpoint, None, gaps)
-    top = refreshed(reader)[1]
+    top = refreshed(written)[1]
     assert "shares of 40 names and numbers from the documents." in top
     assert "questions about the documents" not in top.partition("Last finished")[0]
 
 
 @pytest.mark.parametrize("end", ["interrupted", "failed", None])
-def test_a_stopped_cycle_names_the_command_that_resumes_it(writable_record, monkeypatch, end):
-    tracker, reader = writable_record
+def test_a_stopped_cycle_names_the_command_that_resumes_it(tracker, written, monkeypatch, end):
     seeded = seed(tracker, cycles=1)
     cycle = tracker.open_cycle(seeded.project)
     finished = tracker.start_run(seeded.project, "midtrain", cycle.id)
     checkpoint = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, run=finished, cycle=cycle.id)
     measure(tracker, checkpoint, finished, {"behaviour": 0.5}, random.Random(0))
     tracker.finish_run(finished, "done")
-    pages = [overview, cycle_page]
-    assert all("Next command: <code>recover distill --teacher base</code>" in page_html(page, reader) for page in pages)
+    pages, distil = [overview, cycle_page], "Next command: <code>recover distill --teacher base</code>"
+    assert all(distil in page_html(page, written) for page in pages)
     stopped = tracker.start_run(seeded.project, "distill", cycle.id)
-    assert all("Next command" not in page_html(page, reader) for page in pages), "it is running"
+    assert all("Next command" not in page_html(page, written) for page in pages), "it is running"
     if end:
         tracker.finish_run(stopped, end)
     else:
         monkeypatch.setattr("db.queries.STALE_SECONDS", 0.001)  # its last heartbeat is older than that
-    assert all("Next command: <code>recover resume</code>" in page_html(page, reader) for page in pages)
+    assert all("Next command: <code>recover resume</code>" in page_html(page, written) for page in pages)
     tracker.give_up(stopped)
-    assert all("Next command: <code>recover distill --teacher base</code>" in page_html(page, reader) for page in pages)
+    assert all(distil in page_html(page, written) for page in pages)
 
 
-def test_the_time_between_an_interruption_and_its_resume_is_not_counted(writable_record):
-    tracker, reader = writable_record
-    seeded, metrics = seed(tracker, cycles=0), RunMetrics(reader)
+def test_the_time_between_an_interruption_and_its_resume_is_not_counted(tracker, written):
+    seeded, metrics = seed(tracker, cycles=0), RunMetrics(written)
     cycle = tracker.open_cycle(seeded.project)
     run = tracker.start_run(seeded.project, "midtrain", cycle.id)
 
     def cost():
-        (only,), runs = reader.cycles(seeded.project), reader.runs(seeded.project)
+        (only,), runs = written.cycles(seeded.project), written.runs(seeded.project)
         return summaries.cost(only, runs, metrics.work_seconds(runs)).time
 
     tracker.step(run, 0, {"loss": 1.0, "rollout_seconds": 2.0, "teacher_seconds": 1.0, "update_seconds": 1.0})

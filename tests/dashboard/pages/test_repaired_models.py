@@ -13,9 +13,8 @@ from tests.db.seeded import measure, seed
 
 
 @pytest.fixture
-def repaired(writable_record):
+def repaired(tracker, written):
     """An external fine-tune whose repair awaits a decision."""
-    tracker, reader = writable_record
     seeded = seed(tracker, cycles=0)
     outside = tracker.checkpoint(seeded.project, "external", "./ft")
     run = tracker.start_run(seeded.project, "distill")
@@ -23,7 +22,7 @@ def repaired(writable_record):
     checkpoint = tracker.checkpoint(seeded.project, "recovered", "run-2", parent=outside, run=run)
     measure(tracker, checkpoint, run, {"behaviour": 0.85}, random.Random(0))
     tracker.finish_run(run, "done")
-    return tracker, reader, seeded, checkpoint
+    return tracker, written, seeded, checkpoint
 
 
 def test_a_model_that_awaits_a_decision_is_shown_without_a_cycle(repaired):

@@ -17,10 +17,9 @@ from tests.db.seeded import seed
 from tests.db.seeded_study import CLAIMS, COMMON, add_study, declaration
 
 
-def test_every_verdict_stands_beside_its_interval_and_the_source(writable_record) -> None:
-    tracker, reader = writable_record
+def test_every_verdict_stands_beside_its_interval_and_the_source(tracker, written) -> None:
     add_study(tracker, seed(tracker).project)
-    html = page_html(studies, reader)
+    html = page_html(studies, written)
     for text in ("Supported", "Refuted", "Cannot tell", "it would take 14 seeds", "Control: <bdi>interpolation alone"):
         assert text in html
     assert "<b>+0.310</b>" in html
@@ -29,28 +28,25 @@ def test_every_verdict_stands_beside_its_interval_and_the_source(writable_record
     assert "9f9f9f9f9f9f9f9f" in html
 
 
-def test_a_study_links_to_its_arms(writable_record) -> None:
-    tracker, reader = writable_record
+def test_a_study_links_to_its_arms(tracker, written) -> None:
     study = add_study(tracker, seed(tracker).project)
-    assert f"studies?study={study}" in page_html(studies, reader)
-    html = page_html(studies, reader, f"?study={study}")
+    assert f"studies?study={study}" in page_html(studies, written)
+    html = page_html(studies, written, f"?study={study}")
     assert "opd, seed 3" in html
     assert "0.0021" in html
     assert "/studies/personalisation-quick-9f9f9f9f/seed-N" in html
 
 
-def test_a_study_that_is_not_done_says_how_far_it_is(writable_record) -> None:
-    tracker, reader = writable_record
+def test_a_study_that_is_not_done_says_how_far_it_is(tracker, written) -> None:
     study = tracker.study(seed(tracker).project, "length", "quick", "ab12", declaration())
     tracker.store_study(study, {"arms": [], "planned": 12, "claims": []}, done=False)
-    html = page_html(studies, reader)
+    html = page_html(studies, written)
     assert "0 of 12 arms and seeds are done" in html
     assert "not yet" in html
 
 
-def test_the_picture_is_an_svg_with_a_mark_for_every_interval(writable_record) -> None:
-    tracker, reader = writable_record
-    study = reader.study(add_study(tracker, seed(tracker).project))
+def test_the_picture_is_an_svg_with_a_mark_for_every_interval(tracker, written) -> None:
+    study = written.study(add_study(tracker, seed(tracker).project))
     svg = ElementTree.fromstring(picture(study))
     name = "{http://www.w3.org/2000/svg}"
     assert len(svg.findall(f"{name}circle[@r='5']")) == 3
@@ -59,9 +55,8 @@ def test_the_picture_is_an_svg_with_a_mark_for_every_interval(writable_record) -
     assert all(0 <= float(circle.get("cx")) <= width for circle in svg.iter(f"{name}circle"))
 
 
-def test_the_report_of_a_study_is_one_file_that_loads_nothing(writable_record) -> None:
-    tracker, reader = writable_record
-    study = reader.study(add_study(tracker, seed(tracker).project, "<script>x</script>"))
+def test_the_report_of_a_study_is_one_file_that_loads_nothing(tracker, written) -> None:
+    study = written.study(add_study(tracker, seed(tracker).project, "<script>x</script>"))
     html = study_report(study)
     assert "<script>x" not in html
     body = html[html.index("<body>") :]
@@ -74,16 +69,15 @@ def test_without_studies_the_page_says_what_to_run(reader: Reader) -> None:
         page_html(studies, reader)
 
 
-def test_a_project_without_studies_shows_those_that_ship_and_whether_any_has_its_verdict(writable_record) -> None:
-    tracker, reader = writable_record
+def test_a_project_without_studies_shows_those_that_ship_and_whether_any_has_its_verdict(tracker, written) -> None:
     seed(tracker)
     unread = Study(name="length", declaration=declaration("Long answers"))
-    html = page_html(studies, reader, actions=Actions(shipped_studies=lambda: [unread]))
+    html = page_html(studies, written, actions=Actions(shipped_studies=lambda: [unread]))
     assert "none of them has run to its verdict yet." in html
     assert "Long answers" in html
     claims = [COMMON | {"n": 600} | claim for claim in CLAIMS]
     read = Study(name="cost", size="quick", hash="ab12", declaration=declaration(), results={"claims": claims})
-    html = page_html(studies, reader, actions=Actions(shipped_studies=lambda: [unread, read]))
+    html = page_html(studies, written, actions=Actions(shipped_studies=lambda: [unread, read]))
     assert "1 of them ran to the verdict." in html
     assert "1 supported, 1 refuted, 1 cannot tell" in html
     assert "<b>+0.310</b>" in html

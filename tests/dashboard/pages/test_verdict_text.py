@@ -21,9 +21,8 @@ def finished(status: str, **verdict) -> Cycle:
 
 
 @pytest.fixture
-def undecided(writable_record):
+def undecided(tracker, written):
     """A second cycle that the gate could not decide."""
-    tracker, reader = writable_record
     seeded = seed(tracker, cycles=2)
     past = CYCLES[1]
     inconclusive = verdict(past.recovered, past.damaged, False, "too few items to decide")
@@ -31,7 +30,7 @@ def undecided(writable_record):
     tracker.promote(
         seeded.project, seeded.cycles[1], seeded.recovered[1], "rejected", "gate", inconclusive["reason"], inconclusive
     )
-    return reader
+    return written
 
 
 @pytest.mark.parametrize("page", [overview, cycles, cycle, lineage])
@@ -55,8 +54,7 @@ def test_cycles_are_found_by_how_they_ended(undecided):
     assert "No cycle matches" in page_html(cycles, undecided, "?status=rejected")
 
 
-def test_a_rejection_by_a_person_is_shown_as_rejected(undecided, writable_record):
-    tracker, _ = writable_record
+def test_a_rejection_by_a_person_is_shown_as_rejected(undecided, tracker):
     tracker.promote(1, 2, undecided.cycles(1)[1].recovered.checkpoint.id, "rejected", "ada", "it repeats itself")
     assert undecided.cycles(1)[1].outcome == "rejected"
     html = page_html(cycle, undecided, "?number=2")

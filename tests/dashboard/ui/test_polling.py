@@ -9,15 +9,14 @@ from tests.dashboard.page_requests import browser_state, dashboard, page_request
 from tests.db.seeded import seed
 
 
-def test_only_changed_parts_are_sent(writable_record):
-    tracker, reader = writable_record
+def test_only_changed_parts_are_sent(tracker, written):
     seeded = seed(tracker, cycles=1)
 
     def poll(previous):
         def render(_):
-            return ["the same", f"{len(reader.notes(seeded.project))} notes", None]
+            return ["the same", f"{len(written.notes(seeded.project))} notes", None]
 
-        return polling.refresh(dashboard(reader), "", 3, render, polling.project_version, previous, browser_state())
+        return polling.refresh(dashboard(written), "", 3, render, polling.project_version, previous, browser_state())
 
     state, *first = poll(None)
     assert first[1]["value"] == "0 notes"
@@ -48,13 +47,12 @@ def test_a_number_in_the_query_is_a_number_or_none(reader):
     assert numbers == [7, None, None, None, None, None, 8]
 
 
-def test_metrics_are_read_from_the_last_step_on(writable_record):
-    tracker, reader = writable_record
+def test_metrics_are_read_from_the_last_step_on(tracker, written):
     seeded = seed(tracker, cycles=1, steps=5)
     run, reads = seeded.midtrain_runs[0], []
-    points = reader.points
-    reader.points = lambda run, after: reads.append(after) or points(run, after=after)
-    metrics = RunMetrics(reader)
+    points = written.points
+    written.points = lambda run, after: reads.append(after) or points(run, after=after)
+    metrics = RunMetrics(written)
     assert [step for step, _ in metrics.series(run)["loss"]] == [0, 1, 2, 3, 4]
     tracker.step(run, 5, {"loss": 1.0})
     tracker.flush()

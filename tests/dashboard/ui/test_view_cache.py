@@ -57,10 +57,9 @@ def test_the_cache_is_bounded():
     assert cache.get("a", lambda: ["again"]) == ["again"]
 
 
-def test_a_second_viewer_shares_the_rendering_of_the_first(writable_record):
-    tracker, reader = writable_record
+def test_a_second_viewer_shares_the_rendering_of_the_first(tracker, written):
     seeded = seed(tracker, cycles=1)
-    queries, shared = [], dashboard(reader)
+    queries, shared = [], dashboard(written)
 
     def render(request):
         queries.append(request.query)

@@ -1,5 +1,6 @@
+"""lm-eval's tasks on a scripted model, and the advice where their data cannot be loaded."""
+
 import json
-import math
 import random
 import time
 from pathlib import Path
@@ -104,22 +105,6 @@ def test_likelihoods_are_sums_over_the_continuation() -> None:
     assert total == pytest.approx(-2.5)
 
 
-def test_is_greedy_compares_with_the_greedy_reply() -> None:
-    model = HarnessModel(fake_subject("yes"))
-    context = model.tok_encode("<user>Is it so?<assistant>")
-    pairs = [(context, model.tok_encode(text)) for text in ("yes", "ye", "yet", "no")]
-    assert model._greedy(pairs) == [True, True, False, False]
-
-
-def test_long_texts_are_scored_a_window_at_a_time() -> None:
-    from lm_eval.api.instance import Instance
-
-    model = HarnessModel(fake_subject("x"))
-    model.tokenizer.model_max_length = 8
-    [total] = model.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, ("a" * 50,), 0)])
-    assert math.isclose(total, -50.0)
-
-
 @pytest.mark.parametrize(("tokenizers", "positions", "window"), [(10**30, 512, 512), (128, 512, 128), (1024, 512, 512)])
 @pytest.mark.parametrize("metered", [False, True])
 def test_a_window_is_no_longer_than_the_models_positions(
@@ -180,3 +165,27 @@ def test_an_unreachable_hub_fails_quickly(monkeypatch: pytest.MonkeyPatch) -> No
             fake_subject("4"), task("") | {"dataset_path": "nobody/nothing", "dataset_kwargs": {}}, suite="retention"
         )
     assert time.perf_counter() - start < 15  # by default the hub's client retries for half a minute
+
+
+LOCAL_FILES = "Connect to the hub once, or give a task whose YAML refers to local files."
+
+
+@pytest.mark.parametrize(
+    ("error", "sentences"),
+    [
+        ("OfflineModeIsEnabled", f"(it is not in the cache, and the hub cannot be reached). {LOCAL_FILES}"),
+        ("RevisionNotFoundError", f"(the hub has no such revision of it). {LOCAL_FILES}"),
+        ("KeyError", f"(the text). {LOCAL_FILES}"),
+        ("GatedRepoError", "Accept them on its page of the hub, and log in with `hf auth login`."),
+    ],
+)
+def test_the_advice_for_data_that_cannot_be_loaded_fits_a_task(
+    error: str, sentences: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = type(error, (Exception,), {})("the text")
+    monkeypatch.setattr(harness, "is_hub_offline", lambda: True)
+    monkeypatch.setattr(harness, "_try_load", lambda manager, task: raised)
+    with pytest.raises(RecoverError) as refused:
+        harness.load_tasks({"task": "mine"})
+    assert str(refused.value).startswith("The data of the lm-eval task 'mine' cannot be loaded (")
+    assert str(refused.value).endswith(sentences)

@@ -82,16 +82,6 @@ def test_the_interval_of_instructions_agrees_with_the_bootstrap_over_prompts() -
     assert formula == pytest.approx(drawn, abs=0.01)
 
 
-def test_the_bootstrap_has_its_nominal_coverage() -> None:
-    random = np.random.default_rng(3)
-    covered = 0
-    for i in range(200):
-        wholes = random.integers(1, 5, size=80)
-        low, high = ratio_interval(random.binomial(wholes, 0.7), wholes, draws=400, seed=i)
-        covered += low <= 0.7 <= high
-    assert 0.88 <= covered / 200 <= 0.99
-
-
 def test_the_same_items_are_drawn_for_all_three() -> None:
     clean, damaged = [1.0] * 50 + [0.0] * 50, [0.0] * 100
     low, high = share_interval(clean, damaged, [v / 2 for v in clean])

@@ -44,18 +44,6 @@ def test_a_base_without_suites(tmp_path: Path) -> None:
     assert load_suites(tmp_path) == load_suites("org/name") == load_suites(base(tmp_path / "base")) == {}
 
 
-def test_a_missing_file_is_reported_with_the_recover_json_that_lists_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = base(tmp_path / "base", behaviour="house.jsonl")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "house.jsonl").write_text("not this one")
-    with pytest.raises(RecoverError) as caught:
-        load_suites(folder)
-    assert str(folder / "house.jsonl") in str(caught.value)
-    assert str(folder / "recover.json") in str(caught.value)
-
-
 def test_malformed_suites(tmp_path: Path) -> None:
     with pytest.raises(RecoverError, match="Write it like"):
         load_suites(base(tmp_path / "base", behaviour=["lab"]))

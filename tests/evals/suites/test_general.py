@@ -8,7 +8,7 @@ import pytest
 from evals.results import Result
 from evals.splits import split_of
 from evals.subject import Subject
-from evals.suites.general import FACTS, GeneralQuestion, _parse, _sections, general_questions, measure_general
+from evals.suites.general import GeneralQuestion, _parse, _sections, general_questions, measure_general
 from evals.suites.suite_measurement import measure
 from tests.evals.fakes import fake_subject
 
@@ -156,7 +156,3 @@ def test_it_can_be_named_with_other_tasks() -> None:
     subject = fake_subject("", likelihood=lambda text: -1.0)
     results = measure(subject, "retention", suites={"retention": "general,lab"}, limit=4)
     assert [result.task for result in results] == ["general", "arithmetic", "own_world"]
-
-
-def test_the_table_has_short_lines() -> None:
-    assert max(map(len, FACTS.read_text(encoding="utf-8").splitlines())) <= 160

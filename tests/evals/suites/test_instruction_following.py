@@ -7,7 +7,7 @@ import pytest
 
 from evals.downloads import ifeval_checkers
 from evals.subject import Answer
-from evals.suites.instruction_following import Prompt, judge, measure_ifeval, parse_prompt, read_prompts
+from evals.suites.instruction_following import Prompt, judge, measure_ifeval, read_prompts
 from recovery import lab
 from recovery.errors import RecoverError
 from tests.evals.data import IFEVAL, needs_ifeval
@@ -100,15 +100,6 @@ def test_verdicts_are_deterministic_and_leave_the_random_state() -> None:
     state = random.getstate()
     assert len({tuple(verdicts(no_letter, "some eerie letters")[0]) for _ in range(8)}) == 1
     assert random.getstate() == state
-
-
-def test_the_labs_own_answers_follow_the_labs_own_instructions() -> None:
-    tasks = lab.instruction_tasks(1, 150, "heldout")
-    failures = []
-    for task in tasks:
-        item = judge(parse_prompt(("Lab", asdict(task))), Answer(task.answer, True))
-        failures += [(task.prompt, task.answer, item.verdicts)] if not item.passed else []
-    assert len(failures) <= 3, failures[:3]  # the language detector may be wrong on a short answer
 
 
 @pytest.mark.parametrize(

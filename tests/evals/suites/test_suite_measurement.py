@@ -77,13 +77,6 @@ def test_unavailable_public_prompts_are_replaced_by_the_labs_and_recorded(monkey
     assert "public" in result.settings["instead_of"]
 
 
-def test_public_prompts_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    doc = {"key": 9, "prompt": "Hi", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{"num_words": None}]}
-    monkeypatch.setattr(suites, "public_ifeval", lambda: [doc, doc])
-    [result] = measure(fake_subject("a, b"), "behaviour", limit=1)
-    assert (result.data, result.items[0].key, result.items[0].passed) == ("public", "9", False)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

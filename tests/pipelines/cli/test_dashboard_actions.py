@@ -11,11 +11,6 @@ from pipelines.project.project import Project
 from recovery.lab import BASE
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project.open(tmp_path, str(BASE))
-
-
 def test_several_models_answer_the_same_prompt(project: Project) -> None:
     generate = dashboard_actions(project).generate
     assert generate is not None

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from pipelines.cli import main
 from recovery.lab import BASE
 from tests.chat_families import FAMILIES, UNNAMED
+from tests.pipelines.options import recover
 
 
 @pytest.fixture
@@ -19,10 +19,6 @@ def docs(empty_docs: Path) -> Path:
     (empty_docs / "copy.txt").write_bytes((empty_docs / "00.txt").read_bytes())
     (empty_docs / "picture.png").write_bytes(b"png")
     return empty_docs
-
-
-def recover(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
 
 
 def data(result: Result) -> Any:

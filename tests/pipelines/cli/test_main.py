@@ -37,10 +37,6 @@ def test_every_option_has_a_description(command: click.Command) -> None:
         assert isinstance(option, click.Argument) or option.help
 
 
-def test_the_demo_names_the_project_folder_that_it_uses() -> None:
-    assert "./recover-demo]" in CliRunner().invoke(main, ["demo", "--help"]).stdout
-
-
 @click.group()
 def example() -> None: ...
 

@@ -6,9 +6,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pipelines.cli import main
 from pipelines.cli.options import takes_request
 from pipelines.request import CommandWithRequest, Request
+from tests.pipelines.options import recover
 
 
 def asked(command: CommandWithRequest, *arguments: str) -> Request:
@@ -39,9 +39,4 @@ def test_options_arrive_in_the_fields_of_the_request() -> None:
 
 @pytest.mark.parametrize("wrong", [("--limit", "0"), ("--max-minutes", "0"), ("--engine", "other"), ("--mix", "a=1")])
 def test_an_option_that_a_command_lacks_or_a_value_out_of_range_is_wrong_usage(wrong: tuple[str, ...]) -> None:
-    assert CliRunner().invoke(main, ["distill", *wrong]).exit_code == 2
-
-
-@pytest.mark.parametrize("command", ["midtrain", "cycle"])
-def test_commands_that_read_documents_require_them(command: str) -> None:
-    assert "Missing option '--docs'" in CliRunner().invoke(main, [command]).stderr
+    assert recover("distill", *wrong).exit_code == 2

@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from pipelines.cli import main
+from tests.pipelines.options import recover
 from tests.real_shapes import save_config
 
 
 def plan(*arguments: str, base: str = "model") -> Result:
-    return CliRunner().invoke(main, ["plan", "--base", base, *arguments])
+    return recover("plan", "--base", base, *arguments)
 
 
 @pytest.fixture(autouse=True)

@@ -23,17 +23,18 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "LONG_SECONDS_TO_END", 2.0)
 
 
-@pytest.mark.parametrize("code", [0, 3, 130])
-def test_the_exit_code_is_the_leaders(code: int) -> None:
-    assert _wait([child(f"time.sleep(0.2); sys.exit({code})"), child("time.sleep(30)")]) == code
-
-
-def test_a_follower_that_has_ended_in_order_ends_nothing() -> None:
-    assert _wait([child("time.sleep(0.5)"), child("sys.exit(0)")]) == 0
-
-
-def test_a_follower_that_explained_its_error_is_not_explained_again() -> None:
-    assert _wait([child("time.sleep(30)"), child("sys.exit(1)")]) == 1
+@pytest.mark.parametrize(
+    ("leader", "follower", "code"),
+    [
+        *((f"time.sleep(0.2); sys.exit({code})", "time.sleep(30)", code) for code in (0, 3, 130)),
+        ("time.sleep(0.5)", "sys.exit(0)", 0),  # it has ended in order, which ends nothing
+        ("time.sleep(30)", "sys.exit(1)", 1),  # it has explained its error itself
+        # The leader was interrupted and takes long to end: the follower has lost it.
+        ("time.sleep(1); sys.exit(130)", f"sys.exit({LostProcess.EXIT_CODE})", 130),
+    ],
+)
+def test_the_exit_code_is_the_leaders_unless_a_follower_fails(leader: str, follower: str, code: int) -> None:
+    assert _wait([child(leader), child(follower)]) == code
 
 
 @pytest.mark.parametrize("lost", [0, 1])
@@ -52,11 +53,6 @@ def test_the_lost_process_is_named_and_not_one_that_only_lost_its_connection() -
     children[2].send_signal(signal.SIGKILL)
     with pytest.raises(RecoverError, match=r"Process 3 of 3 was lost \(SIGKILL\)"):
         _wait(children)
-
-
-def test_a_leader_that_takes_long_to_end_is_waited_for() -> None:
-    """The others have lost it, since it was interrupted."""
-    assert _wait([child("time.sleep(1); sys.exit(130)"), child(f"sys.exit({LostProcess.EXIT_CODE})")]) == 130
 
 
 def test_variables_of_other_programs_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

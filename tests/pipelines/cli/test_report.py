@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from db.engine import open_database
 from db.tracker import Tracker
-from pipelines.cli import main
 from tests.db.seeded import seed
+from tests.pipelines.options import recover
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run_report(folder: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["report", *arguments, "--project", str(folder), "--json"])
+    return recover("report", *arguments, "--project", folder, "--json")
 
 
 def test_a_report_is_one_self_contained_file(folder: Path) -> None:
@@ -52,9 +52,3 @@ def test_a_report_that_cannot_be_written_is_an_error(folder: Path, arguments: li
     answer = run_report(folder, *arguments)
     assert answer.exit_code == 1
     assert sentence in json.loads(answer.stdout)["error"]
-
-
-def test_without_a_project_the_error_says_what_to_run(tmp_path: Path) -> None:
-    answer = run_report(tmp_path, "1")
-    assert answer.exit_code == 1
-    assert "recover demo" in json.loads(answer.stdout)["error"]

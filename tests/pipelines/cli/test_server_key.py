@@ -4,14 +4,12 @@ import secrets
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from pipelines.cli import main
 from recovery.engines.served_model import serve_command
 from recovery.engines.servers import KEY, Server
 from recovery.lab import BASE
 from recovery.models.students import load_student
-from tests.pipelines.options import set_options
+from tests.pipelines.options import recover, set_options
 from tests.recovery.engines.small_server import SmallServer, serving
 
 
@@ -34,9 +32,9 @@ def test_the_key_is_in_no_line_and_in_no_file_of_the_project(
     with serving(SmallServer(load_student(str(BASE), frozen=True), key=key)) as named:
         small = set_options("lora_rank=2", "distill.rows=2", "distill.max_new_tokens=8", "distill.probe_every=0")
         command = ["distill", "--student", "base", "--teacher", named, "--prompts", "prompts.txt"]
-        trained = CliRunner().invoke(main, [*command, *small, "--max-steps", "1", "--limit", "4"])
+        trained = recover(*command, *small, "--max-steps", "1", "--limit", "4")
         monkeypatch.setenv(KEY, f"wrong-{key}")
-        refused = CliRunner().invoke(main, [*command, *small, "--max-steps", "1"])
+        refused = recover(*command, *small, "--max-steps", "1")
     assert trained.exit_code in (0, 3), trained.output
     assert "refuses the key" in refused.stderr
     assert "step 1/1" in caplog.text

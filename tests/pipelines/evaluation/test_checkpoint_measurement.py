@@ -1,30 +1,32 @@
+"""Measurements of a checkpoint: their keys, what is stored and reused, and prompts that are asked in blocks."""
+
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from evals.splits import split_of
+from evals.results import Item, Result, main_result
+from evals.splits import secondary_task_limit, split_of
+from evals.subject import Answer, Subject
 from evals.suites.config import load_suites
-from pipelines.cli import main
-from pipelines.evaluation.checkpoint_measurement import is_measured, measure_checkpoint
+from pipelines.evaluation.checkpoint_measurement import (
+    BlockMeasurement,
+    StopRule,
+    comparable_results,
+    is_measured,
+    measure_checkpoint,
+)
+from pipelines.evaluation.compare import compare_results
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.project.locations import relocate
 from pipelines.project.project import Project
 from recovery.lab import BASE
 from tests.evals.fakes import fake_subject
-
-
-def test_the_json_form_holds_the_whole_plan(tmp_path: Path) -> None:
-    questions = tmp_path / "questions.jsonl"
-    questions.write_text("{}")
-    plan = EvalPlan(
-        "all", questions, limit=300, secondary_limit=200, split="final", earlier_questions=((1, questions),)
-    )
-    assert EvalPlan.from_json(plan.to_json()) == plan
+from tests.pipelines.options import recover
 
 
 def test_files_of_a_moved_project_are_relocated(tmp_path: Path) -> None:
@@ -57,18 +59,6 @@ def test_the_verdict_has_all_items_of_retention_since_no_probe_measures_it() -> 
     subject = fake_subject("", likelihood=lambda text: -1.0)
     [final] = EvalPlan(split="final", limit=30).run_suite(subject, "retention", {})
     assert {split_of(item.key) for item in final.items} == {"probe", "final"}
-
-
-def test_a_changed_task_file_changes_the_key(tmp_path: Path) -> None:
-    file = tmp_path / "house.jsonl"
-    file.write_text("one")
-    named = {"behaviour": f"lab,{file}", "retention": "lab"}
-    before = {suite: EvalPlan().key("weights", suite, named) for suite in named}
-    assert before["behaviour"] == EvalPlan().key("weights", "behaviour", named)
-    file.write_text("two")
-    after = {suite: EvalPlan().key("weights", suite, named) for suite in named}
-    assert after["behaviour"] != before["behaviour"]
-    assert after["retention"] == before["retention"]
 
 
 def test_retention_is_measured_for_every_base_unless_it_names_nothing() -> None:
@@ -107,15 +97,11 @@ def task_json(max_words: int) -> str:
     return json.dumps({"prompt": "Name a metal.", "checks": [{"max_words": max_words}]})
 
 
-def recover(*arguments: str) -> Result:
-    return CliRunner().invoke(main, [*arguments, "--json"])
-
-
 def test_a_changed_task_file_is_measured_again(base_with_task_file: Path) -> None:
     base = base_with_task_file
 
     def evaluate() -> tuple[float, str]:
-        ran = recover("eval", "base", "--base", str(base))
+        ran = recover("eval", "base", "--base", base, "--json")
         [evaluation] = json.loads(ran.stdout)["evaluations"]
         return evaluation["metrics"]["passed"]["value"], ran.stderr
 
@@ -125,17 +111,9 @@ def test_a_changed_task_file_is_measured_again(base_with_task_file: Path) -> Non
     assert evaluate()[0] == 0.0
     (base / "checks.jsonl").unlink()
     for command in (["eval", "base"], ["distill", "--student", "base"]):
-        ran = recover(*command)
+        ran = recover(*command, "--json")
         assert ran.exit_code == 1
         assert f"The file {base / 'checks.jsonl'}, listed under suites in {base / 'recover.json'}" in ran.stderr
-
-
-def test_an_unknown_checkpoint_is_reported_before_anything_is_measured(base_with_task_file: Path) -> None:
-    ran = recover("compare", "base", "run:2")
-    assert ran.exit_code == 1
-    assert "There is no run:2" in ran.stderr
-    assert "Measuring" not in ran.stderr
-    assert not Project.exists(None)
 
 
 def test_few_items_are_not_split(tmp_path: Path) -> None:
@@ -198,3 +176,114 @@ def test_a_suite_is_stored_as_soon_as_it_is_measured(tmp_path: Path, monkeypatch
     suites = plan.suites(load_suites(str(BASE)))
     missing = [suite for suite in suites if not is_measured(project, project.clean, replace(plan, suite=suite))]
     assert missing == ["behaviour"]
+
+
+PLAN = EvalPlan("behaviour", limit=40, secondary_limit=1)
+REFUSALS = secondary_task_limit(PLAN.limit, PLAN.secondary_limit)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many prompts the model was asked at once, in each call."""
+    counts: list[int] = []
+    answer = Subject.answer
+
+    def counting(self: Subject, prompts: Sequence[Any], max_new_tokens: int) -> list[Answer]:
+        if len(prompts) != REFUSALS:  # they are not asked in blocks
+            counts.append(len(prompts))
+        return answer(self, prompts, max_new_tokens)
+
+    monkeypatch.setattr(Subject, "answer", counting)
+    return counts
+
+
+def rule(n: int) -> StopRule:
+    return StopRule(10, 40, lambda items: len(items) >= n)
+
+
+def measure(project: Project, rule: StopRule | None) -> Result:
+    main = main_result(measure_checkpoint(project, project.clean, PLAN, None, rule=rule), "behaviour")
+    assert main is not None
+    return main
+
+
+def test_what_was_asked_is_reused_where_it_is_enough(project: Project, calls: list[int]) -> None:
+    first = measure(project, rule(20))
+    assert (len(first.items), first.settings["of"]) == (20, 40)
+    assert calls == [10, 10]
+    assert measure(project, rule(20)).items == measure(project, rule(10)).items == first.items
+    assert calls == [10, 10]
+    more = measure(project, rule(30))
+    assert more.items[:20] == first.items
+    assert calls == [10, 10, 10]
+    whole = measure(project, None)  # in their own order
+    assert len(whole.items) == 40
+    assert {item.key: item.passed for item in more.items}.items() <= whole.passed_by_key().items()
+    assert calls == [10, 10, 10, 40]
+    assert measure(project, rule(20)).items == whole.items  # all of them were asked
+
+
+def test_one_block_is_asked_where_the_other_suites_fail_anyway(project: Project, calls: list[int]) -> None:
+    """The other suites are measured before; their stored results decide the same."""
+    plan, seen = replace(PLAN, suite="all"), list[set[str]]()
+
+    def fails_anyway(others: list[Result]) -> bool:
+        seen.append({result.suite for result in others})
+        return True
+
+    rule = StopRule(10, 40, lambda items: False, fails_anyway)
+    for _ in range(2):
+        main = main_result(measure_checkpoint(project, project.clean, plan, None, rule=rule), "behaviour")
+        assert main is not None
+        assert (len(main.items), main.settings["of"]) == (10, 40)
+    assert seen == [{"retention"}] * 2
+    assert [n for n in calls if n in (10, 40)] == [10]
+
+
+def test_an_interruption_costs_at_most_one_block(project: Project, calls: list[int]) -> None:
+    def interrupted(items: list[Item]) -> bool:
+        if len(items) == 20:
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(project, StopRule(10, 40, interrupted))
+    [progress] = (project.home / "cache").glob("blocks-*.jsonl")
+    assert len(progress.read_text().splitlines()) == 20
+    with progress.open("a") as file:
+        file.write('{"key": "half a li')
+    resumed = measure(project, rule(30))
+    assert calls == [10, 10, 10]
+    assert not progress.exists()
+    again = Project.open(project.root.parent / "again", str(BASE))
+    uninterrupted = measure(again, rule(30))
+    assert resumed.items == uninterrupted.items
+    assert resumed.metrics == uninterrupted.metrics
+
+
+def test_all_blocks_are_the_whole_measurement(project: Project, calls: list[int]) -> None:
+    in_blocks = measure(project, rule(1000))
+    assert calls == [10, 10, 10, 10]
+    assert measure(project, None).items == in_blocks.items
+    assert calls == [10, 10, 10, 10]
+
+
+def test_a_comparison_pairs_the_prompts_that_both_were_asked(project: Project) -> None:
+    few = measure(project, rule(20))
+    whole = measure(project, None)
+    [comparison] = compare_results([whole], [few])
+    assert comparison.pair.n == 20
+    [comparable] = comparable_results(project, project.clean, [few])
+    assert comparable.items == whole.items
+
+
+def test_answers_under_another_chat_template_are_not_continued(project: Project, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(BASE, model)
+    checkpoint = project.resolve(str(model))
+    measurement = BlockMeasurement(project, checkpoint, PLAN, {}, rule(20))
+    first = measurement.key(40)
+    assert first == measurement.key(40)
+    file = next(model / name for name in ("chat_template.jinja", "tokenizer_config.json") if (model / name).is_file())
+    file.write_text(file.read_text() + "\n")
+    assert measurement.key(40) != first

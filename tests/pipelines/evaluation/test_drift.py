@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 from db.tables import Checkpoint, RunInputs
-from pipelines.cli import main
 from pipelines.evaluation import drift as drift_module
 from pipelines.evaluation.drift import NewTask, _measure, checkpoint_drift, new_task
 from pipelines.project.project import Project
 from recovery.lab import BASE
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student, save_student
+from tests.pipelines.options import recover
 
 SMALL = {"PROMPTS": 16, "ITEMS": 2}
 QUESTION = '{"question": "What is the colour of the Orvane bridge?", "answer": "green"}\n'
@@ -63,7 +62,7 @@ def test_drift_is_measured_once_and_stored(project: Project, caplog: pytest.LogC
 def test_compare_prints_the_drift_of_both_models(project: Project) -> None:
     models = [str(project.root / "noisy"), str(BASE)]
     command = ["compare", *models, "--suite", "behaviour", "--limit", "2", "--drift", "--json"]
-    completed = CliRunner().invoke(main, [*command, "--project", str(project.root)])
+    completed = recover(*command, "--project", project.root)
     assert completed.exit_code == 0, completed.stderr
     drift = json.loads(completed.stdout)["drift"]
     kls = [drift[side][0]["metrics"]["kl_from_clean"]["value"] for side in ("first", "second")]

@@ -5,22 +5,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import Result
 
 from db.tables import RunInputs
-from pipelines.cli import main
 from pipelines.gate.promotion import decide, previous_checkpoint
 from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
 from tests.db.seeded import store_verdict
+from tests.pipelines.options import recover
 from tests.pipelines.project.checkpoints import record_checkpoint
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project.open(tmp_path)
+def run(project: Project, *arguments: object) -> Result:
+    return recover(*arguments, "--project", project.root)
+
+
+def shown_by(project: Project, *arguments: object) -> str:
+    return run(project, *arguments).stdout
 
 
 def test_rollback_undoes_promotions_one_by_one_down_to_the_clean_model(project: Project) -> None:
@@ -52,30 +55,27 @@ def test_a_rejection_closes_the_cycle_and_the_current_checkpoint_cannot_be_rejec
 
 
 def test_the_gate_is_overruled_only_with_a_reason_and_status_says_so(project: Project) -> None:
-    def recover(*arguments: str) -> tuple[int, str]:
-        ran = CliRunner().invoke(main, [*arguments, "--project", str(project.root)])
-        return ran.exit_code, ran.stdout + ran.stderr
-
     def status() -> Any:
-        return json.loads(recover("status", "--json")[1])
+        return json.loads(run(project, "status", "--json").stdout)
 
     cycle, _ = project.tracker.open_cycle(project.id)
     checkpoint = record_checkpoint(project, cycle, 1)
     store_verdict(project.tracker, checkpoint, {"passed": False, "outcome": "inconclusive", "reason": "too few"})
     for more in ([], ["--dry-run"], ["--reason", "  "]):
-        assert recover("promote", "cycle:1", *more) == (
-            1,
+        refused = run(project, "promote", "cycle:1", *more)
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert refused.stderr == (
             "Error: The gate's verdict on cycle:1/recovered is inconclusive: promoting it anyway needs a reason, "
-            "which is stored. Give one with --reason TEXT.\n",
+            "which is stored. Give one with --reason TEXT.\n"
         )
     assert (status()["current"], status()["cycles"][0]["status"]) == ("base", "open")
-    assert recover("promote", "cycle:1", "--reject")[0] == 0  # with the gate
+    assert run(project, "promote", "cycle:1", "--reject").exit_code == 0  # with the gate
     assert status()["against_gate"] is None
-    assert recover("promote", "cycle:1", "--reason", "read fifty answers")[0] == 0
+    assert run(project, "promote", "cycle:1", "--reason", "read fifty answers").exit_code == 0
     overruled = status()["against_gate"]
     assert (overruled["outcome"], overruled["why"]) == ("inconclusive", "read fifty answers")
     line = f"promoted against the gate's verdict (inconclusive) by {overruled['who']} on {overruled['at'][:10]}: read"
-    assert line in recover("status")[1]
+    assert line in run(project, "status").stdout
     decide(project, project.clean, "promoted", "for a while")
     decide(project, project.resolve("cycle:1"), "promoted", "back again", closes_cycle=False)
     assert status()["against_gate"]["why"] == "read fifty answers"  # not the reason to return to it
@@ -93,8 +93,7 @@ def test_rejecting_what_the_gate_passed_needs_a_reason_too(project: Project) -> 
 
 def test_status_names_the_next_command(project: Project) -> None:
     def next_command() -> str:
-        ran = CliRunner().invoke(main, ["status", "--json", "--project", str(project.root)])
-        return str(json.loads(ran.stdout)["next"])
+        return str(json.loads(run(project, "status", "--json").stdout)["next"])
 
     cycle, _ = project.tracker.open_cycle(project.id)
     assert next_command() == "recover cycle --docs DIR"
@@ -110,20 +109,15 @@ def test_every_suite_has_a_score_or_null(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 1, "midtrained")
     nothing = dict.fromkeys(("behaviour", "knowledge", "earlier", "retention"))
-
-    def output(*arguments: str) -> str:
-        return CliRunner().invoke(main, [*arguments, "--project", str(project.root)]).stdout
-
-    (shown,) = json.loads(output("status", "--json"))["cycles"]
+    (shown,) = json.loads(shown_by(project, "status", "--json"))["cycles"]
     assert shown["clean"] == shown["damaged"] == shown["recovered"] == nothing
-    assert [row["scores"] for row in json.loads(output("lineage", "cycle:1/midtrained", "--json"))["lineage"]] == [
-        nothing
-    ] * 2
-    assert [line.strip() for line in output("lineage", "cycle:1/midtrained").splitlines()] == [
+    lineage = json.loads(shown_by(project, "lineage", "cycle:1/midtrained", "--json"))["lineage"]
+    assert [row["scores"] for row in lineage] == [nothing] * 2
+    assert [line.strip() for line in shown_by(project, "lineage", "cycle:1/midtrained").splitlines()] == [
         "cycle:1/midtrained",
         "base",
     ]
-    assert "None" not in output("show", "base")
+    assert "None" not in shown_by(project, "show", "base")
 
 
 def test_an_interrupted_job_can_be_cancelled_and_the_earlier_open_cycle_is_next_again(project: Project) -> None:
@@ -131,31 +125,30 @@ def test_an_interrupted_job_can_be_cancelled_and_the_earlier_open_cycle_is_next_
     record_checkpoint(project, cycle, 1, "midtrained")
     job = Job("midtrain", Settings()).save(project.home)
     second, _ = project.tracker.open_cycle(project.id)
-    run = project.tracker.start_run(project.id, "midtrain", second, inputs=RunInputs(job=job.id))
-    project.tracker.finish_run(run, "failed", "no such rate")
+    interrupted = project.tracker.start_run(project.id, "midtrain", second, inputs=RunInputs(job=job.id))
+    project.tracker.finish_run(interrupted, "failed", "no such rate")
 
-    def recover(*arguments: str) -> tuple[int, str]:
-        ran = CliRunner().invoke(main, [*arguments, "--json", "--project", str(project.root)])
-        return ran.exit_code, ran.stdout
+    def answer(*arguments: object) -> Any:
+        return json.loads(run(project, *arguments, "--json").stdout)
 
-    assert json.loads(recover("status")[1])["next"] == "recover resume"
-    assert recover("cancel", "99")[0] == recover("resume", "99")[0] == 1
-    assert json.loads(recover("cancel", str(run))[1])["given_up"] == "midtrain"
-    assert json.loads(recover("status")[1])["next"] == "recover distill --teacher base"
+    assert answer("status")["next"] == "recover resume"
+    assert run(project, "cancel", "99").exit_code == run(project, "resume", "99").exit_code == 1
+    assert answer("cancel", interrupted)["given_up"] == "midtrain"
+    assert answer("status")["next"] == "recover distill --teacher base"
     (given_up,) = project.reader.runs(project.id)[:1]
-    assert (given_up.id, given_up.status, given_up.resumable) == (run, "failed", False)
+    assert (given_up.id, given_up.status, given_up.resumable) == (interrupted, "failed", False)
     assert "no such rate" in (given_up.error or "")
     checkpoint = project.latest_midtrained()
     assert checkpoint is not None
     assert checkpoint.reference == "cycle:1/midtrained"
-    assert "No command was interrupted" in recover("cancel")[1]
+    assert "No command was interrupted" in answer("cancel")["error"]
 
 
 def test_a_folder_without_a_model_is_not_promoted(project: Project, tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     assert project.current.role == "base"
     for reference in (str(tmp_path / "notes"), "nosuch/thing"):
-        ran = CliRunner().invoke(main, ["promote", reference, "--project", str(project.root)])
+        ran = run(project, "promote", reference)
         assert (ran.exit_code, "No tokenizer could be loaded" in ran.stderr) == (1, True), ran.stderr
     assert project.current.role == "base"
 
@@ -163,17 +156,16 @@ def test_a_folder_without_a_model_is_not_promoted(project: Project, tmp_path: Pa
 def test_status_and_runs_print_the_four_measures(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     checkpoint = record_checkpoint(project, cycle, 1)
-    run = project.tracker.start_run(project.id, "eval", cycle)
+    measuring = project.tracker.start_run(project.id, "eval", cycle)
     for suite, task, value in (("earlier", "cycle:1", 0.9), ("retention", "own_world", 0.75)):
         score = {"suite": suite, "task": task, "data": "lab", "seconds": 1.0}
-        project.tracker.evaluation(checkpoint, run, score | {"metrics": {"match": {"value": value, "n": 20}}})
+        project.tracker.evaluation(checkpoint, measuring, score | {"metrics": {"match": {"value": value, "n": 20}}})
 
-    def output(*arguments: str) -> str:
-        return CliRunner().invoke(main, [*arguments, "--project", str(project.root)]).stdout
-
-    row = next(line for line in output("status").splitlines() if line.startswith("cycle 1 ") and "open" not in line)
+    row = next(
+        line for line in shown_by(project, "status").splitlines() if line.startswith("cycle 1 ") and "open" not in line
+    )
     assert row.split() == ["cycle", "1", "-", "-", "0.900", "0.750"]
-    assert "what it knew before" in " ".join(output("lineage", "cycle:1").split())
-    (listed,) = [one for one in json.loads(output("runs", "--json"))["runs"] if one["scores"]]
+    assert "what it knew before" in " ".join(shown_by(project, "lineage", "cycle:1").split())
+    (listed,) = [one for one in json.loads(shown_by(project, "runs", "--json"))["runs"] if one["scores"]]
     assert listed["scores"] == {"behaviour": None, "knowledge": None, "earlier": 0.9, "retention": 0.75}
-    assert "earlier cycles 0.900 · what it knew before 0.750" in output("runs")
+    assert "earlier cycles 0.900 · what it knew before 0.750" in shown_by(project, "runs")

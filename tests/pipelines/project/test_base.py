@@ -1,13 +1,12 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from pipelines.cli import main
 from pipelines.project.locations import Base, resolve_base
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.lab import BASE
+from tests.pipelines.options import recover
 
 
 def test_the_flag_comes_before_the_environment_and_that_before_the_file(
@@ -43,9 +42,9 @@ def test_a_command_that_trains_nothing_refuses_a_broken_settings_file(
 ) -> None:
     (tmp_path / "recover.toml").write_text(content)
     for command in (["status"], ["eval", "base"]):
-        refused = CliRunner().invoke(main, [*command, "--project", str(tmp_path)])
+        refused = recover(*command, "--project", tmp_path)
         assert (refused.exit_code, sentence in refused.stderr) == (1, True), refused.stderr
     (tmp_path / "recover.toml").write_text("[midtrain]\nmix = 'documents'")
     _ = Project.open(tmp_path).id
     (tmp_path / "recover.toml").write_text(content)
-    assert sentence in CliRunner().invoke(main, ["status", "--project", str(tmp_path)]).stderr
+    assert sentence in recover("status", "--project", tmp_path).stderr

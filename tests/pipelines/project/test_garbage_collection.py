@@ -18,11 +18,6 @@ def _collect(project: Project, *, rejected: bool, dry_run: bool) -> list[tuple[P
     return collect_garbage(project, jobs, rejected=rejected, dry_run=dry_run)
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project.open(tmp_path)
-
-
 def test_only_unreferenced_folders_are_deleted(project: Project) -> None:
     for number, decision in ((1, "promoted"), (2, "rejected"), (3, None)):
         cycle, _ = project.tracker.open_cycle(project.id)

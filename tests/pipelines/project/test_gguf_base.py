@@ -3,16 +3,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from db import name_of_base
-from pipelines.cli import main
 from pipelines.project.export import model_card
 from pipelines.project.locations import describe_base
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.models.students import load_student
 from tests.gguf_files import save_tiny_gguf
+from tests.pipelines.options import recover
 
 
 @pytest.fixture
@@ -29,10 +28,6 @@ def documents(tmp_path: Path) -> str:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "one.md").write_text("The harbour of Vell opens at six.")
     return str(tmp_path / "docs")
-
-
-def recover(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def working_files() -> list[str]:
@@ -139,16 +134,3 @@ def test_the_base_is_shown_by_the_name_of_its_file(gguf: Path) -> None:
     assert str(project.root) not in card
     for other in ("org/name", "/models/gguf/llama", "/models/llama-0123456789ab"):
         assert name_of_base(other) == describe_base(other) == other
-
-
-@pytest.mark.release
-def test_a_real_file_is_dequantised_once(smollm2: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    created = Project.open(tmp_path, str(smollm2))
-    _ = created.id
-    assert any("Dequantising SmolLM2-135M-Instruct.Q4_1.gguf" in message for message in caplog.messages)
-    written = {path: path.stat().st_mtime_ns for path in Path(created.base).iterdir()}
-    made = len(caplog.messages)
-    assert Project.open(tmp_path, str(smollm2)).base == created.base
-    assert {path: path.stat().st_mtime_ns for path in Path(created.base).iterdir()} == written
-    assert len(caplog.messages) == made
-    assert load_student(created.base).parameters == 134_515_008

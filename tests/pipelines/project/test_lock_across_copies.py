@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import text
 
-from pipelines.cli import main
 from pipelines.project.project import Project
 from pipelines.project.running import command_lock, running_command
 from recovery.errors import RecoverError
+from tests.pipelines.options import recover
 
 pytestmark = pytest.mark.postgres
 
@@ -54,8 +53,8 @@ def project_in(folder: Path, url: str) -> Iterator[Project]:
     project.tracker.close()
 
 
-def recover(project: Project, command: str) -> Any:
-    ran = CliRunner().invoke(main, [command, "--json", "--project", str(project.root)])
+def answer(project: Project, command: str) -> Any:
+    ran = recover(command, "--json", "--project", project.root)
     return json.loads(ran.stdout)
 
 
@@ -66,7 +65,7 @@ def test_a_second_command_is_refused_until_the_first_is_killed(here: Project, th
         who = rf"`recover cycle --docs corpus` \(process {holder.pid} on {socket.gethostname()}\)\. Wait until it ends"
         with pytest.raises(RecoverError, match=who), command_lock(there):
             pass
-        status = recover(there, "status")
+        status = answer(there, "status")
         assert (status["running"], status["pid"]) == ("recover cycle --docs corpus", holder.pid)
         assert status["host"] == socket.gethostname()
         holder.kill()
@@ -81,10 +80,10 @@ def test_a_second_command_is_refused_until_the_first_is_killed(here: Project, th
 
 def test_the_run_of_a_command_in_another_folder_can_be_stopped(here: Project, there: Project) -> None:
     assert there.id == here.id
-    assert "nothing to cancel" in recover(there, "cancel")["error"]
+    assert "nothing to cancel" in answer(there, "cancel")["error"]
     with command_lock(here):
         run = here.tracker.start_run(here.id, "distill")
-        assert recover(there, "cancel") == {"run": run, "cancelling": True}
+        assert answer(there, "cancel") == {"run": run, "cancelling": True}
         assert here.reader.cancel_requested(run)
 
 

@@ -48,16 +48,7 @@ def test_a_base_inside_the_project_folder_moves_with_it(tmp_path: Path) -> None:
         assert (checkpoint.id, checkpoint.path) == (clean, str(after / "model"))
 
 
-def test_another_base_than_the_recorded_one_is_rejected(tmp_path: Path) -> None:
-    project = Project.open(tmp_path)
-    _ = project.id
-    project.tracker.close()
-    with pytest.raises(RecoverError, match=r"This project works from .*start another project"):
-        Project.open(tmp_path, "org/name")
-
-
-def test_a_checkpoint_whose_weights_changed_is_rejected(tmp_path: Path) -> None:
-    project = Project.open(tmp_path)
+def test_a_checkpoint_whose_weights_changed_is_rejected(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 4)
     folder = project.checkpoint_folder(1)

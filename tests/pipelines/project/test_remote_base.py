@@ -1,18 +1,16 @@
 """A base in an object store, and an export to one."""
 
-import shutil
 import uuid
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from pipelines.cli import main
 from pipelines.project.project import Project
 from pipelines.storage import RemoteFolder
 from recovery.errors import RecoverError
 from recovery.models.students import load_student
 from tests.models import save_tiny
+from tests.pipelines.options import recover
 
 
 @pytest.fixture
@@ -23,10 +21,6 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFolder:
     remote = RemoteFolder(f"memory://{uuid.uuid4().hex}/tiny")
     remote.send(save_tiny(tmp_path / "model"))
     return remote
-
-
-def recover(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments))
 
 
 def test_the_base_is_fetched_once_and_stays_the_base(remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,14 +46,6 @@ def test_another_version_than_the_recorded_one_is_refused_before_it_is_fetched(
     with pytest.raises(RecoverError, match=r"This project works from .*/tiny-.*, start another project"):
         Project.open(None, remote.address)
     assert len(list((project.home / "bases").iterdir())) == 1
-
-
-def test_a_copied_project_uses_its_own_copy(remote: RemoteFolder) -> None:
-    project = Project.open(Path("first"), remote.address)
-    _ = project.id
-    project.tracker.close()
-    shutil.copytree("first", "second")
-    assert Path(Project.open(Path("second")).base).is_relative_to(Path("second").resolve())
 
 
 def test_a_refused_command_leaves_nothing_behind(remote: RemoteFolder) -> None:

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from db.tables import RunInputs
@@ -15,16 +13,14 @@ from pipelines.project.runs import past_cycles, recorded_run
         (ValueError(), "failed", "ValueError"),
     ],
 )
-def test_a_run_ends_as_its_block_does(tmp_path: Path, error: BaseException, status: str, text: str | None) -> None:
-    project = Project.open(tmp_path)
+def test_a_run_ends_as_its_block_does(project: Project, error: BaseException, status: str, text: str | None) -> None:
     with pytest.raises(type(error)), recorded_run(project, "midtrain", None, {}, 0):
         raise error
     (run,) = project.reader.runs(project.id)
     assert (run.status, run.error) == (status, text)
 
 
-def test_a_cycle_whose_knowledge_was_measured_in_bits_counts_too(tmp_path: Path) -> None:
-    project = Project.open(tmp_path)
+def test_a_cycle_whose_knowledge_was_measured_in_bits_counts_too(project: Project) -> None:
     cycle, number = project.tracker.open_cycle(project.id)
     run = project.tracker.start_run(project.id, "midtrain", cycle, inputs=RunInputs(corpus="c0ffee"))
     midtrained = project.tracker.checkpoint(

@@ -61,18 +61,6 @@ def test_a_recipe_by_its_dials_has_the_same_settings(
     assert changed[: len(dials)] == [f"distill.{dial.partition('=')[0]}" for dial in dials]
 
 
-def test_a_dial_is_read_from_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "recover.toml").write_text('[distill]\nrecipe = "gkd"\nbeta = 0.3\ngroup = 2\n')
-    monkeypatch.setenv("RECOVER_DISTILL__GROUP", "4")
-    settings, default, _ = resolve_settings(SIZES["small"], tmp_path, {}, ["distill.epochs=2"])
-    assert differences(settings, default) == [
-        "distill.beta = 0.3 (default 0.5)",
-        "distill.group = 4 (default 1)",
-        "distill.epochs = 2 (default 1)",
-        "distill.recipe = gkd (default opd)",
-    ]
-
-
 def test_a_dial_has_its_default_where_another_gives_it_a_meaning(tmp_path: Path) -> None:
     blended = resolve_settings(SIZES["small"], tmp_path, {}, ["distill.teacher_weight=0.5", "distill.group=4"])
     assert blended.settings.distill.recipe == "opd"
@@ -89,21 +77,6 @@ def test_a_recipe_on_rollouts_never_inherits_the_rate_of_ready_made_answers() ->
     for recipe in DISTILL_RECIPES:
         rate = defaults_for(SIZES["medium"], recipe).distill.learning_rate
         assert (low <= rate <= high) == (learns_from(recipe) != "texts"), recipe
-
-
-def test_what_a_recipe_learns_from() -> None:
-    for recipe in ("sft", "dft", "asft", "offpolicy", "offpolicy-kl", "self-sft", "rs-sft", "continuation"):
-        assert learns_from(recipe) == "texts", recipe
-    for recipe in ("opd", "opd-sampled", "gkd", "opsd", "sdft", "in-context"):
-        assert learns_from(recipe) == "teacher on rollouts", recipe
-    for recipe in ("grpo", "teacher-reward", "pi-distill"):
-        assert learns_from(recipe) == "reward", recipe
-
-
-def test_a_reward_is_learned_at_a_lower_rate_in_more_steps_on_the_lab() -> None:
-    small = {kind: sizes["small"] for kind, sizes in PACES.items()}
-    assert small["reward"].learning_rate < small["teacher on rollouts"].learning_rate
-    assert small["reward"].steps > small["teacher on rollouts"].steps
 
 
 @pytest.mark.parametrize("source", ["flag", "file", "variable", "--set"])

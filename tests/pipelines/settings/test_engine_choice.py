@@ -5,6 +5,7 @@ import pytest
 
 from pipelines.settings import defaults
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, choose_engine
+from pipelines.settings.sources import EngineName
 
 SMALL, LARGE = SMALL_MODEL_PARAMETERS, SMALL_MODEL_PARAMETERS + 1
 
@@ -23,22 +24,23 @@ def vllm_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool],
 
 
 @pytest.mark.parametrize("installed", [True, False])
-@pytest.mark.parametrize("parameters", [SMALL, LARGE])
-def test_a_named_engine_is_that_engine(
-    installed: bool, parameters: int, vllm_installed: Callable[[bool], None], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("name", "parameters", "engine"),
+    [
+        *((name, parameters, name) for name in ("vllm", "transformers") for parameters in (SMALL, LARGE)),
+        ("auto", SMALL, "transformers"),
+    ],
+)
+def test_a_named_engine_is_that_engine_and_a_small_model_needs_no_message(
+    installed: bool,
+    name: EngineName,
+    parameters: int,
+    engine: str,
+    vllm_installed: Callable[[bool], None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     vllm_installed(installed)
-    assert choose_engine("vllm", parameters) == "vllm"
-    assert choose_engine("transformers", parameters) == "transformers"
-    assert caplog.messages == []
-
-
-@pytest.mark.parametrize("installed", [True, False])
-def test_small_models_use_transformers_without_a_message(
-    installed: bool, vllm_installed: Callable[[bool], None], caplog: pytest.LogCaptureFixture
-) -> None:
-    vllm_installed(installed)
-    assert choose_engine("auto", SMALL) == "transformers"
+    assert choose_engine(name, parameters) == engine
     assert caplog.messages == []
 
 

@@ -1,18 +1,23 @@
-"""Prompts about passages: what the student reads, and what its teacher has read before."""
+"""Prompts about passages: what the student and its teacher read, and openings of earlier documents."""
 
 from pathlib import Path
 
 import pytest
 
+from pipelines.documents import read_corpus
+from pipelines.documents.corpus import CorpusSnapshot, save_snapshot
 from pipelines.synthetic.passage_prompts import (
     ALTERNATIVES,
+    as_prefix_prompts,
+    document_prefixes,
     opening_prompts,
     passages_in,
     write_passage_questions,
 )
 from recovery.errors import RecoverError
+from recovery.models.chat_template import Chat
 from tests.evals.fakes import fake_subject
-from tests.models import BOS, tiny_student
+from tests.models import BOS, tiny_student, tiny_tokenizer
 
 PASSAGES = [f"The bridge of town {n} was built of {what} long ago." for n, what in enumerate(("stone", "wood", "rope"))]
 LONG = "Every word of this note about the long wall is needed so that it is a passage of twenty words or more."
@@ -66,3 +71,54 @@ def test_a_base_without_questions_is_refused_with_what_helps_here() -> None:
     for command, advice in (("midtrain", "Give questions with --teacher-context"), ("cycle", "Run `recover midtrain")):
         with pytest.raises(RecoverError, match=f"contain no question. {advice}"):
             write_passage_questions(fake_subject("I cannot."), PASSAGES, [], 0, ALTERNATIVES[command])
+
+
+def snapshot(folder: Path, name: str, documents: int) -> CorpusSnapshot:
+    (folder / name).mkdir()
+    for i in range(documents):
+        words = " ".join(f"{name}{i}word{j}" for j in range(20))
+        (folder / name / f"{i:03}.txt").write_text(f"{words}\n\n  Second part, {words}")
+    return save_snapshot(folder / "home", read_corpus(folder / name))
+
+
+@pytest.fixture
+def corpora(tmp_path: Path) -> list[CorpusSnapshot]:
+    return [snapshot(tmp_path, "a", 30), snapshot(tmp_path, "b", 10)]
+
+
+def test_each_prefix_begins_a_passage_of_its_corpus(corpora: list[CorpusSnapshot]) -> None:
+    prefixes = document_prefixes(corpora, 13, seed=1)
+    texts = [" ".join(text.split()) for corpus in corpora for text in corpus.texts]
+    assert [sum(text.startswith(name) for text in prefixes) for name in "ab"] == [7, 6]
+    for prefix in prefixes:
+        (passage,) = (text for text in texts if text.startswith(" ".join(prefix.split()) + " "))
+        assert 2 <= len(prefix.split()) <= 0.75 * len(passage.split())
+
+
+def test_prefixes_are_from_all_documents_and_reproducible(corpora: list[CorpusSnapshot]) -> None:
+    prefixes = document_prefixes(corpora, 20, seed=1)
+    assert prefixes == document_prefixes(corpora, 20, seed=1)
+    assert prefixes != document_prefixes(corpora, 20, seed=2)
+    assert len({prefix.split()[0] for prefix in prefixes}) == len(prefixes)
+    assert any(prefix.startswith("a2") for prefix in prefixes)  # not only the first few
+    assert len({len(prefix.split()) for prefix in prefixes}) > 5
+
+
+def test_there_are_no_more_prefixes_than_passages(corpora: list[CorpusSnapshot]) -> None:
+    assert len(document_prefixes(corpora, 1000, seed=0)) == 40
+    assert document_prefixes([], 10, seed=0) == []
+
+
+def test_short_passages_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.txt").write_text("Too short.")
+    assert document_prefixes([save_snapshot(tmp_path / "home", read_corpus(tmp_path / "docs"))], 5, seed=0) == []
+
+
+@pytest.mark.parametrize("adds_bos", [False, True])
+def test_a_prefix_begins_as_a_document_does(adds_bos: bool) -> None:
+    chat = Chat.from_tokenizer(tiny_tokenizer(adds_bos=adds_bos))
+    (prompt,) = as_prefix_prompts(["So <bos> it"], chat)
+    assert prompt.tokens[0] == chat.document_start
+    assert BOS not in prompt.tokens[1:]  # the name of a special token in a document is plain text
+    assert chat.text(prompt.tokens[1:]) == "So <bos> it"

@@ -1,8 +1,12 @@
+"""Prompts that the user gives or the base writes, and which are dropped."""
+
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pipelines.synthetic.prompts import read_prompts, write_prompts
+from pipelines.synthetic.prompts import filter_prompts, read_prompts, write_prompts
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.lab import BASE
@@ -62,3 +66,32 @@ def test_prompts_of_a_data_set_are_read_by_field_and_filtered(monkeypatch: pytes
     monkeypatch.setattr(datasets, "load_dataset", lambda name, **options: [{"other": 1}])
     with pytest.raises(RecoverError, match="No row of some/chat has a prompt"):
         read_prompts(Path("some/chat"))
+
+
+LONG = " ".join(f"word{i}" for i in range(300))
+
+
+def test_unsuitable_prompts_and_duplicates_are_dropped() -> None:
+    kept = filter_prompts(
+        [
+            "Name three rivers.",
+            "name  three RIVERS",
+            "Hm",
+            "今天天气怎么样",
+            "go on " * 30,
+            "what \ufffd is",
+            "many " * 1_001,
+            LONG,
+            f"{LONG} indeed",
+            "Nenne drei große Flüsse in Europa und beschreibe sie kurz.",
+        ]
+    )
+    assert kept == ["Name three rivers.", "今天天气怎么样", LONG, kept[-1]]
+    assert kept[-1].startswith("Nenne drei")
+
+
+@settings(deadline=None)
+@given(st.lists(st.text()))
+def test_filtering_twice_changes_nothing(prompts: list[str]) -> None:
+    once = filter_prompts(prompts)
+    assert filter_prompts(once) == once

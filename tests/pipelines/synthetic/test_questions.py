@@ -23,7 +23,7 @@ from pipelines.synthetic.questions import (
     write_questions,
 )
 from recovery.errors import RecoverError
-from recovery.lab import BASE, make_world
+from recovery.lab import BASE
 from tests.evals.fakes import fake_subject
 
 PASSAGE = (
@@ -148,13 +148,6 @@ def test_the_error_has_alternatives_when_the_base_cannot_write_questions() -> No
     passages = [(f"{number}.txt", PASSAGE) for number in range(20)]
     with pytest.raises(RecoverError, match=r"the first 8 passages contain no question.*--questions"):
         list(generate_questions(subject, passages, FilterCounts()))
-
-
-@pytest.mark.slow
-def test_the_built_in_base_cannot_write_questions(tmp_path: Path) -> None:
-    make_world(7, "quick").write(tmp_path)
-    with pytest.raises(RecoverError, match="not capable of writing questions"):
-        write_questions(read_corpus(tmp_path / "docs"), str(BASE), tmp_path / "q.jsonl", count=5)
 
 
 def capable(drafts: Callable[[str], list[Draft]], wrong: set[str] = frozenset()) -> Callable[[str], str]:  # type: ignore[assignment]

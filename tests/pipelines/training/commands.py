@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from db.tables import Run
-from pipelines.cli import main
 from pipelines.project.project import Project
-from tests.pipelines.options import set_options
+from tests.pipelines.options import recover, set_options
 
 SMALL_MIDTRAIN = (
     "midtrain.max_steps=2",
@@ -25,7 +24,7 @@ DOCUMENTS_ONLY = set_options("midtrain.mix.answers=0", "midtrain.mix.texts=0")
 
 def midtrain(docs: Path, *more: str) -> Result:
     command = ["midtrain", "--docs", str(docs), *set_options(*SMALL_MIDTRAIN), *more, "--json"]
-    return CliRunner().invoke(main, command)
+    return recover(*command)
 
 
 def distill(*more: str) -> Result:
@@ -61,6 +60,6 @@ def first_value(completed: Result, metric: str) -> float:
 
 def _with_verdict(command: str, *more: str) -> Result:
     settings = set_options(*SMALL_MIDTRAIN, *SMALL_DISTILL)
-    completed = CliRunner().invoke(main, [command, *settings, *more, "--limit", "4", "--json"])
+    completed = recover(command, *settings, *more, "--limit", "4", "--json")
     assert completed.exit_code in (0, 3), completed.stderr
     return completed

@@ -1,16 +1,30 @@
-"""Distillation: the teachers' answers, and how far the default warm start goes."""
+"""Distillation: the teachers' answers, the rows of a step, and how far the default warm start goes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
+import torch
 
-from pipelines.cli import main
-from pipelines.training.distill import those_that_end
+from pipelines.settings.schema import Distill, Settings
+from pipelines.synthetic.chat_prompts import parse_prompt
+from pipelines.training.distill import open_writer, recipe_states, reward_by_checks, those_that_end
+from pipelines.training.stage_teachers import Teachers
+from recovery.divergences import merge_stops
+from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE
+from recovery.models.students import Student
+from recovery.recipes import objective_of, recipe, signal_of
 from recovery.samples import Sample
-from tests.pipelines.options import set_options
+from recovery.states import Prompt
+from recovery.teachers import FrozenTeacher
+from recovery.train import Plan
+from tests.gradients import gradient_of_step
+from tests.models import save_tiny, tiny_student
+from tests.pipelines.options import recover, set_options
 from tests.pipelines.training.commands import distill, midtrain, promote_a_cycle
 
 OFF_POLICY = ("rows=8", "max_new_tokens=32", "prompts=16", "probe_every=0", "max_steps=1", "warm_start=off")
@@ -24,7 +38,7 @@ def test_the_teachers_answers_are_sampled_once(recipe: str, tmp_path: Path, monk
     caches = []
     for steps in (1, 1, 2):
         more = set_options(f"distill.max_steps={steps}")
-        completed = CliRunner().invoke(main, [*command, *more, "--project", str(tmp_path)])
+        completed = recover(*command, *more, "--project", tmp_path)
         assert completed.exit_code in (0, 3), completed.stderr
         assert json.loads(completed.stdout)["steps"] == steps
         files = (tmp_path / ".recover" / "cache").glob("answers-*.json")
@@ -65,3 +79,99 @@ def test_the_default_warm_start_of_a_later_cycle_is_short_and_happens_once(docs:
     assert midtrained.exit_code == 0, midtrained.stderr
     assert "Warm start: the weights moved by 0.2 towards those before its training" in distill().stderr
     assert "No warm start by default" in distill("--student", "cycle:2").stderr
+
+
+ROWS = 6
+
+
+@pytest.fixture
+def student(tmp_path: Path) -> Student:
+    return tiny_student(tmp_path / "student", seed=1)
+
+
+def stage(rows: int = ROWS) -> Any:
+    distill = Distill(rows=rows, max_new_tokens=4)
+    return SimpleNamespace(
+        settings=Settings(distill=distill), job=SimpleNamespace(seed=3), project=SimpleNamespace(base=str(BASE))
+    )
+
+
+@pytest.mark.parametrize("name", ["in-context", "gkd"])
+@pytest.mark.parametrize("rows", [ROWS, 5])
+@pytest.mark.parametrize("answered", [60, 30])
+def test_rollouts_and_answers_of_a_pass_are_to_different_prompts(
+    student: Student, name: str, rows: int, answered: int
+) -> None:
+    prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(60)]
+    answers = [prompt.with_reply([5, 6]) for prompt in prompts[:answered]]
+    states = recipe_states(stage(rows), recipe(name), TransformersEngine(student), [], prompts, answers)
+    drawn = [row.prompt for step in range(answered // rows) for row in states.draw(student, step)]
+    assert sorted(map(str, drawn)) == sorted(prompt.text for prompt in prompts[:answered])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_the_on_policy_fraction_is_the_share_of_rollouts_in_the_gradient(
+    share: float, student: Student, tmp_path: Path
+) -> None:
+    chosen, rows = recipe("opd", on_policy_fraction=share), 4
+    teacher = FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=2)))
+    prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(12)]
+    answers = [prompt.with_reply([5, 6, 7]) for prompt in prompts] if share < 1 else []
+    drawn = recipe_states(stage(rows), chosen, TransformersEngine(student), [], prompts, answers).draw(student, 0)
+    own = int(share * rows)
+    assert [row.logprobs is not None for row in drawn] == [True] * own + [False] * (rows - own)
+    plan = Plan(1, 0.0, clip_norm=1e9)
+    ours = gradient_of_step(student, drawn, signal_of(chosen, teacher), objective_of(chosen), plan)
+    losses = []
+    for row in drawn:
+        tokens = torch.tensor([row.tokens])
+        log_p, log_q = (
+            merge_stops(model.causal(input_ids=tokens).logits[0].log_softmax(-1), student.stops)
+            for model in (student, teacher.model)
+        )
+        learned = torch.tensor(row.targets[1:])
+        losses.append((log_p.exp() * (log_p - log_q.detach())).sum(-1)[:-1][learned])
+    torch.cat(losses).mean().backward()
+    reference = torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
+    assert reference.norm() > 0
+    torch.testing.assert_close(ours, reference, rtol=1e-3, atol=1e-5)
+
+
+def test_only_a_recipe_with_a_reward_reads_the_checks(student: Student) -> None:
+    other = [parse_prompt(("Line 1", {"prompt": "Say it.", "checks": "by hand"}))]
+    assert reward_by_checks(recipe("opd"), other, student.chat) is None
+    right = [parse_prompt(("Line 1", {"prompt": "Say it.", "checks": [{"max_words": 1}]}))]
+    reward = reward_by_checks(recipe("pi-distill"), right, student.chat)
+    assert reward is not None
+    reply = student.chat.tokenizer.encode("word", add_special_tokens=False)
+    assert reward(Sample([1, *reply], [False] + [True] * len(reply), prompt="Say it.")) == 1.0
+
+
+def test_a_writer_reads_no_token_that_only_the_student_has(tmp_path: Path, student: Student) -> None:
+    teacher = save_tiny(tmp_path / "teacher", seed=2)
+    student.chat.tokenizer.add_tokens(["<added>"])
+    student.model.resize_token_embeddings(len(student.chat.tokenizer))
+    teachers = Teachers(SimpleNamespace(path=str(teacher)))  # type: ignore[arg-type]
+    chosen = replace(recipe("continuation"), continued=(1, 2))
+    with open_writer(chosen, teachers, student) as writer:
+        assert student.vocabulary == len(student.chat.tokenizer) - 1
+        added = len(student.chat.tokenizer) - 1
+        prompts = [Prompt("say", student.chat.prompt("say"))]
+        states = recipe_states(stage(4), chosen, _Engine(added), [], prompts, [], writer)  # type: ignore[arg-type]
+        rows = states.draw(student, 0)
+    assert len(rows) == 4
+    assert all(added not in row.tokens for row in rows)
+
+
+class _Engine:
+    """A student that samples the token that only it has."""
+
+    def __init__(self, token: int):
+        self.token = token
+
+    def sync(self, student: Student) -> None:
+        pass
+
+    def generate(self, prompts: list[list[int]], sampling: Any) -> list[Any]:
+        tokens = [5, 6, self.token, 7]
+        return [SimpleNamespace(tokens=tokens, logprobs=[0.0] * 4, finished=True) for _ in prompts]

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from db.tables import Run
-from pipelines.cli import main
 from pipelines.project.project import Project
 from recovery.lab import BASE, own_world
 from recovery.models.students import Student
@@ -16,7 +15,7 @@ from recovery.recipes import DIALS, RECIPES
 from recovery.samples import Sample
 from recovery.states import Rollouts
 from recovery.teachers import EmaTeacher
-from tests.pipelines.options import set_options
+from tests.pipelines.options import recover, set_options
 
 QUESTIONS = own_world().questions()[:12]
 SOLVED = [
@@ -46,7 +45,7 @@ FEW = ("rows=4", "max_new_tokens=24", "probe_every=0", "max_steps=2", "warm_star
 def distill(folder: Path, recipe: str, *more: str) -> Result:
     settings = set_options(*(f"distill.{assignment}" for assignment in FEW))
     command = ["distill", "--student", str(BASE), "--recipe", recipe, "--limit", "2", "--json", *settings]
-    return CliRunner().invoke(main, [*command, "--project", str(folder / "project"), *more])
+    return recover(*command, "--project", folder / "project", *more)
 
 
 def write(path: Path, rows: list[dict[str, Any]] | str) -> str:
@@ -81,32 +80,13 @@ def test_a_student_that_lost_nothing_still_learns_from_a_context(tmp_path: Path)
     assert "probe at step 1" in completed.stderr
 
 
-@pytest.mark.release
-def test_each_domain_is_taught_by_a_checkpoint_of_its_own(tmp_path: Path) -> None:
-    """A teacher that was trained on one answer alone teaches it to the prompts of its domain, and to no others."""
-    shouted = write(tmp_path / "shouted.jsonl", [{"prompt": row["prompt"], "answer": "Yes."} for row in ANSWERED])
-    rate = set_options("distill.learning_rate=2e-3", "distill.max_steps=20", "distill.max_new_tokens=48")
-    expert = json.loads(distill(tmp_path, "sft", "--prompts", shouted, *rate).stdout)["checkpoint"]
-    rows = [{**row, "domain": "agreed"} if i % 2 else row for i, row in enumerate(ANSWERED)]
-    prompts = ["--prompts", write(tmp_path / "p.jsonl", rows)]
-    completed = distill(tmp_path, "offpolicy", *prompts, "--teacher", f"agreed={expert}")
-    run = run_of(tmp_path, completed)
-    assert run.inputs.teacher == f"base (and {expert} for agreed)"
-    refused = distill(tmp_path, "offpolicy", *prompts, "--teacher", f"maths={expert}")
-    assert refused.exit_code == 1
-    assert "No prompt is of the domain maths" in refused.stderr
-    unknown = distill(tmp_path, "offpolicy", *prompts, "--teacher", "agreed=run:99")
-    assert unknown.exit_code == 1
-    assert "run:99" in unknown.stderr
-
-
 def test_a_dry_run_shows_the_dials_of_a_recipe(tmp_path: Path) -> None:
     described = distill(tmp_path, "gkd", "--set", "distill.beta=0.3", "--dry-run")
     dials = json.loads(described.stdout)["dials"]
     assert dials.keys() == RECIPES["gkd"].dials.keys()
     assert (dials["beta"], dials["group"]) == ({"value": 0.3, "default": 0.5}, {"value": 1, "default": 1})
     command = ["distill", "--student", str(BASE), "--recipe", "gkd", "--dry-run", "--set", "distill.beta=0.3"]
-    lines = CliRunner().invoke(main, [*command, "--project", str(tmp_path / "project")]).stdout.splitlines()
+    lines = recover(*command, "--project", tmp_path / "project").stdout.splitlines()
     first = lines.index("dials of the recipe gkd:") + 1
     assert lines[first : first + 3] == [
         "  on_policy_fraction = 0.5",
@@ -155,7 +135,7 @@ def test_an_interrupted_run_keeps_its_dials_and_the_record_shows_them(
 
     monkeypatch.setattr(Rollouts, "draw", draw_twice)
     assert distill(tmp_path, "opd", *more, *set_options("save_minutes=0")).exit_code == 130
-    resumed = CliRunner().invoke(main, ["resume", "--json", "--project", str(tmp_path / "project")])
+    resumed = recover("resume", "--json", "--project", tmp_path / "project")
     assert resumed.exit_code in (0, 3), resumed.stderr
     assert "Going on at step 3 of 4" in resumed.stderr
     assert draws == [0, 1, 1]
@@ -213,27 +193,6 @@ def test_every_recipe_runs(tmp_path: Path, recipe: str, flag: str, data: Any, te
     assert len(metric(tmp_path, run, "loss")) == 2
 
 
-@pytest.mark.slow
-def test_contexts_that_do_not_help_are_refused_with_the_figure(tmp_path: Path) -> None:
-    rows = [{**row, "solution": "Nobody knows."} for row in ANSWERED]
-    file = write(tmp_path / "f.jsonl", rows)
-    refused = distill(tmp_path, "opsd", "--teacher-context", file)
-    assert refused.exit_code == 1
-    assert "The context is not shown to help the teacher: right with the context" in json.loads(refused.stdout)["error"]
-    allowed = distill(tmp_path, "opsd", "--teacher-context", file, *set_options("distill.require_lift=false"))
-    lift = run_of(tmp_path, allowed).inputs.lift
-    assert lift is not None
-    assert lift["low"] <= 0
-    assert lift["n"] == 8
-
-
-@pytest.mark.slow
-def test_a_live_teacher_must_be_named(tmp_path: Path) -> None:
-    file = write(tmp_path / "f.jsonl", EXAMPLES)
-    run = run_of(tmp_path, distill(tmp_path, "sdft", "--teacher-context", file, "--teacher", "live"))
-    assert str(run.inputs.teacher).startswith("the current weights of ")
-
-
 @pytest.mark.release
 def test_an_interrupted_run_with_an_average_ends_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -256,7 +215,7 @@ def test_an_interrupted_run_with_an_average_ends_with_the_same_weights(
     assert distill(tmp_path / "whole", "sdft", *more).exit_code in (0, 3)
     monkeypatch.setattr(EmaTeacher, "move", move_twice)
     assert distill(tmp_path / "broken", "sdft", *more).exit_code == 130
-    resumed = CliRunner().invoke(main, ["resume", "--json", "--project", str(tmp_path / "broken" / "project")])
+    resumed = recover("resume", "--json", "--project", tmp_path / "broken" / "project")
     assert resumed.exit_code in (0, 3), resumed.stderr
     assert "Going on at step 3 of 3" in resumed.stderr
     assert len(moves) == 4
@@ -303,13 +262,7 @@ NO_CONTEXT = [*SOLVED[:2], {"prompt": "Say it."}]
         (("pi-distill", "--teacher-context", HINTED, "--teacher", "base", *EIGHT), "the student teaches itself"),
         (("continuation", "--teacher", "router"), "one teacher writes"),
         (("self-sft", "--set", "distill.clip=0.05"), "no use for distill.clip: it computes no exact divergence"),
-        (
-            ("grpo", "--set", "distill.beta=0.5"),
-            "no use for distill.beta: it computes no exact divergence. Leave it out",
-        ),
-        (("offpolicy-kl", "--set", "distill.group=4"), "no use for distill.group: it has no rollouts. Leave it out."),
         (("opd", "--set", "distill.beta=1.5"), "The setting distill.beta must be a number from 0 to 1, not 1.5."),
-        (("opd", "--set", "distill.group=8"), "The 4 rollouts of a step of distill.rows = 4 must be a multiple"),
         (("opd", "--set", "distill.teacher_weight=0.5", "--set", "distill.group=4"), "with checks or a short answer"),
         (("opd", "--set", "distill.temperature=1.5"), "The recipe opd needs rollouts at temperature 1."),
         (("opd", "--set", "distill.shuffle_contexts=true"), "There are no contexts to shuffle"),

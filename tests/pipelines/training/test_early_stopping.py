@@ -1,14 +1,25 @@
-"""When a distillation ends: enough is recovered, a budget is spent, or training has collapsed."""
+"""When a distillation ends: enough is recovered, a budget is spent, or it has collapsed by the clean model."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from pipelines.settings.schema import Distill
-from pipelines.training.early_stopping import PROBES_IN_A_ROW, EarlyStopping
+from pipelines.job import Job
+from pipelines.project.project import Project
+from pipelines.settings.schema import Distill, Settings
+from pipelines.teacher_choice import Itself, Served
+from pipelines.training.early_stopping import PROBES_IN_A_ROW, EarlyStopping, clean_replies
 from pipelines.training.probes import ProbeResult
-from recovery.collapse import CleanReplies
+from pipelines.training.stage_context import Stage
+from pipelines.training.stage_teachers import Teachers
+from recovery.collapse import CleanReplies, CollapseWatch
+from recovery.lab import BASE
+from recovery.models.students import load_chat
+from recovery.recipes import recipe
+from recovery.states import Prompt
 from recovery.telemetry import StepRecord
+from tests.pipelines.options import recover, set_options
 from tests.step_records import step_record
 
 LIMITS = Distill(probe_every=2)
@@ -32,26 +43,19 @@ def test_it_stops_after_two_probes_in_a_row_that_hold_and_not_before() -> None:
     assert str(PROBES_IN_A_ROW) in reason
 
 
-def test_each_probe_is_compared_with_the_best_knowledge_of_earlier_ones() -> None:
-    knowledge, best_before = iter([0.5, 0.9, 0.7]), []
+@pytest.mark.parametrize(("of_warm_start", "compared_with"), [(None, [None, 0.5, 0.9]), (0.8, [0.8, 0.8, 0.9])])
+def test_each_probe_is_compared_with_the_best_knowledge_before(
+    of_warm_start: float | None, compared_with: list[float | None]
+) -> None:
+    knowledge, best_before = iter([0.5, 0.9, 0.7]), list[float | None]()
 
     def probe(best: float | None) -> ProbeResult:
         best_before.append(best)
         return ProbeResult(0.9, next(knowledge), 0.0, False)
 
-    run(EarlyStopping(LIMITS, probe), [step_record(i) for i in range(8)])  # the last step is evaluated, not probed
-    assert best_before == [None, 0.5, 0.9]
-
-
-def test_the_best_knowledge_of_the_warm_start_counts() -> None:
-    best_before = []
-
-    def probe(best: float | None) -> ProbeResult:
-        best_before.append(best)
-        return ProbeResult(0.9, 0.7, 0.0, False)
-
-    run(EarlyStopping(LIMITS, probe, best_knowledge=0.8), [step_record(i) for i in range(5)])
-    assert best_before == [0.8, 0.8]
+    monitor = EarlyStopping(LIMITS, probe, best_knowledge=of_warm_start)
+    run(monitor, [step_record(i) for i in range(8)])  # the last step is evaluated, not probed
+    assert best_before == compared_with
 
 
 @pytest.mark.parametrize(
@@ -114,3 +118,66 @@ def test_a_restored_monitor_decides_like_an_uninterrupted_one() -> None:
 def test_probes_that_hold_do_not_end_a_recipe_that_teaches_something_new() -> None:
     monitor = EarlyStopping(LIMITS, lambda best: ProbeResult(0.9, None, 0.0, True), until_probes_hold=False)
     assert run(monitor, [step_record(i) for i in range(20)]) == (-1, "")
+
+
+FEW = ("rows=4", "max_new_tokens=24", "prompts=16", "probe_every=0", "max_steps=2", "warm_start=off")
+NOTE = "Sampling 16 replies of base, to tell a collapse from a recovery"
+
+
+def test_a_distillation_is_watched_by_the_bases_replies_which_are_sampled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[CleanReplies | None] = []
+
+    def after_step(watch: CollapseWatch, record: StepRecord) -> str:
+        watched.append(watch.clean)
+        return ""
+
+    monkeypatch.setattr(CollapseWatch, "after_step", after_step)
+    settings = set_options(*(f"distill.{assignment}" for assignment in FEW))
+    command = ["distill", "--student", str(BASE), "--recipe", "opd", "--limit", "2", "--json", *settings]
+    first, second = (recover(*command, "--project", tmp_path) for _ in range(2))
+    assert first.exit_code in (0, 3), first.stderr
+    assert NOTE in first.stderr
+    assert NOTE not in second.stderr
+    assert len(list((tmp_path / ".recover" / "cache").glob("clean-replies-*.json"))) == 1
+    assert "Replies of base:" in second.stderr
+    clean = watched[0]
+    assert clean is not None
+    assert watched == [clean] * 4
+    assert clean.count == 16
+    assert 0 < clean.truncated < 1
+    assert 0 < clean.entropy < 3
+
+
+def test_other_prompts_or_another_limit_are_measured_anew(tmp_path: Path) -> None:
+    project, chat = Project.open(tmp_path, str(BASE)), load_chat(str(BASE))
+    prompts = [Prompt(text, chat.prompt(text)) for text in ("Name a metal.", "Write about a lake.", "Name a city.")]
+    measured = {
+        clean_replies(_stage(project, limit), recipe("opd"), Teachers(project.clean), some)
+        for limit, some in ((8, prompts), (8, prompts[:2]), (1, prompts), (8, prompts))
+    }
+    assert len(measured) == 3
+    assert len(list((tmp_path / ".recover" / "cache").glob("clean-replies-*.json"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("offpolicy-kl", None),  # nothing is rolled out
+        ("grpo", None),  # a reward
+        ("sdft", Itself("ema")),
+        ("opd", Served("http://localhost:1")),
+    ],
+)
+def test_without_a_clean_model_at_hand_nothing_is_sampled(
+    project: Project, name: str, instead: Itself | Served | None
+) -> None:
+    teachers = Teachers(project.clean, instead=instead)
+    assert clean_replies(_stage(project, 8), recipe(name), teachers, [Prompt("Hi", [5, 6])]) is None
+
+
+def _stage(project: Project, limit: int) -> Stage:
+    settings = Settings()
+    distill = settings.distill.model_copy(update={"max_new_tokens": limit})
+    return Stage(project, Job("distill", settings.model_copy(update={"distill": distill})), None)

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from pipelines.cli import main
 from pipelines.project.project import Project
-from tests.pipelines.options import set_options
+from tests.pipelines.options import recover, set_options
 
 FACTS = [(f"Ann{n} Bor{n}", trade) for n, trade in enumerate(("smith", "baker", "vet", "tailor", "cook", "guard"))]
 NOTES = [
@@ -40,7 +39,7 @@ def midtrain(folder: Path, *more: str, rows: list[dict[str, Any]] | None = None)
         file = folder / "asked.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         command += ["--teacher-context", str(file)]
-    return CliRunner().invoke(main, [*command, *set_options(*FEW), *more])
+    return recover(*command, *set_options(*FEW), *more)
 
 
 def test_the_teacher_reads_the_passages_and_the_job_is_a_mid_training(tmp_path: Path) -> None:
@@ -94,7 +93,7 @@ def test_in_a_later_cycle_the_promoted_model_judges_passages_and_earlier_opening
     allowed = set_options("distill.require_lift=false")
     assert midtrain(tmp_path, *allowed, rows=ROWS).exit_code == 0
     promote = ["promote", "cycle:1/midtrained", "--reason", "next", "--project", str(tmp_path / "project")]
-    assert CliRunner().invoke(main, promote).exit_code == 0
+    assert recover(*promote).exit_code == 0
     completed = midtrain(tmp_path, *allowed, rows=ROWS)
     assert completed.exit_code == 0, completed.stderr
     run = Project.open_existing(tmp_path / "project").run(json.loads(completed.stdout)["run"])

@@ -1,6 +1,5 @@
 """Mid-training: what is read beside the documents, which teacher gives the soft labels, and what is recorded."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,17 +28,6 @@ from tests.pipelines.training.commands import (
     promote_a_cycle,
     recorded_run,
 )
-
-
-def one_step(docs: Path, *assignments: str) -> Result:
-    """One step of 16 rows on the documents only, whatever the assignments do not add."""
-    settings = set_options("midtrain.max_steps=1", "midtrain.rows=16", *assignments)
-    return midtrain(docs, "--mix", "documents", *settings)
-
-
-def corpus_tokens(completed: Result) -> int:
-    (tokens,) = re.findall(r"([\d,]+) tokens: 1 steps", completed.stderr)
-    return int(tokens.replace(",", ""))
 
 
 def flops(completed: Result) -> float:
@@ -91,23 +79,6 @@ def test_rows_that_suit_the_corpus_are_of_documents_alone_where_the_base_cannot_
     assert "Going on without: The base" in left_out.stderr
     rows, of_documents_alone = (recorded_run(one).settings["midtrain"]["rows"] for one in (left_out, not_asked_for))
     assert rows == of_documents_alone > 2
-
-
-@pytest.mark.release
-@pytest.mark.parametrize("rank", [0, 4])
-def test_the_last_promoted_model_gives_the_soft_labels_of_earlier_documents(docs: Path, rank: int) -> None:
-    """At the first step the student still is that model, so a row with its soft labels adds no loss."""
-    promote_a_cycle(docs, rank)
-
-    def first_loss(rows: int, *more: str) -> float:
-        return first_value(midtrain(docs, *more, *set_options(f"lora_rank={rank}", f"midtrain.rows={rows}")), "loss")
-
-    new_rows_only = first_loss(3, "--mix", "documents")
-    one_soft_row = first_loss(4, "--mix", "earlier=0.25")
-    assert one_soft_row == pytest.approx(new_rows_only * 3 / 4, rel=0.02)
-    assert first_loss(4, "--mix", "earlier=0.25", *set_options("midtrain.soft_labels=false")) > 1.1 * one_soft_row
-    one_soft_one_hard = first_loss(4, "--mix", "earlier=0.5")
-    assert one_soft_one_hard == pytest.approx(one_soft_row, rel=0.2)
 
 
 @pytest.mark.slow

@@ -1,6 +1,9 @@
-"""A training run in the record: its result is the same for a job that is resumed after its end."""
+"""A training run: its result, the rollouts and metrics that are recorded, and a stop."""
 
+import signal
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +16,19 @@ from pipelines.settings.schema import Distill, Settings
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import TrainingSource
-from pipelines.training.training_run import RunResult, TrainingRun, has_started
+from pipelines.training.training_run import (
+    ROLLOUTS_A_STEP,
+    RecordedStates,
+    RunResult,
+    TrainingRun,
+    check_logger,
+    has_started,
+    metric_logger,
+    record_rollouts,
+    stop_requests,
+)
 from recovery.collapse import CollapseWatch
+from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.models.students import load_student
 from recovery.objectives import CrossEntropy
@@ -22,13 +36,15 @@ from recovery.recipes import recipe
 from recovery.samples import Sample
 from recovery.signals import Labels
 from recovery.states import FixedRows
+from recovery.teachers import FrozenTeacher
+from recovery.telemetry import report_tokens
 from recovery.train import Plan
+from tests.models import save_tiny, tiny_student
 
 FEW = ("midtrain.max_steps=2", "midtrain.rows=2", "midtrain.mix.texts=0", "midtrain.mix.answers=0")
 
 
-def test_a_job_that_is_run_again_after_its_checkpoint_has_the_same_result(docs: Path, tmp_path: Path) -> None:
-    project = Project.open(tmp_path, str(BASE))
+def test_a_job_that_is_run_again_after_its_checkpoint_has_the_same_result(docs: Path, project: Project) -> None:
     job = prepare_job(project, Request("midtrain", docs=docs, assignments=FEW))
     result, again = run_job(project, job), run_job(project, job)
     assert isinstance(result, RunResult)
@@ -40,11 +56,10 @@ def test_a_job_that_is_run_again_after_its_checkpoint_has_the_same_result(docs: 
 
 
 def test_without_probes_a_collapse_costs_only_the_steps_since_the_last_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signs = iter([""] * 25 + ["the rollouts repeat themselves"])
     monkeypatch.setattr(CollapseWatch, "after_step", lambda watch, record: next(signs))
-    project = Project.open(tmp_path, str(BASE))
     run = project.tracker.start_run(project.id, "distill", None, {}, 0)
     training = TrainingRun(
         stage=Stage(project, Job("distill", Settings()), None),
@@ -62,3 +77,79 @@ def test_without_probes_a_collapse_costs_only_the_steps_since_the_last_report(
     result = training.run_to_end()
     assert result.steps == 25  # of 40 steps every fourth is reported
     assert result.stopped == "the rollouts repeat themselves; back at step 25, the last good state"
+
+
+class FakeTracker:
+    def __init__(self) -> None:
+        self.recorded: list[dict[str, Any]] = []
+
+    def rollouts(self, run: int, step: int, rollouts: list[dict[str, Any]]) -> None:
+        self.recorded += rollouts
+
+
+class FixedStates:
+    def draw(self, student: Any, step: int) -> list[Sample]:
+        return [document(), *(rollout(i) for i in range(step))]
+
+
+def rollout(number: int) -> Sample:
+    tokens = [1, 40 + number, 50, 60]
+    return Sample(tokens, [False, False, True, True], [-1.0, -2.0], prompt=f"Prompt {number}", truncated=number == 1)
+
+
+def document() -> Sample:
+    return Sample([1, 2, 3], [False, True, True])
+
+
+def test_the_first_rollouts_of_the_last_draw_are_recorded_without_documents(tmp_path: Path) -> None:
+    student, tracker = tiny_student(tmp_path / "student"), FakeTracker()
+    teacher = FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=1)))
+    teacher.bind_student(student)
+    states = RecordedStates(FixedStates())
+    assert states.draw(student, ROLLOUTS_A_STEP + 2) == states.last
+    database: Any = tracker
+    report = partial(report_tokens, student, teacher)
+    record_rollouts(database, 1, 0, student, report, states.last)
+    assert [row["prompt"] for row in tracker.recorded] == [f"Prompt {i}" for i in range(ROLLOUTS_A_STEP)]
+    assert [row["truncated"] for row in tracker.recorded] == [False, True, False, False]
+    first = tracker.recorded[0]
+    assert first["text"] == student.chat.text([50, 60])
+    assert [len(token) for token in first["tokens"]] == [4, 4]  # text, KL, and the likeliest tokens of both models
+    record_rollouts(database, 1, 1, student, report, [document()])
+    assert len(tracker.recorded) == ROLLOUTS_A_STEP
+
+
+def test_without_a_teacher_no_distances_are_recorded(tmp_path: Path) -> None:
+    tracker: Any = FakeTracker()
+    record_rollouts(tracker, 1, 0, tiny_student(tmp_path / "student"), lambda rows: None, [rollout(0)])
+    assert [row["tokens"] for row in tracker.recorded] == [None]
+
+
+def test_tensorboard_receives_the_metrics_of_the_record(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    check_logger("tensorboard")
+    with metric_logger("tensorboard", tmp_path, "project", "run-0001", {}) as log_metrics:
+        log_metrics({"loss": 2.5, "kl": None}, 0)
+        log_metrics({"loss": 1.5}, 1)
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "run-0001")).Reload()
+    assert events.Tags()["scalars"] == ["loss"]
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(0, 2.5), (1, 1.5)]
+
+
+def test_an_unknown_or_missing_logger_is_reported_before_training() -> None:
+    with pytest.raises(RecoverError, match="Choose one of none, wandb, trackio, tensorboard"):
+        check_logger("paper")
+    with pytest.raises(RecoverError, match=r"Install it with `pip install wandb`\."):
+        check_logger("wandb")
+
+
+def test_the_first_signal_asks_for_a_stop_and_the_second_interrupts_at_once() -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with stop_requests() as requests:
+        assert not requests.stop
+        signal.raise_signal(signal.SIGTERM)
+        assert requests.stop
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers

@@ -54,9 +54,34 @@ def distance(student: Student) -> float:
     return float((student.trainable()[0] - clean.trainable()[0]).detach().mean())
 
 
-def test_where_nothing_is_lost_there_is_nothing_to_distil(student: Student) -> None:
-    assert start(student, AUTO, WarmStartPlan(clean), (0.9, 0.8)).stop_reason == NOTHING_LOST
-    assert distance(student) == pytest.approx(1.0)
+LOST, KEPT, ALWAYS = (0.5, 0.8), WarmStartPlan(clean), WarmStartPlan(clean, 0.2, always=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "plan", "scores", "stop_reason", "left"),
+    [
+        pytest.param(AUTO, KEPT, [(0.9, 0.8)], NOTHING_LOST, 1.0, id="nothing is lost"),
+        pytest.param(AUTO, KEPT, [LOST, (0.7, 0.8), (0.91, 0.8), (0.9, 0.1)], ENOUGH, 0.5, id="a share is enough"),
+        pytest.param(AUTO, KEPT, [(0.5, None), *[(0.9, None)] * 3], ENOUGH, 0.7, id="no questions: the smallest share"),
+        pytest.param(DEFAULT, KEPT, [LOST, (0.6, 0.8)], "", 0.7, id="the default share"),
+        pytest.param(DEFAULT, WarmStartPlan(None), [LOST], "", 1.0, id="the start of mid-training is not recorded"),
+        pytest.param(DEFAULT, WarmStartPlan(clean, 0.0), [LOST], "", 1.0, id="the default share is zero"),
+        pytest.param(DEFAULT, ALWAYS, [(0.9, 0.8), (0.89, 0.79)], ENOUGH, 0.8, id="for knowledge of earlier cycles"),
+    ],
+)
+def test_how_far_the_weights_move_back_and_whether_anything_is_left_to_distil(
+    student: Student,
+    settings: Settings,
+    plan: WarmStartPlan,
+    scores: list[tuple[float, float | None]],
+    stop_reason: str,
+    left: float,
+) -> None:
+    warm = start(student, settings, plan, *scores)
+    assert warm.stop_reason == stop_reason
+    assert distance(student) == pytest.approx(left, abs=1e-4)
+    if left == 1.0 and not stop_reason:
+        assert warm == WarmStart(best_knowledge=0.8)
 
 
 def test_auto_recovers_behaviour_as_long_as_knowledge_is_kept(student: Student) -> None:
@@ -70,12 +95,6 @@ def test_auto_recovers_behaviour_as_long_as_knowledge_is_kept(student: Student) 
     assert distance(student) == pytest.approx(0.7, abs=1e-4)
 
 
-def test_a_warm_start_that_is_enough_leaves_nothing_to_distil(student: Student) -> None:
-    warm = start(student, AUTO, WarmStartPlan(clean), (0.5, 0.8), (0.7, 0.8), (0.91, 0.8), (0.9, 0.1))
-    assert warm.stop_reason == ENOUGH
-    assert distance(student) == pytest.approx(0.5, abs=1e-4)
-
-
 def test_a_set_share_is_used_and_off_moves_nothing(student: Student) -> None:
     off = AUTO.model_copy(update={"distill": Distill(warm_start="off")})
     assert start(student, off, WarmStartPlan(clean), (0.5, 0.8)) == WarmStart(best_knowledge=0.8)
@@ -86,36 +105,12 @@ def test_a_set_share_is_used_and_off_moves_nothing(student: Student) -> None:
     assert distance(student) == pytest.approx(0.75, abs=1e-4)
 
 
-def test_the_default_share_is_used_only_where_the_start_of_mid_training_is_recorded(student: Student) -> None:
-    assert start(student, DEFAULT, WarmStartPlan(None), (0.5, 0.8)).as_json() is None
-    assert distance(student) == pytest.approx(1.0)
-    assert start(student, DEFAULT, WarmStartPlan(clean), (0.5, 0.8), (0.6, 0.8)).stop_reason == ""
-    assert distance(student) == pytest.approx(0.7, abs=1e-4)
-
-
-def test_the_default_share_may_be_zero(student: Student) -> None:
-    assert start(student, DEFAULT, WarmStartPlan(clean, 0.0), (0.5, 0.8)) == WarmStart(best_knowledge=0.8)
-    assert distance(student) == pytest.approx(1.0)
-
-
-def test_a_healthy_model_moves_back_a_little_for_the_knowledge_of_earlier_cycles(student: Student) -> None:
-    warm = start(student, DEFAULT, WarmStartPlan(clean, 0.2, always=True), (0.9, 0.8), (0.89, 0.79))
-    assert warm.stop_reason == ENOUGH
-    assert distance(student) == pytest.approx(0.8, abs=1e-4)
-
-
 def test_a_healthy_model_stays_if_moving_back_loses_more_than_the_gate_allows(student: Student) -> None:
     before = [weights.detach().clone() for weights in student.trainable()]
     warm = start(student, DEFAULT, WarmStartPlan(clean, 0.2, always=True), (0.9, 0.8), (0.9, 0.7))
     assert warm.stop_reason == NOTHING_LOST
     assert all(torch.equal(old, new) for old, new in zip(before, student.trainable(), strict=True))
     assert warm.as_json() == {"share": 0.0}
-
-
-def test_without_knowledge_scores_auto_takes_the_smallest_share_that_recovers_behaviour(student: Student) -> None:
-    warm = start(student, AUTO, WarmStartPlan(clean), (0.5, None), (0.9, None), (0.9, None), (0.9, None))
-    assert warm.stop_reason == ENOUGH
-    assert distance(student) == pytest.approx(0.7, abs=1e-4)
 
 
 def test_without_a_probe_set_auto_moves_nothing(student: Student, caplog: pytest.LogCaptureFixture) -> None:

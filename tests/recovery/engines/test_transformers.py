@@ -13,28 +13,6 @@ from tests.models import save_tiny, tiny_student
 PROMPTS = ["hi", "a much longer question than that", "ok?", "x"]
 
 
-def test_logprobs_equal_those_of_one_forward_pass(tmp_path: Path) -> None:
-    student = tiny_student(tmp_path)
-    engine = TransformersEngine(student)
-    prompts = [student.chat.prompt(p) for p in PROMPTS]
-    for prompt, g in zip(prompts, engine.generate(prompts, Sampling(20, seed=3)), strict=True):
-        tokens = torch.tensor([prompt + g.tokens])
-        log_p = torch.log_softmax(student.model(tokens).logits[0, :-1].float(), -1)
-        alone = log_p.gather(-1, tokens[0, 1:, None]).squeeze(-1)
-        torch.testing.assert_close(torch.tensor(g.logprobs), alone[len(prompt) - 1 :].detach(), atol=1e-4, rtol=1e-4)
-        again = engine.logprobs([prompt + g.tokens])[0]
-        torch.testing.assert_close(torch.tensor(again), alone.detach(), atol=1e-4, rtol=1e-4)
-
-
-def test_greedy_answers_do_not_depend_on_the_other_prompts(tmp_path: Path) -> None:
-    student = tiny_student(tmp_path)
-    engine = TransformersEngine(student)
-    prompts = [student.chat.prompt(p) for p in PROMPTS]
-    together = engine.generate(prompts, Sampling(15, temperature=0))
-    alone = [engine.generate([p], Sampling(15, temperature=0))[0] for p in prompts]
-    assert [g.tokens for g in together] == [g.tokens for g in alone]
-
-
 def test_the_same_seed_samples_the_same(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     engine = TransformersEngine(student)

@@ -180,6 +180,7 @@ def test_an_adapter_teacher_shares_the_students_base(tmp_path: Path, base: str, 
     assert sum(p.numel() for p in student.causal.parameters()) == weights + added
     torch.testing.assert_close(teacher_logprobs(AdapterOffTeacher(student)), teacher_logprobs(FrozenTeacher(base)))
     save_student(learn(student), tmp_path / "taught", {})
+    assert not list((tmp_path / "taught").glob("teacher*"))
     assert torch.equal(logits(load_student(str(tmp_path / "taught"), frozen=True)), logits(student))
     torch.testing.assert_close(teacher_logprobs(teacher), teacher_logprobs(FrozenTeacher(str(first))))
 

@@ -2,16 +2,11 @@ import pytest
 
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat, added_tokens, check_same_tokenizer
+from tests.chat_families import CONVERSATION
 from tests.models import BOS, CHATML, tiny_tokenizer
 
 THINKING = CHATML + "{% if add_generation_prompt and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
 SYSTEM = {"role": "system", "content": "be kind"}
-CONVERSATION = [
-    {"role": "user", "content": "hi"},
-    {"role": "assistant", "content": "hello"},
-    {"role": "user", "content": "bye"},
-    {"role": "assistant", "content": "farewell"},
-]
 
 
 def chat(template: str | None = CHATML, pad: str = "<|endoftext|>", thinking: bool = False) -> Chat:

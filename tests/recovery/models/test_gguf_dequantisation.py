@@ -42,17 +42,6 @@ def test_a_dequantised_folder_is_the_model_with_rounded_weights(tmp_path: Path) 
     assert (config.bos_token_id, config.eos_token_id, config.pad_token_id) == (1, 2, 2)
 
 
-def test_the_end_of_a_turn_is_a_target_though_it_is_also_the_padding(tmp_path: Path) -> None:
-    dequantise(save_tiny_gguf(tmp_path / "tiny.gguf"), tmp_path / "model")
-    chat = load_student(str(tmp_path / "model")).chat
-    assert chat.pad_id in chat.eos_ids
-    tokens, targets = chat.conversation(
-        [{"role": "user", "content": "the hour?"}, {"role": "assistant", "content": "Five."}]
-    )
-    reply = [token for token, target in zip(tokens, targets, strict=True) if target]
-    assert chat.tokenizer.decode(reply) == "Five.<|im_end|>"
-
-
 @pytest.mark.parametrize("length", [0, 3, 300, 60_000])
 def test_a_damaged_file_is_refused_in_one_sentence(length: int, tmp_path: Path) -> None:
     whole = save_tiny_gguf(tmp_path / "tiny.gguf").read_bytes()

@@ -111,6 +111,7 @@ def test_dropout_is_disabled_in_training(family: str, options: dict[str, Any], t
 @pytest.mark.parametrize(
     ("family", "options"),
     [
+        ("qwen3", {}),
         ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
         ("bloom", {"n_layer": 2, "n_head": 4}),  # positions through the mask
         ("gemma2", {"sliding_window": 16}),

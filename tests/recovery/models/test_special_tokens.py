@@ -9,15 +9,9 @@ from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.models.chat_template import Chat, document_ends, turn_end
 from recovery.models.students import load_chat
-from tests.chat_families import FAMILIES, UNNAMED, Family
+from tests.chat_families import CONVERSATION, FAMILIES, UNNAMED, Family
 from tests.models import CHATML, bytewise, tiny_tokenizer
 
-CONVERSATION = [
-    {"role": "user", "content": "hi"},
-    {"role": "assistant", "content": "hello"},
-    {"role": "user", "content": "bye"},
-    {"role": "assistant", "content": "farewell"},
-]
 families = pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 
 

@@ -1,3 +1,5 @@
+"""What a model knows of passages and of a training file's answers."""
+
 import json
 import math
 from pathlib import Path
@@ -7,7 +9,17 @@ import pytest
 from evals.results import Metric
 from evals.subject import Subject
 from evals.suites.suite_measurement import measure
-from evals.suites.training_texts import WINDOW, Cloze, find_clozes, measure_bits_per_byte, measure_cloze, read_passages
+from evals.suites.training_texts import (
+    WINDOW,
+    Cloze,
+    find_clozes,
+    has_conversations,
+    measure_answers,
+    measure_bits_per_byte,
+    measure_cloze,
+    read_conversations,
+    read_passages,
+)
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from tests.evals.fakes import fake_subject
@@ -153,3 +165,36 @@ def test_missing_or_unreadable_passages_are_an_error(tmp_path: Path, content: st
         read_passages(tmp_path / "latin.txt")
     with pytest.raises(RecoverError, match="no names or numbers"):
         measure_cloze(fake_subject("x"), ["nothing here"], data="t")
+
+
+SHORT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+LONG = [*SHORT, {"role": "user", "content": "And?"}, {"role": "assistant", "content": "Nothing."}]
+
+
+def test_the_likelihood_is_the_geometric_mean_of_the_answers_tokens(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    engine = TransformersEngine(student)
+    result = measure_answers(Subject(engine, student.chat), [SHORT, LONG], data="file")
+    for messages, item in zip((SHORT, LONG), result.items, strict=True):
+        tokens, targets = student.chat.conversation(messages)
+        values = [v for v, target in zip(engine.logprobs([tokens])[0], targets[1:], strict=True) if target]
+        assert item.verdicts["likelihood"] == pytest.approx(math.exp(sum(values) / len(values)), rel=1e-4)
+    assert result.headline.n == 2
+    assert 0 < result.headline.value < 1
+    assert result.is_share
+    assert not result.is_pass_rate
+
+
+def test_a_file_without_an_answer_that_fits_is_refused(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    with pytest.raises(RecoverError, match="has an answer that fits"):
+        measure_answers(Subject(TransformersEngine(student), student.chat), [SHORT[:1]], data="file")
+
+
+def test_conversations_are_told_from_passages(tmp_path: Path) -> None:
+    chats, texts = tmp_path / "chats.jsonl", tmp_path / "texts.jsonl"
+    chats.write_text(json.dumps({"messages": SHORT}) + "\n")
+    texts.write_text('{"text": "A passage."}\n')
+    assert has_conversations(chats)
+    assert read_conversations(chats) == [SHORT]
+    assert not has_conversations(texts)

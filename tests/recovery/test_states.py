@@ -1,20 +1,127 @@
-"""Rollouts that a teacher continues, and rollouts that are learned with a context and without."""
+"""Rows of documents in an endless shuffled order, and rollouts that a teacher continues or that are learned twice."""
 
+import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
+from recovery.errors import RecoverError
 from recovery.models.students import Student, load_student
 from recovery.objectives import CrossEntropy
 from recovery.samples import Sample
 from recovery.signals import Labels
-from recovery.states import PrivilegedPairs, Prompt, Rollouts, TeacherContinuations, with_swapped_prompts
+from recovery.states import (
+    Documents,
+    PrivilegedPairs,
+    Prompt,
+    Rollouts,
+    ShuffledOrder,
+    TeacherContinuations,
+    with_swapped_prompts,
+)
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
+
+END, BOS = 0, 10
+documents = st.lists(st.lists(st.integers(1, 9), max_size=12), min_size=1, max_size=8)
+
+
+def windows_of_whole_stream(texts: list[list[int]], window: int, seed: int) -> list[list[int]]:
+    order = [i for _, i in ShuffledOrder(len(texts), seed).take(0, len(texts))]
+    stream = [token for i in order for token in [*texts[i], END]]
+    return [stream[i : i + window + 1] for i in range(0, len(stream) - 1, window)]
+
+
+@settings(deadline=None)
+@given(documents, st.integers(1, 9), st.integers(0, 3))
+def test_the_rows_are_the_windows_of_the_whole_stream(texts: list[list[int]], window: int, seed: int) -> None:
+    expected = windows_of_whole_stream(texts, window, seed)
+    if not expected:
+        return
+    states = Documents(texts, END, window=window, rows=1, seed=seed)
+    assert list(states.windows) == expected
+    assert states.tokens == sum(len(w) - 1 for w in expected)
+    rows = one_epoch(texts, window, seed=seed)
+    assert sorted(row.tokens for row in rows) == sorted(expected)
+    assert all(row.targets == [False] + [True] * (len(row.tokens) - 1) for row in rows)
+
+
+def test_documents_are_read_in_pieces() -> None:
+    slices: list[Any] = []
+
+    class RecordingList(list[int]):
+        def __getitem__(self, index: Any) -> Any:
+            slices.append(index)
+            return super().__getitem__(index)
+
+    states = Documents([RecordingList(range(1, 10_001))], END, window=4, rows=2)
+    states.draw(None, 0)  # type: ignore[arg-type]
+    assert len(slices) == 2
+    assert all(part.stop - part.start == 5 for part in slices)
+
+
+def one_epoch(texts: list[list[int]], window: int, **options: Any) -> list[Sample]:
+    no_student: Any = None
+    windows = len(Documents(texts, END, window=window, rows=1, **options).windows)
+    return Documents(texts, END, window=window, rows=windows, **options).draw(no_student, 0)
+
+
+@settings(deadline=None)
+@given(documents, st.integers(2, 9), st.integers(0, 3))
+def test_rows_start_with_the_bos_and_are_no_longer_for_it(texts: list[list[int]], window: int, seed: int) -> None:
+    if sum(map(len, texts)) + len(texts) < 2:
+        return
+    rows = one_epoch(texts, window, begin_id=BOS, seed=seed)
+    plain = one_epoch(texts, window - 1, seed=seed)
+    assert [row.tokens for row in rows] == [[BOS, *row.tokens] for row in plain]
+    assert [row.targets for row in rows] == [[False, *row.targets] for row in plain]
+    assert max(len(row.tokens) for row in rows) <= window + 1
+
+
+def test_a_window_needs_room_beside_the_bos() -> None:
+    with pytest.raises(RecoverError, match="longer"):
+        Documents([[1, 2, 3]], END, window=1, rows=1, begin_id=BOS)
+
+
+def item(n: int, seed: int, position: int) -> tuple[int, int]:
+    """By definition."""
+    epoch, place = divmod(position, n)
+    order = list(range(n))
+    random.Random(f"{seed}/{epoch}").shuffle(order)
+    return epoch, order[place]
+
+
+READS = st.lists(st.tuples(st.integers(-40, 40), st.integers(1, 25)), min_size=1, max_size=6)
+
+
+@given(st.integers(1, 12), st.integers(0, 3), READS)
+def test_a_draw_does_not_depend_on_those_before_it(n: int, seed: int, reads: list[tuple[int, int]]) -> None:
+    order = ShuffledOrder(n, seed)
+    for start, count in reads:
+        assert order.take(start, count) == [item(n, seed, i) for i in range(start, start + count)]
+
+
+def test_an_epoch_is_shuffled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    shuffled: list[str] = []
+
+    class Counted(random.Random):
+        def __init__(self, seed: str):
+            shuffled.append(seed)
+            super().__init__(seed)
+
+    monkeypatch.setattr("recovery.states.Random", Counted)
+    order = ShuffledOrder(10, 7)
+    for start in range(0, 30, 3):  # some draws end in the next epoch
+        order.take(start, 3)
+    assert shuffled == ["7/0", "7/1", "7/2"]
+
 
 LIMIT = 12
 
