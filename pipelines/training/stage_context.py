@@ -75,15 +75,14 @@ class Stage:
             checkpointing=settings.checkpointing,
         )
 
-    def midtraining_inputs(self, corpus: CorpusSnapshot, **of_recipe: Any) -> RunInputs:
+    def midtraining_inputs(self, **of_recipe: Any) -> RunInputs:
         plan = self.job.eval_plan
-        questions, passages = (str(file.resolve()) if file else None for file in (plan.questions, plan.passages))
+        files = {"conversations": self.job.training_file, "questions": plan.questions, "passages": plan.passages}
         return RunInputs(
             job=self.job.id,
             stage="midtrained",
-            corpus=corpus.hash,
-            questions=questions,
-            passages=passages,
+            corpus=self.job.content,
+            **{name: str(file.resolve()) for name, file in files.items() if file},
             **of_recipe,
         )
 
