@@ -114,15 +114,10 @@ def check_request(
 def _read_conversations(file: Path, chat: Chat) -> list[Conversation]:
     """Each once. Raises where none has an answer that can be learned."""
     conversations = list({json.dumps(row, sort_keys=True): row for row in read_training_file(file)}.values())
-    if not conversations:
-        raise RecoverError(
-            f"{file} is no file of conversations. Give JSON, JSON lines or Parquet with messages, ShareGPT's "
-            "conversations, or a prompt and its answer in each row."
-        )
     if not any(any(encode_conversation(chat, conversation)[1]) for conversation in conversations):
         raise RecoverError(
-            f"The chat template can render no conversation of {file}, or no answer is within the first 2,048 tokens. "
-            "Give others."
+            f"{file} has no conversation with an answer that the chat template can render. Give JSON, JSON lines or "
+            "Parquet with messages, ShareGPT's conversations, or a prompt and its answer in each row."
         )
     warn_of_unread_tools(conversations, chat)
     return conversations
@@ -176,8 +171,7 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
             f"{len(sample)} of {len(conversations):,} conversations are held out: how likely their answers are shows "
             "what was learned of the others"
         )
-        held_out = set(map(id, sample))
-        conversations = [conversation for conversation in conversations if id(conversation) not in held_out]
+        conversations = [conversation for conversation in conversations if conversation not in sample]
     job = Job(
         request.command,
         settings,

@@ -50,9 +50,7 @@ def turns_of(row: Mapping[str, Any]) -> list[Message]:
 
 def tools_of(row: Mapping[str, Any]) -> list[Any] | None:
     """The tools that may be called; a table has them as a JSON text."""
-    tools = row.get("tools") or None
-    if isinstance(tools, str):
-        tools = _from_json(tools) or tools
+    tools = _from_json(row.get("tools")) or row.get("tools") or None
     if tools is not None and not isinstance(tools, list):
         raise ValueError('no valid "tools". Write a list of their JSON schemas.')
     return tools
@@ -73,8 +71,7 @@ def training_conversation(row: Any) -> dict[str, Any] | None:
         messages.pop()
     if not any(message["role"] == "user" for message in messages):
         return None
-    tools = tools_of(row)
-    return {"messages": messages} | ({"tools": tools} if tools else {})
+    return {"messages": messages} | ({"tools": tools} if (tools := tools_of(row)) else {})
 
 
 def read_training_file(path: Path) -> list[dict[str, Any]]:
@@ -88,11 +85,10 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
             break
         try:
             conversation = training_conversation(row)
-        except ValueError:
-            conversation = None
-        else:
             if conversation is None and number == 0:
                 return []
+        except ValueError:
+            conversation = None
         conversations += [conversation] if conversation else []
         left_out += conversation is None
     if conversations and left_out:

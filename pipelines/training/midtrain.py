@@ -1,7 +1,7 @@
 """Mid-training: the student reads new documents and conversations, beside a mix that keeps what it knows.
 
-Of a conversation only the assistant's tokens are targets. It counts as much as a window of the documents: a pass goes
-once over all windows and all conversations.
+Of a conversation only the assistant's tokens are targets. A pass goes once over all documents and all conversations,
+and a step reads of each what is their share of the tokens.
 
 The mix has documents of earlier cycles, and what the clean base wrote: texts, and answers to its own prompts. The base
 gives the soft labels of its own texts and answers, the last promoted model those of earlier documents.
@@ -23,6 +23,7 @@ from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult, TrainingRun
+from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
 from recovery.recipes import objective_of, recipe
@@ -40,8 +41,11 @@ def midtrain(
         chat = chat.with_separator(separator)
     base = BaseOutputs(stage.project, stage.settings, stage.generation_seed, separator)
     texts = base.texts()
-    conversations = training_file_samples(file, chat) if (file := stage.job.training_file) else []
-    stage = scheduled_stage(stage, corpus, chat, conversations=len(conversations), has_texts=bool(texts))
+    chats = training_file_samples(file, chat) if (file := stage.job.training_file) else []
+    if not corpus and not chats:
+        raise RecoverError("No conversation has an answer that the chat template can render. Give others.")
+    chat_tokens = sum(len(sample.tokens) for sample in chats)
+    stage = scheduled_stage(stage, corpus, chat, chat_tokens, has_texts=bool(texts))
     settings, mix = stage.settings.midtrain, stage.settings.midtrain.mix
 
     shares = mix.earlier if earlier else 0.0, mix.texts if texts else 0.0
@@ -49,16 +53,16 @@ def midtrain(
     rows = settings.step_rows - earlier_rows - text_rows
     documents = document_rows(stage, chat, [corpus], rows) if corpus else None
     windows = len(documents.windows) if documents else 0
-    states: list[States] = []
-    chat_rows, of_chats = 0, 0.0  # target tokens
-    if conversations:
-        chat_rows = max(1, round(rows * len(conversations) / (len(conversations) + windows)))
-        of_chats = chat_rows * sum(sample.target_count for sample in conversations) / len(conversations)
-        states.append(FixedRows(conversations, rows=chat_rows, seed=stage.job.seed))
+    of_chats = -(-chat_tokens // settings.window)  # the windows that they would fill
+    states, targets = list[States](), (earlier_rows + text_rows) * settings.window
     if documents:
-        documents.rows = max(1, rows - chat_rows)
+        documents.rows = max(1, round(rows * windows / (windows + of_chats)))
+        targets += documents.rows * settings.window
         states.append(documents)
-    new_rows = chat_rows + (documents.rows if documents else 0)
+    if chats:
+        in_step = rows * of_chats / (windows + of_chats) * settings.window / chat_tokens  # the share of all chats
+        targets += round(in_step * sum(sample.target_count for sample in chats))
+        states.append(FixedRows(chats, rows=max(1, round(in_step * len(chats))), seed=stage.job.seed))
     if earlier_rows:
         soft = _soft_earlier_rows(earlier_rows)
         states.append(document_rows(stage, chat, earlier, earlier_rows, soft=soft, domain=EARLIER_DOMAIN))
@@ -66,20 +70,18 @@ def midtrain(
         states.append(document_rows(stage, chat, texts, text_rows, soft=text_rows))
     answers = base.answers_if_possible() if mix.answers else []
     if answers:
-        tokens = (new_rows - chat_rows + earlier_rows + text_rows) * settings.window + round(of_chats)
-        states.append(answer_rows(answers, mix.answers, tokens, seed=stage.job.seed))
+        states.append(answer_rows(answers, mix.answers, targets, seed=stage.job.seed))
     answers_share = mix.answers if answers else 0.0
 
     teachers = soft_label_teachers(stage, start, by_base=bool(text_rows or answers), of_earlier=bool(earlier_rows))
     source = stage.source(start, recipe(settings.recipe), teachers, chat.separator)
     student, signal = source.load()
-    steps = settings.steps(windows + len(conversations), new_rows)
-    read = (
-        [f"{corpus.files} file{'s' * (corpus.files != 1)}, {documents.tokens:,} tokens"] if corpus and documents else []
-    )
-    read += [f"{len(conversations):,} conversations"] if conversations else []
+    steps = settings.steps(windows + of_chats, rows)
+    read = [f"{corpus.files} file{'s' * (corpus.files != 1)}"] if corpus else []
+    read += [f"{documents.tokens:,} tokens"] if documents else []
+    read += [f"{len(chats):,} conversations"] if chats else []
     log.info(
-        f"Mid-training on {' and '.join(read)}: "
+        f"Mid-training on {', '.join(read)}: "
         f"{steps} steps of {settings.rows} × {settings.window} tokens ({settings.epochs:g} passes) from "
         f"{start.reference}{_read_beside(settings, len(earlier), earlier_rows, text_rows, answers_share)}"
     )
@@ -111,10 +113,10 @@ def midtrain(
 
 
 def scheduled_stage(
-    stage: Stage, corpus: CorpusSnapshot | None, chat: Chat, *, conversations: int = 0, has_texts: bool = True
+    stage: Stage, corpus: CorpusSnapshot | None, chat: Chat, more_tokens: int = 0, *, has_texts: bool = True
 ) -> Stage:
     """The stage with the passes and the rows of a step that suit what is read, where the settings leave them open."""
-    tokens = conversations * stage.settings.midtrain.window
+    tokens = more_tokens
     if corpus:
         documents = tokenize_documents(corpus.texts, chat.tokenizer, stage.project.home / "cache", corpus.hash)
         tokens += documents.tokens + len(documents)  # every document has an end token

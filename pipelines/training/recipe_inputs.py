@@ -69,13 +69,9 @@ def check_passages(texts: Iterable[str], settings: Distill, seed: int) -> None:
 
 def check_midtraining(name: str, docs: Path | None, conversations: Path | None) -> None:
     """Raise unless mid-training with this recipe reads what was given."""
-    if recipe(name).context and conversations:
-        raise RecoverError(f"The recipe {name} teaches documents alone. Leave out --conversations, or choose midtrain.")
-    if recipe(name).data == "conversations" and (docs or not conversations):
-        raise RecoverError(
-            f"The recipe {name} learns conversations alone. Name them with --conversations and leave out --docs, or "
-            "choose midtrain."
-        )
+    learned = "documents" if recipe(name).context else recipe(name).data
+    if name != "midtrain" and (conversations if learned == "documents" else docs):
+        raise RecoverError(f"The recipe {name} learns {learned} alone. Name nothing else, or choose midtrain.")
 
 
 def check_recipes(settings: Settings) -> None:

@@ -109,14 +109,10 @@ class Chat:
 
     def left_out(self, messages: list[Message], tools: list[Any] | None = None) -> list[str]:
         """What the template has no place for: "tools", or the "tool calls" of turns."""
-        without_calls = [{name: turn[name] for name in turn if name != "tool_calls"} for turn in messages]
-        others = {"tools": (messages, None), "tool calls": (without_calls, tools)}
-        shown = self._render(messages, tools, add_generation_prompt=False)
-        return [
-            name
-            for name, other in others.items()
-            if other != (messages, tools) and self._render(*other, add_generation_prompt=False) == shown
-        ]
+        bare = [{name: turn[name] for name in turn if name != "tool_calls"} for turn in messages]
+        variants = (messages, tools), (messages, None), (bare, tools)
+        shown, no_tools, no_calls = (self._render(*variant, add_generation_prompt=False) for variant in variants)
+        return ["tools"] * bool(tools and no_tools == shown) + ["tool calls"] * (bare != messages and no_calls == shown)
 
     def text(self, tokens: list[int]) -> str:
         """Decode tokens without special tokens, without the EOS of a reply, and without changing spaces."""

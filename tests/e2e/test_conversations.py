@@ -139,7 +139,7 @@ def test_conversations_are_learned_judged_and_read_again(tmp_path: Path) -> None
         )
     ]
     file = write(tmp_path / "chats.jsonl", [*rows, *TURNS])
-    few = ("--mix", "documents", "--max-steps", 12, *set_options("midtrain.rows=8"))
+    few = ("--mix", "documents", "--max-steps", 12, *set_options("midtrain.rows=2"))
     trained = recover(tmp_path, "midtrain", "--conversations", file, *few)
     assert trained.exit_code == 0, trained.stderr
     assert "3 of 24 conversations are held out" in trained.stderr
@@ -164,7 +164,7 @@ def test_conversations_beside_documents_are_learned_with_them(tmp_path: Path) ->
     both = ["--docs", "world/docs", "--conversations", file, "--mix", "documents", "--max-steps", 2]
     trained = recover(tmp_path, "midtrain", *both)
     assert trained.exit_code == 0, trained.stderr
-    assert "tokens and 4 conversations: 2 steps" in trained.stderr
+    assert "tokens, 4 conversations: 2 steps" in trained.stderr
     assert "held out" not in trained.stderr  # the recall of the documents is measured
 
 
@@ -175,9 +175,9 @@ DOCS, CHATS = ("--docs", "docs"), ("--conversations", "chats.jsonl")
     ("arguments", "exit_code", "sentence"),
     [
         ((), 2, "Missing option '--docs' or '--conversations'"),
-        (("--conversations", "docs"), 1, "docs is no file of conversations."),
+        (("--conversations", "docs"), 1, "docs has no conversation with an answer that the chat template can render."),
         ((*CHATS, "--recipe", "asft"), 1, "Mid-training has no recipe 'asft'."),
-        ((*CHATS, "--recipe", "in-context"), 1, "The recipe in-context teaches documents alone."),
+        ((*CHATS, "--recipe", "in-context"), 1, "The recipe in-context learns documents alone."),
         ((*DOCS, *CHATS, "--recipe", "dft"), 1, "The recipe dft learns conversations alone."),
         ((*DOCS, "--recipe", "sft"), 1, "The recipe sft learns conversations alone."),
     ],
