@@ -77,12 +77,13 @@ class Stage:
 
     def midtraining_inputs(self, **of_recipe: Any) -> RunInputs:
         plan = self.job.eval_plan
-        files = {"conversations": self.job.training_file, "questions": plan.questions, "passages": plan.passages}
+        named = {"conversations": self.job.training_file, "questions": plan.questions, "passages": plan.passages}
+        files: dict[str, Any] = {name: str(file.resolve()) for name, file in named.items() if file}
         return RunInputs(
             job=self.job.id,
             stage="midtrained",
             corpus=self.job.content,
-            **{name: str(file.resolve()) for name, file in files.items() if file},
+            **files,
             **of_recipe,
         )
 
