@@ -114,9 +114,10 @@ class RunInputs:
     job: str | None = None  # the job that started the run; `recover resume` finds it by this
     stage: str | None = None  # of that job: midtrained, recovered, or what is measured
     given: dict[str, Any] | None = None  # the settings that a person gave, by their dotted names
-    corpus: str | None = None  # content hash of the documents
+    corpus: str | None = None  # content hash of the documents, or else of the conversations
+    conversations: str | None = None  # file of the conversations that were learned
     questions: str | None = None  # file of closed-book questions
-    passages: str | None = None  # file of sampled passages, where there are no questions
+    passages: str | None = None  # file of sampled passages or held-out conversations, where there are no questions
     teacher: str | None = None  # as shown to people
     lift: dict[str, Any] | None = None  # what its context gives the teacher: accuracy with and without it, or the KL
     separator: int | None = None  # the token that ends each document

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Self
 
 from db.next_attempt import Attempt, NextAttempt, advise
@@ -93,10 +94,10 @@ class Cycle(Stage):
 
     def midtrain(self) -> RunResult:
         """The first stage, in a cycle of its own."""
-        corpus = self.corpus()
+        corpus = self.corpus() if self.job.corpus else None
         earlier = self.earlier_corpora() if self.settings.midtrain.mix.earlier else []
         start, stage = self.checkpoint(self.job.start), self._opened(corpus)
-        if recipe(self.settings.midtrain.recipe).context:
+        if corpus and recipe(self.settings.midtrain.recipe).context:
             return midtrain_in_context(stage, corpus, start, earlier)
         return midtrain(stage, corpus, start, earlier)
 
@@ -209,15 +210,17 @@ class Cycle(Stage):
     def _suites(self) -> dict[str, str]:
         return load_suites(self.project.base)
 
-    def _opened(self, corpus: CorpusSnapshot) -> Self:
+    def _opened(self, corpus: CorpusSnapshot | None) -> Self:
         """In the job's cycle: a new one, unless it has one, or an earlier command opened one and never began a run."""
         cycles = self.project.reader.cycles(self.project.id)
         number = next((run.cycle for run in runs_of_job(self.project, self.job.id) if run.cycle), None)
         cycle = next((c for c in cycles if c.number == number), None)
         if cycle is None:
-            tracker, tokens = self.project.tracker, sum(len(text) for text in corpus.texts) // 4
-            corpus_id = tracker.corpus(corpus.path, corpus.hash, corpus.files, tokens)
-            tracker.documents(corpus_id, corpus.documents())
+            tracker, file = self.project.tracker, self.job.training_file
+            size = sum(len(text) for text in corpus.texts) if corpus else file.stat().st_size if file else 0
+            path, files = (corpus.path, corpus.files) if corpus else (self.job.conversations or Path(), 1)
+            corpus_id = tracker.corpus(path, self.job.content, files, size // 4)
+            tracker.documents(corpus_id, corpus.documents() if corpus else ())
             with_runs = {run.cycle for run in self.project.reader.runs(self.project.id)}
             unused = [c for c in cycles[-1:] if c.status == "open" and c.number not in with_runs]
             cycle = next((c for c in unused if c.corpus_id == corpus_id), None)

@@ -24,7 +24,7 @@ from pipelines.synthetic.prompts import read_prompts
 from pipelines.teacher_choice import BASE, OF_JOB, TeacherChoice, named_checkpoints
 
 Command = Literal["midtrain", "distill", "cycle", "repair"]
-FILES = ("training_file", "prompts", "teacher_context")  # fields that are files of the project
+FILES = ("training_file", "conversations", "prompts", "teacher_context")  # fields that are files of the project
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,12 @@ class Job:
     eval_plan: EvalPlan = EvalPlan()  # noqa: RUF009
     seed: int = 0
     corpus: CorpusSnapshot | None = None
-    training_file: Path | None = None  # conversations that the student was trained on elsewhere
+    training_file: Path | None = None  # a copy of the conversations that are learned, or were learned elsewhere
     start: int | None = None  # the checkpoint that is mid-trained
     student: int | None = None  # the checkpoint that is repaired, where the job does not mid-train one
     teacher: TeacherChoice[int] = BASE
     prompts: Path | None = None
+    conversations: Path | None = None  # where a person has those that are mid-trained on
     teacher_context: Path | None = None  # what only the teacher reads
     given: dict[str, Any] = field(default_factory=dict)  # the settings that a person gave, by their dotted names
     fixed: str | None = None  # what was wrong with the student's files, and is right in the copy that is repaired
@@ -50,6 +51,14 @@ class Job:
         """Ids of the checkpoints that it uses."""
         named = (self.start, self.student, *named_checkpoints(self.teacher))
         return {id for id in named if id is not None}
+
+    @property
+    def content(self) -> str:
+        """The hash of what it mid-trains on: the documents, or else the conversations."""
+        if self.corpus:
+            return self.corpus.hash
+        assert self.training_file is not None
+        return self.training_file.name.partition(".")[0]
 
     def save(self, home: Path) -> Self:
         write_atomic(self._file(home), [json.dumps(self.as_json(), indent=1)])

@@ -2,6 +2,7 @@
 
 For `check` and `repair` also the files of both models are compared."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +14,10 @@ from evals.suites.config import load_suites, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
+from evals.suites.training_texts import Conversation, encode_conversation
 from pipelines.documents import read_corpus
+from pipelines.documents.conversations import read_training_file, warn_of_unread_tools
 from pipelines.documents.corpus import Corpus, is_hub_id, sample_passages, save_snapshot
-from pipelines.documents.file_formats import read_training_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.job import Job, store_context, store_prompts, store_questions
 from pipelines.log import log
@@ -45,6 +47,7 @@ from pipelines.training.recipe_inputs import (
     as_distillation,
     check_contamination,
     check_domains,
+    check_midtraining,
     check_mix,
     check_passages,
     check_processes,
@@ -58,39 +61,45 @@ from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
 from recovery.fine_tunes import FineTune, inspect_fine_tune
 from recovery.models.adapters import base_of
-from recovery.models.chat_template import Chat, Message, check_same_tokenizer
+from recovery.models.chat_template import Chat, check_same_tokenizer
 from recovery.models.students import generation_ends, load_chat, parameters_of, save_generation_ends
 from recovery.recipes import recipe
 from recovery.stop_contract import StopFiles, missing_end
 
+HELD_OUT = 10  # one of so many conversations is not learned, where their likelihood is what is measured
 MAX_CONVERSATIONS = 300  # of a training file, whose answers are scored
 FIXED_ENDS = "Its generation config did not stop at the end of a turn; that of the repaired model does:"
 FIXED_TEMPLATE = "Its chat template ended turns with {}; that of the repaired model is its base's, which ends them with"
 OF_TOKENIZER = ("token", "vocab", "merges", "special_", "chat_template", "added_")  # beginnings of file names
 
 
-def check_request(project: Project, request: Request) -> tuple[Resolved, TeacherChoice[str], Corpus | None]:
-    """Check everything that a command was given, and read its documents.
+def check_request(
+    project: Project, request: Request
+) -> tuple[Resolved, TeacherChoice[str], Corpus | None, list[Conversation]]:
+    """Check everything that a command was given, and read its documents and conversations.
 
     Creates no project: after a command is refused, another base may be named."""
     resolved = announce_settings(project, request)
     settings = resolved.settings
     check_recipes(settings)
     check_mix(settings, request.mix, request.assignments)
+    if request.midtrains:
+        check_midtraining(settings.midtrain.recipe, request.docs, request.conversations)
     teacher = parse_teacher(_named_teacher(request, settings))
     check_processes(request.processes or 1, settings, teacher)
     check_logger(settings.report_to)
-    if request.docs:
+    if request.midtrains:
         start = project.path_of("current")
     else:
         start = project.path_of(request.student) if request.student else _student(project, request).path
     check_model_fits(project, request, settings, start, teacher)
     check_files(project, request)
-    chat = load_chat(project.base if request.docs else start)  # refuses a model without a tokenizer
+    chat = load_chat(project.base if request.midtrains else start)  # refuses a model without a tokenizer
     _check_prompts(request, settings, teacher, chat, start)
     if not isinstance(teacher, Itself):
         for reference in named_checkpoints(teacher) or ["base"]:
             check_same_tokenizer(chat, load_chat(project.path_of(reference)))
+    conversations = _read_conversations(request.conversations, chat) if request.conversations else []
     corpus = read_corpus(request.docs) if request.docs else None
     if corpus is not None:
         for path, reason in corpus.skipped[:10]:
@@ -99,19 +108,32 @@ def check_request(project: Project, request: Request) -> tuple[Resolved, Teacher
             log.info(f"Skipped {len(corpus.skipped) - 10} more files")
     if corpus is not None and recipe(settings.midtrain.recipe).context:
         check_passages(corpus.texts, settings.distill, request.seed)
-    return resolved, teacher, corpus
+    return resolved, teacher, corpus, conversations
+
+
+def _read_conversations(file: Path, chat: Chat) -> list[Conversation]:
+    """Each once. Raises where none has an answer that can be learned."""
+    conversations = list({json.dumps(row, sort_keys=True): row for row in read_training_file(file)}.values())
+    if not any(any(encode_conversation(chat, conversation)[1]) for conversation in conversations):
+        raise RecoverError(
+            f"{file} has no conversation with an answer that the chat template can render. Give JSON, JSON lines or "
+            "Parquet with messages, ShareGPT's conversations, or a prompt and its answer in each row."
+        )
+    warn_of_unread_tools(conversations, chat)
+    return conversations
 
 
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
     """What `prepare_job` would prepare (`--dry-run`); writes nothing."""
-    (settings, _, _), teacher, corpus = check_request(project, request)
+    (settings, _, _), teacher, corpus, conversations = check_request(project, request)
     named = _named_teacher(request, settings)
     return {
         "command": request.command,
         "base": project.base_name,
-        "start": (project.current if request.docs else _student(project, request)).reference,
+        "start": (project.current if request.midtrains else _student(project, request)).reference,
         "files": corpus.files if corpus else None,
         "characters": corpus.texts.characters if corpus else None,
+        "conversations": len(conversations) if request.conversations else None,
         "teacher": project.resolve(teacher.checkpoint).reference if isinstance(teacher, Model) else named,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
         "dials": _dials(settings.distill) if request.command != "midtrain" else None,
@@ -130,11 +152,11 @@ def _dials(settings: Distill) -> dict[str, dict[str, Any]]:
 def prepare_job(project: Project, request: Request, job_id: str | None = None, *, is_alone: bool = True) -> Job:
     """A job that is ready to run, and saved; by default under a new id. Unless it `is_alone`, nothing is said about
     how long the last one took."""
-    (settings, _, given), teacher, documents = check_request(project, request)
+    (settings, _, given), teacher, documents, conversations = check_request(project, request)
     check_servers(project.base, settings, teacher.addresses if isinstance(teacher, Served) else None)
     if is_alone and project.row and (last := last_time(project, request.command)):
         log.info(last)
-    student = None if request.docs else _student(project, request)
+    student = None if request.midtrains else _student(project, request)
     start = student or project.current
     plan = eval_plan(project, request, start, student)
     if request.command != "midtrain":  # otherwise nothing is measured
@@ -142,16 +164,26 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
     corpus = save_snapshot(project.home, documents) if documents else None
     if corpus is not None and plan.questions is None:
         plan = replace(plan, passages=sample_passages(project.home, corpus))
+    elif plan.questions is None and len(conversations) > 1:
+        sample = _evenly(conversations, HELD_OUT)
+        plan = replace(plan, passages=_store(project, sample, "sample"))
+        log.info(
+            f"{len(sample)} of {len(conversations):,} conversations are held out: how likely their answers are shows "
+            "what was learned of the others"
+        )
+        conversations = [conversation for conversation in conversations if conversation not in sample]
     job = Job(
         request.command,
         settings,
         plan,
         request.seed,
         corpus,
+        _store(project, conversations, "conversations") or _conversations_of(project, student),
         start=start.id,
         student=student.id if student else None,
         teacher=with_ids(teacher, lambda reference: project.resolve(reference).id),
         prompts=store_prompts(project, request.prompts),
+        conversations=request.conversations and request.conversations.resolve(),
         teacher_context=store_context(project, request.teacher_context),
         given=given,
         processes=request.processes or 1,
@@ -184,9 +216,9 @@ def teachers_in_memory(
     `promoted` is the last promoted checkpoint, if earlier cycles have taught it something."""
     midtrain = settings.midtrain
     midtraining: list[str] = []
-    if request.docs and recipe(midtrain.recipe).context:
+    if request.midtrains and recipe(midtrain.recipe).context:
         midtraining = [base, *([promoted] if promoted else [])]
-    elif request.docs and midtrain.soft_labels:
+    elif request.midtrains and midtrain.soft_labels:
         if midtrain.mix.answers > 0 or midtrain.mix.texts > 0:
             midtraining.append(base)
         if promoted and midtrain.mix.earlier > 0:
@@ -319,8 +351,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     if corpus is not None and not request.questions:
         sample = sample_passages(project.home, corpus)
     elif not request.questions:
-        every = max(1, len(conversations) // MAX_CONVERSATIONS)
-        sample = _store(project, conversations[::every][:MAX_CONVERSATIONS], "sample")
+        sample = _store(project, _evenly(conversations), "sample")
     plan = EvalPlan(
         questions=store_questions(project, request.questions),
         ifeval_data=request.ifeval_data,
@@ -377,11 +408,22 @@ def _fixed_copy(project: Project, model: str, other_template: bool, missing_end:
     return str(folder)
 
 
-def _store(project: Project, conversations: Sequence[list[Message]], kind: str) -> Path | None:
+def _evenly(conversations: Sequence[Conversation], every: int = 1) -> Sequence[Conversation]:
+    """One of so many, evenly spaced; fewer where they would be more than are scored."""
+    return conversations[:: max(every, len(conversations) // MAX_CONVERSATIONS)][:MAX_CONVERSATIONS]
+
+
+def _store(project: Project, conversations: Sequence[Conversation], kind: str) -> Path | None:
     if not conversations:
         return None
-    rows = [{"messages": messages} for messages in conversations]
-    file = project.home / "documents" / f"{content_hash(rows)[:32]}.{kind}.jsonl"
+    file = project.home / "documents" / f"{content_hash(conversations)[:32]}.{kind}.jsonl"
     if not file.is_file():
-        JsonLines(file).write(rows)
+        JsonLines(file).write(conversations)
     return file
+
+
+def _conversations_of(project: Project, student: Checkpoint | None) -> Path | None:
+    """Those that the student was mid-trained on; what is stored of them."""
+    run = project.reader.run(student.run_id) if student and student.run_id else None
+    file = relocate(project.home, Path(run.inputs.conversations)) if run and run.inputs.conversations else None
+    return file if file and file.is_file() else None

@@ -32,7 +32,7 @@ class Option:
     help: str
     metavar: str | None = None
     flag: str | None = None  # by default the name of the field
-    required: bool = False
+    required: bool = False  # by commands that read documents alone
 
 
 def option(
@@ -57,6 +57,11 @@ class Request:
     docs: Path | None = options(
         Option(READ, "A file or folder of documents, or a data set on the hub.", required=True),
         Option(JUDGE, "What it was fine-tuned on: documents, or a file of conversations (Alpaca, ShareGPT, messages)."),
+    )
+    conversations: Path | None = option(
+        READ,
+        "A file of conversations (Alpaca, ShareGPT, messages), of which the assistant's turns are learned; beside "
+        "--docs, or alone.",
     )
     student: str | None = option(
         ("distill",),
@@ -116,6 +121,11 @@ class Request:
     )
     max_minutes: float | None = option(DISTILL, "Distil for at most this many minutes.")
     max_flops: float | None = option(DISTILL, "Distil with at most this many FLOPs.")
+
+    @property
+    def midtrains(self) -> bool:
+        """Whether it names what mid-training reads."""
+        return self.docs is not None or self.conversations is not None
 
     def setting_flags(self) -> dict[str, Any]:
         """The options that are settings, nested as in recover.toml."""

@@ -186,6 +186,7 @@ CHECKS: dict[str, tuple[type, Callable[[Answer, Any], bool]]] = {
 @dataclass(frozen=True)
 class ReplyCheck:
     checks: tuple[Check, ...]
+    rule: Any  # the checks, or the reference, as the row has them
 
     def __call__(self, text: str, finished: bool = True) -> bool:
         return self.share(text, finished) == 1
@@ -200,9 +201,9 @@ def reply_check(row: Row, prompt_text: str) -> ReplyCheck | None:
     location, fields = row
     if fields.get("checks"):
         checks = parse_task((location, {"prompt": prompt_text, "checks": fields["checks"]})).checks
-        return ReplyCheck(tuple(check for _, check in checks))
+        return ReplyCheck(tuple(check for _, check in checks), fields["checks"])
     for name in ANSWER_FIELDS:
-        text = str(fields.get(name) or "")
+        text = "" if fields.get(name) is None else str(fields[name])
         reference = text.rpartition(FINAL_ANSWER)[2].strip() if FINAL_ANSWER in text else text.strip()
         is_short = 0 < len(normalized_words(reference)) <= MAX_ANSWER_WORDS
         if is_short and (name == "answer" or FINAL_ANSWER in text):
@@ -212,8 +213,8 @@ def reply_check(row: Row, prompt_text: str) -> ReplyCheck | None:
 
 def _by_reference(reference: str, prompt_text: str) -> ReplyCheck:
     if _is_number(reference):
-        return ReplyCheck((lambda answer: last_number_matches(answer.text, reference),))
-    return ReplyCheck((lambda answer: matches(answer.text, reference, prompt_text),))
+        return ReplyCheck((lambda answer: last_number_matches(answer.text, reference),), reference)
+    return ReplyCheck((lambda answer: matches(answer.text, reference, prompt_text),), reference)
 
 
 def _is_number(text: str) -> bool:

@@ -14,13 +14,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evals.jsonl import read_rows, text_field
 from evals.results import Item, Metric, Result, item_key
 from evals.subject import Subject, encode_pair, sum_logprobs, with_cost_meter
 from recovery.engines import Sampling
 from recovery.errors import RecoverError
-from recovery.models.chat_template import Chat, Message
+from recovery.models.chat_template import Chat
+
+Conversation = dict[str, Any]  # its `messages`, and perhaps `tools`
 
 WINDOW = 1024  # tokens scored at once; windows do not overlap
 CONVERSATION_WINDOW = 2048  # tokens of a conversation; the rest is left out
@@ -153,18 +156,19 @@ def has_conversations(path: str | Path) -> bool:
     return Path(path).suffix == ".jsonl" and "messages" in read_rows(path)[0][1]
 
 
-def read_conversations(path: str | Path) -> list[list[Message]]:
-    return [row["messages"] for _, row in read_rows(path)]
+def read_conversations(path: str | Path) -> list[Conversation]:
+    return [row for _, row in read_rows(path)]
 
 
-def conversation_key(messages: Sequence[Message]) -> str:
-    return item_key("\n".join(f"{message['role']}: {message['content']}" for message in messages))
+def conversation_key(conversation: Conversation) -> str:
+    turns = [f"{m['role']}: {m['content']}{m.get('tool_calls') or ''}" for m in conversation["messages"]]
+    return item_key("\n".join(turns))
 
 
-def measure_answers(subject: Subject, conversations: Sequence[list[Message]], *, data: str) -> Result:
+def measure_answers(subject: Subject, conversations: Sequence[Conversation], *, data: str) -> Result:
     """Measure `likelihood`: the mean over the conversations."""
     subject, cost = with_cost_meter(subject)
-    encoded = [(messages, *encode_conversation(subject.chat, messages)) for messages in conversations]
+    encoded = [(conversation, *encode_conversation(subject.chat, conversation)) for conversation in conversations]
     rows = {conversation_key(row[0]): row for row in encoded if any(row[2])}
     if not rows:
         raise RecoverError(
@@ -172,19 +176,19 @@ def measure_answers(subject: Subject, conversations: Sequence[list[Message]], *,
         )
     scores = subject.engine.logprobs([tokens for _, tokens, _ in rows.values()])
     items = []
-    for (key, (messages, _, targets)), values in zip(rows.items(), scores, strict=True):
+    for (key, (conversation, _, targets)), values in zip(rows.items(), scores, strict=True):
         learned = [value for value, target in zip(values, targets[1:], strict=True) if target]
         likelihood = math.exp(sum_logprobs(learned) / len(learned))
-        prompt, answer = messages[0]["content"], messages[-1]["content"]
+        prompt, answer = (conversation["messages"][i]["content"] for i in (0, -1))
         items.append(Item(key, prompt, answer, False, {"likelihood": likelihood}))
     metrics = {"likelihood": Metric.from_values([item.verdicts["likelihood"] for item in items])}
     return Result(ANSWERS, "knowledge", data, metrics, items, {"window": CONVERSATION_WINDOW}, *cost())
 
 
-def encode_conversation(chat: Chat, messages: list[Message]) -> tuple[list[int], list[bool]]:
+def encode_conversation(chat: Chat, conversation: Conversation) -> tuple[list[int], list[bool]]:
     """The tokens, and which of them are answers; none where the template cannot render the conversation as it is."""
     try:
-        tokens, targets = chat.conversation(messages)
+        tokens, targets = chat.conversation(conversation["messages"], conversation.get("tools"))
     except RecoverError:
         return [], []
     return tokens[:CONVERSATION_WINDOW], targets[:CONVERSATION_WINDOW]

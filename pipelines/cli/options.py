@@ -1,14 +1,14 @@
 """Options that several commands share; those of training commands are made from the fields of `Request`."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pipelines.request import CommandWithRequest, Option, Request
+from pipelines.request import READ, CommandWithRequest, Option, Request
 from pipelines.settings.sources import ENGINES
 
 Decorator = Callable[[Any], Any]
@@ -62,9 +62,12 @@ def takes_request(command: CommandWithRequest) -> Decorator:
         @wraps(function)
         def run(**arguments: Any) -> Any:
             given = {name: arguments.pop(name) for name in chosen}
-            return function(request=Request("repair" if command == "check" else command, **given), **arguments)
+            request = Request("repair" if command == "check" else command, **given)
+            if command in READ and not request.midtrains:
+                raise click.UsageError("Missing option '--docs' or '--conversations'.")
+            return function(request=request, **arguments)
 
-        return _all_of([_click_option(name, option) for name, option in chosen.items()])(run)
+        return _all_of([_click_option(name, replace(option, required=False)) for name, option in chosen.items()])(run)
 
     return decorate
 

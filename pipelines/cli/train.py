@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @options.dry_run
 @command_result
 def midtrain(project: Path | None, request: Request, dry_run: bool) -> CommandResult:
-    """Train the current model on documents.
+    """Train the current model on documents, on conversations or on both.
 
     This usually costs some instruction following, which `recover distill` restores. With the recipe in-context the
     model reads no documents: the clean base, which reads a passage, teaches it to answer without.
@@ -45,6 +45,7 @@ def midtrain(project: Path | None, request: Request, dry_run: bool) -> CommandRe
     \b
     Examples: recover midtrain --docs ./corpus
               recover midtrain --docs ./corpus --recipe in-context
+              recover midtrain --conversations ./training.jsonl
     """
     return _run(project, request, dry_run)
 

@@ -2,12 +2,7 @@
 
 HTML is read as Markdown, Word by paragraphs and tables, PDF by its text; pictures are skipped. Every row of a table is
 a document: the row's text field, or else all its fields with their names. Long texts become several documents, so that
-one large file takes no more memory than small ones.
-
-A training file of conversations is read in one of the usual formats, as people fine-tune on it: Alpaca (`instruction`,
-`input`, `output`), ShareGPT (`conversations` with `from` and `value`), `messages` with `role` and `content`,
-`prompt` with `completion`, `response` or `answer`, and preferences (`prompt`, `chosen`), of which the chosen answer
-counts."""
+one large file takes no more memory than small ones."""
 
 import csv
 import importlib
@@ -16,11 +11,9 @@ import logging
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
-
-from recovery.models.chat_template import Message
 
 Reader = Callable[[Path], Iterator[str]]
 
@@ -33,13 +26,6 @@ BATCH_ROWS = 64
 MAX_LINE_BYTES = 16 << 20
 UTF16_BYTE_ORDER_MARKS = {b"\xff\xfe", b"\xfe\xff"}
 NOT_UTF8 = "not UTF-8 text; save it as UTF-8"
-
-# Of a training file of conversations.
-ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant"}
-ROLES |= {"system": "system"}
-ANSWERS = ("completion", "output", "response", "answer", "chosen")
-SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet")
-MAX_ROWS = 20_000  # that are looked at
 
 for library in ("bs4", "pypdf"):  # they warn about every irregularity that they can handle
     logging.getLogger(library).setLevel(logging.CRITICAL)
@@ -145,7 +131,7 @@ def row_text(row: Any) -> str:
         fields = {str(name).lower(): value for name, value in row.items()}
         body = next((fields[t] for t in TEXT_FIELDS if isinstance(fields.get(t), str) and fields[t].strip()), None)
         if body is None:
-            return "\n".join(f"{name}: {_as_text(value)}" for name, value in row.items() if _has_content(value))
+            return "\n".join(f"{name}: {_as_text(value)}" for name, value in row.items() if has_content(value))
         title = fields.get("title")
         return f"{title}\n\n{body}" if isinstance(title, str) and title.strip() and title not in body else body
     return _as_text(row)
@@ -232,7 +218,7 @@ READERS: dict[str, Reader] = {
 }
 
 
-def _has_content(value: Any) -> bool:
+def has_content(value: Any) -> bool:
     return value is not None and value not in ("", [], {}) and not isinstance(value, bytes)
 
 
@@ -242,80 +228,3 @@ def documents_in(file: Path) -> Iterator[str]:
         formats = ", ".join(sorted({suffix.removeprefix(".") for suffix in READERS}))
         raise Unreadable(f"not a supported format ({formats})")
     yield from reader(file)
-
-
-def read_training_file(path: Path) -> list[list[Message]]:
-    """The conversations of a file; empty if it has none, such as a file of documents."""
-    if not path.is_file() or path.suffix.lower() not in SUFFIXES:
-        return []
-    conversations = []
-    for number, row in enumerate(islice(_training_rows(path), MAX_ROWS)):
-        messages = conversation(row)
-        if messages:
-            conversations.append(messages)
-        elif number == 0:
-            return []
-    return conversations
-
-
-def conversation(row: Any) -> list[Message]:
-    """The messages of one row, ending with an answer; empty if it is no conversation."""
-    if not isinstance(row, dict):
-        return []
-    turns = next((row[name] for name in ("messages", "conversations", "conversation") if row.get(name)), None)
-    if turns is None:
-        answer = next((row[name] for name in ANSWERS if row.get(name)), None)
-        turns = [*_turns(_question(row), "user"), *_turns(answer, "assistant")]
-        prompt = row.get("prompt")
-        if isinstance(prompt, list) and isinstance(answer, list) and answer[: len(prompt)] == prompt:
-            turns = answer  # the chosen answer repeats the prompt
-    messages = [message for turn in turns or [] for message in _message(turn)]
-    while messages and messages[-1]["role"] != "assistant":
-        messages.pop()
-    return messages if any(message["role"] == "user" for message in messages) else []
-
-
-def _question(row: dict[str, Any]) -> Any:
-    question = next((row[name] for name in ("prompt", "instruction", "question") if row.get(name)), None)
-    context = row.get("input")
-    if isinstance(question, str) and isinstance(context, str) and context.strip():
-        return f"{question}\n\n{context}"
-    return question
-
-
-def _turns(value: Any, role: str) -> list[Any]:
-    if isinstance(value, str) and value.strip():
-        return [{"role": role, "content": value}]
-    return list(value) if isinstance(value, list) else []
-
-
-def _message(turn: Any) -> Iterator[Message]:
-    if not isinstance(turn, dict):
-        return
-    role = ROLES.get(str(turn.get("role") or turn.get("from") or ""))
-    content = turn.get("content") or turn.get("value")
-    if role and isinstance(content, str):
-        yield {"role": role, "content": content}
-
-
-def _training_rows(path: Path) -> Iterator[Any]:
-    """The rows that can be read; what is wrong with the others is no matter here."""
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        yield from parquet_rows(path)
-        return
-    try:
-        if suffix == ".json" and path.stat().st_size <= MAX_JSON_BYTES:
-            content = json.loads(path.read_bytes())
-            yield from content if isinstance(content, list) else [content]
-            return
-    except (ValueError, RecursionError):  # perhaps JSON lines under another name
-        pass
-    with path.open("rb") as lines:
-        while line := lines.readline(MAX_LINE_BYTES):
-            try:
-                row = json.loads(line.decode("utf-8-sig")) if line.strip() else None
-            except (ValueError, RecursionError):
-                continue
-            if row is not None:
-                yield row

@@ -118,7 +118,7 @@ class EvalPlan:
         if self.questions:
             yield "questions", [item_key(question.text) for question in read_questions(self.questions)]
         elif self.passages and has_conversations(self.passages):
-            yield "conversations", [conversation_key(messages) for messages in read_conversations(self.passages)]
+            yield "conversations", list(map(conversation_key, read_conversations(self.passages)))
         elif self.passages:
             yield "passages of the documents", [item_key(passage) for passage in read_passages(self.passages)]
         if self.ifeval_data:

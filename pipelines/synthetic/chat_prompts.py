@@ -4,8 +4,8 @@
     {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]}
     {"prompt": "What is 2 + 2?", "answer": "4"}
 
-Assistant turns at the end are the reply, and no part of the prompt. Tool calls, and a row's `tools`, are passed on to
-the chat template unchanged.
+Assistant turns at the end are the reply, and no part of the prompt. All formats of `pipelines.documents.conversations`
+are read; tool calls, and a row's `tools`, reach the chat template.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,14 +13,13 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from evals.jsonl import Row, text_field
+from evals.jsonl import Row
 from evals.suites.custom_checks import ReplyCheck, reply_check
+from pipelines.documents.conversations import said, tools_of, turns_of
 from recovery.context_templates import with_context
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat, Message
 from recovery.states import Prompt
-
-ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "observation": "tool", "function": "tool"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class ChatPrompt:
         """The prompt itself, or all turns with their roles."""
         if len(self.messages) == 1:
             return str(self.messages[0]["content"])
-        return "\n\n".join(f"{message['role']}: {message.get('content') or ''}" for message in self.messages)
+        return "\n\n".join(f"{message['role']}: {said(message)}" for message in self.messages)
 
     @property
     def user_text(self) -> str:
@@ -48,7 +47,7 @@ class ChatPrompt:
 
     @property
     def tools(self) -> list[Any] | None:
-        return self.row[1].get("tools") or None
+        return tools_of(self.row[1])
 
     @property
     def domain(self) -> str | None:
@@ -66,18 +65,22 @@ class ChatPrompt:
             teacher_prompt = chat.prompt(with_context(self.messages, template, self.context), self.tools)
         return Prompt(self.text, chat.prompt(self.messages, self.tools), None, teacher_prompt)
 
+    def as_conversation(self, chat: Chat) -> tuple[list[int], list[bool]]:
+        """With its reply: the tokens, and which of them are the assistant's."""
+        return chat.conversation([*self.messages, *self.reply], self.tools)
+
 
 def parse_prompt(row: Row) -> ChatPrompt:
     location, fields = row
-    turns = next((fields[name] for name in ("messages", "conversations", "prompt") if fields.get(name)), None)
-    if not isinstance(turns, list):
-        messages: list[Message] = [{"role": "user", "content": text_field(row, "prompt", "question")}]
-        answer = fields.get("answer")
-        return ChatPrompt(messages, [{"role": "assistant", "content": str(answer)}] if answer else [], row)
-    messages = [_turn(location, turn) for turn in turns]
+    try:
+        messages, _ = turns_of(fields), tools_of(fields)
+    except ValueError as error:
+        raise RecoverError(f"{location} has {error}") from error
     end = len(messages)
     while end and messages[end - 1]["role"] == "assistant":
         end -= 1
+    if not messages:
+        raise RecoverError(f'{location} has no "prompt" or "messages" with a user\'s turn. Every line needs it.')
     if not any(message["role"] == "user" for message in messages[:end]) or messages[end - 1]["role"] == "system":
         raise RecoverError(
             f"{location} has a conversation without a user's turn to reply to. Add one, or drop the line."
@@ -85,21 +88,12 @@ def parse_prompt(row: Row) -> ChatPrompt:
     return ChatPrompt(messages[:end], messages[end:], row)
 
 
-def _turn(location: str, turn: Any) -> Message:
-    """With `role` and `content`; what else it has stays."""
-    if isinstance(turn, dict) and "from" in turn:
-        turn = {"role": turn["from"], "content": turn.get("value")}
-    role = turn.get("role") if isinstance(turn, dict) else None
-    may_be_empty = role == "assistant" and bool(turn.get("tool_calls"))
-    if not isinstance(role, str) or not (isinstance(turn.get("content"), str) or may_be_empty):
-        raise RecoverError(f'{location} has no valid "messages". Write a list of {{"role": …, "content": …}}.')
-    return {**turn, "role": ROLES.get(role, role)}
-
-
 def with_context_of(prompt: ChatPrompt, fields: Sequence[str], recipe: str) -> ChatPrompt:
-    """The prompt with the first of these fields of its row as its context."""
+    """The prompt with the first of these fields of its row as its context; the reply of a conversation is an answer."""
     location, values = prompt.row
     context = next((values[name] for name in fields if values.get(name) is not None), None)
+    if context is None and "answer" in fields and prompt.reply:
+        context = "\n\n".join(map(said, prompt.reply))
     if isinstance(context, int | float) and not isinstance(context, bool):
         context = str(context)
     if not isinstance(context, str) or not context.strip():

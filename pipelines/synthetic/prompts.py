@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from evals.jsonl import read_rows
+from pipelines.documents.conversations import FIELDS, rows_of
 from pipelines.documents.corpus import dataset_rows, is_hub_id
+from pipelines.documents.file_formats import Unreadable, has_content
 from pipelines.documents.text_store import Signatures, near_copies
 from pipelines.storage import ContentCache
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
@@ -24,8 +26,7 @@ MAX_PROMPT_TOKENS = 200  # of a prompt that the base writes
 MAX_ROWS = 20_000  # read from a data set of the hub
 ATTEMPTS = 6
 MIN_PROMPTS = 16  # with fewer usable prompts, the base is considered unable to write them
-TURNS = ("messages", "conversations")
-KEPT_FIELDS = ("prompt", *TURNS, "tools", "answer", "checks")  # of a row of a data set
+KEPT_FIELDS = (*FIELDS, "solution", "checks", "domain")  # of a row of a data set
 PLACEHOLDER = "\u241f"  # stands for the user's text in a rendered chat template, to find where that text begins
 MIN_WORDS, MAX_WORDS = 2, 1_000
 MIN_CHARACTERS = 4  # instead of MIN_WORDS, in scripts without spaces between words
@@ -35,11 +36,14 @@ SPACELESS = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 
 
 def read_prompts(path: Path) -> list[ChatPrompt]:
-    """Read JSONL with a `prompt` or `messages` in each line, text with one prompt a line, or a data set of the hub.
+    """Read JSONL (JSON, Parquet) with a `prompt` or `messages` in each row, text with one prompt a line, or a data set
+    of the hub.
 
     Only a data set is filtered; a file is used as it is."""
     if not path.exists() and is_hub_id(str(path)):
         return _from_hub(str(path))
+    if path.is_file() and path.suffix.lower() in (".json", ".parquet"):
+        return _from_table(path)
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -108,21 +112,26 @@ def _from_hub(reference: str) -> list[ChatPrompt]:
     return prompts
 
 
+def _from_table(path: Path) -> list[ChatPrompt]:
+    try:
+        rows = list(rows_of(path))
+    except (OSError, Unreadable) as error:
+        raise RecoverError(f"Cannot read {path}: {error}. Save it as JSON lines.") from error
+    if not rows or not all(isinstance(row, dict) for row in rows):
+        raise RecoverError(f"The file {path} is no list of objects. Give each a prompt or messages.")
+    return [parse_prompt((f"Row {number} of {path}", _kept(row))) for number, row in enumerate(rows, start=1)]
+
+
 def _prompt_of(location: str, row: dict[str, Any]) -> ChatPrompt | None:
     """The prompt or conversation of a row; None if it has none that can be used."""
-    text = row.get("prompt")
-    if not text and not any(row.get(name) for name in TURNS):
-        text = row.get("instruction") or row.get("question")
-    fields = {name: row[name] for name in KEPT_FIELDS if row.get(name)}
-    if isinstance(text, str):
-        context = row.get("input")
-        has_context = isinstance(context, str) and context.strip()
-        fields = {name: fields[name] for name in fields if name not in TURNS}
-        fields["prompt"] = f"{text}\n\n{context}" if has_context else text.strip()
     try:
-        return parse_prompt((location, fields))
+        return parse_prompt((location, _kept(row)))
     except RecoverError:
         return None
+
+
+def _kept(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in KEPT_FIELDS if has_content(row.get(name))}
 
 
 def filter_prompts(texts: Iterable[str]) -> list[str]:

@@ -85,7 +85,7 @@ def check_lift(
                 return asdict(_accuracy(Subject(engine, student.chat), chosen, tokenized, distill.max_new_tokens))
             return asdict(_kl(student, engine, tokenized, distill.max_new_tokens, seed))
 
-    rows = [[prompt.messages, prompt.context, *map(prompt.row[1].get, CHECK_FIELDS)] for prompt in chosen]
+    rows = [[p.messages, p.tools, p.context, *map(p.row[1].get, CHECK_FIELDS)] for p in chosen]
     inputs = [project.weights_id(teacher), template, distill.max_new_tokens, seed, rows]
     measured = Lift(**ContentCache(project.home / "cache").get_or_write("lift", inputs, measure))
     lift = replace(measured, selected=selected)

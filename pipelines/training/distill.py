@@ -140,7 +140,7 @@ def replies_beforehand(
     if round(chosen.on_policy_fraction * settings.rows) == settings.rows:
         return []
     if chosen.data == "conversations":
-        return [Sample(*chat.conversation([*p.messages, *p.reply], p.tools)) for p in chat_prompts]
+        return [Sample(*prompt.as_conversation(chat)) for prompt in chat_prompts]
     sampling = Sampling(settings.max_new_tokens, settings.temperature, seed=stage.job.seed)
 
     def sample(model: str, prompts: list[Prompt]) -> list[Sample]:
@@ -243,12 +243,15 @@ def _rewritten(
 
 
 def _reread(stage: Stage, chat: Chat, corpora: Sequence[CorpusSnapshot], vocabulary: int | None) -> list[States]:
-    """Rows of the documents, or of a training file, beside the recipe's own rows."""
-    settings = stage.settings.distill
+    """Rows of the documents and of the conversations beside the recipe's own rows."""
+    settings, file = stage.settings.distill, stage.job.training_file
     share, rows = settings.documents_share, list[States]()
-    if share and stage.job.training_file:
-        rows += training_file_rows(stage.job.training_file, chat, settings, stage.job.seed)
-    elif share and corpora:
+    if share and corpora and file:
+        share /= 2
+        settings = settings.model_copy(update={"documents": share})
+    if share and file:
+        rows += training_file_rows(file, chat, settings, stage.job.seed)
+    if share and corpora:
         count = max(1, round(share / (1 - share) * settings.rows))
         rows.append(document_rows(stage, chat, corpora, count, use_labels=True))
     return [CommonTokens(states, vocabulary) for states in rows]

@@ -5,6 +5,7 @@ Documents are separated by a token, which is measured where the names in the voc
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from db.tables import Checkpoint
@@ -98,16 +99,22 @@ def likelihoods(
     return scores
 
 
-def training_file_rows(file: Path, chat: Chat, settings: Distill, seed: int) -> list[FixedRows]:
-    """The conversations of a fine-tune's training file; none where no answer in it can be learned."""
+def training_file_samples(file: Path, chat: Chat) -> list[Sample]:
+    """The conversations of a training file, with the assistant's tokens as targets."""
     conversations = read_conversations(file)
-    encoded = [encode(chat, messages) for messages in conversations]
-    samples = [Sample(tokens, targets, use_labels=True) for tokens, targets in encoded if any(targets[1:])]
+    encoded = [encode(chat, conversation) for conversation in conversations]
+    samples = [Sample(tokens, targets) for tokens, targets in encoded if any(targets[1:])]
     if left_out := len(conversations) - len(samples):
         log.warning(
-            f"{left_out:,} of {len(conversations):,} conversations of the training file are not learned again: the "
+            f"{left_out:,} of {len(conversations):,} conversations of the training file are not learned: the "
             "chat template cannot render them, or no answer is within the first 2,048 tokens"
         )
+    return samples
+
+
+def training_file_rows(file: Path, chat: Chat, settings: Distill, seed: int) -> list[FixedRows]:
+    """The conversations beside a distillation's rows; none where no answer in them can be learned."""
+    samples = [replace(sample, use_labels=True) for sample in training_file_samples(file, chat)]
     return [FixedRows(samples, rows=_rows(samples, settings), seed=seed)] if samples else []
 
 

@@ -81,7 +81,6 @@ def midtrain_in_context(
     )
     warn_of_few_steps(stage.settings.midtrain, steps, "distill.rows")
     inputs = stage.midtraining_inputs(
-        corpus,
         teacher=f"base (and {promoted.reference} for passages)" if promoted else "base",
         lift=lift,
         separator=chat.separator,

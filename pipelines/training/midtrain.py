@@ -1,4 +1,7 @@
-"""Mid-training: the student reads the new documents, beside a mix that keeps what it knows.
+"""Mid-training: the student reads new documents and conversations, beside a mix that keeps what it knows.
+
+Of a conversation only the assistant's tokens are targets. A pass goes once over all documents and all conversations,
+and a step reads of each what is their share of the tokens.
 
 The mix has documents of earlier cycles, and what the clean base wrote: texts, and answers to its own prompts. The base
 gives the soft labels of its own texts and answers, the last promoted model those of earlier documents.
@@ -15,35 +18,51 @@ from pipelines.settings.defaults import scheduled, warn_of_few_steps
 from pipelines.settings.schema import Midtrain, split_rows
 from pipelines.synthetic.base_outputs import BaseOutputs, answer_rows
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
-from pipelines.training.document_rows import document_rows, measured_separator
+from pipelines.training.document_rows import document_rows, measured_separator, training_file_samples
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult, TrainingRun
+from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
 from recovery.recipes import objective_of, recipe
-from recovery.states import Mixture, States
+from recovery.states import FixedRows, Mixture, States
 
 MEASURE_EVERY = 10  # steps between measurements of entropy and signal shape, which take time on a GPU
 
 
 def midtrain(
-    stage: Stage, corpus: CorpusSnapshot, start: Checkpoint, earlier: Sequence[CorpusSnapshot] = ()
+    stage: Stage, corpus: CorpusSnapshot | None, start: Checkpoint, earlier: Sequence[CorpusSnapshot] = ()
 ) -> RunResult:
-    """Train `start` on all tokens of the documents; `earlier` are the documents of earlier cycles."""
-    chat, separator = load_chat(start.path), measured_separator(stage, corpus, start)
+    """Train `start` on the documents, the job's conversations or both; `earlier` are documents of earlier cycles."""
+    chat, separator = load_chat(start.path), measured_separator(stage, corpus, start) if corpus else None
     if separator is not None:
         chat = chat.with_separator(separator)
     base = BaseOutputs(stage.project, stage.settings, stage.generation_seed, separator)
     texts = base.texts()
-    stage = scheduled_stage(stage, corpus, chat, has_texts=bool(texts))
+    chats = training_file_samples(file, chat) if (file := stage.job.training_file) else []
+    if not corpus and not chats:
+        raise RecoverError("No conversation has an answer that the chat template can render. Give others.")
+    chat_tokens = sum(len(sample.tokens) for sample in chats)
+    stage = scheduled_stage(stage, corpus, chat, chat_tokens, has_texts=bool(texts))
     settings, mix = stage.settings.midtrain, stage.settings.midtrain.mix
 
     shares = mix.earlier if earlier else 0.0, mix.texts if texts else 0.0
     earlier_rows, text_rows = split_rows(settings.step_rows, shares)
-    documents = document_rows(stage, chat, [corpus], settings.step_rows - earlier_rows - text_rows)
-    states: list[States] = [documents]
+    rows = settings.step_rows - earlier_rows - text_rows
+    documents = document_rows(stage, chat, [corpus], rows) if corpus else None
+    windows = len(documents.windows) if documents else 0
+    of_chats = -(-chat_tokens // settings.window)  # the windows that they would fill
+    states, targets = list[States](), (earlier_rows + text_rows) * settings.window
+    if documents:
+        documents.rows = max(1, round(rows * windows / (windows + of_chats)))
+        targets += documents.rows * settings.window
+        states.append(documents)
+    if chats:
+        in_step = rows * of_chats / (windows + of_chats) * settings.window / chat_tokens  # the share of all chats
+        targets += round(in_step * sum(sample.target_count for sample in chats))
+        states.append(FixedRows(chats, rows=max(1, round(in_step * len(chats))), seed=stage.job.seed))
     if earlier_rows:
         soft = _soft_earlier_rows(earlier_rows)
         states.append(document_rows(stage, chat, earlier, earlier_rows, soft=soft, domain=EARLIER_DOMAIN))
@@ -51,22 +70,23 @@ def midtrain(
         states.append(document_rows(stage, chat, texts, text_rows, soft=text_rows))
     answers = base.answers_if_possible() if mix.answers else []
     if answers:
-        tokens = settings.step_rows * settings.window
-        states.append(answer_rows(answers, mix.answers, tokens, seed=stage.job.seed))
+        states.append(answer_rows(answers, mix.answers, targets, seed=stage.job.seed))
     answers_share = mix.answers if answers else 0.0
 
     teachers = soft_label_teachers(stage, start, by_base=bool(text_rows or answers), of_earlier=bool(earlier_rows))
     source = stage.source(start, recipe(settings.recipe), teachers, chat.separator)
     student, signal = source.load()
-    steps = settings.steps(len(documents.windows), documents.rows)
+    steps = settings.steps(windows + of_chats, rows)
+    read = [f"{corpus.files} file{'s' * (corpus.files != 1)}"] if corpus else []
+    read += [f"{documents.tokens:,} tokens"] if documents else []
+    read += [f"{len(chats):,} conversations"] if chats else []
     log.info(
-        f"Mid-training on {corpus.files} file{'s' * (corpus.files != 1)}, {documents.tokens:,} tokens: "
+        f"Mid-training on {', '.join(read)}: "
         f"{steps} steps of {settings.rows} × {settings.window} tokens ({settings.epochs:g} passes) from "
         f"{start.reference}{_read_beside(settings, len(earlier), earlier_rows, text_rows, answers_share)}"
     )
     warn_of_few_steps(settings, steps)
     inputs = stage.midtraining_inputs(
-        corpus,
         separator=chat.separator,
         mix={
             "answers": answers_share,
@@ -92,10 +112,14 @@ def midtrain(
         return training.run_to_end()
 
 
-def scheduled_stage(stage: Stage, corpus: CorpusSnapshot, chat: Chat, *, has_texts: bool = True) -> Stage:
-    """The stage with the passes and the rows of a step that suit the corpus, where the settings leave them open."""
-    documents = tokenize_documents(corpus.texts, chat.tokenizer, stage.project.home / "cache", corpus.hash)
-    tokens = documents.tokens + len(documents)  # every document has an end token
+def scheduled_stage(
+    stage: Stage, corpus: CorpusSnapshot | None, chat: Chat, more_tokens: int = 0, *, has_texts: bool = True
+) -> Stage:
+    """The stage with the passes and the rows of a step that suit what is read, where the settings leave them open."""
+    tokens = more_tokens
+    if corpus:
+        documents = tokenize_documents(corpus.texts, chat.tokenizer, stage.project.home / "cache", corpus.hash)
+        tokens += documents.tokens + len(documents)  # every document has an end token
     midtrain = scheduled(stage.settings.midtrain, tokens, has_texts=has_texts)
     settings = stage.settings.model_copy(update={"midtrain": midtrain})
     return replace(stage, job=replace(stage.job, settings=settings))

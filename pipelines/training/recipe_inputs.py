@@ -10,6 +10,7 @@ from typing import Any
 
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
+from pipelines.documents.conversations import warn_of_unread_tools
 from pipelines.settings.schema import Dials, Distill, Settings
 from pipelines.settings.sources import parse_mix, parse_set_options
 from pipelines.synthetic.chat_prompts import (
@@ -66,11 +67,20 @@ def check_passages(texts: Iterable[str], settings: Distill, seed: int) -> None:
         other_contexts(passages, seed)
 
 
+def check_midtraining(name: str, docs: Path | None, conversations: Path | None) -> None:
+    """Raise unless mid-training with this recipe reads what was given."""
+    learned = "documents" if recipe(name).context else recipe(name).data
+    if name != "midtrain" and (conversations if learned == "documents" else docs):
+        raise RecoverError(f"The recipe {name} learns {learned} alone. Name nothing else, or choose midtrain.")
+
+
 def check_recipes(settings: Settings) -> None:
     name, distill, mix = settings.midtrain.recipe, settings.distill, settings.midtrain.mix
-    if recipe(name).data != "documents" and recipe(name).context != ("passage",):
+    learns_labels = recipe(name).data in ("documents", "conversations") and not recipe(name).anchor
+    if not learns_labels and recipe(name).context != ("passage",):
         raise RecoverError(
-            f"Mid-training reads documents, which the recipe {name!r} does not. Use midtrain or in-context."
+            f"Mid-training has no recipe {name!r}. Use midtrain or in-context, or for conversations alone sft or dft; "
+            "`recover distill` takes the others."
         )
     if recipe(name).context and settings.midtrain.ordinary_prompts + mix.earlier >= 1:
         raise RecoverError(
@@ -194,23 +204,35 @@ def contextual_prompts(file: Path, settings: Distill, seed: int) -> list[ChatPro
 
 
 def check_prompts(prompts: Sequence[ChatPrompt], settings: Distill, chat: Chat, model: str) -> None:
-    """Raise if a recipe cannot use a prompt: no reply, no check, or more than the model's window."""
-    chosen = chosen_recipe(settings)
+    """Raise if a recipe cannot use a prompt: no reply, no check of its own, turns that the chat template cannot render,
+    or more than the model's window."""
+    chosen, rules = chosen_recipe(settings), dict[str, Any]()  # which replies to a prompt are right
     window = getattr(config_of(model).get_text_config(), "max_position_embeddings", None)
     for prompt in prompts:
         where = prompt.row[0] or "A prompt"
         if chosen.data == "conversations" and not prompt.reply:
             raise RecoverError(f'{where} has no reply. Add an "answer", or end its "messages" with the assistant.')
-        if chosen.needs_checks and prompt.check is None:
-            raise RecoverError(f'{where} has no "checks" and no short "answer", by which a rollout could be judged.')
+        if chosen.needs_checks:
+            if (check := prompt.check) is None:
+                raise RecoverError(
+                    f'{where} has no "checks" and no short "answer", by which a rollout could be judged.'
+                )
+            if rules.setdefault(prompt.text, check.rule) != check.rule:
+                raise RecoverError(f"{where} repeats a prompt with other checks. Leave one of the two out.")
+        try:
+            tokens = len(prompt.tokenized(chat, chosen.template).teacher_prompt or [])
+            if chosen.data == "conversations":
+                prompt.as_conversation(chat)
+        except RecoverError as error:
+            raise RecoverError(f"{where}: {error}") from error
         if prompt.context is None or not window:
             continue
-        tokens = len(prompt.tokenized(chat, chosen.template).teacher_prompt or [])
         if tokens + settings.max_new_tokens > window:
             raise RecoverError(
                 f"{where}: the teacher's prompt of {tokens:,} tokens and a reply of {settings.max_new_tokens:,} exceed "
                 f"the model's window of {window:,}. Shorten the context, or lower distill.max_new_tokens."
             )
+    warn_of_unread_tools(({"messages": [*p.messages, *p.reply], "tools": p.tools} for p in prompts), chat)
 
 
 def check_domains(prompts: Sequence[ChatPrompt], teacher: TeacherChoice[str]) -> None:

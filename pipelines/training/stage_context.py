@@ -75,15 +75,15 @@ class Stage:
             checkpointing=settings.checkpointing,
         )
 
-    def midtraining_inputs(self, corpus: CorpusSnapshot, **of_recipe: Any) -> RunInputs:
+    def midtraining_inputs(self, **of_recipe: Any) -> RunInputs:
         plan = self.job.eval_plan
-        questions, passages = (str(file.resolve()) if file else None for file in (plan.questions, plan.passages))
+        named = {"conversations": self.job.training_file, "questions": plan.questions, "passages": plan.passages}
+        files: dict[str, Any] = {name: str(file.resolve()) for name, file in named.items() if file}
         return RunInputs(
             job=self.job.id,
             stage="midtrained",
-            corpus=corpus.hash,
-            questions=questions,
-            passages=passages,
+            corpus=self.job.content,
+            **files,
             **of_recipe,
         )
 

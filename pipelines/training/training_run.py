@@ -113,7 +113,8 @@ class TrainingRun:
                 if is_report or timer.is_due():
                     log.info(_progress(record, self.plan) + timer.left(record.step))
                 if is_report:
-                    record_rollouts(self.project.tracker, self.run, record.step, self.student, report, states.last)
+                    drawn = self.signal.prepare(states.last)  # with its rewards
+                    record_rollouts(self.project.tracker, self.run, record.step, self.student, report, drawn)
                     self.project.tracker.resources(self.run, meter.read())
                 probe, self.stopped = self.monitor.after_step(record, self.plan.steps)
                 if probe is not None:
@@ -217,6 +218,8 @@ def _progress(record: StepRecord, plan: Plan) -> str:
     parts = [f"step {record.step + 1}/{plan.steps}", f"loss {record.loss:.3f}"]
     if record.kl is not None:
         parts.append(f"KL {record.kl:.3f}")
+    if record.reward is not None:
+        parts.append(f"reward {record.reward:.3f}")
     if record.rollout_length is not None:
         parts.append(f"length {record.rollout_length:.0f}")
     return "  " + " · ".join([*parts, f"{record.tokens_per_second:,.0f} tokens/s"])

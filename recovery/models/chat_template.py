@@ -82,7 +82,10 @@ class Chat:
     def conversation(self, messages: list[Message], tools: list[Any] | None = None) -> tuple[list[int], list[bool]]:
         """Return the ids of a conversation, and which of them are the assistant's (including its EOS).
 
-        It renders each prefix, so it works with any template and needs no assistant masks."""
+        A turn of which the template shows nothing, such as a call of a tool that it has no place for, is none of these.
+
+        It renders each prefix, so it works with any template and needs no assistant masks. Where a template rewrites
+        earlier turns, as those do that leave out earlier thoughts, only what follows them is the assistant's."""
         tokens: list[int] = []
         targets: list[bool] = []
         for i, message in enumerate(messages):
@@ -90,17 +93,26 @@ class Chat:
                 continue
             before = self._render(messages[:i], tools, add_generation_prompt=True)
             after = self._render(messages[: i + 1], tools, add_generation_prompt=False)
-            if after[: len(before)] != before or before[: len(tokens)] != tokens:
+            if after[: len(before)] != before:
                 raise RecoverError(
                     "The chat template rewrites earlier turns, so this conversation has no fixed prefix to train on. "
                     "Split it into single-turn conversations."
                 )
+            if before[: len(tokens)] != tokens:
+                targets = []
             reply = self._to_first_eos(after[len(before) :])
-            targets += [False] * (len(before) - len(targets)) + [True] * len(reply)
+            targets += [False] * (len(before) - len(targets)) + [any(t not in self.eos_ids for t in reply)] * len(reply)
             tokens = before + reply
         if not any(targets):
-            raise RecoverError("A conversation needs at least one assistant turn to train on. Add one.")
+            raise RecoverError("A conversation needs at least one assistant turn with text to train on. Add one.")
         return tokens, targets
+
+    def left_out(self, messages: list[Message], tools: list[Any] | None = None) -> list[str]:
+        """What the template has no place for: "tools", or the "tool calls" of turns."""
+        bare = [{name: turn[name] for name in turn if name != "tool_calls"} for turn in messages]
+        variants = (messages, tools), (messages, None), (bare, tools)
+        shown, no_tools, no_calls = (self._render(*variant, add_generation_prompt=False) for variant in variants)
+        return ["tools"] * bool(tools and no_tools == shown) + ["tool calls"] * (bare != messages and no_calls == shown)
 
     def text(self, tokens: list[int]) -> str:
         """Decode tokens without special tokens, without the EOS of a reply, and without changing spaces."""

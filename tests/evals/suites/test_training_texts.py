@@ -174,7 +174,7 @@ LONG = [*SHORT, {"role": "user", "content": "And?"}, {"role": "assistant", "cont
 def test_the_likelihood_is_the_geometric_mean_of_the_answers_tokens(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     engine = TransformersEngine(student)
-    result = measure_answers(Subject(engine, student.chat), [SHORT, LONG], data="file")
+    result = measure_answers(Subject(engine, student.chat), [{"messages": SHORT}, {"messages": LONG}], data="file")
     for messages, item in zip((SHORT, LONG), result.items, strict=True):
         tokens, targets = student.chat.conversation(messages)
         values = [v for v, target in zip(engine.logprobs([tokens])[0], targets[1:], strict=True) if target]
@@ -188,7 +188,7 @@ def test_the_likelihood_is_the_geometric_mean_of_the_answers_tokens(tmp_path: Pa
 def test_a_file_without_an_answer_that_fits_is_refused(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     with pytest.raises(RecoverError, match="has an answer that fits"):
-        measure_answers(Subject(TransformersEngine(student), student.chat), [SHORT[:1]], data="file")
+        measure_answers(Subject(TransformersEngine(student), student.chat), [{"messages": SHORT[:1]}], data="file")
 
 
 def test_conversations_are_told_from_passages(tmp_path: Path) -> None:
@@ -196,5 +196,5 @@ def test_conversations_are_told_from_passages(tmp_path: Path) -> None:
     chats.write_text(json.dumps({"messages": SHORT}) + "\n")
     texts.write_text('{"text": "A passage."}\n')
     assert has_conversations(chats)
-    assert read_conversations(chats) == [SHORT]
+    assert read_conversations(chats) == [{"messages": SHORT}]
     assert not has_conversations(texts)

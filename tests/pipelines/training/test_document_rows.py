@@ -167,6 +167,6 @@ def test_conversations_that_cannot_be_learned_are_left_out_and_counted(
     settings = Distill(documents=0.2, rows=2, max_new_tokens=64)
     (states,) = training_file_rows(file, chat, settings, seed=1)
     assert len(states.samples) in (3, 4)  # the template may render the fourth
-    assert "of 5 conversations of the training file are not learned again" in caplog.text
+    assert "of 5 conversations of the training file are not learned" in caplog.text
     file.write_text(json.dumps({"messages": [{"role": "user", "content": "No answer?"}]}) + "\n")
     assert training_file_rows(file, chat, settings, seed=1) == []

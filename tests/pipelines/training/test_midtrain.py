@@ -1,12 +1,14 @@
 """Mid-training: what is read beside the documents, which teacher gives the soft labels, and what is recorded."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from click.testing import Result
+from click.testing import CliRunner, Result
 
+from pipelines.cli import main
 from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
@@ -110,3 +112,15 @@ def test_the_base_scores_what_it_wrote_and_the_promoted_model_what_it_learned(do
     assert soft_label_teachers(stage, start, by_base=False, of_earlier=False) is None
     without_soft_labels = Stage(project, Job("midtrain", hard), None)
     assert soft_label_teachers(without_soft_labels, start, by_base=True, of_earlier=True) is None
+
+
+def test_labels_of_conversations_can_be_weighted_by_their_probability(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": f"Which town is number {i}?", "answer": f"Number {i} is Ulm."} for i in range(8)]
+    (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    few = set_options("midtrain.max_steps=1", "midtrain.rows=4")
+    command = ["midtrain", "--conversations", "chats.jsonl", "--mix", "documents", *few, "--json", "--recipe"]
+    losses = [first_value(CliRunner().invoke(main, [*command, name]), "loss") for name in ("midtrain", "sft", "dft")]
+    assert losses[0] == losses[1] > losses[2] > 0

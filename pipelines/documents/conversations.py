@@ -1,0 +1,190 @@
+"""Conversations as people have them in files: the turns of a row, with their tools, for prompts and for training.
+
+Read are Alpaca (`instruction`, `input`, `output`), ShareGPT (`conversations` with `from` and `value`), `messages` with
+`role` and `content`, `prompt` with `completion`, `response` or `answer`, and preferences (`prompt`, `chosen`), of which
+the chosen answer counts. A `system` prompt and `tools` may stand beside the turns.
+
+Turns stay as they are, with these exceptions, which chat templates need: roles have the usual names, content that is
+missing beside a tool call is an empty text, parts of text are one text, and the arguments of a call are no JSON text.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pipelines.documents.file_formats import MAX_JSON_BYTES, MAX_LINE_BYTES, has_content, parquet_rows
+from pipelines.log import log
+from recovery.errors import RecoverError
+from recovery.models.chat_template import Chat, Message
+
+TURNS = ("messages", "conversations", "conversation")
+QUESTIONS = ("prompt", "instruction", "question")
+ANSWERS = ("completion", "output", "response", "answer", "chosen")
+FIELDS = (*TURNS, *QUESTIONS, "input", *ANSWERS, "system", "tools")
+CALL_ROLES = ("function_call", "tool_call")  # of a turn whose text is a call
+ROLES = dict.fromkeys(("gpt", "chatgpt", "bot", "model", *CALL_ROLES), "assistant") | {"human": "user"}
+ROLES |= dict.fromkeys(("observation", "function", "tool_response"), "tool")
+SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet")
+MAX_ROWS = 20_000  # that are read
+FIRST = 20  # conversations with tools, which show whether the chat template has a place for them
+INVALID = 'no valid "messages". Write a list of {"role": …, "content": …}.'
+
+
+def turns_of(row: Mapping[str, Any]) -> list[Message]:
+    """All turns of a row; none where it has no text to reply to. Raises ValueError, which says what is wrong."""
+    turns = _first(row, TURNS)
+    if turns is None:
+        replies = _turns(_first(row, ANSWERS), "assistant")
+        repeats_prompt = any(isinstance(turn, dict) and turn.get("role") == "user" for turn in replies)
+        turns = replies if repeats_prompt else [*_turns(_question(row), "user"), *replies]
+    if not isinstance(turns, list):
+        raise ValueError(INVALID)
+    messages, system = [_turn(turn) for turn in turns], row.get("system")
+    if isinstance(system, str) and system.strip() and messages and messages[0]["role"] != "system":
+        messages.insert(0, {"role": "system", "content": system})
+    return messages if any(message["role"] == "user" for message in messages) else []
+
+
+def tools_of(row: Mapping[str, Any]) -> list[Any] | None:
+    """The tools that may be called; a table has them as a JSON text."""
+    tools = _from_json(row.get("tools")) or row.get("tools") or None
+    if tools is not None and not isinstance(tools, list):
+        raise ValueError('no valid "tools". Write a list of their JSON schemas.')
+    return tools
+
+
+def said(message: Message) -> str:
+    """What a turn says, to people and to filters: its text, and the calls of tools."""
+    calls = [json.dumps(call.get("function", call), ensure_ascii=False) for call in message.get("tool_calls") or []]
+    return "\n".join(text for text in (message["content"], *calls) if text)
+
+
+def training_conversation(row: Any) -> dict[str, Any] | None:
+    """A row as it is trained on, ending with an answer: `messages`, and `tools` if it has any. None: it has no answer.
+
+    Raises ValueError for a turn that cannot be read: without it the others would say something else."""
+    messages = turns_of(row) if isinstance(row, dict) else []
+    while messages and messages[-1]["role"] != "assistant":
+        messages.pop()
+    if not any(message["role"] == "user" for message in messages):
+        return None
+    return {"messages": messages} | ({"tools": tools} if (tools := tools_of(row)) else {})
+
+
+def read_training_file(path: Path) -> list[dict[str, Any]]:
+    """The conversations of a file; empty if it has none, such as a file of documents."""
+    if not path.is_file() or path.suffix.lower() not in SUFFIXES:
+        return []
+    conversations, left_out = list[dict[str, Any]](), 0
+    for number, row in enumerate(rows_of(path)):
+        if number == MAX_ROWS:
+            log.warning(f"Read only the first {MAX_ROWS:,} rows of {path}")
+            break
+        try:
+            conversation = training_conversation(row)
+            if conversation is None and number == 0:
+                return []
+        except ValueError:
+            conversation = None
+        conversations += [conversation] if conversation else []
+        left_out += conversation is None
+    if conversations and left_out:
+        log.warning(
+            f"Left out {left_out:,} of {left_out + len(conversations):,} rows of {path}: they hold no conversation "
+            "that can be read as a whole"
+        )
+    return conversations
+
+
+def warn_of_unread_tools(conversations: Iterable[Mapping[str, Any]], chat: Chat) -> None:
+    with_tools = (c for c in conversations if c.get("tools") or any("tool_calls" in turn for turn in c["messages"]))
+    left_out = set[str]()
+    for conversation in islice(with_tools, FIRST):
+        with suppress(RecoverError):
+            left_out.update(chat.left_out(conversation["messages"], conversation.get("tools")))
+    if left_out:
+        log.warning(
+            f"The chat template has no place for {' and '.join(sorted(left_out))}: the model reads none of them"
+        )
+
+
+def rows_of(path: Path) -> Iterator[Any]:
+    """The rows that can be read; what is wrong with the others is no matter here."""
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        yield from parquet_rows(path)
+        return
+    try:
+        if suffix == ".json" and path.stat().st_size <= MAX_JSON_BYTES:
+            content = json.loads(path.read_bytes())
+            yield from content if isinstance(content, list) else [content]
+            return
+    except (ValueError, RecursionError):  # perhaps JSON lines under another name
+        pass
+    with path.open("rb") as lines:
+        while line := lines.readline(MAX_LINE_BYTES):
+            try:
+                row = json.loads(line.decode("utf-8-sig")) if line.strip() else None
+            except (ValueError, RecursionError):
+                continue
+            if row is not None:
+                yield row
+
+
+def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((row[name] for name in names if has_content(row.get(name))), None)
+
+
+def _question(row: Mapping[str, Any]) -> Any:
+    question, context = _first(row, QUESTIONS), row.get("input")
+    if isinstance(question, str) and isinstance(context, str) and context.strip():
+        return f"{question}\n\n{context}"
+    return question
+
+
+def _turns(value: Any, role: str) -> list[Any]:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    if isinstance(value, str):
+        return [{"role": role, "content": value}] if value.strip() else []
+    return value if isinstance(value, list) else [value] if isinstance(value, dict) else []
+
+
+def _turn(turn: Any) -> Message:
+    if not isinstance(turn, dict):
+        raise ValueError(INVALID)
+    fields = {name: value for name, value in turn.items() if value is not None}  # tables fill them up with null
+    role, text = fields.pop("from", None), fields.pop("value", None)
+    role, text = fields.pop("role", role), fields.pop("content", text)
+    calls = fields.pop("tool_calls", None) or fields.pop("function_call", None) or []
+    if role in CALL_ROLES and isinstance(called := _from_json(text), dict | list):
+        calls, text = called, ""
+    if isinstance(text, list) and all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in text):
+        text = "".join(part["text"] for part in text)
+    if text is None and (calls or ROLES.get(role, role) == "tool"):
+        text = ""
+    if not isinstance(role, str) or not isinstance(text, str):
+        raise ValueError(INVALID)
+    message = {"role": ROLES.get(role, role), "content": text, **fields}
+    calls = [_call(call) for call in (calls if isinstance(calls, list) else [calls])]
+    return message | ({"tool_calls": calls} if calls else {})
+
+
+def _call(call: Any) -> dict[str, Any]:
+    function = call.get("function", call) if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        raise ValueError(INVALID)
+    if isinstance(arguments := _from_json(function.get("arguments")), dict):
+        function = {**function, "arguments": arguments}
+    return {**call, "function": function} if "function" in call else {"type": "function", "function": function}
+
+
+def _from_json(text: Any) -> Any:
+    """What a JSON text says; None where it is none."""
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,132 @@
+"""Conversations in the formats that people have them in."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.documents.conversations import read_training_file, tools_of, training_conversation, turns_of
+
+USER, ASSISTANT = {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}
+FORMATS: dict[str, dict[str, Any]] = {
+    "alpaca": {"instruction": "Q", "input": "", "output": "A"},
+    "sharegpt": {"conversations": [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "A"}]},
+    "messages": {"messages": [USER, ASSISTANT]},
+    "prompt and completion": {"prompt": "Q", "completion": "A"},
+    "conversational completion": {"prompt": [USER], "completion": [ASSISTANT]},
+    "preferences": {"prompt": [USER], "chosen": [ASSISTANT], "rejected": [{"role": "assistant", "content": "B"}]},
+    "preferences with a text": {"prompt": "Q", "chosen": [USER, ASSISTANT], "rejected": [USER]},
+    "parts of text": {"messages": [{"role": "user", "content": [{"type": "text", "text": "Q"}]}, ASSISTANT]},
+    "preferences with the prompt in both": {"prompt": [USER], "chosen": [USER, ASSISTANT], "rejected": [USER]},
+    "question and answer": {"question": "Q", "answer": "A"},
+    "a turn too many": {"messages": [USER, ASSISTANT, USER]},
+}
+
+
+@pytest.mark.parametrize("row", FORMATS.values(), ids=FORMATS)
+def test_each_format_becomes_the_same_messages(row: dict[str, Any]) -> None:
+    assert training_conversation(row) == {"messages": [USER, ASSISTANT]}
+
+
+def test_an_input_comes_below_its_instruction_and_a_system_prompt_stays() -> None:
+    assert turns_of({"instruction": "Q", "input": "context", "output": "A"})[0]["content"] == "Q\n\ncontext"
+    system = {"role": "system", "content": "S"}
+    assert turns_of({"messages": [system, USER, ASSISTANT]}) == [system, USER, ASSISTANT]
+    beside = FORMATS["sharegpt"] | {"system": "S"}
+    assert turns_of(beside) == [system, USER, ASSISTANT]
+    assert turns_of({"messages": [system, USER], "system": "other"}) == [system, USER]
+
+
+CALL = {"type": "function", "function": {"name": "sum", "arguments": {"of": [1, 2]}}}
+CALLING = [
+    USER,
+    {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    {"role": "tool", "content": "3"},
+    ASSISTANT,
+]
+TOOLS = [{"type": "function", "function": {"name": "sum", "parameters": {}}}]
+AS_TEXT = {"name": "sum", "arguments": '{"of": [1, 2]}'}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": CALLING, "tools": TOOLS},
+        {  # as an API returns it, and as a table stores it
+            "messages": [
+                {**USER, "tool_calls": None},
+                {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": AS_TEXT}]},
+                {"role": "tool", "content": "3", "tool_calls": None},
+                ASSISTANT,
+            ],
+            "tools": json.dumps(TOOLS),
+        },
+        {
+            "messages": [USER, {"role": "assistant", "content": None, "function_call": AS_TEXT}, *CALLING[2:]],
+            "tools": TOOLS,
+        },
+        {
+            "conversations": [
+                {"from": "human", "value": "Q"},
+                {"from": "function_call", "value": json.dumps({"name": "sum", "arguments": {"of": [1, 2]}})},
+                {"from": "observation", "value": "3"},
+                {"from": "gpt", "value": "A"},
+            ],
+            "tools": json.dumps(TOOLS),
+        },
+    ],
+    ids=["messages", "null and JSON texts", "function_call", "sharegpt"],
+)
+def test_calls_of_tools_and_their_results_keep_their_turns(row: dict[str, Any]) -> None:
+    assert training_conversation(row) == {"messages": CALLING, "tools": TOOLS}
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [{"role": "assistant", "content": None}, {"role": "user", "content": [{"type": "image"}]}, {"content": "?"}, "?"],
+)
+def test_a_turn_that_cannot_be_read_is_an_error(turn: Any) -> None:
+    with pytest.raises(ValueError, match="no valid"):
+        turns_of({"messages": [USER, turn, ASSISTANT]})
+    with pytest.raises(ValueError, match="tools"):
+        tools_of({"tools": "none"})
+
+
+def test_a_row_that_cannot_be_read_as_a_whole_is_left_out_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="recover")
+    rows = [{"messages": [USER, {"role": "assistant", "content": None}, ASSISTANT]}, FORMATS["messages"]]
+    (tmp_path / "f.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert read_training_file(tmp_path / "f.jsonl") == [FORMATS["messages"]]
+    assert "Left out 1 of 2 rows of" in caplog.text
+
+
+@pytest.mark.parametrize("row", [{"text": "a document"}, {"messages": [USER]}, {"output": "A"}, "text", None, 3])
+def test_what_has_no_question_and_answer_is_no_conversation(row: Any) -> None:
+    assert training_conversation(row) is None
+
+
+def test_json_json_lines_and_parquet_are_read_as_they_are(tmp_path: Path) -> None:
+    rows = [FORMATS["alpaca"], FORMATS["alpaca"] | {"output": "B"}]
+    (tmp_path / "list.json").write_text(json.dumps(rows))
+    (tmp_path / "lines.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\nnot json\n")
+    (tmp_path / "lines.json").write_text("\n".join(map(json.dumps, rows)))  # as Hugging Face's datasets writes it
+    files = ["list.json", "lines.jsonl", "lines.json"]
+    if pyarrow := pytest.importorskip("pyarrow"):
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "table.parquet")
+        files.append("table.parquet")
+    for file in files:
+        answers = [row["messages"][-1]["content"] for row in read_training_file(tmp_path / file)]
+        assert answers == ["A", "B"], file
+
+
+def test_a_file_of_documents_has_no_conversations(tmp_path: Path) -> None:
+    (tmp_path / "documents.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    (tmp_path / "notes.md").write_text("# Notes")
+    for path in (tmp_path / "documents.jsonl", tmp_path / "notes.md", tmp_path, tmp_path / "nothing.jsonl"):
+        assert read_training_file(path) == []
