@@ -3,7 +3,7 @@ import pytest
 from evals import harness
 from recovery.errors import RecoverError
 
-LOCAL_FILES = "Connect to the hub once, or give a task whose YAML refers to local files."
+LOCAL_FILES = "Connect to the hub once, or give local files, in RECOVER_BENCHMARK_DATA or in the task's YAML."
 
 
 @pytest.mark.parametrize(
