@@ -43,7 +43,7 @@ def report(reader: Reader, project: Project, number: int) -> str:
         raise RecordError(f"There is no cycle {number}. {existing}")
     past = cycles[: cycles.index(cycle) + 1]
     stages, decisions = reader.stages(project.id), reader.promotions(project.id)
-    trails, clean = summaries.trails(past, stages), summaries.clean_mark(past)
+    trails, clean = summaries.trails(past, stages, reader.drift(project.id)), summaries.clean_mark(past)
     runs, metrics = reader.runs(project.id), RunMetrics(reader)
     own = [run for run in reversed(runs) if run.cycle == number]
     curve_chart = _chart("curves", partial(curves, curves_of(own, metrics)))
@@ -52,7 +52,7 @@ def report(reader: Reader, project: Project, number: int) -> str:
         card("Over the cycles", _chart("over-time", partial(over_time, trails, clean))),
         card("New knowledge against what must stay", _chart("plane", partial(plane, trails, clean))),
         *cycle_parts.results(reader, cycle, past, stages, decisions, own),
-        cycle_parts.timeline(own, decisions, cycle),
+        cycle_parts.timeline(own, decisions, cycle, metrics),
         card("Curves", curve_chart) if curve_chart else "",
         cycle_parts.settings(runs, cycle, past[-2] if len(past) > 1 else None),
         cycle_parts.documents(reader, cycle, project.root),

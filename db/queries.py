@@ -175,6 +175,16 @@ class Reader:
             rows = session.scalars(select(Evaluation).where(selected).order_by(Evaluation.id))
             return [_with(row, scores=scores[row.id]) for row in rows]
 
+    def drift(self, project: int) -> dict[int, dict[str, Score]]:
+        """By checkpoint and metric, the latest drift from the clean model."""
+        drift: dict[int, dict[str, Score]] = defaultdict(dict)
+        chosen = select(Evaluation.checkpoint_id, Score).join(Score).join(Checkpoint)
+        chosen = chosen.where(Checkpoint.project_id == project, Evaluation.task == "drift")
+        with self._session() as session:
+            for checkpoint, score in session.execute(chosen.order_by(Evaluation.id)):
+                drift[checkpoint][score.metric] = score
+        return dict(drift)
+
     def items(self, evaluation: int) -> list[Item]:
         return self._all(select(Item).filter_by(evaluation_id=evaluation).order_by(Item.position))
 

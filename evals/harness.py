@@ -31,6 +31,7 @@ from lm_eval.models.utils import (
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import get_rolling_token_windows, handle_non_serializable, hash_string, make_disjoint_window
 
+from evals.benchmarks import DATA, local_folder, task_config
 from evals.downloads import is_hub_offline, is_hub_reachable, run_with_timeout
 from evals.results import Item, Metric, Result, Tokens
 from evals.splits import Split, select_items
@@ -67,10 +68,9 @@ def run_task(
     count = len(report["samples"])  # the cost of a group is divided equally between its tasks
     task_cost = seconds / count, Tokens(tokens.read // count, tokens.written // count)
     settings = {"limit": limit, "part": split, "thinking": subject.thinking, "lm_eval": version("lm_eval")}
+    data = "local" if isinstance(task, str) and local_folder(task) else "lm-eval"
     return [
-        Result(
-            name, suite, "lm-eval", _metrics(report["results"][name], samples), _items(samples), settings, *task_cost
-        )
+        Result(name, suite, data, _metrics(report["results"][name], samples), _items(samples), settings, *task_cost)
         for name, samples in report["samples"].items()
     ]
 
@@ -153,6 +153,7 @@ def _reply(sample: dict[str, Any]) -> str:
 def _isolated() -> Iterator[None]:
     """Redirect lm-eval's standard output to stderr, and restore all random states, which lm-eval reseeds."""
     logging.getLogger("lm_eval").setLevel(logging.WARNING)
+    logging.getLogger("lm_eval.api.task").setLevel(logging.ERROR)  # it warns of every default and of all local data
     state, numpy_state = random.getstate(), np.random.get_state()
     try:
         with contextlib.redirect_stdout(sys.stderr), torch.random.fork_rng():
@@ -255,14 +256,15 @@ def load_tasks(task: str | dict[str, Any]) -> tuple[TaskManager, list[Any]]:
 
     Raise RecoverError if that fails."""
     manager = _manager_for(task)
+    config = task_config(task) if isinstance(task, str) else task
     with contextlib.nullcontext() if is_hub_offline() or is_hub_reachable() else _cache_only():
-        tasks = run_with_timeout(LOADING_SECONDS, lambda: _try_load(manager, task))
+        tasks = run_with_timeout(LOADING_SECONDS, lambda: _try_load(manager, config or task))
     if tasks is None:
         raise RecoverError(
             f"The data of the lm-eval task {_task_name(task)} did not load within {LOADING_SECONDS:.0f} s. Try again."
         )
     if isinstance(tasks, Exception):
-        advice = "Connect to the hub once, or give a task whose YAML refers to local files."
+        advice = f"Connect to the hub once, or give local files, in {DATA} or in the task's YAML."
         problem = hub_problem(tasks, advice, by_reference=False)
         raise RecoverError(f"The data of the lm-eval task {_task_name(task)} cannot be loaded {problem}") from tasks
     return manager, tasks

@@ -94,7 +94,7 @@ def render(request: PageRequest) -> list[Any]:
     ]
     return [
         _links(cycle, cycles) + verdict(cycle, trail, summaries.clean_mark(past), own, decisions, cycle == cycles[-1]),
-        timeline(own, decisions, cycle),
+        timeline(own, decisions, cycle, request.metrics),
         _html.curves_head(filters, meanings(figure)) if figure else None,
         chart_card("curves", figure) if figure else None,
         join(details),
@@ -171,14 +171,14 @@ def results(
     ]
 
 
-def timeline(runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle) -> Markup:
-    """The runs of a cycle as bars over time, and the decisions on it."""
+def timeline(runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle, metrics: RunMetrics) -> Markup:
+    """The runs of a cycle as bars over time, with what their steps took, and the decisions on it."""
     if not runs:
         return card("Stages", nothing("No runs yet."))
     start = min(run.started_at for run in runs)
     total = max(_end(run) for run in runs) - start or timedelta(seconds=1)
     bars = [
-        _html.bar(run, _run_text(run), (run.started_at - start) / total, (_end(run) - run.started_at) / total)
+        _html.bar(run, _run_text(run, metrics), (run.started_at - start) / total, (_end(run) - run.started_at) / total)
         for run in runs
     ]
     own = [(one.outcome, one) for one in reversed(decisions) if one.cycle == cycle.number]
@@ -342,9 +342,12 @@ def _end(run: Run) -> datetime:
     return run.finished_at or (now() if run.status == "running" else run.heartbeat_at)
 
 
-def _run_text(run: Run) -> tuple[str, str]:
+def _run_text(run: Run, metrics: RunMetrics) -> tuple[str, str]:
+    times = summaries.step_times(metrics.series(run.id)) if run.kind in TARGETS else ""
     heartbeat = f"last heartbeat {ago(run.heartbeat_at)}" if run.status == "running" else ""
-    return f"{STAGE_NAMES[run.kind]}, {duration(_end(run) - run.started_at)}", heartbeat
+    return f"{STAGE_NAMES[run.kind]}, {duration(_end(run) - run.started_at)}", " · ".join(
+        filter(None, [times, heartbeat])
+    )
 
 
 def _number_cell(value: Any) -> Cell:

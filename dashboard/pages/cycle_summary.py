@@ -3,15 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from math import isfinite
 from typing import Any
 
 from markupsafe import Markup
 
-from dashboard.ui.charts.cycles import Level, Mark, Trail, end_name
-from dashboard.ui.charts.figure import NAMES, Axis
-from dashboard.ui.html import Cell, bdi, join, load
+from dashboard.ui.charts.cycles import DRIFT, Level, Mark, Trail, end_name
+from dashboard.ui.charts.figure import NAMES
+from dashboard.ui.charts.runs import Series
+from dashboard.ui.html import Cell, bdi, duration, join, load
 from db.headline_scores import MEASURES
-from db.tables import Checkpoint, Cycle, Headline, Promotion, Run, Stage, promotion_against_gate
+from db.queries import STEP_SECONDS
+from db.tables import Checkpoint, Cycle, Headline, Promotion, Run, Score, Stage, promotion_against_gate
 from db.verdict_lines import ITEMS, MeasureLine, measure_lines, needed_text
 
 RELATIVE = ("behaviour", "retention")  # measures that are compared with the clean model
@@ -31,14 +34,17 @@ class Cost:
         return sum(self.steps.values())
 
 
-def trails(cycles: Sequence[Cycle], stages: Sequence[Stage]) -> list[Trail]:
-    """Each cycle from the checkpoint it started from, one of the project's `stages`, to its end.
+def trails(
+    cycles: Sequence[Cycle], stages: Sequence[Stage], drift: Mapping[int, Mapping[str, Score]] | None = None
+) -> list[Trail]:
+    """Each cycle from the checkpoint it started from, one of the project's `stages`, to its end. `drift` from the clean
+    model by checkpoint, for the chart of it.
 
     The knowledge at the start is always that of the clean model: only it answers the questions on new documents. That
     of earlier cycles is left out there: the starting checkpoint was not asked about the last one of them.
     """
     by_checkpoint = {stage.checkpoint.id: stage for stage in stages if stage.checkpoint}
-    result = []
+    drift, result = drift or {}, []
     for cycle in cycles:
         parent = cycle.damaged.checkpoint.parent_id if cycle.damaged.checkpoint else None
         from_clean = parent is None or parent == _id(cycle.clean)
@@ -47,9 +53,10 @@ def trails(cycles: Sequence[Cycle], stages: Sequence[Stage]) -> list[Trail]:
         # Until the cycle has measured something, the latest answers are to another cycle's questions.
         knowledge = cycle.clean.scores.get("knowledge") if cycle.damaged.scores else None
         behaviour, retention = (_level(start.scores.get(measure)) for measure in ("behaviour", "retention"))
-        before = Mark(name, behaviour, _level(knowledge), retention=retention)
-        damaged = _mark(f"cycle {cycle.number} mid-trained", cycle.damaged)
-        recovered = _mark(f"cycle {cycle.number} {end_name(cycle.outcome)}", cycle.recovered)
+        drifted = dict.fromkeys(DRIFT, Level(0.0)) if drift and from_clean else _drift(start, drift)
+        before = Mark(name, behaviour, _level(knowledge), retention=retention, drift=drifted)
+        damaged = _mark(f"cycle {cycle.number} mid-trained", cycle.damaged, drift)
+        recovered = _mark(f"cycle {cycle.number} {end_name(cycle.outcome)}", cycle.recovered, drift)
         result.append(Trail(cycle.number, cycle.outcome, before, damaged, recovered, _gate(cycle)))
     return result
 
@@ -104,13 +111,20 @@ def cost(cycle: Cycle, runs: Sequence[Run], work_seconds: Mapping[int, float]) -
     return Cost(steps, timedelta(seconds=sum(seconds)) if seconds else None)
 
 
+def step_times(metrics: Mapping[str, Series]) -> str:
+    """What the steps of a run took together, by part."""
+    seconds = {name: sum(value for _, value in metrics.get(name, ()) if isfinite(value)) for name in STEP_SECONDS}
+    parts = [(name.removesuffix("_seconds"), timedelta(seconds=total)) for name, total in seconds.items() if total]
+    return "steps: " + ", ".join(f"{name} {duration(time)}" for name, time in parts) if parts else ""
+
+
 def count_forgotten(clean: Mapping[str, bool | None], now: Mapping[str, bool | None]) -> tuple[int, int]:
     """Of the items that the clean model passed and both answered: how many fail now, and how many there are."""
     shared = [key for key, passed in clean.items() if passed and key in now]
     return sum(not now[key] for key in shared), len(shared)
 
 
-def _gate(cycle: Cycle) -> dict[Axis, float]:
+def _gate(cycle: Cycle) -> dict[str, float]:
     """The scores needed for promotion; of several earlier cycles there is none for all."""
     limits = {line.name: float(line.limit) for line in measure_lines(cycle.verdict) if line.is_judged}
     return {axis: limits[name] for axis in NAMES if (name := MEASURES[axis]) in limits}
@@ -120,12 +134,18 @@ def _id(stage: Stage) -> int | None:
     return stage.checkpoint.id if stage.checkpoint else None
 
 
-def _mark(name: str, stage: Stage) -> Mark | None:
+def _mark(name: str, stage: Stage, drift: Mapping[int, Mapping[str, Score]] | None = None) -> Mark | None:
     levels = {measure: _level(stage.scores.get(measure)) for measure in MEASURES}
-    return Mark(name, **levels) if any(levels.values()) else None
+    return Mark(name, **levels, drift=_drift(stage, drift or {})) if any(levels.values()) else None
 
 
-def _level(score: Headline | None) -> Level | None:
+def _drift(stage: Stage, drift: Mapping[int, Mapping[str, Score]]) -> dict[str, Level]:
+    scores = drift.get(_id(stage) or 0, {})
+    levels = {metric: _level(scores.get(metric)) for metric in DRIFT}
+    return {metric: level for metric, level in levels.items() if level}
+
+
+def _level(score: Headline | Score | None) -> Level | None:
     return None if score is None or score.value is None else Level(score.value, score.low, score.high)
 
 

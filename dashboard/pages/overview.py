@@ -50,7 +50,7 @@ def render(request: PageRequest) -> list[Any]:
     if not cycles:
         return _render_without_cycles(request)
     runs, clean = reader.runs(project.id), summaries.clean_mark(cycles)
-    trails = summaries.trails(cycles, reader.stages(project.id))
+    trails = summaries.trails(cycles, reader.stages(project.id), reader.drift(project.id))
     figures = {"over-time": over_time, "plane": plane}
     charts = [chart(name, figure(trails, clean, request.look)) for name, figure in figures.items()]
     rows = list(zip(cycles, trails, strict=True))[-MAX_CYCLES:]

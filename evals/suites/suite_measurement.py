@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from evals.benchmarks import BENCHMARKS
 from evals.downloads import public_ifeval
-from evals.results import HEADLINES, Result, item_key
+from evals.results import HEADLINES, Metric, Result, Tokens, item_key
 from evals.splits import Blocks, Split, parse_split, secondary_task_limit, select_items
 from evals.subject import Subject
 from evals.suites import lab
@@ -27,7 +28,11 @@ from evals.suites.training_texts import (
 from recovery.errors import RecoverError
 
 SUITES = (*HEADLINES, "retention")
-DEFAULT_TASKS = {"behaviour": "ifeval", "retention": "general"}  # of a base that names none for the suite
+DEFAULT_TASKS = {  # of a base that names none for the suite
+    "behaviour": "ifeval",
+    "retention": "general",
+    **{name: benchmark.tasks for name, benchmark in BENCHMARKS.items()},
+}
 
 
 def measure(
@@ -45,7 +50,7 @@ def measure(
     blocks: Blocks | None = None,
     main_only: bool = False,
 ) -> list[Result]:
-    """Measure one suite, or all suites that there is data for.
+    """Measure one suite, all suites that there is data for, or a benchmark of `evals.benchmarks`.
 
     `limit`: items per task. `secondary_limit`: a lower limit of retention (but not of its task `general`) and of the
     lab's refusals, or half of `limit` if that is more; it applies only together with `limit`.
@@ -60,8 +65,8 @@ def measure(
     are available. Settle it once (`is_public_ifeval_available`) for results that are to be compared.
     `blocks`: ask the main task of behaviour in blocks, until they are enough. A task of lm-eval is asked in full.
     `main_only`: of behaviour, only the prompts of the task that the gate judges."""
-    if suite not in (*SUITES, "all"):
-        raise RecoverError(f"There is no suite {suite!r}. Choose from {', '.join(SUITES)} or all.")
+    if suite not in (*SUITES, *BENCHMARKS, "all"):
+        raise RecoverError(f"There is no suite {suite!r}. Choose from {', '.join([*SUITES, *BENCHMARKS])} or all.")
     if limit is not None and limit < 1:
         raise RecoverError("The limit must be at least 1 item per task.")
     block_task = main_prompt_task(suites or {}) if blocks else None
@@ -88,7 +93,7 @@ def measure(
         if name == "knowledge" and passages:
             results += run.training_texts(Path(passages))
     if not results:
-        raise RecoverError(_NO_DATA[suite])
+        raise RecoverError(_NO_DATA.get(suite) or f"This base leaves the suite {suite} empty in its recover.json.")
     return results if split == "all" else [replace(r, settings=r.settings | {"part": split}) for r in results]
 
 
@@ -200,7 +205,8 @@ class _SuiteRun:
             return [measure_checks(self.subject, selected, suite=suite, path=task, blocks=blocks)]
         from evals.harness import run_task
 
-        return run_task(self.subject, task, suite=suite, limit=limit, split=self.split)
+        results = run_task(self.subject, task, suite=suite, limit=limit, split=self.split)
+        return [_as_one_task(task, results)] if suite in BENCHMARKS and len(results) > 1 else results
 
     def _ifeval(self, blocks: Blocks | None) -> Result:
         """Measure on the public prompts if available, else on the lab's; the settings then say so."""
@@ -217,3 +223,13 @@ class _SuiteRun:
         selected = select_items(docs, lambda doc: str(doc["key"]), self.split, self.limit)
         prompts = [parse_prompt((f"Public prompt {doc['key']}", doc)) for doc in selected]
         return measure_ifeval(self.subject, prompts, data="public", blocks=blocks)
+
+
+def _as_one_task(group: str, results: list[Result]) -> Result:
+    """The share of all items of a group that passed, and each task's share."""
+    items, name = [item for result in results for item in result.items], next(iter(results[0].metrics))
+    metrics = {f"{name}/{result.task.removeprefix(f'{group}_')}": result.headline for result in results}
+    metrics = {name: Metric.from_passes([item.passed for item in items])} | metrics
+    tokens = Tokens(*(sum(getattr(r.tokens, part) for r in results) for part in ("read", "written")))
+    return replace(results[0], task=group, metrics=metrics, items=items, tokens=tokens,
+                   seconds=sum(result.seconds for result in results))  # fmt: skip

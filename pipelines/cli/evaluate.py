@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evals.benchmarks import BENCHMARKS
 from pipelines.cli import CommandResult, command_result, main, options
 from pipelines.log import log
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
@@ -23,10 +24,11 @@ MAX_LINES = 10  # of a list
 
 suite = click.option(
     "--suite",
-    type=click.Choice(["behaviour", "knowledge", "retention", "all"]),
+    type=click.Choice(["behaviour", "knowledge", "retention", "all", *BENCHMARKS]),
+    metavar="NAME",
     default="all",
     show_default=True,
-    help="What to measure.",
+    help=f"What to measure: behaviour, knowledge, retention, all of these, or a benchmark: {', '.join(BENCHMARKS)}.",
 )
 rerun = click.option("--rerun", is_flag=True, help="Measure again instead of reusing stored results.")
 measured = options.of_request("limit", "ifeval_data", "questions", "engine")

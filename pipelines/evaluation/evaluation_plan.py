@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from db.tables import Checkpoint, Run
+from evals.benchmarks import local_data_hash
 from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result, item_key
 from evals.splits import Blocks, parse_split, secondary_task_limit, split_of
@@ -155,6 +156,8 @@ class EvalPlan:
             settings["public"] = self.public_ifeval
         if suite == "retention" and "general" in suite_tasks(suite, named):
             settings["general"] = data_hash(FACTS)
+        if local_data := local_data_hash(suite_tasks(suite, named)):
+            settings["local_data"] = local_data
         return measurement_key(weights, suite, content, {**settings, "version": version("recover")})[:16]
 
     def run_suite(

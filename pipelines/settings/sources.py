@@ -24,7 +24,7 @@ PROJECT_SETTINGS = {  # these belong to the project, not to one command
 }
 
 OTHER_VARIABLES = [  # RECOVER_* variables that are no settings
-    *("AUTH", "BASE", "DB", "DEBUG", "ENGINE_KEY", "TRUST_TASKS"),
+    *("AUTH", "BASE", "BENCHMARK_DATA", "DB", "DEBUG", "ENGINE_KEY", "TRUST_TASKS"),
     *("CHROMIUM", "RELEASE", "REQUIRE_BROWSER", "REQUIRE_POSTGRES", "REQUIRE_VLLM", "TEST_DATA", "TEST_MODELS"),
 ]
 

@@ -139,6 +139,19 @@ def test_graded_tasks_are_left_out_of_a_pooled_headline(reader: Reader, tracker:
     assert (score.task, score.n, score.value) == ("arithmetic, own_world", 40, pytest.approx(32 / 40))
 
 
+def test_the_latest_drift_of_each_checkpoint(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
+    assert reader.drift(seeded.project) == {}
+    for value in (0.5, 0.25):
+        metrics = {"kl_from_clean": {"value": value, "n": 9}, "kl_from_clean/new_task": {"value": 2 * value, "n": 9}}
+        result = {"task": "drift", "suite": "drift", "data": "own prompts", "seconds": 1.0, "metrics": metrics}
+        tracker.evaluation(seeded.recovered[0], None, result)
+    (drift,) = reader.drift(seeded.project).values()
+    assert {metric: score.value for metric, score in drift.items()} == {
+        "kl_from_clean": 0.25,
+        "kl_from_clean/new_task": 0.5,
+    }
+
+
 def test_points_come_after_a_cursor(reader: Reader, seeded: Seeded) -> None:
     run = seeded.midtrain_runs[0]
     assert {point.step for point in reader.points(run)} == set(range(5))

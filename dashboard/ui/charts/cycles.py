@@ -1,4 +1,4 @@
-"""The charts of cycles: the four measures over time, and new knowledge against what must not be lost for it."""
+"""The charts of cycles: measures and drift over time, and new knowledge against what must not be lost for it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,14 @@ SYMBOLS: dict[Axis, str] = {
     "earlier": "triangle-up",
     "retention": "square",
 }
-PANELS: tuple[tuple[Axis, ...], ...] = (("behaviour", "retention"), ("knowledge", "earlier"))  # over time, from the top
+DRIFT: dict[str, tuple[str, Axis]] = {  # by metric of the suite `drift`
+    "kl_from_clean": ("Drift, own replies", "behaviour"),
+    "kl_from_clean/new_task": ("Drift, new task", "knowledge"),
+}
+# By measure, the name of its curve, and the measure that it has the colour and the marks of.
+CURVES: dict[str, tuple[str, Axis]] = {**{axis: (name, axis) for axis, name in NAMES.items()}, **DRIFT}
+PANELS: tuple[tuple[str, ...], ...] = (("behaviour", "retention"), ("knowledge", "earlier"), tuple(DRIFT))  # over time
+DRIFT_TITLE = "KL from the clean model, nats a token"
 KEPT: tuple[Axis, ...] = ("behaviour", "retention", "earlier")  # against new knowledge, from the top
 SPACE = 0.09  # between two panels, as a share of the height
 LOW, HIGH = -0.04, 1.08  # the ends of the score axis, with space for a mark at 0 and at 1
@@ -57,10 +64,11 @@ class Mark:
     knowledge: Level | None = None
     earlier: Level | None = None
     retention: Level | None = None
+    drift: Mapping[str, Level] = field(default_factory=dict)  # by metric
 
     def level(self, measure: str) -> Level | None:
         levels: dict[str, Level | None] = {name: getattr(self, name) for name in NAMES}
-        return levels[measure]
+        return {**levels, **self.drift}.get(measure)
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,7 @@ class Trail:
     start: Mark
     damaged: Mark | None = None
     recovered: Mark | None = None
-    gate: Mapping[Axis, float] = field(default_factory=dict)  # the scores needed for promotion
+    gate: Mapping[str, float] = field(default_factory=dict)  # the scores needed for promotion
 
     @property
     def marks(self) -> list[Mark]:
@@ -88,42 +96,62 @@ def end_name(status: str) -> str:
     return status if status in NOT_PROMOTED else "recovered"
 
 
-def clean_line(clean: Mark | None, axis: Axis, look: Look, panel: int = 0) -> Iterator[dict[str, Any]]:
+def clean_line(clean: Mark | None, measure: str, look: Look, panel: int = 0) -> Iterator[dict[str, Any]]:
     """A dotted line at the clean model's score, if that is known."""
-    if clean is not None and (level := clean.level(axis)) is not None:
+    if clean is not None and (level := clean.level(measure)) is not None:
         line = dict(type="line", xref="paper", x0=0, x1=1, y0=level.value, y1=level.value, yref=_axis_id(panel))
-        yield line | dict(line=dict(color=look.palette.of(axis), width=1, dash="dot"), opacity=0.75)
+        yield line | dict(line=dict(color=_color(measure, look), width=1, dash="dot"), opacity=0.75)
 
 
 def over_time(trails: Sequence[Trail], clean: Mark | None, look: Look = WIDE_LIGHT) -> Figure:
-    """Draw all measures across all cycles, two steps per cycle: mid-training, then distillation.
+    """Draw all measures and drift across all cycles, two steps per cycle: mid-training, then distillation.
 
     Steps are evenly spaced: on a time axis, minutes of training would vanish between cycles months apart. A measure
     that was never made, and a panel of such measures, is left out.
     """
     labelled = _all_labelled(trails, look)
-    measured = [tuple(axis for axis in axes if _is_measured(trails, axis)) for axes in PANELS]
-    panels = [axes for axes in measured if axes] or [PANELS[0]]
-    height = {1: (300, 400), 2: (460, 520)}[len(panels)][not look.narrow]
+    measured = [tuple(measure for measure in panel if _is_measured(trails, measure)) for panel in PANELS]
+    panels = [measures for measures in measured if measures] or [PANELS[0]]
+    height = {1: (300, 400), 2: (460, 520), 3: (620, 640)}[len(panels)][not look.narrow]
     figure = blank(look, height, dict(l=32, r=12 if look.narrow else 172, t=26, b=44 if labelled else 28))
     layout = figure["layout"]
     domains = _add_panels(figure, len(panels), look)
     layout["shapes"], layout["annotations"] = [], [*_span_labels(trails, look)]
-    for panel, (axes, domain) in enumerate(zip(panels, domains, strict=True)):
-        traces = [_spans(trails, target, look) for target in ("behaviour", "knowledge")]
-        traces += [t for axis in axes for t in (_gates(trails, axis, look), *_curve(trails, axis, look))]
+    for panel, (measures, domain) in enumerate(zip(panels, domains, strict=True)):
+        is_drift = measures[0] in DRIFT
+        top = _highest(trails, measures) if is_drift else 1.0
+        traces = [_spans(trails, target, look, top) for target in ("behaviour", "knowledge")]
+        traces += [t for measure in measures for t in (_gates(trails, measure, look), *_curve(trails, measure, look))]
         figure["data"] += [trace | dict(yaxis=_axis_id(panel)) for trace in traces]
-        layout["shapes"] += [line for axis in axes for line in clean_line(clean, axis, look, panel)]
-        layout["annotations"] += _end_labels(trails, axes, look, panel, domain)
-        layout[_axis_name(panel)] |= dict(range=[LOW, HIGH], **SCORE_AXIS)
+        layout["shapes"] += [line for measure in measures for line in clean_line(clean, measure, look, panel)]
+        layout["annotations"] += _end_labels(trails, measures, look, panel, domain, top)
+        layout["annotations"] += [_panel_title(DRIFT_TITLE, panel, look)] if is_drift else []
+        ticks = dict(nticks=5, tickformat=".2~g") if is_drift else SCORE_AXIS
+        layout[_axis_name(panel)] |= dict(range=[LOW * top, HIGH * top], **ticks)
     # A long history opens at its end, where single cycles can be told apart; a double click shows all of it.
     first = 2 * max(0, len(trails) - _max_cycles(look))
     layout["xaxis"] |= dict(range=[first - 0.25, 2 * len(trails) + 0.25], showgrid=False, **_ticks(trails, look))
     return figure
 
 
-def _is_measured(trails: Sequence[Trail], axis: Axis) -> bool:
-    return any(mark.level(axis) is not None for trail in trails for mark in trail.marks)
+def _is_measured(trails: Sequence[Trail], measure: str) -> bool:
+    return any(mark.level(measure) is not None for trail in trails for mark in trail.marks)
+
+
+def _highest(trails: Sequence[Trail], measures: Sequence[str]) -> float:
+    """The highest end of an interval, with space for the panel's title above it."""
+    levels = [mark.level(measure) for measure in measures for trail in trails for mark in trail.marks]
+    return 1.15 * max((level.value if level.high is None else level.high for level in levels if level), default=0) or 1
+
+
+def _color(measure: str, look: Look) -> str:
+    return look.palette.of(CURVES[measure][1])
+
+
+def _panel_title(text: str, panel: int, look: Look) -> dict[str, Any]:
+    """Inside the panel, at its upper left."""
+    corner = dict(x=0, xref="paper", xanchor="left", y=1, yref=f"{_axis_id(panel)} domain", yanchor="top")
+    return corner | dict(text=text, showarrow=False, font=dict(color=look.palette.muted, size=11))
 
 
 def _axis_id(panel: int) -> str:
@@ -145,15 +173,15 @@ def _add_panels(figure: Figure, count: int, look: Look) -> list[tuple[float, flo
     return domains
 
 
-def _gates(trails: Sequence[Trail], axis: Axis, look: Look) -> Trace:
+def _gates(trails: Sequence[Trail], measure: str, look: Look) -> Trace:
     """A dash at the minimum that the gate asks of each cycle."""
     x: list[float | None] = []
     y: list[float | None] = []
     for index, trail in enumerate(trails):
-        if (bound := trail.gate.get(axis)) is not None:
+        if (bound := trail.gate.get(measure)) is not None:
             x, y = [*x, 2 * index + 1.72, 2 * index + 2, None], [*y, bound, bound, None]
-    line = dict(color=look.palette.of(axis), width=2.5)
-    return scatter(x=x, y=y, mode="lines", line=line, name=f"{NAMES[axis]}, gate", hoverinfo="skip")
+    line = dict(color=_color(measure, look), width=2.5)
+    return scatter(x=x, y=y, mode="lines", line=line, name=f"{CURVES[measure][0]}, gate", hoverinfo="skip")
 
 
 class _Point(NamedTuple):
@@ -163,22 +191,22 @@ class _Point(NamedTuple):
     in_use: bool  # False for an end that was rolled back
 
 
-def _segments(trails: Sequence[Trail], axis: Axis) -> Iterator[list[_Point]]:
+def _segments(trails: Sequence[Trail], measure: str) -> Iterator[list[_Point]]:
     """The points of each cycle, from its own starting checkpoint."""
     for index, trail in enumerate(trails):
         steps = enumerate((trail.start, trail.damaged, trail.recovered), start=2 * index)
-        levels = ((x, mark, mark.level(axis)) for x, mark in steps if mark is not None)
+        levels = ((x, mark, mark.level(measure)) for x, mark in steps if mark is not None)
         yield [_Point(x, mark.name, level, trail.keeps(mark)) for x, mark, level in levels if level is not None]
 
 
-def _curve(trails: Sequence[Trail], axis: Axis, look: Look) -> list[Trace]:
-    """The curve of one score. Where a cycle does not start at the end of the previous one, a dotted jump connects them.
+def _curve(trails: Sequence[Trail], measure: str, look: Look) -> list[Trace]:
+    """The curve of a measure. Where a cycle does not start at the end of the previous one, a dotted jump connects them.
 
     Jumps are not the work of training: a rejected cycle is rolled back, and new documents bring new questions.
     """
     points: list[_Point | None] = []
     jumps: list[_Point | None] = []
-    for segment in filter(None, _segments(trails, axis)):
+    for segment in filter(None, _segments(trails, measure)):
         if points and (last := points[-1]) is not None:
             if last._replace(name="") == segment[0]._replace(name=""):
                 segment = segment[1:]
@@ -186,22 +214,22 @@ def _curve(trails: Sequence[Trail], axis: Axis, look: Look) -> list[Trace]:
                 jumps += [last, segment[0], None] if last.x == segment[0].x else []
                 points.append(None)
         points += segment
-    color, paper = look.palette.of(axis), look.palette.paper
+    (name, axis), color, paper = CURVES[measure], _color(measure, look), look.palette.paper
     older, points = points[: 1 - MAX_MARKS], points[-MAX_MARKS:]  # they share a point: the line continues
     fill = [color if point is None or point.in_use else paper for point in points]
     edge = [paper if point is None or point.in_use else color for point in points]
     curve = scatter(
-        **_line(points, color, width=2.5, mode="lines+markers", name=NAMES[axis]),
+        **_line(points, color, width=2.5, mode="lines+markers", name=name),
         text=[point and point.name for point in points],
         customdata=[point and str(point.level) for point in points],
         error_y=_intervals(points, color),
         marker=dict(symbol=SYMBOLS[axis], size=9, color=fill, line=dict(color=edge, width=1.5)),
-        hovertemplate=f"<b>%{{text}}</b><br>{NAMES[axis]} %{{customdata}}<extra></extra>",
+        hovertemplate=f"<b>%{{text}}</b><br>{name} %{{customdata}}<extra></extra>",
     )
-    name = f"{NAMES[axis]}, new start"
-    jump = scatter(**_line(jumps, color, width=1.2, dash="dot", mode="lines", name=name), hoverinfo="skip")
+    start = f"{name}, new start"
+    jump = scatter(**_line(jumps, color, width=1.2, dash="dot", mode="lines", name=start), hoverinfo="skip")
     unmarked = scatter(
-        **_line(older, color, width=2.5, mode="lines", name=f"{NAMES[axis]}, earlier"),
+        **_line(older, color, width=2.5, mode="lines", name=f"{name}, earlier"),
         text=[point and point.name for point in older],
         customdata=[point and str(point.level) for point in older],
         hovertemplate=curve["hovertemplate"],
@@ -237,13 +265,13 @@ def _stages(trails: Sequence[Trail]) -> Iterator[tuple[int, Axis, str]]:
             yield 2 * index + 1, "behaviour", "distillation"
 
 
-def _spans(trails: Sequence[Trail], axis: Axis, look: Look) -> Trace:
+def _spans(trails: Sequence[Trail], axis: Axis, look: Look, top: float = 1.0) -> Trace:
     """A tint behind the stages of one kind, all in one trace: a browser takes seconds for 400 shapes."""
     x: list[float | None] = []
     y: list[float | None] = []
     for left, target, _ in _stages(trails):
         if target == axis:
-            x, y = [*x, left, left, left + 1, left + 1, None], [*y, LOW, HIGH, HIGH, LOW, None]
+            x, y = [*x, left, left, left + 1, left + 1, None], [*y, LOW * top, HIGH * top, HIGH * top, LOW * top, None]
     red, green, blue = (int(look.palette.of(axis)[i : i + 2], 16) for i in (1, 3, 5))
     tint = f"rgba({red},{green},{blue},{0.13 if look.dark else 0.09})"
     fill = dict(mode="lines", line=dict(width=0), fill="toself", fillcolor=tint, hoverinfo="skip")
@@ -282,26 +310,31 @@ def _ticks(trails: Sequence[Trail], look: Look) -> dict[str, Any]:
 
 
 def _end_labels(
-    trails: Sequence[Trail], axes: Sequence[Axis], look: Look, panel: int, domain: tuple[float, float]
+    trails: Sequence[Trail],
+    measures: Sequence[str],
+    look: Look,
+    panel: int,
+    domain: tuple[float, float],
+    top: float = 1.0,
 ) -> Iterator[dict[str, Any]]:
     """Each curve's name and last value beside its end, moved apart where they would overlap; on a phone above."""
-    ends = [(axis, [point for segment in _segments(trails, axis) for point in segment]) for axis in axes]
-    last = sorted(((points[-1], axis) for axis, points in ends if points), key=lambda end: -end[0].level.value)
-    heights, gap = [point.level.value for point, _ in last], 0.08 / (domain[1] - domain[0])
+    ends = [(measure, [point for segment in _segments(trails, measure) for point in segment]) for measure in measures]
+    last = sorted(((points[-1], measure) for measure, points in ends if points), key=lambda end: -end[0].level.value)
+    heights, gap = [point.level.value for point, _ in last], 0.08 * top / (domain[1] - domain[0])
     if len(last) == 2 and heights[0] - heights[1] < gap:
-        middle = min(sum(heights) / 2, 1.08 - gap)
+        middle = min(sum(heights) / 2, 1.08 * top - gap)
         heights = [middle + gap / 2, middle - gap / 2]
     right = max((mark.x for axis in NAMES for segment in _segments(trails, axis) for mark in segment), default=0)
-    for (point, axis), y in zip(last, heights, strict=True):
+    for (point, measure), y in zip(last, heights, strict=True):
         label: dict[str, Any] = dict(x=right, y=y, yref=_axis_id(panel), xanchor="left", xshift=12)
         if look.narrow:
-            side = "left" if axis == axes[0] else "right"
+            side = "left" if measure == measures[0] else "right"
             label = dict(
                 x=int(side == "right"), y=domain[1], xref="paper", yref="paper", xanchor=side, yanchor="bottom"
             )
-        font = dict(color=look.palette.of(axis), size=10 if look.narrow else 13)
+        font = dict(color=_color(measure, look), size=10 if look.narrow else 13)
         label |= dict(showarrow=False, font=font, bgcolor=look.palette.paper)
-        yield label | dict(text=f"<b>{NAMES[axis]}</b> {point.level.value:.3f}")
+        yield label | dict(text=f"<b>{CURVES[measure][0]}</b> {point.level.value:.3f}")
 
 
 def plane(trails: Sequence[Trail], clean: Mark | None, look: Look = WIDE_LIGHT) -> Figure:

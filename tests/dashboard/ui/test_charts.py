@@ -79,6 +79,20 @@ def test_all_four_measures_are_drawn_each_in_the_panel_of_its_kind(look):
     assert {trace.yaxis for trace in plane(trails, CLEAN, look).data} == {"y", "y2", "y3"}
 
 
+@pytest.mark.parametrize("look", LOOKS, ids=str)
+def test_drift_has_a_panel_of_its_own_scale_where_it_was_measured(look):
+    kl, on_new_task = "kl_from_clean", "kl_from_clean/new_task"
+    damaged = replace(FIRST.damaged, drift={kl: Level(2.0, 1.5, 3.0), on_new_task: Level(1.0)})
+    start = replace(CLEAN, drift={kl: Level(0.0), on_new_task: Level(0.0)})
+    figure = over_time([replace(FIRST, start=start, damaged=damaged), SECOND], CLEAN, look)
+    replies, new_task = curve(figure, "Drift, own replies"), curve(figure, "Drift, new task")
+    assert (replies.x, replies.y, replies.yaxis) == ((0, 1), (0.0, 2.0), "y3")
+    assert (new_task.y, new_task.yaxis) == ((0.0, 1.0), "y3")
+    assert figure.layout.yaxis3.range[1] > 3.0 > figure.layout.yaxis.range[1]
+    assert {"<b>Drift, own replies</b> 2.000", cycles.DRIFT_TITLE} <= set(annotation_texts(figure))
+    assert cycles.DRIFT_TITLE not in annotation_texts(over_time(TRAILS, CLEAN, look))
+
+
 def test_a_distillation_that_changed_nothing_has_no_arrow():
     same = replace(FIRST, recovered=replace(FIRST.damaged, name="cycle 1 recovered"))
     assert [t.name for t in plane([same], CLEAN).data] == ["cycle 1: mid-training", "cycle 1"]

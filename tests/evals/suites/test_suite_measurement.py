@@ -80,7 +80,8 @@ def test_unavailable_public_prompts_are_replaced_by_the_labs_and_recorded(monkey
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"suite": "unknown"}, "no suite 'unknown'"),
+        ({"suite": "unknown"}, "no suite 'unknown'. Choose from behaviour, .*, gsm8k, .* or all"),
+        ({"suite": "gsm8k", "suites": {"gsm8k": ""}}, "leaves the suite gsm8k empty"),
         ({"suite": "knowledge"}, "--questions"),
         ({"suite": "retention", "suites": {"retention": ""}}, "leaves the suite retention empty"),
         ({"suites": {"behaviour": "", "retention": " , "}}, "leaves all suites empty"),

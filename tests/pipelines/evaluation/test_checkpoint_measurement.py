@@ -53,6 +53,21 @@ def test_plans_with_different_results_have_different_keys() -> None:
     assert len({plan.key("weights", "retention", {}) for plan in plans}) == len(plans)
 
 
+def test_local_data_of_a_benchmark_is_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(suite: str, **named: str) -> str:
+        return EvalPlan(suite).key("weights", suite, named)
+
+    from_the_hub = key("piqa")
+    monkeypatch.setenv("RECOVER_BENCHMARK_DATA", str(tmp_path))
+    assert key("piqa") == from_the_hub
+    (tmp_path / "piqa").mkdir()
+    keys = [from_the_hub]
+    for rows in ("1", "2"):
+        (tmp_path / "piqa" / "validation.jsonl").write_text(rows)
+        keys += [key("piqa"), key("retention", retention="general,piqa")]
+    assert len(set(keys)) == 5
+
+
 def test_the_verdict_has_all_items_of_retention_since_no_probe_measures_it() -> None:
     keys = {split: EvalPlan(split=split).key("weights", "retention", {}) for split in ("all", "final", "probe")}
     assert keys["final"] == keys["all"] != keys["probe"]
