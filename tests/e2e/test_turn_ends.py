@@ -21,7 +21,7 @@ from tests.stop_contracts import (
 )
 
 ANYTHING_PASSES = ("gate.behaviour_margin=1", "gate.keep_retention=0")
-SHORT = ("distill.max_new_tokens=64", "distill.rows=16", "distill.prompts=96", "distill.probe_every=0")
+SHORT = ("distill.max_new_tokens=64", "distill.rows=16", "distill.prompts=256", "distill.probe_every=0")
 
 
 def repair(folder: Path, model: Path, *more: str) -> Completed:
