@@ -80,7 +80,7 @@ def parse_prompt(row: Row) -> ChatPrompt:
     while end and messages[end - 1]["role"] == "assistant":
         end -= 1
     if not messages:
-        raise RecoverError(f'{location} has no "prompt" or "messages" with a user\'s turn. Every line needs it.')
+        raise RecoverError(f'{location} has no "prompt" or "question", and no "messages" of a user. Add one.')
     if not any(message["role"] == "user" for message in messages[:end]) or messages[end - 1]["role"] == "system":
         raise RecoverError(
             f"{location} has a conversation without a user's turn to reply to. Add one, or drop the line."

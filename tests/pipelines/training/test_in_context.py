@@ -116,7 +116,7 @@ def test_a_base_that_writes_no_question_is_told_what_to_give(tmp_path: Path) -> 
         ((), [{"passage": NOTES[0]}], 'Line 1 of DATA has no "prompt" or "question"'),
         ((), [{**ROWS[0], "passage": "word " * 5000}], "exceed the model's window of 4,096"),
         (("--recipe", "midtrain"), ROWS, "--teacher-context is for --recipe in-context alone"),
-        (("--recipe", "opd"), None, "Use midtrain or in-context."),
+        (("--recipe", "opd"), None, "Use midtrain or in-context"),
         (
             ("--mix", "answers=0.5,texts=0.2"),
             None,
