@@ -200,11 +200,11 @@ def test_training_compares_stops_and_records_how_likely_they_are(
     for objective in (Divergence(), SampledGradient()):
         states, signal = FixedRows(ROWS, rows=2), TeacherSignal(ends_otherwise)
         record = next(train(student, states, signal, objective, Plan(1, 0.0)))
-        assert record.kl == pytest.approx(0, abs=1e-8)
+        assert record.kl == pytest.approx(0, abs=3e-7)  # the rounding of float32
         stopping = float(log_p[:, [0, 2]].exp().sum(-1).mean())
         assert record.metrics()["stop_student"] == pytest.approx(stopping, rel=1e-5)
         assert record.metrics()["stop_teacher"] == pytest.approx(stopping, rel=1e-5)
-    assert all(abs(token.kl) < 1e-7 for row in report_tokens(student, ends_otherwise, ROWS) for token in row)
+    assert all(abs(token.kl) < 1e-6 for row in report_tokens(student, ends_otherwise, ROWS) for token in row)
 
 
 def test_ids_that_the_head_in_use_lacks_are_no_stops(student: Student) -> None:
