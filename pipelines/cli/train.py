@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @options.dry_run
 @command_result
 def midtrain(project: Path | None, request: Request, dry_run: bool) -> CommandResult:
-    """Train the current model on documents, on conversations or on both.
+    """Train the current model on documents or conversations.
 
     This usually costs some instruction following, which `recover distill` restores. With the recipe in-context the
     model reads no documents: the clean base, which reads a passage, teaches it to answer without.

@@ -48,8 +48,7 @@ def test_a_cycle_shows_the_verdict_the_kinds_and_what_changed(reader: Reader) ->
     assert "Cycle 3" in page_html(cycle, reader), "the latest is the default"
 
 
-def test_a_cycle_and_the_live_view_say_what_the_steps_took(writable_record) -> None:
-    tracker, reader = writable_record
+def test_a_cycle_and_the_live_view_say_what_the_steps_took(tracker, written) -> None:
     seeded = seed(tracker, cycles=2)
     seconds = {"rollout_seconds": 90.0, "teacher_seconds": 0.0, "update_seconds": 30.5}
     for step in range(2):
@@ -57,10 +56,10 @@ def test_a_cycle_and_the_live_view_say_what_the_steps_took(writable_record) -> N
     with under_way(tracker, seeded) as run:
         tracker.step(run, 0, {"update_seconds": 5.0})
         tracker.flush()
-        html = page_html(cycle, reader, "?number=2")
+        html = page_html(cycle, written, "?number=2")
         assert html.count("steps: ") == 1, "mid-training recorded no times"
         assert "steps: rollout 3 min, update 1 min 1 s" in html
-        assert "steps: update 5 s" in page_html(live_run, reader)
+        assert "steps: update 5 s" in page_html(live_run, written)
 
 
 def changed_settings(html: str) -> list[str]:

@@ -43,15 +43,14 @@ def test_a_headline_says_how_the_last_cycle_went(reader):
     assert row["visible"] is True
 
 
-def test_the_chart_over_time_has_the_drift_of_each_checkpoint_once_it_was_measured(writable_record):
-    tracker, reader = writable_record
+def test_the_chart_over_time_has_the_drift_of_each_checkpoint_once_it_was_measured(tracker, written):
     seeded = seed(tracker, cycles=2)
-    assert "Drift" not in page_html(overview, reader)
+    assert "Drift" not in page_html(overview, written)
     for checkpoint, kl in ((seeded.midtrained[0], 0.5), (seeded.recovered[0], 0.25), (seeded.recovered[1], 0.75)):
         drift = {"task": "drift", "suite": "drift", "data": "own prompts", "seconds": 1.0}
         tracker.evaluation(checkpoint, None, drift | {"metrics": {"kl_from_clean": {"value": kl, "n": 128}}})
-    assert "Drift, own replies" in page_html(overview, reader)
-    first, second = summaries.trails(reader.cycles(1), reader.stages(1), reader.drift(1))
+    assert "Drift, own replies" in page_html(overview, written)
+    first, second = summaries.trails(written.cycles(1), written.stages(1), written.drift(1))
     values = [[mark.level("kl_from_clean") for mark in trail.marks] for trail in (first, second)]
     assert values == [[Level(0.0), Level(0.5), Level(0.25)], [Level(0.25), None, Level(0.75)]]
 
