@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from db.headline_scores import MEASURES
@@ -11,6 +12,7 @@ from studies.entries import SHIPPED_RESULTS, ArmFiles, Entry, decode, results_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "studies.md"
 BEGIN, END = "<!-- results -->\n", "<!-- end of results -->"
+WIDTH = 120
 NONE = "No study has run to its verdict yet."
 
 
@@ -43,9 +45,8 @@ def _section(study: Study, results: dict[str, Any]) -> Iterator[str]:
     base = f" --base {study.other_base}" if study.other_base else ""
     yield f"### {study.name.capitalize()}, {study.size_name}"
     yield f"\n    recover study {study.name} --size {study.size_name}{base}\n"
-    yield f"{declared.title}."
-    yield f"Source: {declared.source}: {declared.figure}."
-    yield f"{len(seeds)} seeds, up to {n:,} items; declaration `{study.hash}`.\n"
+    about = f"{declared.title}. Source: {declared.source}: {declared.figure}."
+    yield fill(f"{about} {len(seeds)} seeds, up to {n:,} items; declaration `{study.hash}`.", WIDTH) + "\n"
     yield "| verdict | claim | difference | measured | interval | source |\n|---|---|---|---|---|---|"
     for claim in results["claims"]:
         yield _claim(claim)
