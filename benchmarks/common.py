@@ -1,11 +1,11 @@
 """Shared by the benchmarks: a model to measure on, timing another trainer and ours in alternation."""
 
-import argparse
 import copy
 import os
 import statistics
 import tempfile
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +14,16 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks.scripts import script_parser, table
 from recovery.lab import BASE
 from recovery.models.students import Student, load_student
 
+RATE = 1e-4
 
-def speed_parser(description: str | None, *, steps: int) -> argparse.ArgumentParser:
+
+def speed_parser(description: str | None, *, steps: int) -> ArgumentParser:
     """The arguments that the speed benchmarks share."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(description)
     parser.add_argument("--model", help="a model folder (default: the lab's base)")
     parser.add_argument("--shape", choices=SHAPES, help="use random weights of a real model's shape instead")
     parser.add_argument("--steps", type=int, default=steps, help=f"timed steps per side (default {steps})")
@@ -97,16 +100,31 @@ class Clock:
         return Clock(self.wall - start.wall, self.cpu - start.cpu)
 
 
-def time_alternating(
-    trainer: Any, ours: Iterator[Any], steps: int, warmup: int
-) -> tuple[list[Clock], list[Clock], list[Any]]:
+def trainer_settings(args: Any, steps: int) -> dict[str, Any]:
+    """Of a transformers `Trainer`: as many rows and the same optimiser as ours. Nothing is saved or reported."""
+    return {
+        "output_dir": tempfile.gettempdir(),
+        "per_device_train_batch_size": args.rows,
+        "max_steps": steps,
+        "learning_rate": RATE,
+        "lr_scheduler_type": "constant",
+        "adam_beta2": 0.95,
+        "bf16": args.bf16,
+        "use_cpu": args.device == "cpu",
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+    }
+
+
+def time_alternating(trainer: Any, ours: Iterator[Any], warmup: int) -> tuple[list[Clock], list[Clock], list[Any]]:
     """Time the steps of a transformers `Trainer` and of our loop, one step of each in turn, in one process.
 
-    `trainer` must be set up for `steps + warmup` steps. The time between its steps (loading rows, logging) is left out.
+    The time between the trainer's steps (loading rows, logging) is left out.
     """
     from transformers import TrainerCallback
 
-    seconds: tuple[list[Clock], list[Clock]] = ([], [])
+    times: tuple[list[Clock], list[Clock]] = ([], [])
     records: list[Any] = []
 
     class Alternate(TrainerCallback):
@@ -115,14 +133,50 @@ def time_alternating(
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
             now = Clock.now()
-            seconds[0].append(now.since(self.start))
+            times[0].append(now.since(self.start))
             records.append(next(ours))
-            seconds[1].append(Clock.now().since(now))
+            times[1].append(Clock.now().since(now))
 
     trainer.add_callback(Alternate())
     trainer.train()
-    assert len(records) == steps + warmup
-    return seconds[0][warmup:], seconds[1][warmup:], records[warmup:]
+    return times[0][warmup:], times[1][warmup:], records[warmup:]
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one trainer did in the steps that were timed."""
+
+    name: str
+    tokens: Sequence[float]  # of each step
+    times: Sequence[Clock]
+    more: Sequence[str]  # further cells of its row
+
+    @property
+    def speed(self) -> Clock:
+        """Tokens per second of wall and of processor time, over all steps together as replies differ in length."""
+        tokens = sum(self.tokens)
+        return Clock(tokens / sum(t.wall for t in self.times), tokens / sum(t.cpu for t in self.times))
+
+
+def compare_speeds(args: Any, what: str, peer: Side, ours: Side, more: Sequence[str]) -> float:
+    """Print both sides' speed; return ours as a multiple of the peer's."""
+    precision = "bf16" if args.bf16 else "float32"
+    print(f"{what}, {precision}, {args.threads} threads, {args.steps} alternating steps per side")
+    rows = [
+        [
+            side.name,
+            f"{median([t.wall for t in side.times]):.2f}",
+            f"{median(side.tokens):.0f}",
+            f"{side.speed.wall:.0f}",
+            f"{side.speed.wall / peer.speed.wall:.2f}",
+            f"{side.speed.cpu:.0f}",
+            f"{side.speed.cpu / peer.speed.cpu:.2f}",
+            *side.more,
+        ]
+        for side in (peer, ours)
+    ]
+    table(["", "s/step", "tokens/step", "tokens/s", "ratio", "tokens/CPU s", "ratio", *more], rows)
+    return ours.speed.wall / peer.speed.wall
 
 
 def print_profile(name: str, step: Callable[[], Any]) -> None:

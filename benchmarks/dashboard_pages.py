@@ -8,7 +8,6 @@ and to the content (for the overview, a cycle and the tokens: the drawn chart). 
 the browser is given too, as it varies less than wall time on a busy machine.
 """
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -25,7 +24,7 @@ import httpx
 import psutil
 from playwright.sync_api import Browser
 
-from benchmarks.scripts import table
+from benchmarks.scripts import script_parser, table
 from db.engine import open_database
 from db.tracker import Tracker
 from tests.browser import Visit, started
@@ -47,7 +46,7 @@ PAGES = {
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--cycles", type=int, default=200)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--points", type=int, default=1_000_000)

@@ -35,6 +35,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from benchmarks.scripts import script_parser
 from pipelines.watch import ForgettingCallback
 from recovery.lab import BASE, make_world
 
@@ -42,7 +43,7 @@ clock = time.perf_counter if torch.cuda.is_available() else time.process_time
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--base", default=str(BASE))
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rows", type=int, default=16)

@@ -8,7 +8,6 @@ The data are the public files where given, else (`ifeval`, `mc1`, `mc2`) generat
 the gap between the two likeliest tokens at the first difference shows whether rounding decided between them.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -24,7 +23,7 @@ from typing import Any
 import torch
 
 from benchmarks.lm_eval_command import Report, run_command, task_file
-from benchmarks.scripts import table
+from benchmarks.scripts import script_parser, table
 from evals.subject import Subject
 from evals.suites.instruction_following import measure_ifeval, read_prompts
 from recovery.engines import Engine, Sampling
@@ -66,7 +65,7 @@ class Comparison:
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Comparison]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--model", default=str(BASE))
     parser.add_argument("--tasks", default="ifeval", help="of ifeval, gsm8k, mc1, mc2 (default: ifeval)")
     parser.add_argument("--engine", choices=["transformers", "vllm"], default="transformers", help="of our side")

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.dashboard_pages import write_record
+from benchmarks.scripts import script_parser
 from db.engine import open_database
 from db.queries import Reader
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--cycles", type=int, default=200)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--points", type=int, default=1_000_000)

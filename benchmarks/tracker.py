@@ -6,12 +6,12 @@ The share is the median time that a step waits for the record, relative to the m
 model; the writing itself runs in another thread.
 """
 
-import argparse
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
+from benchmarks.scripts import script_parser
 from db.engine import open_database
 from db.tracker import Tracker
 from recovery.lab import BASE, own_world
@@ -25,7 +25,7 @@ NAMES = [f"metric {i}" for i in range(20)]  # about as many as a real step has
 
 
 def main(arguments: list[str] | None = None) -> dict[str, float]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--points", type=int, default=200_000)
     parser.add_argument("--steps", type=int, default=30)
     args = parser.parse_args(arguments)

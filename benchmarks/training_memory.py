@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.heap import heap_bytes, measured
-from benchmarks.scripts import table
+from benchmarks.scripts import script_parser, table
 from pipelines.model_loading import frozen_dtype, load_trained
 from pipelines.settings.schema import Distill, Midtrain, Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
@@ -236,7 +236,7 @@ def _measure_all(folder: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> list[Comparison]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--shape", choices=SHAPES, default="small", help="(default: small)")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
