@@ -18,7 +18,7 @@ from benchmarks import (
     midtrain,
     opd_step,
     precision,
-    status_command,
+    tracker,
 )
 from tests.models import save_tiny
 
@@ -108,10 +108,9 @@ def test_the_pages_of_a_long_history(browser: object, tmp_path: Path) -> None:
     assert len(result["resident MB"]) == 3
 
 
-def test_status_of_a_project_with_a_history() -> None:
-    pytest.importorskip("playwright")
-    sizes = ["--cycles", "3", "--runs", "12", "--points", "500", "--rounds", "1"]
-    assert status_command.main(sizes)["processor, s"] > 0
+def test_the_cost_of_the_record_and_of_reading_a_long_one() -> None:
+    sizes = ["--cycles", "3", "--runs", "12", "--points", "500", "--rounds", "1", "--steps", "2"]
+    assert all(value > 0 for value in tracker.main(sizes).values())
 
 
 def test_reading_every_format_twice_gives_the_same_hash(tmp_path: Path) -> None:
