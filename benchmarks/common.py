@@ -12,20 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks.scripts import script_parser, table
+from benchmarks.training_memory import Case
 from recovery.lab import BASE
 from recovery.models.students import Student, load_student
 
 RATE = 1e-4
+REAL_MODELS = {"qwen3-0.6b": Case(shape="qwen3-0.6b", layers=28, vocabulary=151_936)}
 
 
 def speed_parser(description: str | None, *, steps: int) -> ArgumentParser:
     """The arguments that the speed benchmarks share."""
     parser = script_parser(description)
     parser.add_argument("--model", help="a model folder (default: the lab's base)")
-    parser.add_argument("--shape", choices=SHAPES, help="use random weights of a real model's shape instead")
+    parser.add_argument("--shape", choices=REAL_MODELS, help="use random weights of a real model's shape instead")
     parser.add_argument("--steps", type=int, default=steps, help=f"timed steps per side (default {steps})")
     parser.add_argument("--warmup", type=int, default=1, help="steps per side before timing starts (default 1)")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast, both sides")
@@ -35,30 +36,11 @@ def speed_parser(description: str | None, *, steps: int) -> ArgumentParser:
     return parser
 
 
-SHAPES = {
-    "qwen3-0.6b": {
-        "vocab_size": 151_936,
-        "hidden_size": 1024,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "intermediate_size": 3072,
-        "tie_word_embeddings": True,
-    }
-}
-
-
 def random_model(shape: str) -> str:
     """A folder in /tmp with random bfloat16 weights of a real model's shape and the lab's tokenizer."""
     folder = Path(tempfile.gettempdir()) / f"recover-benchmark-{shape}"
     if not (folder / "model.safetensors").is_file():
-        tokenizer = AutoTokenizer.from_pretrained(BASE)
-        special = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
-        torch.manual_seed(0)
-        model = Qwen3ForCausalLM(Qwen3Config(**SHAPES[shape], **special))
-        tokenizer.save_pretrained(folder)
-        model.to(torch.bfloat16).save_pretrained(folder)
+        REAL_MODELS[shape].save(folder)
     return str(folder)
 
 
