@@ -1,28 +1,32 @@
 """Shared by the benchmarks: a model to measure on, timing another trainer and ours in alternation."""
 
-import argparse
 import copy
 import os
 import statistics
 import tempfile
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks.scripts import script_parser, table
+from benchmarks.training_memory import Case
 from recovery.lab import BASE
 from recovery.models.students import Student, load_student
 
+RATE = 1e-4
+REAL_MODELS = {"qwen3-0.6b": Case(shape="qwen3-0.6b", layers=28, vocabulary=151_936)}
 
-def speed_parser(description: str | None, *, steps: int) -> argparse.ArgumentParser:
+
+def speed_parser(description: str | None, *, steps: int) -> ArgumentParser:
     """The arguments that the speed benchmarks share."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(description)
     parser.add_argument("--model", help="a model folder (default: the lab's base)")
-    parser.add_argument("--shape", choices=SHAPES, help="use random weights of a real model's shape instead")
+    parser.add_argument("--shape", choices=REAL_MODELS, help="use random weights of a real model's shape instead")
     parser.add_argument("--steps", type=int, default=steps, help=f"timed steps per side (default {steps})")
     parser.add_argument("--warmup", type=int, default=1, help="steps per side before timing starts (default 1)")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast, both sides")
@@ -32,30 +36,11 @@ def speed_parser(description: str | None, *, steps: int) -> argparse.ArgumentPar
     return parser
 
 
-SHAPES = {
-    "qwen3-0.6b": {
-        "vocab_size": 151_936,
-        "hidden_size": 1024,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "intermediate_size": 3072,
-        "tie_word_embeddings": True,
-    }
-}
-
-
 def random_model(shape: str) -> str:
     """A folder in /tmp with random bfloat16 weights of a real model's shape and the lab's tokenizer."""
     folder = Path(tempfile.gettempdir()) / f"recover-benchmark-{shape}"
     if not (folder / "model.safetensors").is_file():
-        tokenizer = AutoTokenizer.from_pretrained(BASE)
-        special = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
-        torch.manual_seed(0)
-        model = Qwen3ForCausalLM(Qwen3Config(**SHAPES[shape], **special))
-        tokenizer.save_pretrained(folder)
-        model.to(torch.bfloat16).save_pretrained(folder)
+        REAL_MODELS[shape].save(folder)
     return str(folder)
 
 
@@ -97,16 +82,31 @@ class Clock:
         return Clock(self.wall - start.wall, self.cpu - start.cpu)
 
 
-def time_alternating(
-    trainer: Any, ours: Iterator[Any], steps: int, warmup: int
-) -> tuple[list[Clock], list[Clock], list[Any]]:
+def trainer_settings(args: Any, steps: int) -> dict[str, Any]:
+    """Of a transformers `Trainer`: as many rows and the same optimiser as ours. Nothing is saved or reported."""
+    return {
+        "output_dir": tempfile.gettempdir(),
+        "per_device_train_batch_size": args.rows,
+        "max_steps": steps,
+        "learning_rate": RATE,
+        "lr_scheduler_type": "constant",
+        "adam_beta2": 0.95,
+        "bf16": args.bf16,
+        "use_cpu": args.device == "cpu",
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+    }
+
+
+def time_alternating(trainer: Any, ours: Iterator[Any], warmup: int) -> tuple[list[Clock], list[Clock], list[Any]]:
     """Time the steps of a transformers `Trainer` and of our loop, one step of each in turn, in one process.
 
-    `trainer` must be set up for `steps + warmup` steps. The time between its steps (loading rows, logging) is left out.
+    The time between the trainer's steps (loading rows, logging) is left out.
     """
     from transformers import TrainerCallback
 
-    seconds: tuple[list[Clock], list[Clock]] = ([], [])
+    times: tuple[list[Clock], list[Clock]] = ([], [])
     records: list[Any] = []
 
     class Alternate(TrainerCallback):
@@ -115,14 +115,50 @@ def time_alternating(
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
             now = Clock.now()
-            seconds[0].append(now.since(self.start))
+            times[0].append(now.since(self.start))
             records.append(next(ours))
-            seconds[1].append(Clock.now().since(now))
+            times[1].append(Clock.now().since(now))
 
     trainer.add_callback(Alternate())
     trainer.train()
-    assert len(records) == steps + warmup
-    return seconds[0][warmup:], seconds[1][warmup:], records[warmup:]
+    return times[0][warmup:], times[1][warmup:], records[warmup:]
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one trainer did in the steps that were timed."""
+
+    name: str
+    tokens: Sequence[float]  # of each step
+    times: Sequence[Clock]
+    more: Sequence[str]  # further cells of its row
+
+    @property
+    def speed(self) -> Clock:
+        """Tokens per second of wall and of processor time, over all steps together as replies differ in length."""
+        tokens = sum(self.tokens)
+        return Clock(tokens / sum(t.wall for t in self.times), tokens / sum(t.cpu for t in self.times))
+
+
+def compare_speeds(args: Any, what: str, peer: Side, ours: Side, more: Sequence[str]) -> float:
+    """Print both sides' speed; return ours as a multiple of the peer's."""
+    precision = "bf16" if args.bf16 else "float32"
+    print(f"{what}, {precision}, {args.threads} threads, {args.steps} alternating steps per side")
+    rows = [
+        [
+            side.name,
+            f"{median([t.wall for t in side.times]):.2f}",
+            f"{median(side.tokens):.0f}",
+            f"{side.speed.wall:.0f}",
+            f"{side.speed.wall / peer.speed.wall:.2f}",
+            f"{side.speed.cpu:.0f}",
+            f"{side.speed.cpu / peer.speed.cpu:.2f}",
+            *side.more,
+        ]
+        for side in (peer, ours)
+    ]
+    table(["", "s/step", "tokens/step", "tokens/s", "ratio", "tokens/CPU s", "ratio", *more], rows)
+    return ours.speed.wall / peer.speed.wall
 
 
 def print_profile(name: str, step: Callable[[], Any]) -> None:

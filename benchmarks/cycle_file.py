@@ -6,11 +6,11 @@ For every model: the scores with their intervals, and how each item ended. Besid
 with their seconds, the code and the machine.
 """
 
-import argparse
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.scripts import script_parser
 from db.tables import Checkpoint, Run
 from evals.results import Result
 from pipelines.evaluation.checkpoint_measurement import as_result
@@ -19,7 +19,7 @@ from studies.entries import encode, here, outcomes
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("project", type=Path)
     parser.add_argument("file", type=Path)
     parser.add_argument("--command", required=True, help="What was run, so that others can repeat it.")

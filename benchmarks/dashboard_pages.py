@@ -8,7 +8,6 @@ and to the content (for the overview, a cycle and the tokens: the drawn chart). 
 the browser is given too, as it varies less than wall time on a busy machine.
 """
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -25,14 +24,10 @@ import httpx
 import psutil
 from playwright.sync_api import Browser
 
-from benchmarks.scripts import table
+from benchmarks.scripts import script_parser, table
 from db.engine import open_database
-from db.tracker import Tracker
 from tests.browser import Visit, started
-from tests.db.seeded import seed
 
-NAMES = ("loss", "kl", "entropy", "rollout_length", "truncated", "ratio_mean", "grad_norm", "learning_rate", "density",
-         "concentration", "tokens_per_second", "flops", "skipped")  # fmt: skip
 DRAWN = ".js-plotly-plot .scatterlayer"
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 PAGES = {
@@ -47,7 +42,7 @@ PAGES = {
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--cycles", type=int, default=200)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--points", type=int, default=1_000_000)
@@ -59,6 +54,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         record = args.record or Path(folder) / "record.db"
         if not record.exists():
+            from benchmarks.tracker import write_record  # with torch, which the server's memory would have, too
+
             write_record(record, args.cycles, args.runs, args.points)
         with server(record) as (url, process):
             size = round(record.stat().st_size / 1e6)
@@ -70,21 +67,6 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     table(["page", "seconds to first paint", "to heading", "to content", "processor: server", "browser"], rows)
     print(json.dumps({name: value for name, value in result.items() if name != "pages"}))
     return result
-
-
-def write_record(record: Path, cycles: int, runs: int, points: int) -> None:
-    """Write the tests' seeded history with more runs and many more steps."""
-    engine = open_database(record)
-    with Tracker(engine) as tracker:
-        seeded = seed(tracker, cycles=cycles, steps=1)
-        for _ in range(runs - 3 * cycles - 1):
-            tracker.finish_run(tracker.start_run(seeded.project, "eval"), "done")
-        training = [*seeded.midtrain_runs, *seeded.distill_runs]
-        for run in training:
-            for step in range(max(1, points // len(training) // len(NAMES))):
-                tracker.step(run, step, {name: 1 / (1 + step) for name in NAMES})
-            tracker.flush()
-    engine.dispose()
 
 
 @contextmanager

@@ -7,28 +7,23 @@ the other, round after round; peak memory is counted above the inputs. On a CPU 
 memory is seldom returned to the system; a GPU's allocator counts each separately.
 """
 
-import argparse
 import gc
-import json
 import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks.common import Clock, median
-from benchmarks.scripts import table
+from benchmarks.scripts import in_new_process, script_parser, table
 from recovery.chunked_loss import Head, chunked_loss
 from recovery.objectives import Divergence
 from recovery.signals import SignalBatch
 from recovery.teachers import Distribution
 
-IMPLEMENTATIONS = ("plain", "TRL", "recover")
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -59,8 +54,15 @@ def recover(hidden: Tensor, weight: Tensor, teacher_hidden: Tensor, teacher_weig
 LOSSES: dict[str, Loss] = {"plain": plain, "TRL": trl, "recover": recover}
 
 
+class Run(NamedTuple):
+    loss: float
+    time: Clock
+    bytes: int  # at the peak
+    grads: list[np.ndarray]
+
+
 def main(arguments: list[str] | None = None) -> dict[str, dict[str, float]]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--positions", type=int, default=1024)
     parser.add_argument("--hidden", type=int, default=1024)
     parser.add_argument("--vocabulary", type=int, default=151_936)
@@ -69,29 +71,22 @@ def main(arguments: list[str] | None = None) -> dict[str, dict[str, float]]:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    parser.add_argument("--out", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
-    if args.child:
-        print(json.dumps(measure(args)))
-        return {}
-    results = {}
-    for head in ("frozen", "trained") if args.head == "both" else (args.head,):
-        results[head] = compare(args, head)
-    return results
+    return {head: compare(args, head) for head in (("frozen", "trained") if args.head == "both" else (args.head,))}
 
 
 def compare(args: Any, head: str) -> dict[str, float]:
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in IMPLEMENTATIONS}
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(args.rounds):
-            for name in IMPLEMENTATIONS:
-                runs[name].append(measure_separately(args, head, name, f"{folder}/{name}.pt"))
-        saved = {name: torch.load(f"{folder}/{name}.pt", weights_only=True) for name in IMPLEMENTATIONS}
-    memory = {name: median([r["bytes"] for r in runs[name]]) for name in IMPLEMENTATIONS}
-    seconds = {name: median([r["seconds"] for r in runs[name]]) for name in IMPLEMENTATIONS}
-    cpu = {name: median([r["cpu"] for r in runs[name]]) for name in IMPLEMENTATIONS}
-    gradient_error = {name: largest_difference(saved[name], saved["plain"]) for name in IMPLEMENTATIONS}
+    runs: dict[str, list[Run]] = {name: [] for name in LOSSES}
+    for _ in range(args.rounds):
+        for name in LOSSES:
+            # A GPU's allocator counts each by itself.
+            measured = measure(args, head, name) if args.device == "cuda" else in_new_process(measure, args, head, name)
+            runs[name].append(measured)
+    memory = {name: median([run.bytes for run in runs[name]]) for name in LOSSES}
+    seconds = {name: median([run.time.wall for run in runs[name]]) for name in LOSSES}
+    cpu = {name: median([run.time.cpu for run in runs[name]]) for name in LOSSES}
+    loss = {name: runs[name][0].loss for name in LOSSES}
+    gradient_error = {name: largest_difference(runs[name][-1].grads, runs["plain"][-1].grads) for name in LOSSES}
     faster, faster_cpu = (min(times["plain"], times["TRL"]) for times in (seconds, cpu))
     print(f"\n{args.positions} positions, {head} head, {'bf16' if args.bf16 else 'float32'}, {args.device}")
     table(
@@ -105,50 +100,36 @@ def compare(args: Any, head: str) -> dict[str, float]:
                 f"{seconds[name] / faster:.2f}",
                 f"{cpu[name]:.1f}",
                 f"{cpu[name] / faster_cpu:.2f}",
-                f"{runs[name][0]['loss']:.6f}",
+                f"{loss[name]:.6f}",
                 f"{gradient_error[name]:.1e}",
             ]
-            for name in IMPLEMENTATIONS
+            for name in LOSSES
         ],
     )
     return {
         "memory of plain": memory["recover"] / memory["plain"],
         "memory of TRL": memory["recover"] / memory["TRL"],
         "time of faster": seconds["recover"] / faster,
-        "loss difference": abs(runs["recover"][0]["loss"] - runs["plain"][0]["loss"]),
+        "loss difference": abs(loss["recover"] - loss["plain"]),
         "gradient difference": gradient_error["recover"],
     }
 
 
-def measure_separately(args: Any, head: str, name: str, out: str) -> dict[str, float]:
-    if args.device == "cuda":
-        return measure(argparse.Namespace(**vars(args) | {"head": head, "child": name, "out": out}))
-    fields = ("positions", "hidden", "vocabulary", "threads", "device")
-    flags = [f"--{field}={getattr(args, field)}" for field in fields] + ["--bf16"] * args.bf16
-    flags += [f"--head={head}", f"--child={name}", f"--out={out}"]
-    command = [sys.executable, "-m", "benchmarks.divergence", *flags]
-    process = subprocess.run(command, capture_output=True, text=True)
-    if process.returncode:
-        sys.exit(process.stderr)
-    return json.loads(process.stdout.splitlines()[-1])
-
-
-def measure(args: Any) -> dict[str, float]:
+def measure(args: Any, head: str, name: str) -> Run:
     torch.set_num_threads(args.threads)
-    loss_of, dtype = LOSSES[args.child], torch.bfloat16 if args.bf16 else torch.float32
+    loss_of, dtype = LOSSES[name], torch.bfloat16 if args.bf16 else torch.float32
     # A small problem first loads modules and kernels, before timing starts.
     loss_and_gradients(loss_of, problem(8, 16, 32, dtype, args.device), trained=True)
     inputs = problem(args.positions, args.hidden, args.vocabulary, dtype, args.device)
     if args.device == "cuda":
-        loss_and_gradients(loss_of, inputs, args.head == "trained")
+        loss_and_gradients(loss_of, inputs, head == "trained")
     before = reset_peak(args.device)
     start = Clock.now()
-    loss, grads = loss_and_gradients(loss_of, inputs, args.head == "trained")
-    duration = Clock.now().since(start)
+    loss, grads = loss_and_gradients(loss_of, inputs, head == "trained")
+    time = Clock.now().since(start)
     peak = peak_memory(args.device) - before
     # The first rows of the head's gradient are enough to compare.
-    torch.save([grad[:2048].float().cpu() for grad in grads], args.out)
-    return {"loss": float(loss), "seconds": duration.wall, "cpu": duration.cpu, "bytes": peak}
+    return Run(float(loss), time, peak, [grad[:2048].float().cpu().numpy() for grad in grads])
 
 
 def problem(positions: int, hidden: int, vocabulary: int, dtype: torch.dtype, device: str) -> list[Tensor]:
@@ -187,9 +168,9 @@ def peak_memory(device: str) -> int:
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
-def largest_difference(grads: list[Tensor], others: list[Tensor]) -> float:
+def largest_difference(grads: list[np.ndarray], others: list[np.ndarray]) -> float:
     """The largest absolute difference relative to the largest entry."""
-    return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(grads, others, strict=True))
+    return max(float(abs(a - b).max() / abs(b).max()) for a, b in zip(grads, others, strict=True))
 
 
 if __name__ == "__main__":

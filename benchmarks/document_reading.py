@@ -6,20 +6,19 @@
 A twentieth of the files is damaged and a twentieth is nearly a copy of another.
 """
 
-import argparse
 import csv
 import json
 import random
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
-from benchmarks.scripts import table
+from benchmarks.scripts import in_new_process, script_parser, table
 from pipelines.documents import read_corpus, tokenize_documents
 from recovery.lab import BASE
 from recovery.models.students import load_chat
@@ -32,15 +31,10 @@ PAGE = 24_000  # characters in an average file
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--megabytes", type=int, nargs="+", default=[], help="of text; one folder per size")
     parser.add_argument("--fuzz", type=int, default=0, help="read this many damaged files")
-    parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--ids", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.read:
-        print(json.dumps(measure_reading(args.read, args.ids)))
-        return
     with tempfile.TemporaryDirectory() as folder:
         rows = []
         for megabytes in args.megabytes:
@@ -48,27 +42,15 @@ def main() -> None:
             fill(docs, megabytes << 20)
             rows.append(row(megabytes, docs))
         if rows:
-            head = [
-                "MB",
-                "files",
-                "texts",
-                "copies",
-                "near",
-                "skipped",
-                "M tokens",
-                "read s",
-                "ids s",
-                "peak MB",
-                "same hash",
-            ]
-            table(head, rows)
+            counts = ["MB", "files", "texts", "copies", "near", "skipped"]
+            table([*counts, "M tokens", "read s", "ids s", "peak MB", "same hash"], rows)
         if args.fuzz:
             fuzz(Path(folder) / "fuzz", args.fuzz)
 
 
 def row(megabytes: int, docs: Path) -> list[str]:
     print(f"{megabytes:,} MB in {docs}, read twice", file=sys.stderr, flush=True)
-    first, second = (json.loads(_child("--read", str(docs), *ids)) for ids in (["--ids"], []))
+    first, second = (in_new_process(measure_reading, docs, ids) for ids in (True, False))
     print(first, file=sys.stderr, flush=True)  # the table follows when all sizes are read, which takes hours
     same = first["hash"] == second["hash"]
     counts = [f"{first[name]:,}" for name in ("files", "texts", "copies", "near", "skipped")]
@@ -76,7 +58,7 @@ def row(megabytes: int, docs: Path) -> list[str]:
     return [f"{megabytes:,}", *counts, f"{first['tokens'] / 1e6:.1f}", *seconds, f"{first['peak']:.0f}", str(same)]
 
 
-def measure_reading(docs: Path, ids: bool) -> dict[str, object]:
+def measure_reading(docs: Path, ids: bool) -> dict[str, Any]:
     """Read a folder: counts, seconds, and the growth of the process's peak memory in MB."""
     chat = load_chat(str(BASE))
     chat.tokenizer("warm")
@@ -175,11 +157,6 @@ def fuzz(folder: Path, count: int) -> None:
     print(f"{count:,} damaged files in {time.perf_counter() - start:.0f} s: {len(corpus.texts):,} texts, and skipped:")
     for reason, times in reasons.most_common(12):
         print(f"  {times:6,}  {reason}")
-
-
-def _child(*arguments: str) -> str:
-    command = [sys.executable, "-m", "benchmarks.document_reading", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 if __name__ == "__main__":

@@ -22,16 +22,10 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    DataCollatorForSeq2Seq,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from transformers.utils.logging import disable_progress_bar
 
+from benchmarks.forgetting_callback import Row, quiet_trainer
 from benchmarks.scripts import add_rows, read_rows, script_parser, table
 from evals.stats.paired_comparison import paired_test, wilson
 from evals.stats.sequential import clear_outcome
@@ -57,7 +51,6 @@ TRAININGS = (  # (data, learning rate, whether it trains an adapter)
     *itertools.product(("own replies",), (1e-4, 1e-3, 3e-3), (True,)),
     *(("documents", 2e-3, True), ("answers", 1e-3, False), ("answers", 2e-3, True)),
 )
-Row = dict[str, list[int]]
 
 
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
@@ -94,23 +87,17 @@ def watch(
     if has_adapter:
         model = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules="all-linear"))
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(
+        trainer = quiet_trainer(
             model,
-            TrainingArguments(
-                folder,
-                max_steps=args.steps,
-                learning_rate=learning_rate,
-                warmup_steps=args.steps // 20,
-                per_device_train_batch_size=ROWS,
-                bf16=has_bfloat16(),
-                save_strategy="no",
-                report_to="none",
-                disable_tqdm=True,
-                logging_strategy="no",
-                seed=seed,
-            ),
-            train_dataset=list(data[name]),
-            data_collator=DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=-100),
+            tokenizer,
+            list(data[name]),
+            folder,
+            max_steps=args.steps,
+            learning_rate=learning_rate,
+            warmup_steps=args.steps // 20,
+            per_device_train_batch_size=ROWS,
+            bf16=has_bfloat16(),
+            seed=seed,
         )
         probes = 0 if args.every else 60
         callback = ForgettingCallback(trainer, every=args.every, budget=args.budget, probes=probes)
@@ -179,10 +166,7 @@ def training_rows(base: Student, count: int, seed: int) -> dict[str, list[Row]]:
     with tempfile.TemporaryDirectory() as folder:
         replies = sample_answers(engine, chat, prompts, Path(folder), "", max_new_tokens=MAX_ROW)
     own = [
-        {
-            "input_ids": s.tokens,
-            "labels": [t if target else -100 for t, target in zip(s.tokens, s.targets, strict=True)],
-        }
+        Row(input_ids=s.tokens, labels=[t if target else -100 for t, target in zip(s.tokens, s.targets, strict=True)])
         for s in replies
     ]
     return dict(zip(DATA, ([_row([], tokens) for tokens in texts], answers, own), strict=True))

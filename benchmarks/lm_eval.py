@@ -8,7 +8,6 @@ The data are the public files where given, else (`ifeval`, `mc1`, `mc2`) generat
 the gap between the two likeliest tokens at the first difference shows whether rounding decided between them.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,7 +24,8 @@ from typing import Any
 import torch
 
 from benchmarks.lm_eval_command import Report, run_command, task_file
-from benchmarks.scripts import table
+from benchmarks.scripts import script_parser, table
+from evals.results import Item, Result
 from evals.subject import Subject
 from evals.suites.instruction_following import measure_ifeval, read_prompts
 from recovery.engines import Engine, Sampling
@@ -33,6 +34,7 @@ from recovery.lab import BASE, instruction_tasks, own_world
 from recovery.models.students import Student, load_student
 
 ACCURACIES = ("prompt_level_strict_acc", "inst_level_strict_acc", "prompt_level_loose_acc", "inst_level_loose_acc")
+Sample = dict[str, Any]  # as lm-eval writes it
 TIE = 1e-3  # nats; float32 sums in another order differ by less
 
 
@@ -56,17 +58,9 @@ class Comparison:
     seconds: tuple[float, float]
     cpu_seconds: tuple[float, float]  # lm_eval's includes the start of the command, some seconds
 
-    @property
-    def ratio(self) -> float:
-        return self.seconds[1] / self.seconds[0]
-
-    @property
-    def cpu_ratio(self) -> float:
-        return self.cpu_seconds[1] / self.cpu_seconds[0]
-
 
 def main(arguments: list[str] | None = None) -> dict[str, Comparison]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--model", default=str(BASE))
     parser.add_argument("--tasks", default="ifeval", help="of ifeval, gsm8k, mc1, mc2 (default: ifeval)")
     parser.add_argument("--engine", choices=["transformers", "vllm"], default="transformers", help="of our side")
@@ -106,15 +100,7 @@ class Side:
 
     def command(self, task: Path) -> Report:
         args = self.args
-        return run_command(
-            self.model,
-            task,
-            self.folder,
-            limit=args.items,
-            batch_size=args.batch_size,
-            threads=args.threads,
-            dtype=args.dtype,
-        )
+        return run_command(self.model, task, self.folder, args.items, args.batch_size, args.threads, args.dtype)
 
 
 @contextmanager
@@ -144,26 +130,9 @@ def copy_without_token_limit(model: str, folder: Path) -> str:
 
 def ifeval(side: Side) -> Comparison:
     data = side.args.ifeval or _lab_prompts(side.folder / "lab.jsonl", side.args.items)
-    report = side.command(task_file(side.folder, "ifeval/ifeval.yaml", {"train": data}))
     prompts = read_prompts(data)[: side.args.items]
-    cpu = time.process_time()
-    result = measure_ifeval(side.subject, prompts, data="same")
-    cpu_seconds = time.process_time() - cpu
-    samples = {str(sample["doc"]["key"]): sample for sample in report.samples}
-    differences = []
-    for item, prompt in zip(result.items, prompts, strict=True):
-        sample, strict, loose = samples[item.key], item.verdicts["strict"], item.verdicts["loose"]
-        verdicts = [all(strict), strict, all(loose), loose]
-        if item.answer != sample["resps"][0][0]:
-            ids = side.student.chat.prompt(prompt.text)
-            gap = gap_at_first_difference(side.student, ids, item.answer, sample["resps"][0][0])
-            differences.append(Difference(item.key, "reply", gap))
-        else:
-            pairs = zip(ACCURACIES, verdicts, strict=True)
-            differences += [Difference(item.key, name) for name, ours in pairs if ours != sample[name]]
-    numbers = {name: (result.metrics[name].value, report.results[f"{name},none"]) for name in ACCURACIES}
-    times = (result.seconds, report.generating), (cpu_seconds, report.cpu_seconds)
-    return Comparison("ifeval", len(result.items), numbers, differences, *times)
+    yaml = task_file(side.folder, "ifeval/ifeval.yaml", {"train": data})
+    return _compare(side, "ifeval", yaml, lambda: measure_ifeval(side.subject, prompts, data="same"), _of_ifeval)
 
 
 def gsm8k(side: Side) -> Comparison:
@@ -173,62 +142,79 @@ def gsm8k(side: Side) -> Comparison:
     return _compare_task(side, "gsm8k", task_file(side.folder, "gsm8k/gsm8k.yaml", rows))
 
 
-def mc1(side: Side) -> Comparison:
-    return _choices(side, "mc1")
-
-
-def mc2(side: Side) -> Comparison:
-    return _choices(side, "mc2")
-
-
-TASKS: dict[str, Callable[[Side], Comparison]] = {"ifeval": ifeval, "gsm8k": gsm8k, "mc1": mc1, "mc2": mc2}
-
-
-def _choices(side: Side, name: str) -> Comparison:
+def _choices(name: str, side: Side) -> Comparison:
     rows = _lab_choices(side.folder / "choices.jsonl", side.args.items)
     yaml = task_file(side.folder, f"truthfulqa/truthfulqa_{name}.yaml", {"validation": rows})
     return _compare_task(side, name, yaml)
 
 
+TASKS: dict[str, Callable[[Side], Comparison]] = {
+    "ifeval": ifeval,
+    "gsm8k": gsm8k,
+    "mc1": partial(_choices, "mc1"),
+    "mc2": partial(_choices, "mc2"),
+}
+
+
 def _compare_task(side: Side, name: str, yaml: Path) -> Comparison:
     from evals.harness import run_task
 
+    def measure() -> Result:
+        return run_task(side.subject, str(yaml), suite="retention", limit=side.args.items)[0]
+
+    return _compare(side, name, yaml, measure, _of_task)
+
+
+def _compare(
+    side: Side,
+    name: str,
+    yaml: Path,
+    measure: Callable[[], Result],
+    differences_of: Callable[[Side, Item, list[Sample]], Iterator[Difference]],
+) -> Comparison:
     report = side.command(yaml)
     cpu = time.process_time()
-    [result] = run_task(side.subject, str(yaml), suite="retention", limit=side.args.items)
+    result = measure()
     cpu_seconds = time.process_time() - cpu
-    differences = [d for item in result.items for d in _differences(side, item.key, item, report.samples)]
-    numbers = {
-        _full_name(metric): (m.value, report.results[_full_name(metric)]) for metric, m in result.metrics.items()
-    }
+    named = {metric if "," in metric else f"{metric},none": m.value for metric, m in result.metrics.items()}
+    numbers = {metric: (value, report.results[metric]) for metric, value in named.items() if metric in report.results}
+    differences = [d for item in result.items for d in differences_of(side, item, report.samples)]
     times = (result.seconds, report.generating), (cpu_seconds, report.cpu_seconds)
     return Comparison(name, len(result.items), numbers, differences, *times)
 
 
-def _full_name(metric: str) -> str:
-    return metric if "," in metric else f"{metric},none"
+def _of_ifeval(side: Side, item: Item, samples: list[Sample]) -> Iterator[Difference]:
+    sample = next(sample for sample in samples if str(sample["doc"]["key"]) == item.key)
+    if item.answer != (reply := sample["resps"][0][0]):
+        ids = side.student.chat.prompt(item.prompt)
+        yield Difference(item.key, "reply", gap_at_first_difference(side.student, ids, item.answer, reply))
+        return
+    strict, loose = item.verdicts["strict"], item.verdicts["loose"]
+    for name, ours in zip(ACCURACIES, [all(strict), strict, all(loose), loose], strict=True):
+        if ours != sample[name]:
+            yield Difference(item.key, name)
 
 
-def _differences(side: Side, key: str, item: Any, samples: list[dict[str, Any]]) -> list[Difference]:
-    matching = [sample for sample in samples if sample["doc_hash"].startswith(key)]
-    prompt, reply = _argument(matching[0], 0), matching[0]["resps"][0][0]
+def _of_task(side: Side, item: Item, samples: list[Sample]) -> Iterator[Difference]:
+    matching = [sample for sample in samples if sample["doc_hash"].startswith(item.key)]
+    prompt, reply = _prompt(matching[0]), matching[0]["resps"][0][0]
     if item.prompt != prompt:
-        return [Difference(key, "prompt")]
+        yield Difference(item.key, "prompt")
+        return
     if isinstance(reply, str) and item.answer != reply:
         ids = list(side.student.chat.tokenizer.encode(prompt, add_special_tokens=False))
-        return [Difference(key, "reply", gap_at_first_difference(side.student, ids, item.answer, reply))]
-    differences = []
+        yield Difference(item.key, "reply", gap_at_first_difference(side.student, ids, item.answer, reply))
+        return
     for sample in matching:
         for metric in sample["metrics"]:
             ours = item.verdicts[metric if len(matching) == 1 else f"{metric},{sample['filter']}"]
             if abs(float(ours) - float(sample[metric])) > TIE:
-                differences.append(Difference(key, metric))
-    return differences
+                yield Difference(item.key, metric)
 
 
-def _argument(sample: dict[str, Any], i: int) -> str:
+def _prompt(sample: Sample) -> str:
     arguments = sample["arguments"]
-    return str(arguments[0][i] if isinstance(arguments, list) else arguments["gen_args_0"][f"arg_{i}"])
+    return str(arguments[0][0] if isinstance(arguments, list) else arguments["gen_args_0"]["arg_0"])
 
 
 def gap_at_first_difference(student: Student, prompt: list[int], ours: str, theirs: str) -> float:
@@ -247,11 +233,8 @@ def gap_at_first_difference(student: Student, prompt: list[int], ours: str, thei
 
 def print_comparison(comparison: Comparison) -> None:
     print(f"\n{comparison.task}: {comparison.items} items")
-    for unit, (ours, theirs), ratio in (
-        ("seconds", comparison.seconds, comparison.ratio),
-        ("CPU seconds", comparison.cpu_seconds, comparison.cpu_ratio),
-    ):
-        print(f"  {ours:.1f} and {theirs:.1f} {unit}: {ratio:.2f} × as fast")
+    for unit, (ours, theirs) in (("seconds", comparison.seconds), ("CPU seconds", comparison.cpu_seconds)):
+        print(f"  {ours:.1f} and {theirs:.1f} {unit}: {theirs / ours:.2f} × as fast")
     rows = [[name, f"{ours:.6f}", f"{theirs:.6f}"] for name, (ours, theirs) in comparison.numbers.items()]
     table(["", "recover", "lm_eval"], rows)
     print(f"{len(comparison.differences)} differences")

@@ -3,13 +3,21 @@
 python -m benchmarks.midtrain [--steps 8] [--bf16] [--profile]
 """
 
-from tempfile import gettempdir
 from typing import Any
 
 import torch
 
-from benchmarks.common import clone, median, model_folder, print_profile, speed_parser, time_alternating
-from benchmarks.scripts import table
+from benchmarks.common import (
+    RATE,
+    Side,
+    clone,
+    compare_speeds,
+    model_folder,
+    print_profile,
+    speed_parser,
+    time_alternating,
+    trainer_settings,
+)
 from pipelines.training.midtrain import MEASURE_EVERY
 from recovery.lab import own_world
 from recovery.models.students import Student, load_student
@@ -17,8 +25,6 @@ from recovery.objectives import CrossEntropy
 from recovery.signals import Labels
 from recovery.states import Documents, ShuffledOrder
 from recovery.train import Plan, train
-
-RATE = 1e-4
 
 
 def main(arguments: list[str] | None = None) -> dict[str, float]:
@@ -38,33 +44,20 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     plan = Plan(10**6, RATE, tokens_at_once=tokens_at_once, bf16=args.bf16, measure_every=MEASURE_EVERY)
     ours = train(student, documents, Labels(), CrossEntropy(), plan)
     trainer = _trainer(other, rows, args, steps)
-    seconds, own_seconds, records = time_alternating(trainer, ours, args.steps, args.warmup)
-    tokens = args.rows * args.window
-    wall, cpu = (tokens / median([getattr(t, kind) for t in seconds]) for kind in ("wall", "cpu"))
-    own_wall, own_cpu = (tokens / median([getattr(t, kind) for t in own_seconds]) for kind in ("wall", "cpu"))
-    print(
-        f"{args.rows} windows of {args.window} tokens, {'bf16' if args.bf16 else 'float32'}, "
-        f"{args.threads} threads, {args.steps} alternating steps per side"
-    )
-    table(
-        ["", "tokens/s", "ratio", "tokens/CPU s", "ratio", "last loss"],
-        [
-            ["Trainer", f"{wall:.0f}", "1.00", f"{cpu:.0f}", "1.00", f"{_last_loss(trainer):.4f}"],
-            [
-                "recover",
-                f"{own_wall:.0f}",
-                f"{own_wall / wall:.2f}",
-                f"{own_cpu:.0f}",
-                f"{own_cpu / cpu:.2f}",
-                f"{records[-1].loss:.4f}",
-            ],
-        ],
+    times, own_times, records = time_alternating(trainer, ours, args.warmup)
+    tokens, loss, peer_loss = [args.rows * args.window] * args.steps, records[-1].loss, _last_loss(trainer)
+    ratio = compare_speeds(
+        args,
+        f"{args.rows} windows of {args.window} tokens",
+        Side("Trainer", tokens, times, [f"{peer_loss:.4f}"]),
+        Side("recover", tokens, own_times, [f"{loss:.4f}"]),
+        ["last loss"],
     )
     if args.profile:
         batch = torch.tensor(rows[: args.rows], device=args.device)
         print_profile("Trainer", lambda: trainer.training_step(trainer.model, {"input_ids": batch, "labels": batch}))
         print_profile("recover", lambda: next(ours))
-    return {"ratio": own_wall / wall, "loss": records[-1].loss, "trainer loss": _last_loss(trainer)}
+    return {"ratio": ratio, "loss": loss, "trainer loss": peer_loss}
 
 
 def _documents(student: Student, args: Any, steps: int) -> Documents:
@@ -83,21 +76,8 @@ def _trainer(student: Student, rows: list[list[int]], args: Any, steps: int) -> 
     from datasets import Dataset  # type: ignore[import-untyped]
     from transformers import Trainer, TrainingArguments
 
-    arguments = TrainingArguments(
-        output_dir=gettempdir(),  # nothing is saved
-        per_device_train_batch_size=args.rows,
-        max_steps=steps,
-        learning_rate=RATE,
-        lr_scheduler_type="constant",
-        adam_beta2=0.95,
-        bf16=args.bf16,
-        use_cpu=args.device == "cpu",
-        train_sampling_strategy="sequential",
-        save_strategy="no",
-        report_to=[],
-        logging_steps=1,
-        disable_tqdm=True,
-    )
+    settings = trainer_settings(args, steps)
+    arguments = TrainingArguments(**settings, train_sampling_strategy="sequential", logging_steps=1)
     examples = Dataset.from_dict({"input_ids": rows, "labels": rows}).with_format("torch")
     return Trainer(student.model, arguments, train_dataset=examples)
 

@@ -4,11 +4,12 @@
 
 Replies at temperature 1 are sampled by the engine; their tokens have log-probs by the engine, by the model in float32,
 and by the model as a training computes it (bfloat16 autocast on weights in float32). Greedy replies to the same prompts
-are judged, in float32 and by the engine.
+are judged, in float32 and by the engine, with the speed of both.
 """
 
 import math
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
@@ -47,18 +48,23 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         as_trained = _scored(full, rows, sampled)
     lines, differences = [], dict[str, float]()
     for label, others in (("float32", in_float32), ("bfloat16 autocast, as trained", as_trained)):
-        off = [sum(map(_distance, a, b)) / len(a) for a, b in zip(by_engine, others, strict=True)]
-        ratios = [sum(map(_ratio, b, a)) / len(a) for a, b in zip(by_engine, others, strict=True)]
-        differences[label] = sum(off) / len(off)
+        off = [fmean(abs(a - b) for a, b in zip(*row, strict=True)) for row in zip(by_engine, others, strict=True)]
+        ratios = [
+            fmean(math.exp(b - a) for a, b in zip(*row, strict=True)) for row in zip(by_engine, others, strict=True)
+        ]
+        differences[label] = fmean(off)
         lines.append([f"{name} against {label}", *map(_with_interval, (off, ratios))])
     table(["log-probs of the same tokens", "mean difference", "mean importance ratio"], lines)
     change = paired_test(exact.passed_by_key(), ours.passed_by_key())
-    low, high = change.low, change.high
     table(
-        ["greedy replies", "instructions followed"],
-        [["float32", f"{exact.headline.value:.3f}"], [name, f"{ours.headline.value:.3f}"]],
+        ["greedy replies", "instructions followed", "tokens/s, read and written"],
+        [
+            [label, f"{result.headline.value:.3f}", f"{(result.cost or {})['tokens_per_second']:.0f}"]
+            for label, result in (("transformers in float32", exact), (name, ours))
+        ],
     )
-    print(f"{change.n} prompts: {len(change.lost)} lost, {len(change.gained)} gained, {low:+.3f} to {high:+.3f}")
+    lost, gained = len(change.lost), len(change.gained)
+    print(f"{change.n} prompts: {lost} lost, {gained} gained, {change.low:+.3f} to {change.high:+.3f}")
     return differences
 
 
@@ -66,14 +72,6 @@ def _scored(engine: Engine, prompts: list[list[int]], replies: list[Generation])
     """The log-probs of the replies' tokens."""
     scores = engine.logprobs([prompt + reply.tokens for prompt, reply in zip(prompts, replies, strict=True)])
     return [row[-len(reply.tokens) :] for row, reply in zip(scores, replies, strict=True)]
-
-
-def _distance(a: float, b: float) -> float:
-    return abs(a - b)
-
-
-def _ratio(now: float, then: float) -> float:
-    return math.exp(now - then)
 
 
 def _with_interval(means: list[float]) -> str:

@@ -1,16 +1,26 @@
-"""What the scripts share: arguments, the file of rows that an interrupted command goes on with, a Markdown table."""
+"""What the scripts share: arguments, processes of their own, the file of rows that an interrupted command goes on with,
+a Markdown table."""
 
 import json
+import multiprocessing
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 def script_parser(description: str | None) -> ArgumentParser:
     return ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+
+
+def in_new_process(function: Callable[..., T], *arguments: Any) -> T:
+    """What the function returns. Nothing that other measurements have left in memory counts as its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def read_rows(file: Path) -> list[Row]:

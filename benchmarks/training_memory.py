@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.heap import heap_bytes, measured
-from benchmarks.scripts import table
+from benchmarks.scripts import script_parser, table
 from pipelines.model_loading import frozen_dtype, load_trained
 from pipelines.settings.schema import Distill, Midtrain, Settings
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
@@ -41,7 +41,7 @@ from recovery.telemetry import StepMetrics
 from recovery.train import Plan, TrainState
 
 ROW, TOKENS, PASSES, REPLIES = 128, 1024, 3, 16
-# (hidden, heads, heads of keys and values, width of a head, inner, tied) of the real models; the vocabulary is cut.
+# (hidden, heads, heads of keys and values, width of a head, inner, tied) of the real models.
 SHAPES = {
     "small": (256, 8, 2, 64, 768, False),
     "qwen3-0.6b": (1024, 16, 8, 128, 3072, True),
@@ -89,7 +89,7 @@ class Case:
         config = AutoConfig.for_model(
             self.family, hidden_size=hidden, num_attention_heads=heads, num_key_value_heads=key_value_heads,
             head_dim=head, intermediate_size=inner, tie_word_embeddings=tied, num_hidden_layers=self.layers,
-            vocab_size=self.vocabulary, max_position_embeddings=1024, pad_token_id=0, eos_token_id=2, bos_token_id=None,
+            vocab_size=self.vocabulary, max_position_embeddings=4096, pad_token_id=0, eos_token_id=2, bos_token_id=None,
         )  # fmt: skip
         torch.manual_seed(0)
         torch.set_default_dtype(torch.bfloat16)
@@ -236,7 +236,7 @@ def _measure_all(folder: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> list[Comparison]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--shape", choices=SHAPES, default="small", help="(default: small)")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)

@@ -18,16 +18,12 @@ class ModelAnswer(NamedTuple):
     instructions: Sequence[tuple[str, bool]] = ()  # each instruction of an evaluation's prompt: name, followed or not
 
 
-class Generate(Protocol):
-    def __call__(self, checkpoints: Sequence[int], prompt: str) -> list[ModelAnswer]: ...
+Generate = Callable[[Sequence[int], str], list[ModelAnswer]]  # of checkpoints, to a prompt
+Decide = Callable[[int, str, str], None]  # about a checkpoint: the user and the reason
 
 
 class AddNote(Protocol):
     def __call__(self, text: str, user: str, *, cycle: int | None = None, checkpoint: int | None = None) -> None: ...
-
-
-class Decide(Protocol):
-    def __call__(self, checkpoint: int, user: str, reason: str) -> None: ...
 
 
 @dataclass(frozen=True)

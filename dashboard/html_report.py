@@ -17,7 +17,7 @@ from dashboard.ui.caches import RunMetrics
 from dashboard.ui.charts.cycles import over_time, plane
 from dashboard.ui.charts.figure import FONT, LIGHT, Figure, Look
 from dashboard.ui.charts.runs import curves
-from dashboard.ui.html import PLOTLY, Cell, badge, bdi, card, chart, load, page_title, table
+from dashboard.ui.html import PLOTLY, Cell, badge, bdi, card, chart, load, page_title, signed, table
 from dashboard.ui.layout import SCRIPT, STYLE, read_static
 from db import RecordError
 from db.column_types import now
@@ -120,11 +120,7 @@ def _table(caption: str, rows: list[dict[str, Any]]) -> Markup:
 
 def _row(row: Mapping[str, Any]) -> list[Cell]:
     low, high = row["ci95"]
-    interval = "–" if low is None else f"{_signed(low)} to {_signed(high)}"
+    interval = "–" if low is None else f"{signed(low)} to {signed(high)}"
     name = ("– " if row["suite"] != "knowledge" and (row["kind"] or row["task"]) else "") + row["name"]
-    numbers = (f"{row['base']:.3f}", f"{row['model']:.3f}", _signed(row["difference"]), interval, f"{row['n']:,}")
+    numbers = (f"{row['base']:.3f}", f"{row['model']:.3f}", signed(row["difference"]), interval, f"{row['n']:,}")
     return [Cell(name), *(Cell(text, "number") for text in numbers)]
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.3f}".replace("-", "−")

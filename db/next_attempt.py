@@ -8,18 +8,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from db.tables import Cycle, Run
+from db.verdicts import more_items
 
 DOCUMENTS_STEP = 0.2  # added to the share of documents
 MAX_DOCUMENTS = 0.4  # of a step's rows: beyond it too little is left to the distillation, so it takes fewer steps
 WARM_START = 0.3
-RESTORING = (
-    "opd",
-    "opd-sampled",
-    "gkd",
-    "offpolicy",
-    "offpolicy-kl",
-    "continuation",
-)  # recipes that the advice is about
+# Recipes that the advice is about.
+RESTORING = ("opd", "opd-sampled", "gkd", "offpolicy", "offpolicy-kl", "continuation")
 
 
 @dataclass(frozen=True)
@@ -100,16 +95,8 @@ def _is_left_open(judgement: Any) -> bool:
 
 def _more_items(judgement: Any) -> Change | None:
     """Where a larger number of items could show that the criterion is met, and there are so many."""
-    needed, used = judgement.get("needed"), judgement.get("n")
-    if (
-        judgement.get("can_ask_more")
-        and judgement.get("unsure")
-        and isinstance(needed, int)
-        and isinstance(used, int)
-        and needed > used
-    ):
-        return Change("more items", "--limit ", needed)
-    return None
+    needed = more_items(judgement) if judgement.get("can_ask_more") else None
+    return Change("more items", "--limit ", needed) if needed else None
 
 
 def _more_steps(attempt: Attempt) -> Change:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint, inspect
 from sqlalchemy.engine import Dialect
@@ -17,12 +17,12 @@ from db import name_of_base
 from db.column_types import AnyText, Number, PlainJson, UtcTime, now
 from db.verdicts import gate_outcome, outcome_of, overrules_gate
 
-CYCLE_STATUSES = ("open", "promoted", "rejected")
-RUN_KINDS = ("midtrain", "distill", "eval")
-RUN_STATUSES = ("running", "done", "failed", "interrupted")
-ROLES = ("base", "midtrained", "recovered", "external")
-CHECKPOINT_KINDS = ("full", "adapter")
-DECISIONS = ("promoted", "rejected")
+CycleStatus = Literal["open", "promoted", "rejected"]
+RunKind = Literal["midtrain", "distill", "eval"]
+RunStatus = Literal["running", "done", "failed", "interrupted"]
+Role = Literal["base", "midtrained", "recovered", "external"]
+CheckpointKind = Literal["full", "adapter"]
+Decision = Literal["promoted", "rejected"]
 
 GIVEN_UP = "given up by recover cancel"
 DONE, TOTAL = "progress/done", "progress/total"  # points of a measurement: items of the task that is measured now
@@ -58,8 +58,8 @@ class Table(DeclarativeBase):
         return hash(self._key())
 
 
-def _one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
-    return CheckConstraint(f"{column} IN ({', '.join(repr(value) for value in values)})", name=column)
+def _one_of(column: str, values: Any) -> CheckConstraint:
+    return CheckConstraint(f"{column} IN ({', '.join(map(repr, get_args(values)))})", name=column)
 
 
 class Project(Table):
@@ -140,7 +140,7 @@ class RunInputsJson(PlainJson):
 
 class Run(Table):
     __tablename__ = "runs"
-    __table_args__ = (_one_of("kind", RUN_KINDS), _one_of("status", RUN_STATUSES))
+    __table_args__ = (_one_of("kind", RunKind), _one_of("status", RunStatus))
 
     id: Mapped[int] = mapped_column(primary_key=True)
     project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"), index=True)
@@ -174,8 +174,8 @@ class Checkpoint(Table):
 
     __tablename__ = "checkpoints"
     __table_args__ = (
-        _one_of("role", ROLES),
-        _one_of("kind", CHECKPOINT_KINDS),
+        _one_of("role", Role),
+        _one_of("kind", CheckpointKind),
         Index(None, "project_id", "role"),
     )
 
@@ -260,7 +260,7 @@ class Stage:
 
 class Cycle(Table):
     __tablename__ = "cycles"
-    __table_args__ = (UniqueConstraint("project_id", "number"), _one_of("status", CYCLE_STATUSES))
+    __table_args__ = (UniqueConstraint("project_id", "number"), _one_of("status", CycleStatus))
 
     id: Mapped[int] = mapped_column(primary_key=True)
     project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
@@ -348,7 +348,7 @@ class Promotion(Table):
     """A decision about a checkpoint. The project's last `promoted` checkpoint is `current`."""
 
     __tablename__ = "promotions"
-    __table_args__ = (_one_of("decision", DECISIONS),)
+    __table_args__ = (_one_of("decision", Decision),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
     project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"), index=True)

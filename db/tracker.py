@@ -23,14 +23,11 @@ from db import RecordError, tables
 from db.background_writer import BackgroundWriter, Entry
 from db.column_types import database_time, now
 from db.engine import insert_into, reason, write_engine
-from db.tables import RunInputs
+from db.tables import CheckpointKind, Decision, Role, RunInputs, RunKind
 
 Row = TypeVar("Row", bound=tables.Table)
 
-RunKind = Literal["midtrain", "distill", "eval"]
 RunEnd = Literal["done", "failed", "interrupted"]
-Role = Literal["base", "midtrained", "recovered", "external"]
-Decision = Literal["promoted", "rejected"]
 
 
 class CycleKey(NamedTuple):
@@ -82,7 +79,7 @@ class Tracker:
         self, project: int, kind: RunKind, cycle: int | None = None, settings: Mapping[str, Any] | None = None,
         seed: int = 0, steps: int | None = None, inputs: RunInputs = RunInputs(),  # noqa: B008
     ) -> int:  # fmt: skip
-        """Record a new run. `steps` is the number planned, if known; `plan` sets it later."""
+        """Record a new run. `steps` is the number planned, if known."""
         with self._transaction(f"a {kind} run") as session:
             row = tables.Run(
                 project_id=project, cycle_id=cycle, kind=kind, settings=dict(settings or {}), seed=seed,
@@ -125,7 +122,7 @@ class Tracker:
             row.status, row.error, row.finished_at = status, error, now()
 
     def checkpoint(
-        self, project: int, role: Role, path: str | Path, kind: Literal["full", "adapter"] = "full", *,
+        self, project: int, role: Role, path: str | Path, kind: CheckpointKind = "full", *,
         parent: int | None = None, run: int | None = None, cycle: int | None = None, hash: str | None = None,
         bytes: int | None = None, step: int | None = None,
     ) -> int:  # fmt: skip
@@ -319,34 +316,24 @@ def _add(session: Session, row: Row) -> Row:
 
 def _add_evaluation(session: Session, checkpoint: int, run: int | None, result: Mapping[str, Any]) -> int:
     try:
-        evaluation = _add(session, _evaluation(checkpoint, run, result))
-        session.add_all(_scores(evaluation.id, result["metrics"]))
-        session.add_all(_item(evaluation.id, n, item) for n, item in enumerate(result.get("items") or ()))
+        row = tables.Evaluation(
+            checkpoint_id=checkpoint, run_id=run, suite=result["suite"], task=result["task"], data=result["data"],
+            settings=dict(result.get("settings") or {}), seconds=result["seconds"],
+        )  # fmt: skip
+        evaluation = _add(session, row).id
+        for position, (name, metric) in enumerate(result["metrics"].items()):
+            low, high = metric.get("ci95") or (None, None)
+            session.add(tables.Score(
+                evaluation_id=evaluation, metric=name, value=metric["value"], n=metric["n"],
+                stderr=metric.get("stderr"), low=low, high=high, position=position,
+            ))  # fmt: skip
+        for position, item in enumerate(result.get("items") or ()):
+            session.add(tables.Item(
+                evaluation_id=evaluation, position=position, key=str(item["key"]), prompt=item["prompt"],
+                answer=item["answer"], passed=item.get("passed"), verdicts=item.get("verdicts"),
+            ))  # fmt: skip
     except KeyError as error:
         raise RecordError(
             f"The result of an evaluation lacks {error}. Add it, as docs/contracts.md describes."
         ) from error
-    return evaluation.id
-
-
-def _evaluation(checkpoint: int, run: int | None, result: Mapping[str, Any]) -> tables.Evaluation:
-    return tables.Evaluation(
-        checkpoint_id=checkpoint, run_id=run, suite=result["suite"], task=result["task"], data=result["data"],
-        settings=dict(result.get("settings") or {}), seconds=result["seconds"],
-    )  # fmt: skip
-
-
-def _scores(evaluation: int, metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[tables.Score]:
-    for position, (name, metric) in enumerate(metrics.items()):
-        low, high = metric.get("ci95") or (None, None)
-        yield tables.Score(
-            evaluation_id=evaluation, metric=name, value=metric["value"], n=metric["n"], stderr=metric.get("stderr"),
-            low=low, high=high, position=position,
-        )  # fmt: skip
-
-
-def _item(evaluation: int, position: int, item: Mapping[str, Any]) -> tables.Item:
-    return tables.Item(
-        evaluation_id=evaluation, position=position, key=str(item["key"]), prompt=item["prompt"],
-        answer=item["answer"], passed=item.get("passed"), verdicts=item.get("verdicts"),
-    )  # fmt: skip
+    return evaluation

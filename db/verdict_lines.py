@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from db.headline_scores import MEASURES
+from db.verdicts import more_items
 
 DIFFERENCES = ("behaviour", "retention")  # their judgements hold differences from the clean model
 ITEMS = {"behaviour": "prompts", "retention": "items on what it knew before"}
@@ -45,11 +46,10 @@ def status(judgement: Verdict) -> bool | None:
 
 def needed_text(judgement: Verdict, items: str) -> str:
     """How many items would decide it, where more than were asked would."""
-    needed, used = judgement.get("needed"), judgement.get("n")
-    if not (judgement.get("unsure") and isinstance(needed, int) and isinstance(used, int) and needed > used):
+    if (needed := more_items(judgement)) is None:
         return ""
     flag = f": --limit {needed}" if judgement.get("can_ask_more") else ""
-    return f"about {needed:,} {items} would decide it ({used:,} were used){flag}"
+    return f"about {needed:,} {items} would decide it ({judgement['n']:,} were used){flag}"
 
 
 def _lines(verdict: Verdict, measure: str) -> Iterator[MeasureLine]:

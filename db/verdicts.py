@@ -15,6 +15,13 @@ def overrules_gate(decision: str, verdict: Mapping[str, Any] | None) -> bool:
     return isinstance(passed, bool) and passed != (decision == "promoted")
 
 
+def more_items(judgement: Mapping[str, Any]) -> int | None:
+    """How many items would decide an open judgement, where that is more than were asked."""
+    needed, used = judgement.get("needed"), judgement.get("n")
+    is_more = judgement.get("unsure") and isinstance(needed, int) and isinstance(used, int) and needed > used
+    return needed if is_more else None
+
+
 def outcome_of(decision: str, reason: str | None, verdict: Mapping[str, Any] | None) -> str:
     """The decision; "inconclusive" where the gate rejected because it had too few items to decide.
 

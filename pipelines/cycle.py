@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from db.next_attempt import Attempt, NextAttempt, advise
-from db.tables import Checkpoint, Promotion, RunInputs
-from db.tracker import Decision
+from db.tables import Checkpoint, Decision, Promotion, RunInputs
 from evals.results import Item, Result, main_result
 from evals.suites.config import load_suites
 from evals.suites.suite_measurement import main_prompt_task

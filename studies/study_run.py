@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import linear_regression
 from typing import Any, Literal
 
 from db.tables import Checkpoint, RunInputs
@@ -305,9 +306,7 @@ def _checkpoint_of(project: Project, job_id: str, stage: str) -> Checkpoint | No
 def _slope(scores: list[Mapping[str, float | None]]) -> float:
     """How much instruction following changes with each of the last cycles, by least squares."""
     values = [one["behaviour"] or 0.0 for one in scores[-LAST_CYCLES:]]
-    middle = (len(values) - 1) / 2
-    spread = sum((x - middle) ** 2 for x in range(len(values)))
-    return sum((x - middle) * value for x, value in enumerate(values)) / spread if spread else 0.0
+    return linear_regression(range(len(values)), values).slope if len(values) > 1 else 0.0
 
 
 # What the arms read and are measured by.

@@ -4,7 +4,6 @@ It generates the training text again, block by block, and searches it for held-o
 its requests for held-out topics. The exit code is 1 if there is a match.
 """
 
-import argparse
 import re
 import sys
 from collections import Counter
@@ -15,6 +14,7 @@ from transformers import AutoTokenizer
 
 from benchmarks.lab_base.build import SIZES
 from benchmarks.lab_base.curriculum import BATCH_TOKENS, START, STOP, pack_batches, texts
+from benchmarks.scripts import script_parser
 from recovery.lab import BASE, arithmetic, instruction_tasks, make_world, own_world, refusals
 from recovery.lab.words import ADJECTIVES, POOLS
 
@@ -77,7 +77,7 @@ def training(tokens: int) -> Iterator[list[str]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("--tokens", type=int, default=SIZES["small"].tokens, help="of training text (default: all)")
     parser.add_argument("--seeds", type=int, default=10, help="of held-out items")
     parser.add_argument("--items", type=int, default=1000, help="of each kind and seed")

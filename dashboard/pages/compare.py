@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 from markupsafe import Markup
 
+from dashboard.pages.cycle_summary import Task, latest_evaluations
 from dashboard.ui.html import (
     Cell,
     card,
@@ -40,7 +41,6 @@ CYCLE_COMMAND = "recover cycle --docs ./corpus"
 SHOW = [("", "all items"), ("flipped", "flipped"), ("lost", "lost: passed, then failed"), ("gained", "gained")]
 _html = load("compare.html")
 
-Task = tuple[str, str, str]  # suite, task, data: evaluations that agree in these have the same items
 MAX_DIFF_LENGTH = 6_000  # characters: a word-by-word comparison of longer texts is slow
 
 
@@ -103,7 +103,7 @@ def _sides(request: PageRequest, measured: Sequence[Checkpoint]) -> list[Side]:
         selected = list(dict.fromkeys([*measured[:1], *measured[-1:]]))
     cycles = {one.cycle for one in selected}
     runs = {run.id for run in request.reader.runs(request.project.id) if run.cycle in cycles}
-    return [Side(one, _latest_evaluations(request, one, runs)) for one in selected]
+    return [Side(one, latest_evaluations(request.reader, one, runs)) for one in selected]
 
 
 def _suggestions(request: PageRequest, measured: Sequence[Checkpoint], unmeasured: Sequence[Checkpoint]) -> list[str]:
@@ -113,12 +113,6 @@ def _suggestions(request: PageRequest, measured: Sequence[Checkpoint], unmeasure
     if not selected and len(measured) < 2:
         selected = list(reversed(unmeasured))[:MAX_SUGGESTIONS]
     return [f"recover eval {quote(one.reference)}" for one in selected]
-
-
-def _latest_evaluations(request: PageRequest, checkpoint: Checkpoint, runs: set[int]) -> dict[Task, Evaluation]:
-    """The last evaluation of each task. Those of the compared cycles take precedence: they have the same items."""
-    evaluations = sorted(request.reader.evaluations(checkpoint.id), key=lambda one: one.run_id in runs)
-    return {(one.suite, one.task, one.data): one for one in evaluations}
 
 
 def _filters(

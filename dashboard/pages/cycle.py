@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from dashboard.pages import cycle_summary as summaries
 from dashboard.pages.cycle_list import documents_path
-from dashboard.pages.cycle_summary import EARLIER_KNOWLEDGE, earlier_bounds
+from dashboard.pages.cycle_summary import EARLIER_KNOWLEDGE, Task, earlier_bounds, latest_evaluations
 from dashboard.pages.forms import note_form, notes_card, promotion_form
 from dashboard.pages.overview import verdict
 from dashboard.pages.repaired_models import no_cycle
@@ -37,6 +37,7 @@ from dashboard.ui.html import (
     load,
     nothing,
     number,
+    score_cell,
     size,
     table,
     tick,
@@ -52,7 +53,6 @@ TARGETS: dict[str, Axis] = {"midtrain": "knowledge", "distill": "behaviour"}  # 
 SMOOTHING = {"": 0.0, "some": 0.8, "much": 0.95}
 SCALES = [("", "linear"), ("log", "logarithmic")]
 _html = load("cycle.html")
-Task = tuple[str, str, str]  # suite, task, data: evaluations that agree in these can be compared
 Evaluations = Mapping[str, Mapping[Task, Evaluation]]  # by stage and task
 STAGES = {"clean": "Clean", "damaged": "Mid-trained", "recovered": "Recovered"}
 MAX_DOCUMENTS = 200
@@ -67,8 +67,7 @@ def page(app: gr.Blocks, dashboard: Dashboard) -> None:
 
 def version(request: PageRequest) -> Any:
     """A running cycle has new steps to draw before anything else about it changes."""
-    running = [run for run in request.reader.runs(request.project.id) if run.status == "running"]
-    return project_version(request), [request.reader.last_step(run.id) for run in running]
+    return project_version(request), [request.reader.last_step(run.id) for run in request.running]
 
 
 def render(request: PageRequest) -> list[Any]:
@@ -207,14 +206,12 @@ def attempts(stages: Sequence[Stage], decisions: Sequence[Promotion], cycle: Cyc
 
 
 def _latest_evaluations(reader: Reader, cycle: Cycle, runs: Sequence[Run]) -> Evaluations:
-    """The last evaluation of each task, by stage. Those made in this cycle take precedence."""
-    own, result = {run.id for run in runs}, {}
-    for name in STAGES:
-        checkpoint = getattr(cycle, name).checkpoint
-        evaluations = reader.evaluations(checkpoint.id) if checkpoint else []
-        evaluations.sort(key=lambda one: one.run_id in own)
-        result[name] = {(one.suite, one.task, one.data): one for one in evaluations}
-    return result
+    """By stage; those made in this cycle take precedence."""
+    own, checkpoints = {run.id for run in runs}, {name: getattr(cycle, name).checkpoint for name in STAGES}
+    return {
+        name: latest_evaluations(reader, checkpoint, own) if checkpoint else {}
+        for name, checkpoint in checkpoints.items()
+    }
 
 
 def measurements(evaluations: Evaluations, cycle: Cycle) -> Markup:
@@ -250,7 +247,7 @@ def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[C
                 Cell(link("cycle", f"Cycle {earlier.number}", number=earlier.number) if earlier else bdi(task, 60)),
                 Cell(bdi(documents_path(earlier, ""), 60) if earlier else "", "documents"),
                 *(number(score) for score in scores),
-                _number_cell(bound.get("limit")),
+                score_cell(limit if isinstance(limit := bound.get("limit"), int | float) else None),
                 Cell(tick(status(bound)) if bound else nothing(), "", status(bound) if bound else ""),
             ]
         )
@@ -348,12 +345,6 @@ def _run_text(run: Run, metrics: RunMetrics) -> tuple[str, str]:
     return f"{STAGE_NAMES[run.kind]}, {duration(_end(run) - run.started_at)}", " · ".join(
         filter(None, [times, heartbeat])
     )
-
-
-def _number_cell(value: Any) -> Cell:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return Cell(nothing(), "number", value)
-    return Cell(f"{value:,}" if isinstance(value, int) else f"{value:.3f}".replace("-", "−"), "number", value)
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

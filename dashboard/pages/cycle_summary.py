@@ -13,14 +13,15 @@ from dashboard.ui.charts.figure import NAMES
 from dashboard.ui.charts.runs import Series
 from dashboard.ui.html import Cell, bdi, duration, join, load
 from db.headline_scores import MEASURES
-from db.queries import STEP_SECONDS
-from db.tables import Checkpoint, Cycle, Headline, Promotion, Run, Score, Stage, promotion_against_gate
+from db.queries import STEP_SECONDS, Reader
+from db.tables import Checkpoint, Cycle, Evaluation, Headline, Promotion, Run, Score, Stage, promotion_against_gate
 from db.verdict_lines import ITEMS, MeasureLine, measure_lines, needed_text
 
 RELATIVE = ("behaviour", "retention")  # measures that are compared with the clean model
 EARLIER_KNOWLEDGE = "earlier"  # key of a verdict, and name of the suite: questions on documents of earlier cycles
 _OUTCOMES = {"promoted": "now the current model", "rejected": "the previous model stays current"}
 _STATES = {"open": "is under way", "rejected": "not promoted", "inconclusive": "not promoted"}
+Task = tuple[str, str, str]  # suite, task, data: evaluations that agree in these have the same items
 _html = load("overview.html")
 
 
@@ -52,9 +53,9 @@ def trails(
         name = "clean" if start is cycle.clean else f"before cycle {cycle.number}"
         # Until the cycle has measured something, the latest answers are to another cycle's questions.
         knowledge = cycle.clean.scores.get("knowledge") if cycle.damaged.scores else None
-        behaviour, retention = (_level(start.scores.get(measure)) for measure in ("behaviour", "retention"))
         drifted = dict.fromkeys(DRIFT, Level(0.0)) if drift and from_clean else _drift(start, drift)
-        before = Mark(name, behaviour, _level(knowledge), retention=retention, drift=drifted)
+        kept = {measure: start.scores[measure] for measure in RELATIVE if measure in start.scores}
+        before = Mark(name, _levels({**kept, "knowledge": knowledge}) | drifted)
         damaged = _mark(f"cycle {cycle.number} mid-trained", cycle.damaged, drift)
         recovered = _mark(f"cycle {cycle.number} {end_name(cycle.outcome)}", cycle.recovered, drift)
         result.append(Trail(cycle.number, cycle.outcome, before, damaged, recovered, _gate(cycle)))
@@ -135,18 +136,26 @@ def _id(stage: Stage) -> int | None:
 
 
 def _mark(name: str, stage: Stage, drift: Mapping[int, Mapping[str, Score]] | None = None) -> Mark | None:
-    levels = {measure: _level(stage.scores.get(measure)) for measure in MEASURES}
-    return Mark(name, **levels, drift=_drift(stage, drift or {})) if any(levels.values()) else None
+    levels = _levels(stage.scores)
+    return Mark(name, levels | _drift(stage, drift or {})) if levels else None
 
 
 def _drift(stage: Stage, drift: Mapping[int, Mapping[str, Score]]) -> dict[str, Level]:
-    scores = drift.get(_id(stage) or 0, {})
-    levels = {metric: _level(scores.get(metric)) for metric in DRIFT}
-    return {metric: level for metric, level in levels.items() if level}
+    return _levels({metric: score for metric, score in drift.get(_id(stage) or 0, {}).items() if metric in DRIFT})
 
 
-def _level(score: Headline | Score | None) -> Level | None:
-    return None if score is None or score.value is None else Level(score.value, score.low, score.high)
+def _levels(scores: Mapping[str, Headline | None] | Mapping[str, Score]) -> dict[str, Level]:
+    return {
+        name: Level(score.value, score.low, score.high)
+        for name, score in scores.items()
+        if score is not None and score.value is not None
+    }
+
+
+def latest_evaluations(reader: Reader, checkpoint: Checkpoint, runs: set[int]) -> dict[Task, Evaluation]:
+    """The last evaluation of each task. Those of the runs take precedence: they have the same items."""
+    evaluations = sorted(reader.evaluations(checkpoint.id), key=lambda one: one.run_id in runs)
+    return {(one.suite, one.task, one.data): one for one in evaluations}
 
 
 def decided_by(cycle: Cycle) -> str:

@@ -74,7 +74,7 @@ def progress(run: Run, last_step: int | None, items: Mapping[str, float], times:
 
 def _running(request: PageRequest) -> Run | None:
     """The run in the address, by default the last started of those that are running."""
-    running = [run for run in request.reader.runs(request.project.id) if run.status == "running"]
+    running = request.running
     return next((run for run in running if run.id == request.number("run")), running[0] if running else None)
 
 

@@ -13,7 +13,7 @@ from dashboard.pages.repaired_models import repair_sections
 from dashboard.ui.caches import RunMetrics
 from dashboard.ui.charts.cycles import Mark, Trail, over_time, plane
 from dashboard.ui.charts.figure import Axis
-from dashboard.ui.html import STAGE_NAMES, bdi, card, chart, clock, duration, join, link, links, load, tiles
+from dashboard.ui.html import STAGE_NAMES, bdi, card, chart, clock, duration, join, link, links, load, percent, tiles
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
 from db.headline_scores import MEASURES
 from db.next_attempt import next_attempt
@@ -181,12 +181,10 @@ _NOT_MEASURED = ("–", "not measured yet")
 
 def _retained_tile(trail: Trail, cycle: Cycle) -> tuple[str, str]:
     """What the cycle's last checkpoint still knows of what the clean model knew."""
-    clean, last = cycle.clean.scores.get("retention"), trail.marks[-1].retention
+    clean, last = cycle.clean.scores.get("retention"), trail.marks[-1].level("retention")
     if clean is None or not clean.value or last is None or trail.marks[-1] is trail.start:
         return _NOT_MEASURED
-    return f"{last.value / clean.value:.0%}".replace(
-        "%", " %"
-    ), f"{last.value:.3f} of the clean model's {clean.value:.3f}"
+    return percent(last.value / clean.value), f"{last.value:.3f} of the clean model's {clean.value:.3f}"
 
 
 def _scale(cycle: Cycle) -> Markup:
@@ -211,4 +209,4 @@ def recovery_tile(trail: Trail, axis: Axis, note: str) -> tuple[str, str]:
         return "–", "nothing was lost" if axis == "behaviour" else "nothing was gained"
     if axis == "behaviour" and start.low is not None and middle.value > start.low:
         return "–", f"{start.value - middle.value:.3f} lost, within the confidence interval"
-    return f"{share:.0%}".replace("%", " %"), note.format(abs(start.value - middle.value))
+    return percent(share), note.format(abs(start.value - middle.value))

@@ -8,7 +8,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from dashboard.ui.charts.runs import divergence_by_position, half_divergence_share
-from dashboard.ui.html import card, chart_card, choice, form, link, links, load, nothing, page_title
+from dashboard.ui.html import card, chart_card, choice, form, link, links, load, nothing, page_title, percent
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll, project_version
 from db.tables import Rollout, Run
 
@@ -35,8 +35,7 @@ def page(app: gr.Blocks, dashboard: Dashboard) -> None:
 
 
 def version(request: PageRequest) -> Any:
-    running = [run for run in request.reader.runs(request.project.id) if run.status == "running"]
-    return project_version(request), [request.reader.last_rollout(run.id) for run in running]
+    return project_version(request), [request.reader.last_rollout(run.id) for run in request.running]
 
 
 def render(request: PageRequest) -> list[Any]:
@@ -92,5 +91,5 @@ def _summary(divergences: Sequence[Sequence[float]]) -> Markup:
     values = [value for rollout in divergences for value in rollout]
     if not values:
         return nothing("These rollouts were stored without their tokens.")
-    share = f"{half_divergence_share(values):.1%}".replace("%", " %")
+    share = percent(half_divergence_share(values), 1)
     return _html.divergence_summary(share, f"{sum(values) / len(values):.3f}", f"{max(values):.2f}")

@@ -9,7 +9,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from dashboard.ui.charts.figure import LIGHT, Palette
-from dashboard.ui.html import Cell, bdi, card, join, link, links, load, nothing, page_title, table
+from dashboard.ui.html import Cell, bdi, card, join, link, links, load, nothing, page_title, score_cell, signed, table
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
 from db.headline_scores import MEASURES
 from db.tables import Study
@@ -98,7 +98,7 @@ def claim_table(study: Study) -> Markup:
             Cell(_verdict(claim), "", claim.get("verdict")),
             Cell(bdi(f"{claim['metric']}: {claim['of']} less {claim['against']}{_group(claim)}", 200)),
             _interval(claim),
-            Cell(_signed(claim["source"]) if claim.get("source") is not None else nothing(), "number"),
+            Cell(signed(claim["source"]) if claim.get("source") is not None else nothing(), "number"),
             Cell(f"{'above 0' if claim['direction'] == 'above' else 'not below'}, {claim['margin']:g}"),
         ]
         for claim in study.claims
@@ -112,7 +112,7 @@ def arm_table(study: Study) -> Markup:
     rows = [
         [
             Cell(bdi(f"{name}, seed {entry['seed']}", 80)),
-            *(_score(entry["scores"].get(measure)) for measure in MEASURES),
+            *(score_cell(entry["scores"].get(measure)) for measure in MEASURES),
             Cell(entry["steps"], "number"),
             Cell(f"{entry['pflops']:.4f}", "number", entry["pflops"]),
             Cell(f"{entry['seconds']:.0f}", "number", entry["seconds"]),
@@ -138,7 +138,7 @@ def picture(study: Study, colours: Palette = LIGHT, narrow: bool = False) -> Mar
         return round(EDGE + (value - first * step) / ((last - first) * step) * (width - 2 * EDGE), 1)
 
     rows = [_picture_row(claim, x, colours, int(width / CHARACTER)) for claim in study.claims]
-    ticks = [(x(number * step), _signed(number * step, 2) if number else "0") for number in range(first, last + 1)]
+    ticks = [(x(number * step), signed(number * step, 2) if number else "0") for number in range(first, last + 1)]
     title = f"Differences that the claims of {study.name} are about"
     return Markup(_html.picture(width, rows, ticks, x(0.0), colours, title))
 
@@ -198,18 +198,10 @@ def _verdict(claim: Mapping[str, Any]) -> Markup:
 def _interval(claim: Mapping[str, Any]) -> Cell:
     if claim.get("estimate") is None:
         return Cell(nothing(), "number", "")
-    ends = [_signed(claim[end]) if claim.get(end) is not None else "" for end in ("low", "high")]
-    return Cell(_html.interval(_signed(claim["estimate"]), *ends), "number", claim["estimate"])
+    ends = [signed(claim[end]) if claim.get(end) is not None else "" for end in ("low", "high")]
+    return Cell(_html.interval(signed(claim["estimate"]), *ends), "number", claim["estimate"])
 
 
 def _group(claim: Mapping[str, Any]) -> str:
     items = f", answers of {claim['items']} tokens" if claim.get("items") else ""
     return items + (f", less the same on {claim['minus_items']}" if claim.get("minus_items") else "")
-
-
-def _score(value: float | None) -> Cell:
-    return Cell(nothing(), "number", "") if value is None else Cell(f"{value:.3f}", "number", value)
-
-
-def _signed(value: float, digits: int = 3) -> str:
-    return f"{value:+.{digits}f}".replace("-", "−")

@@ -68,6 +68,14 @@ def size(count: float | None) -> str:
     return f"{count:.1f} TB"
 
 
+def percent(share: float, digits: int = 0) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
 def escape_text(value: object) -> Markup:
     """Return a value as HTML that can only be read. Markup is returned unchanged."""
     if isinstance(value, Markup):
@@ -153,6 +161,10 @@ class Cell(NamedTuple):
     content: object  # text or Markup
     css: str = ""
     value: object = None  # what a saved table holds, where that is not what the cell shows
+
+
+def score_cell(value: float | None) -> Cell:
+    return Cell(nothing(), "number", "") if value is None else Cell(f"{value:.3f}", "number", value)
 
 
 def number(score: Score | Headline | None) -> Cell:

@@ -20,7 +20,7 @@ from dashboard.ui.html import escape_text
 from dashboard.ui.layout import Pages, error, masthead, no_cycles, not_found
 from db import RecordError
 from db.queries import Reader
-from db.tables import Project
+from db.tables import Project, Run
 
 POLL_SECONDS = 4
 # Runs in the browser before each call and replaces the last input: only the browser knows its screen and the address.
@@ -69,6 +69,11 @@ class PageRequest:
     look: Look
     actions: Actions
     metrics: RunMetrics
+
+    @property
+    def running(self) -> list[Run]:
+        """The newest first."""
+        return [run for run in self.reader.runs(self.project.id) if run.status == "running"]
 
     def number(self, name: str) -> int | None:
         """A number in the query, None for anything else."""

@@ -15,7 +15,7 @@ Ratios without a closed formula have bootstrap intervals.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
 
 import numpy as np
@@ -51,10 +51,6 @@ def lower_bound(n: float, lost: float, gained: float, confidence: float = 0.95) 
     return low
 
 
-def upper_bound(n: int, lost: int, gained: int, confidence: float = 0.95) -> float:
-    return -lower_bound(n, gained, lost, confidence)
-
-
 def p_at_most(n: float, lost: float, gained: float, difference: float) -> float:
     """Return the p-value of the hypothesis that the true difference is at most this: it is below 1 − confidence if and
     only if the lower bound is above it."""
@@ -83,25 +79,26 @@ def n_needed(margin: float, differ: float, difference: float = 0.0, confidence: 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """The comparison of two checkpoints on the items that both answered."""
+    """The comparison of two checkpoints on the items that both answered, once or several times."""
 
     n: int
-    lost: list[str]  # keys that passed before and fail after
-    gained: list[str]
-    difference: float  # share passed after − share passed before
+    difference: float  # mean over the items: share of replies that pass after − before
     low: float  # one-sided bounds of the difference
     high: float
-    p_value: float  # McNemar's exact test
+    differ: float  # mean square of the items' differences: with one reply, the share that only one of the two passes
     confidence: float = 0.95  # of each bound
+    samples: int = 0  # replies to each item besides the greedy one
+    lost: list[str] = field(default_factory=list)  # with one reply: keys that passed before and fail after
+    gained: list[str] = field(default_factory=list)
+
+    @property
+    def p_value(self) -> float:
+        """Of McNemar's exact test."""
+        return mcnemar(len(self.lost), len(self.gained))
 
     def n_needed(self, margin: float) -> int | None:
         """Return how many items would show a loss under `margin` if the measured difference is the true one."""
         return n_needed(margin, self.differ, self.difference, confidence=self.confidence)
-
-    @property
-    def differ(self) -> float:
-        """The share of items that only one of the two passes."""
-        return (len(self.lost) + len(self.gained)) / self.n
 
 
 def paired_test(before: Mapping[str, bool], after: Mapping[str, bool], confidence: float = 0.95) -> PairedTest:
@@ -112,8 +109,8 @@ def paired_test(before: Mapping[str, bool], after: Mapping[str, bool], confidenc
     lost = [key for key in keys if before[key] and not after[key]]
     gained = [key for key in keys if after[key] and not before[key]]
     n, b, c = len(keys), len(lost), len(gained)
-    low, high = lower_bound(n, b, c, confidence), upper_bound(n, b, c, confidence)
-    return PairedTest(n, lost, gained, (c - b) / n, low, high, mcnemar(b, c), confidence)
+    low, high = lower_bound(n, b, c, confidence), -lower_bound(n, c, b, confidence)
+    return PairedTest(n, (c - b) / n, low, high, (b + c) / n, confidence, lost=lost, gained=gained)
 
 
 def _slope(lost: float, gained: float) -> np.ndarray:
@@ -149,23 +146,6 @@ def _share_below(bound: float, slope: np.ndarray, n: float, differ: float) -> fl
 Passes = Mapping[str, bool]  # of one reply to each prompt, by key
 
 
-@dataclass(frozen=True)
-class RepliesTest:
-    """The comparison of two models by several replies to each prompt."""
-
-    n: int  # prompts
-    samples: int  # replies to each prompt besides the greedy one
-    difference: float  # mean over the prompts: share of replies that pass after − before
-    low: float  # one-sided bounds of the difference
-    high: float
-    spread: float  # mean square of the prompts' differences
-    confidence: float = 0.95  # of each bound
-
-    def n_needed(self, margin: float) -> int | None:
-        """Return how many prompts would show a loss under `margin`, with as many replies to each."""
-        return n_needed(margin, self.spread, self.difference, confidence=self.confidence)
-
-
 def prompt_differences(before: Sequence[Passes], after: Sequence[Passes]) -> list[float]:
     """Return each prompt's share of passing replies after minus before; both have the same number of replies."""
     keys = [key for key in before[0] if all(key in passes for passes in (*before, *after))]
@@ -175,14 +155,14 @@ def prompt_differences(before: Sequence[Passes], after: Sequence[Passes]) -> lis
     return [count / len(before) for count in counts]
 
 
-def replies_test(before: Sequence[Passes], after: Sequence[Passes], confidence: float = 0.95) -> RepliesTest:
+def replies_test(before: Sequence[Passes], after: Sequence[Passes], confidence: float = 0.95) -> PairedTest:
     """Compare by all replies to each prompt, of which the first is the greedy one. Each bound has the confidence."""
     differences = prompt_differences(before, after)
     n = len(differences)
     low = lower_bound(*_as_counts(differences), confidence)
     high = -lower_bound(*_as_counts([-d for d in differences]), confidence)
-    spread = math.fsum(d * d for d in differences) / n
-    return RepliesTest(n, len(before) - 1, math.fsum(differences) / n, low, high, spread, confidence)
+    differ = math.fsum(d * d for d in differences) / n
+    return PairedTest(n, math.fsum(differences) / n, low, high, differ, confidence, len(before) - 1)
 
 
 def weighted_counts(n: int, lost: float, gained: float, squares: float) -> tuple[float, float, float]:

@@ -24,7 +24,7 @@ from typing import Literal
 
 import numpy as np
 
-from evals.stats.paired_comparison import PairedTest, Passes, RepliesTest, paired_test, replies_test
+from evals.stats.paired_comparison import PairedTest, Passes, paired_test, replies_test
 from recovery.errors import RecoverError
 
 ALPHA = 0.05  # one-sided error, over all looks: of passing a loss of the margin, and of failing a smaller one
@@ -111,7 +111,7 @@ def sample_levels(samples: int) -> tuple[float, ...]:
 
 def samples_test(
     before: Sequence[Passes], after: Sequence[Passes], margin: float, samples: int
-) -> tuple[Outcome, RepliesTest]:
+) -> tuple[Outcome, PairedTest]:
     """The result at the first look that was clear, else at the last one: after each sample that both models drew.
 
     `before` and `after` begin with the greedy replies. `samples`: how many may be drawn."""

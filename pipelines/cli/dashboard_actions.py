@@ -10,8 +10,7 @@ import torch
 
 from dashboard.actions import ActionError, Actions, ModelAnswer
 from db import RecordError
-from db.tables import Study
-from db.tracker import Decision
+from db.tables import Decision, Study
 from evals.downloads import public_ifeval
 from evals.subject import Answer, Subject
 from evals.suites import lab

@@ -35,7 +35,7 @@ def promote(project: "Project", ref: str, reject: bool, reason: str, dry_run: bo
     \b
     Example: recover promote cycle:3 --reason "read fifty answers, they are fine"
     """
-    from db.tracker import Decision
+    from db.tables import Decision
     from pipelines.gate.promotion import decide, require_reason
     from recovery.models.students import load_chat, parameters_of
 

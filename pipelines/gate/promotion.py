@@ -2,8 +2,7 @@
 
 import getpass
 
-from db.tables import Checkpoint, last_decisions
-from db.tracker import Decision
+from db.tables import Checkpoint, Decision, last_decisions
 from db.verdicts import gate_outcome, overrules_gate
 from pipelines.project.project import Project
 from recovery.errors import RecoverError

@@ -7,7 +7,7 @@ from typing import Any
 
 from db.headline_scores import MEASURES
 from evals.results import Item, Result, main_result
-from evals.stats.paired_comparison import PairedTest, RepliesTest, paired_test
+from evals.stats.paired_comparison import PairedTest, paired_test
 from evals.stats.sequential import Outcome, clear_outcome, greedy_alpha, samples_test, sequential_test
 from evals.suites.training_texts import ANSWERS
 from pipelines.settings.schema import Gate
@@ -239,9 +239,7 @@ def judge_retention(gate: Gate, clean: Sequence[Result], recovered: Sequence[Res
     return RetentionJudgement(**vars(j), tasks=changes, graded=tuple(graded))
 
 
-def _difference(
-    pair: PairedTest | RepliesTest, margin: float, setting: str, outcome: Outcome | None = None
-) -> Judgement:
+def _difference(pair: PairedTest, margin: float, setting: str, outcome: Outcome | None = None) -> Judgement:
     outcome = outcome or clear_outcome(pair.low, pair.high, margin)
     passed = outcome == "passed"
     needed = None if passed else pair.n_needed(margin)

@@ -11,9 +11,9 @@ from sqlalchemy import Engine, make_url
 from db import name_of_base
 from db.engine import is_sqlite, open_database, parse_url
 from db.queries import Reader
-from db.tables import Checkpoint, Cycle, Run
+from db.tables import Checkpoint, Cycle, Run, RunKind
 from db.tables import Project as ProjectRow
-from db.tracker import RunKind, Tracker
+from db.tracker import Tracker
 from pipelines.project.checkpoints import (
     Reference,
     chat_template_hash,

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from db import RecordError
-from db.tables import Checkpoint, Run, RunInputs
-from db.tracker import RunKind
+from db.tables import Checkpoint, Run, RunInputs, RunKind
 from pipelines.log import duration
 from pipelines.project.locations import relocate
 from pipelines.project.project import Project

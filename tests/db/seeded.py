@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from db.engine import open_database
-from db.tables import Checkpoint, RunInputs
-from db.tracker import Decision, Role, RunKind, Tracker
+from db.tables import Checkpoint, Decision, Role, RunInputs, RunKind
+from db.tracker import Tracker
 
 CLEAN = {"behaviour": 0.91, "retention": 0.95}
 UNREAD = {"knowledge": 0.05}  # the clean model's score on documents it has not read

@@ -60,15 +60,10 @@ class Mark:
     """One measured checkpoint."""
 
     name: str
-    behaviour: Level | None = None
-    knowledge: Level | None = None
-    earlier: Level | None = None
-    retention: Level | None = None
-    drift: Mapping[str, Level] = field(default_factory=dict)  # by metric
+    levels: Mapping[str, Level] = field(default_factory=dict)  # by measure, and by metric of drift
 
     def level(self, measure: str) -> Level | None:
-        levels: dict[str, Level | None] = {name: getattr(self, name) for name in NAMES}
-        return {**levels, **self.drift}.get(measure)
+        return self.levels.get(measure)
 
 
 @dataclass(frozen=True)
@@ -367,7 +362,7 @@ def _goal(trails: Sequence[Trail], axis: Axis, look: Look, panel: int) -> Iterat
 
 
 def _points(trail: Trail, axis: Axis) -> list[tuple[Mark, float, float]]:
-    levels = [(mark, mark.knowledge, mark.level(axis)) for mark in trail.marks]
+    levels = [(mark, mark.level("knowledge"), mark.level(axis)) for mark in trail.marks]
     return [(mark, known.value, kept.value) for mark, known, kept in levels if known and kept]
 
 
@@ -394,7 +389,7 @@ def _trail(trail: Trail, axis: Axis, latest: bool, look: Look) -> list[Trace]:
         x=[x for _, x, _ in points],
         y=[y for _, _, y in points],
         text=[mark.name for mark, _, _ in points],
-        customdata=[[str(mark.level(axis)), str(mark.knowledge)] for mark, _, _ in points],
+        customdata=[[str(mark.level(axis)), str(mark.level("knowledge"))] for mark, _, _ in points],
         marker=dict(size=10 if latest else 7, color=fill, line=dict(color=ink, width=1.5)),
         mode="markers+text" if latest and axis == KEPT[0] else "markers",
         name=f"cycle {trail.number}",

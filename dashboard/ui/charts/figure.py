@@ -38,8 +38,7 @@ class Palette:
     inconclusive: str
 
     def of(self, axis: Axis) -> str:
-        colors = dict(behaviour=self.behaviour, knowledge=self.knowledge, earlier=self.earlier)
-        return colors.get(axis, self.retention)
+        return str(getattr(self, axis))
 
 
 LIGHT = Palette("#0067b1", "#b85c00", "#a32a76", "#0d766f", "#1c2430", "#5b6675", "#e4e8ee", "#ffffff", "#1a7f4b",

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import itemgetter
 from typing import Any
 
 from dashboard.ui.charts.figure import FONT, Axis, Figure, Look, Trace, axis_title, blank, new_axis, scatter
@@ -101,12 +103,8 @@ def downsample(series: Series, max_points: int = MAX_POINTS) -> Series:
     points: list[tuple[int, float]] = []
     for start in range(0, len(series), size):
         bucket = series[start : start + size]
-        points += sorted({min(bucket, key=_value), max(bucket, key=_value)})
+        points += sorted({min(bucket, key=itemgetter(1)), max(bucket, key=itemgetter(1))})
     return points
-
-
-def _value(point: tuple[int, float]) -> float:
-    return point[1]
 
 
 def _drawable(series: Series, log: bool) -> list[tuple[int, float]]:
@@ -131,14 +129,11 @@ def _line(series: Series, color: str, name: str) -> Trace:
 
 def half_divergence_share(divergences: Sequence[float]) -> float:
     """Return the smallest share of the tokens that holds half of the divergence. Small: few tokens matter."""
-    total, reached = sum(divergences), 0.0
-    if total <= 0:
+    if sum(divergences) <= 0:
         return 1.0
-    for count, value in enumerate(sorted(divergences, reverse=True), start=1):
-        reached += value
-        if reached >= total / 2:
-            return count / len(divergences)
-    return 1.0
+    reached = list(accumulate(sorted(divergences, reverse=True)))
+    count = next((count for count, value in enumerate(reached, start=1) if value >= reached[-1] / 2), len(reached))
+    return count / len(reached)
 
 
 def divergence_by_position(rollouts: Sequence[Sequence[float]], look: Look) -> Figure | None:

@@ -88,10 +88,12 @@ def test_key_numbers(reader):
 
 
 def test_without_forgetting_nothing_is_recovered():
-    start, better, end = (Mark("", Level(value)) for value in (0.91, 0.92, 0.918))
+    start, better, end = (Mark("", {"behaviour": Level(value)}) for value in (0.91, 0.92, 0.918))
     trail = Trail(1, "promoted", start, better, end)
     assert overview.recovery_tile(trail, "behaviour", "of {}") == ("–", "nothing was lost")
-    little = Trail(1, "promoted", Mark("", Level(0.908, 0.895, 0.92)), Mark("", Level(0.907)), end)
+    little = Trail(
+        1, "promoted", Mark("", {"behaviour": Level(0.908, 0.895, 0.92)}), Mark("", {"behaviour": Level(0.907)}), end
+    )
     assert overview.recovery_tile(little, "behaviour", "of {}") == ("–", "0.001 lost, within the confidence interval")
 
 
@@ -139,7 +141,7 @@ def test_one_project_of_several(tracker, written):
 def test_a_cycle_after_a_rejected_one_starts_at_the_last_promoted(tracker, written):
     seeded = seed(tracker, cycles=4)  # the third is rejected
     second, fourth = (trails_of(written, seeded.project)[index] for index in (1, 3))
-    assert fourth.start.behaviour == second.recovered.behaviour
+    assert fourth.start.level("behaviour") == second.recovered.level("behaviour")
     assert fourth.start.name == "before cycle 4"
 
 
@@ -162,7 +164,7 @@ def external_start(tracker, written):
 def test_a_cycle_may_start_from_a_model_repaired_outside_any_cycle(external_start):
     reader, project = external_start
     (trail,) = trails_of(reader, project)
-    assert (trail.start.name, trail.start.behaviour.value) == ("before cycle 1", 0.85)
+    assert (trail.start.name, trail.start.level("behaviour").value) == ("before cycle 1", 0.85)
     top = refreshed(reader)[1]
     assert "<b>0.850 → 0.500</b>" in top
     assert "(clean 0.900)" in top
@@ -178,7 +180,7 @@ def test_a_cycle_may_start_from_a_mid_trained_model_that_a_person_promoted(track
     cycle = tracker.open_cycle(seeded.project)
     tracker.checkpoint(seeded.project, "midtrained", "run-9", parent=seeded.midtrained[0], cycle=cycle.id)
     first, second = trails_of(written, seeded.project)
-    assert second.start.behaviour == first.damaged.behaviour
+    assert second.start.level("behaviour") == first.damaged.level("behaviour")
     assert (first.start.name, second.start.name) == ("clean", "before cycle 2")
 
 

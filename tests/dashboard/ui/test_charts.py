@@ -25,24 +25,30 @@ def level(value: float) -> Level:
     return Level(value, value - 0.04, value + 0.03)
 
 
-CLEAN = Mark("clean", level(0.91), level(0.04))
-FOUR = Mark("cycle 2 damaged", level(0.4), level(0.9), level(0.6), level(0.5))
+def mark(name: str, *levels: Level | None) -> Mark:
+    """Levels in the order of behaviour, knowledge, earlier cycles and what it knew before."""
+    named = {measure: level for measure, level in zip(NAMES, levels, strict=False) if level}
+    return Mark(name, named)
+
+
+CLEAN = mark("clean", level(0.91), level(0.04))
+FOUR = mark("cycle 2 damaged", level(0.4), level(0.9), level(0.6), level(0.5))
 FIRST = Trail(
     1,
     "promoted",
     CLEAN,
-    Mark("cycle 1 damaged", level(0.42), level(0.95)),
-    Mark("cycle 1 recovered", level(0.9), level(0.93)),
+    mark("cycle 1 damaged", level(0.42), level(0.95)),
+    mark("cycle 1 recovered", level(0.9), level(0.93)),
 )
 SECOND = Trail(
     2,
     "rejected",
-    Mark("before cycle 2", level(0.9), level(0.05)),
-    Mark("cycle 2 damaged", level(0.3), level(0.94)),
-    Mark("cycle 2 rejected", level(0.7), level(0.9)),
+    mark("before cycle 2", level(0.9), level(0.05)),
+    mark("cycle 2 damaged", level(0.3), level(0.94)),
+    mark("cycle 2 rejected", level(0.7), level(0.9)),
 )
 THIRD = Trail(
-    3, "open", Mark("before cycle 3", level(0.9), level(0.03)), Mark("cycle 3 damaged", level(0.5), level(0.92))
+    3, "open", mark("before cycle 3", level(0.9), level(0.03)), mark("cycle 3 damaged", level(0.5), level(0.92))
 )
 TRAILS = [FIRST, SECOND, THIRD]
 
@@ -68,8 +74,8 @@ def test_both_curves_go_through_every_measured_checkpoint():
 
 @pytest.mark.parametrize("look", LOOKS, ids=str)
 def test_all_four_measures_are_drawn_each_in_the_panel_of_its_kind(look):
-    end = replace(FOUR, name="cycle 2 recovered", behaviour=level(0.8))
-    trails = [Trail(2, "promoted", Mark("before cycle 2", level(0.9), level(0.1), None, level(0.9)), FOUR, end)]
+    end = replace(FOUR, name="cycle 2 recovered", levels={**FOUR.levels, "behaviour": level(0.8)})
+    trails = [Trail(2, "promoted", mark("before cycle 2", level(0.9), level(0.1), None, level(0.9)), FOUR, end)]
     figure = over_time(trails, CLEAN, look)
     axes = {name: curve(figure, name).yaxis for name in NAMES.values()}
     assert list(axes.values()) == ["y", "y2", "y2", "y"]
@@ -82,8 +88,9 @@ def test_all_four_measures_are_drawn_each_in_the_panel_of_its_kind(look):
 @pytest.mark.parametrize("look", LOOKS, ids=str)
 def test_drift_has_a_panel_of_its_own_scale_where_it_was_measured(look):
     kl, on_new_task = "kl_from_clean", "kl_from_clean/new_task"
-    damaged = replace(FIRST.damaged, drift={kl: Level(2.0, 1.5, 3.0), on_new_task: Level(1.0)})
-    start = replace(CLEAN, drift={kl: Level(0.0), on_new_task: Level(0.0)})
+    drifted = {kl: Level(2.0, 1.5, 3.0), on_new_task: Level(1.0)}
+    damaged = replace(FIRST.damaged, levels={**FIRST.damaged.levels, **drifted})
+    start = replace(CLEAN, levels={**CLEAN.levels, kl: Level(0.0), on_new_task: Level(0.0)})
     figure = over_time([replace(FIRST, start=start, damaged=damaged), SECOND], CLEAN, look)
     replies, new_task = curve(figure, "Drift, own replies"), curve(figure, "Drift, new task")
     assert (replies.x, replies.y, replies.yaxis) == ((0, 1), (0.0, 2.0), "y3")
@@ -100,7 +107,7 @@ def test_a_distillation_that_changed_nothing_has_no_arrow():
 
 def test_a_measure_that_was_never_made_has_no_curve_and_a_panel_without_one_is_left_out():
     assert "Earlier cycles" not in {trace.name for trace in over_time(TRAILS, CLEAN).data}
-    unread = [Trail(1, "open", Mark("clean", level(0.9)), Mark("cycle 1 damaged", level(0.5)))]
+    unread = [Trail(1, "open", mark("clean", level(0.9)), mark("cycle 1 damaged", level(0.5)))]
     assert {trace.yaxis for trace in over_time(unread, None).data} == {"y"}
     assert "yaxis2" not in cycles.over_time(unread, None)["layout"]
     assert {trace.yaxis for trace in plane(TRAILS, CLEAN).data} == {"y"}
@@ -112,7 +119,7 @@ def test_a_jump_without_training_is_dotted():
 
 
 def test_intervals_are_drawn_where_they_are_known():
-    bare = Trail(1, "open", Mark("clean", Level(0.9), Level(0.1)), Mark("cycle 1 damaged", level(0.4), None))
+    bare = Trail(1, "open", mark("clean", Level(0.9), Level(0.1)), mark("cycle 1 damaged", level(0.4), None))
     bars = curve(over_time([bare], None), "Instruction following").error_y
     assert bars.array == (None, pytest.approx(0.03))
     assert bars.arrayminus == (None, pytest.approx(0.04))
@@ -146,7 +153,8 @@ def test_a_rejected_end_is_hollow():
 
 
 def test_curves_are_named_beside_their_ends_and_the_names_keep_apart():
-    near = replace(FIRST, recovered=replace(FIRST.recovered, retention=level(0.93)))
+    kept = {**FIRST.recovered.levels, "retention": level(0.93)}
+    near = replace(FIRST, recovered=replace(FIRST.recovered, levels=kept))
     labels = [a for a in over_time([near], CLEAN).layout.annotations if "<b>" in a.text and a.yref == "y"]
     assert [label.text for label in labels] == [
         "<b>What it knew before</b> 0.930",
@@ -181,7 +189,7 @@ def test_every_look_has_both_names_and_its_own_colours(look):
     assert plane(TRAILS, CLEAN, look).layout.font.color == palette.ink
 
 
-@pytest.mark.parametrize("trails", [[], [Trail(1, "open", Mark("clean"))]])
+@pytest.mark.parametrize("trails", [[], [Trail(1, "open", mark("clean"))]])
 def test_nothing_measured_is_an_empty_figure(trails):
     assert over_time(trails, None).to_json()
     assert plane(trails, None).to_json()
@@ -201,7 +209,7 @@ def test_text_in_every_colour_can_be_read(palette):
 
 def test_a_long_history_marks_its_last_points_and_draws_the_rest_as_a_line():
     past = [
-        Trail(n, "promoted", Mark("a", Level(0.9)), Mark("b", Level(0.5)), Mark("c", Level(0.9))) for n in range(90)
+        Trail(n, "promoted", mark("a", Level(0.9)), mark("b", Level(0.5)), mark("c", Level(0.9))) for n in range(90)
     ]
     drawn = [trace for trace in over_time(past, None).data if trace.name.startswith("Instruction following")]
     earlier, marked = (next(t for t in drawn if t.name.endswith(end)) for end in ("earlier", "Instruction following"))

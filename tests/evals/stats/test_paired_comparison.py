@@ -12,7 +12,6 @@ from evals.stats.paired_comparison import (
     paired_test,
     prompt_differences,
     replies_test,
-    upper_bound,
     wilson,
 )
 from recovery.errors import RecoverError
@@ -48,7 +47,7 @@ def test_measurements_without_a_common_item_cannot_be_paired() -> None:
 def test_without_gains_the_bound_is_clopper_pearsons(n: int, lost: int) -> None:
     exact = stats.beta.ppf(0.95, lost + 1, n - lost) if lost < n else 1.0
     assert lower_bound(n, lost, 0) == pytest.approx(-exact, abs=1e-5)
-    assert upper_bound(n, 0, lost) == pytest.approx(exact, abs=1e-5)
+    assert -lower_bound(n, lost, 0) == pytest.approx(exact, abs=1e-5)
 
 
 def test_the_bound_agrees_with_random_draws_of_its_definition() -> None:
@@ -128,7 +127,7 @@ def test_with_one_reply_the_bounds_are_those_of_the_paired_test(n: int, lost: in
         single, several = paired_test(before, after, confidence), replies_test([before], [after], confidence)
         assert (several.low, several.high) == pytest.approx((single.low, single.high), abs=1e-6)
         assert (several.n, several.samples, several.difference) == (n, 0, pytest.approx(single.difference))
-        assert several.spread == pytest.approx(single.differ)
+        assert several.differ == pytest.approx(single.differ)
         assert several.n_needed(0.9) == single.n_needed(0.9)
 
 

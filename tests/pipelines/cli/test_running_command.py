@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from db.tables import RunInputs
-from db.tracker import RunKind
+from db.tables import RunInputs, RunKind
 from pipelines.job import Job, unfinished_jobs
 from pipelines.project.project import Project
 from pipelines.project.running import project_lock, store_job

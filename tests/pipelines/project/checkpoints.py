@@ -1,6 +1,6 @@
 """Checkpoints for tests that need a record but no model."""
 
-from db.tracker import Role
+from db.tables import Role
 from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
 

@@ -9,8 +9,7 @@ import pytest
 from sqlalchemy import update
 
 from db import tables
-from db.tables import DONE, TOTAL, RunInputs
-from db.tracker import RunKind
+from db.tables import DONE, TOTAL, RunInputs, RunKind
 from pipelines.cli.inspect import _progress_text
 from pipelines.project import running
 from pipelines.project.project import Project
