@@ -20,7 +20,8 @@ from itertools import cycle
 from pathlib import Path
 
 from benchmarks.scripts import table
-from pipelines.documents import read_corpus, tokenize_documents
+from pipelines.documents.corpus import read_corpus
+from pipelines.documents.tokenization import tokenize_documents
 from recovery.lab import BASE
 from recovery.models.students import load_chat
 from tests.pipelines.documents.make import every_format, pdf, with_libraries
