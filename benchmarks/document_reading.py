@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scripts import in_new_process, script_parser, table
-from pipelines.documents import read_corpus, tokenize_documents
+from pipelines.documents.corpus import read_corpus
+from pipelines.documents.tokenization import tokenize_documents
 from recovery.lab import BASE
 from recovery.models.students import load_chat
 from tests.pipelines.documents.make import every_format, pdf, with_libraries

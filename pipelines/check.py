@@ -122,23 +122,17 @@ def check_model(project: Project, prepared: Prepared, model: str) -> CheckResult
         own = replace(job, student=project.resolve(prepared.own_template).id, id=f"{job.id}-own")
         clean, results, verdict = Cycle(project, own).judge_student()
         _, with_base_template, _ = Cycle(project, job).judge_student(with_samples=False)
-        notes.append(_template_note(results, with_base_template, project.base_name))
+        mains = (main_result(side, "behaviour") for side in (with_base_template, results))
+        a, b = (main.headline.value for main in mains if main)  # tells the template apart from the weights
+        notes.append(
+            f"With the chat template of {project.base_name} it follows {a:.3f} of the instructions, with its own "
+            f"{b:.3f}: `recover repair` keeps that of {project.base_name}"
+        )
     else:
         clean, results, verdict = Cycle(project, job).judge_student()
     forgotten, learned = forgotten_rows(clean, results), learned_rows(clean, results)
     turn_ends = examine_turn_ends(project.path_of(model), project.base, ContentCache(project.home / "cache"))
     return CheckResult(model, project.base_name, verdict, forgotten, learned, notes, turn_ends)
-
-
-def _template_note(own: list[Result], with_base_template: list[Result], base: str) -> str:
-    """Tell the template apart from the weights."""
-    a, b = (main_result(results, "behaviour") for results in (own, with_base_template))
-    assert a is not None
-    assert b is not None
-    return (
-        f"With the chat template of {base} it follows {b.headline.value:.3f} of the instructions, with its own "
-        f"{a.headline.value:.3f}: `recover repair` keeps that of {base}"
-    )
 
 
 def forgotten_rows(base: Sequence[Result], model: Sequence[Result]) -> list[Change]:
@@ -157,7 +151,6 @@ def learned_rows(base: Sequence[Result], model: Sequence[Result]) -> list[Change
 
 
 def change_table(rows: Sequence[Change], names: tuple[str, str]) -> list[str]:
-    """The rows as lines of text."""
     labels = [("  " if row.is_part else "") + row.name for row in rows]
     width = max(24, *map(len, labels))
     lines = [f"{'':<{width}}{names[0]:>9}{names[1]:>11}{'difference, 95 % interval':>30}{'n':>8}"]
@@ -203,7 +196,10 @@ def _of_results(before: Result, after: Result, name: str) -> Change:
     """Item by item; of graded items, the mean difference."""
     if before.is_pass_rate and after.is_pass_rate:
         return Change.of_passes(name, before.suite, before.passed_by_key(), after.passed_by_key())
-    grades = [_grades(result) for result in (before, after)]
+    grades = [
+        {item.key: item.verdicts["likelihood"] for item in result.items if "likelihood" in item.verdicts}
+        for result in (before, after)
+    ]
     keys = [key for key in grades[0] if key in grades[1]]
     if not keys:  # grades that are not stored item by item
         a, b = before.headline, after.headline
@@ -212,10 +208,6 @@ def _of_results(before: Result, after: Result, name: str) -> Change:
     a, b = (Metric.from_values([side[key] for key in keys]) for side in grades)
     gain = Metric.from_values([grades[1][key] - grades[0][key] for key in keys])
     return Change(name, before.suite, None, None, a.value, b.value, gain.value, gain.ci95, gain.n)
-
-
-def _grades(result: Result) -> dict[str, float]:
-    return {item.key: item.verdicts["likelihood"] for item in result.items if "likelihood" in item.verdicts}
 
 
 def _look_level(after: Result) -> float:

@@ -29,9 +29,10 @@ from pipelines.gate.promotion import current_user
 from pipelines.gate.verdict import OtherResults, Verdict, judge, require_pass_fail, settles_behaviour
 from pipelines.job import Job
 from pipelines.log import log
-from pipelines.outcome import Answer, Decide, Outcome
+from pipelines.outcome import Answer, Outcome
+from pipelines.project.locations import find_root
 from pipelines.project.project import Project
-from pipelines.project.running import published_progress, store_job
+from pipelines.project.running import published_progress, update_holder
 from pipelines.project.runs import runs_of_job
 from pipelines.settings.schema import Gate
 from pipelines.teacher_choice import Base, Router, Served
@@ -46,13 +47,13 @@ from pipelines.training.training_run import RunResult
 from recovery.recipes import recipe
 
 
-def run_job(project: Project, job: Job, decide: Decide | None = None) -> RunResult | Outcome:
+def run_job(project: Project, job: Job, answer: Answer | None = None) -> RunResult | Outcome:
     """From the beginning, or from wherever the job was interrupted."""
-    cycle = Cycle(project, job)
+    cycle = Cycle(project, job, answer=answer)
     run: dict[str, Callable[[], RunResult | Outcome]] = {
         "midtrain": cycle.midtrain,
-        "distill": lambda: cycle.distill(decide),
-        "cycle": lambda: cycle.run(decide),
+        "distill": cycle.distill,
+        "cycle": cycle.run,
     }
     with saved_job(project, job), published_progress(project):
         return run[job.command]()
@@ -61,38 +62,33 @@ def run_job(project: Project, job: Job, decide: Decide | None = None) -> RunResu
 @contextmanager
 def saved_job(project: Project, job: Job) -> Iterator[None]:
     """The job is deleted once it is done; an interruption says how to go on."""
-    store_job(project.home, job.id)
+    update_holder(project.home, job=job.id)
     try:
         yield
     except KeyboardInterrupt:
-        option = "" if project.contains_cwd else f" --project {shlex.quote(str(project.root))}"
+        option = "" if find_root(None) == project.root else f" --project {shlex.quote(str(project.root))}"
         raise KeyboardInterrupt(f"Go on from the last saved state with `recover resume{option}`.") from None
     if not job.settings.keep_documents:
-        _delete_documents(project, job)
+        for file in (job.training_file, job.corpus and snapshot_file(project.home, job.corpus.hash)):
+            if file:
+                file.unlink(missing_ok=True)
     job.delete(project.home)
-
-
-def _delete_documents(project: Project, job: Job) -> None:
-    files = [job.training_file] if job.training_file else []
-    if job.corpus:
-        files.append(snapshot_file(project.home, job.corpus.hash))
-    for file in files:
-        file.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
 class Cycle(Stage):
     """The stages of one job, recorded under one cycle."""
 
-    def run(self, decide: Decide | None = None) -> Outcome:
+    answer: Answer | None = None  # in place of the gate's
+
+    def run(self) -> Outcome:
         prompts = self.files.read(self.settings.distill, self.job.seed)
         if prompts and (teacher := self.main_teacher()):  # else prompts or teacher do not exist yet
             self.check_lift(teacher, prompts)
         midtrained = self.midtrain().checkpoint
-        return self._in_cycle_of(midtrained).recover(midtrained, decide)
+        return self._in_cycle_of(midtrained).recover(midtrained)
 
     def midtrain(self) -> RunResult:
-        """The first stage, in a cycle of its own."""
         corpus = self.corpus() if self.job.corpus else None
         earlier = self.earlier_corpora() if self.settings.midtrain.mix.earlier else []
         start, stage = self.checkpoint(self.job.start), self._opened(corpus)
@@ -100,10 +96,10 @@ class Cycle(Stage):
             return midtrain_in_context(stage, corpus, start, earlier)
         return midtrain(stage, corpus, start, earlier)
 
-    def distill(self, decide: Decide | None = None) -> Outcome:
+    def distill(self) -> Outcome:
         """The second stage alone: an attempt of the student's cycle, or the repair of a model from outside."""
         student = self.checkpoint(self.job.student)
-        return self._in_cycle_of(student).recover(student, decide)
+        return self._in_cycle_of(student).recover(student)
 
     def judge_student(
         self, name: str = "the fine-tune", *, with_samples: bool = True
@@ -118,7 +114,7 @@ class Cycle(Stage):
             return clean, results, self._judge_with_samples(clean, results, results, student, final, name)
         return clean, results, self._judge(clean, results, results)
 
-    def recover(self, damaged: Checkpoint, decide: Decide | None = None) -> Outcome:
+    def recover(self, damaged: Checkpoint) -> Outcome:
         main_teacher = self.main_teacher() or damaged
         lift = self.check_lift(main_teacher)
         probe = self._probe() if self._has_probes else None
@@ -127,7 +123,7 @@ class Cycle(Stage):
         if self._may_leave_out_distillation:
             before = self._measure(damaged, "the mid-trained model", final, "damaged", self._until_clear(clean))
             if self._judge(clean, before, before).passed:
-                return self._keep_as_it_is(damaged, main_teacher, clean, before, decide)
+                return self._keep_as_it_is(damaged, main_teacher, clean, before)
         else:
             first_block = self._stop_rule(clean, lambda items: True)  # its score decides nothing
             before = self._measure(damaged, "the model to recover", final, "damaged", first_block)
@@ -148,7 +144,7 @@ class Cycle(Stage):
         else:
             after = self._measure(judged, "the recovered model", final, "recovered", self._until_clear(clean, before))
         verdict = self._judge_with_samples(clean, before, after, judged, final)
-        promoted, decision = self._decide(distilled.checkpoint, verdict, decide)
+        promoted, decision = self._decide(distilled.checkpoint, verdict)
         advice = self._next_attempt(damaged, distilled, verdict) if not promoted else None
         number = self.cycle_number
         return Outcome(number, clean, before, after, verdict, promoted, distilled, decision, next_attempt=advice)
@@ -162,12 +158,7 @@ class Cycle(Stage):
         return self.job.command == "cycle" and self.settings.distill.if_needed and restores
 
     def _keep_as_it_is(
-        self,
-        midtrained: Checkpoint,
-        teacher: Checkpoint,
-        clean: list[Result],
-        results: list[Result],
-        decide: Decide | None,
+        self, midtrained: Checkpoint, teacher: Checkpoint, clean: list[Result], results: list[Result]
     ) -> Outcome:
         """The mid-trained model passes the gate: a copy of it is the cycle's result."""
         log.info("The mid-trained model passes the gate as it is: nothing is distilled")
@@ -176,11 +167,10 @@ class Cycle(Stage):
         copied = distill(replace(self, job=job), midtrained, Teachers(teacher), [], None)
         copy_results(self.project, midtrained, copied.checkpoint)
         verdict = self._judge(clean, results, results)
-        promoted, decision = self._decide(copied.checkpoint, verdict, decide)
+        promoted, decision = self._decide(copied.checkpoint, verdict)
         return Outcome(self.cycle_number, clean, results, results, verdict, promoted, copied, decision)
 
     def _final_plan(self) -> EvalPlan:
-        """Of the items that no probe uses."""
         return replace(self.job.eval_plan, split="final" if self._has_probes else "all")
 
     @property
@@ -319,13 +309,13 @@ class Cycle(Stage):
             log.info(f"There are {problem}: all are kept for the verdict, none for probes")
         return not problem
 
-    def _decide(self, recovered: Checkpoint, verdict: Verdict, decide: Decide | None) -> tuple[bool, str]:
+    def _decide(self, recovered: Checkpoint, verdict: Verdict) -> tuple[bool, str]:
         """Whether it is promoted, and the decision as text. A decision of before an interruption stays."""
         earlier = self._earlier_decision(recovered)
         if earlier is not None:
             promoted = earlier.decision == "promoted"
             return promoted, verdict.decision_text(promoted)
-        answer = decide(verdict) if decide else Answer(verdict.passed, verdict.reason)
+        answer = self.answer or Answer(verdict.passed, verdict.reason)
         decision: Decision = "promoted" if answer.promote else "rejected"
         text, reason = verdict.decision_text(answer.promote), answer.reason
         log.info(f"{text.capitalize()}: {reason}")

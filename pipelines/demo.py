@@ -47,8 +47,6 @@ Models = dict[str, list[Result]]  # the results of each model, by its name in th
 
 @dataclass(frozen=True)
 class Demo:
-    """Runs the parts of the demo in one project, on the documents of one world."""
-
     project: Project
     seed: int
     quick: bool
@@ -66,11 +64,6 @@ class Demo:
     @property
     def folder(self) -> Path:
         return self.project.root / "world"
-
-    def write_documents(self) -> None:
-        world = make_world(1000 + 10 * self.seed, size="quick")
-        world.write(self.folder)
-        log.info(f"Wrote documents with {len(world.questions())} invented facts to {self.folder / 'docs'}")
 
     def documents_alone(self) -> tuple[Models, Verdict]:
         """Mid-train on the documents alone, measure, and reject the result, whatever it lost: it is a comparison."""
@@ -117,7 +110,9 @@ def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple
     demo = Demo(project, seed, quick)
     outcome = None
     with command_lock(project):
-        demo.write_documents()
+        world = make_world(1000 + 10 * seed, size="quick")
+        world.write(demo.folder)
+        log.info(f"Wrote documents with {len(world.facts)} invented facts to {demo.folder / 'docs'}")
         models, verdict = demo.documents_alone()
         for line in [verdict.headline("not good enough"), *verdict_table(verdict.as_dict()), *_table(models)]:
             log.info(line)

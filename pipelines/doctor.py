@@ -41,7 +41,6 @@ class Finding:
 
 
 def examine(folder: Path | None) -> list[Finding]:
-    """Run all checks for the project in `folder`, or else in the working directory or above it."""
     project = find_root(folder)
     checks: dict[str, Callable[[], Finding]] = {
         "python": _python,
@@ -56,19 +55,18 @@ def examine(folder: Path | None) -> list[Finding]:
     }
     declared = metadata.metadata("recover").get_all("Provides-Extra") or []
     checks |= {f"[{extra}]": partial(_extra, extra) for extra in EXTRAS if extra in declared}
-    return [_safely(name, check) for name, check in checks.items()]
+    findings = []
+    for name, check in checks.items():
+        try:
+            findings.append(check())
+        except Exception as error:  # a broken library can fail in any way
+            detail = f"{type(error).__name__}: {error}".splitlines()[0]
+            findings.append(Finding(name, False, detail, "unknown, because the check failed", REINSTALL))
+    return findings
 
 
 def can_run(findings: list[Finding]) -> bool:
     return all(finding.ok or not finding.required for finding in findings)
-
-
-def _safely(name: str, check: Callable[[], Finding]) -> Finding:
-    try:
-        return check()
-    except Exception as error:  # a broken library can fail in any way
-        detail = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Finding(name, False, detail, "unknown, because the check failed", REINSTALL)
 
 
 def _python() -> Finding:
@@ -194,10 +192,10 @@ def _punkt() -> Finding:
 
 
 def _hub() -> Finding:
-    from evals.downloads import is_reachable
+    from evals.downloads import is_hub_offline, is_reachable
 
     impact = "models and data sets of the hub can be used only if they are cached"
-    if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
+    if is_hub_offline():
         return Finding("hub", False, "disabled by HF_HUB_OFFLINE", impact, "unset HF_HUB_OFFLINE")
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     ok = is_reachable(address)

@@ -8,20 +8,21 @@ import json
 import secrets
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
+
+from pydantic import TypeAdapter
 
 from pipelines.documents.corpus import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.project.locations import relocate
 from pipelines.project.project import Project
 from pipelines.project.running import job_files, readable_job
-from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
 from pipelines.storage import ContentCache, JsonLines, write_atomic
 from pipelines.synthetic.prompts import read_prompts
-from pipelines.teacher_choice import BASE, OF_JOB, TeacherChoice, named_checkpoints
+from pipelines.teacher_choice import BASE, TeacherChoice, named_checkpoints
 
 Command = Literal["midtrain", "distill", "cycle", "repair"]
 FILES = ("training_file", "conversations", "prompts", "teacher_context")  # fields that are files of the project
@@ -48,7 +49,6 @@ class Job:
 
     @property
     def checkpoints(self) -> set[int]:
-        """Ids of the checkpoints that it uses."""
         named = (self.start, self.student, *named_checkpoints(self.teacher))
         return {id for id in named if id is not None}
 
@@ -71,30 +71,19 @@ class Job:
         return home / "jobs" / f"{self.id}.json"
 
     def as_json(self) -> dict[str, Any]:
-        corpus = self.corpus
-        files = {name: getattr(self, name) for name in FILES}
-        return {
-            **vars(self),
-            **{name: str(file) if file else None for name, file in files.items()},
-            "settings": self.settings.model_dump(),
-            "eval_plan": self.eval_plan.to_json(),
-            "corpus": corpus and {"hash": corpus.hash, "path": str(corpus.path), "files": corpus.files},
-            "teacher": asdict(self.teacher),
-        }
+        json_values: dict[str, Any] = JOB.dump_python(self, mode="json")
+        return json_values | {"eval_plan": self.eval_plan.to_json()}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], home: Path) -> Self:
+    def from_json(cls, values: Mapping[str, Any], home: Path) -> "Job":
         """Files of the project are located in `home`, wherever its folder lies now."""
-        fields = dict(values)
-        if corpus := fields["corpus"]:
-            file = snapshot_file(home, corpus["hash"])
-            fields["corpus"] = CorpusSnapshot(Path(corpus["path"]), corpus["hash"], corpus["files"], file)
-        fields["settings"] = apply_overrides(Settings(), fields["settings"])
-        fields["teacher"] = OF_JOB.validate_python(fields["teacher"])
-        fields["eval_plan"] = EvalPlan.from_json(fields["eval_plan"]).relocated(home)
-        for name in FILES:
-            fields[name] = relocate(home, Path(fields[name])) if fields[name] else None
-        return cls(**fields)
+        job = JOB.validate_python(values)
+        corpus = job.corpus and replace(job.corpus, file=snapshot_file(home, job.corpus.hash))
+        files: dict[str, Any] = {name: relocate(home, file) for name in FILES if (file := getattr(job, name))}
+        return replace(job, corpus=corpus, eval_plan=job.eval_plan.relocated(home), **files)
+
+
+JOB = TypeAdapter(Job)
 
 
 def unfinished_jobs(home: Path) -> list[Job]:

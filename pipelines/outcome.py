@@ -1,6 +1,5 @@
 """The result of a cycle or of a distillation alone, and the decision about it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +19,8 @@ class Answer:
     reason: str
 
 
-Decide = Callable[[Verdict], Answer]  # in place of the gate
-
-
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a cycle, or of a distillation alone."""
-
     cycle: int  # its number, 0 for a repair outside any cycle
     clean: list[Result]
     damaged: list[Result]

@@ -15,9 +15,8 @@ from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
 from evals.suites.training_texts import Conversation, encode_conversation
-from pipelines.documents import read_corpus
 from pipelines.documents.conversations import read_training_file, warn_of_unread_tools
-from pipelines.documents.corpus import Corpus, is_hub_id, sample_passages, save_snapshot
+from pipelines.documents.corpus import Corpus, is_hub_id, read_corpus, sample_passages, save_snapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.job import Job, store_context, store_prompts, store_questions
 from pipelines.log import log
@@ -28,8 +27,10 @@ from pipelines.project.project import Project
 from pipelines.project.runs import last_time, past_cycles
 from pipelines.request import Request
 from pipelines.settings.resolve import Resolved, differences, resolve_settings
-from pipelines.settings.schema import Dials, Distill, Settings
+from pipelines.settings.schema import Dials, Settings
 from pipelines.storage import JsonLines, content_hash
+from pipelines.synthetic.chat_prompts import other_contexts
+from pipelines.synthetic.passage_prompts import passages_in
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
 from pipelines.teacher_choice import (
     BASE,
@@ -49,7 +50,6 @@ from pipelines.training.recipe_inputs import (
     check_domains,
     check_midtraining,
     check_mix,
-    check_passages,
     check_processes,
     check_prompts,
     check_recipes,
@@ -107,7 +107,9 @@ def check_request(
         if len(corpus.skipped) > 10:
             log.info(f"Skipped {len(corpus.skipped) - 10} more files")
     if corpus is not None and recipe(settings.midtrain.recipe).context:
-        check_passages(corpus.texts, settings.distill, request.seed)
+        passages = passages_in(corpus.texts)  # raises where there are none, as the next line does for one alone
+        if settings.distill.shuffle_contexts:
+            other_contexts(passages, request.seed)
     return resolved, teacher, corpus, conversations
 
 
@@ -126,7 +128,11 @@ def _read_conversations(file: Path, chat: Chat) -> list[Conversation]:
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
     """What `prepare_job` would prepare (`--dry-run`); writes nothing."""
     (settings, _, _), teacher, corpus, conversations = check_request(project, request)
-    named = _named_teacher(request, settings)
+    named, own_dials = _named_teacher(request, settings), recipe(settings.distill.recipe)
+    dials = {
+        name: {"value": value, "default": getattr(own_dials, name)}
+        for name, value in chosen_recipe(settings.distill).dials.items()
+    }
     return {
         "command": request.command,
         "base": project.base_name,
@@ -136,16 +142,8 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         "conversations": len(conversations) if request.conversations else None,
         "teacher": project.resolve(teacher.checkpoint).reference if isinstance(teacher, Model) else named,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
-        "dials": _dials(settings.distill) if request.command != "midtrain" else None,
+        "dials": dials if request.command != "midtrain" else None,
         "settings": settings.model_dump(),
-    }
-
-
-def _dials(settings: Distill) -> dict[str, dict[str, Any]]:
-    """Each dial that has a meaning, with the recipe's own value."""
-    named = recipe(settings.recipe)
-    return {
-        name: {"value": value, "default": getattr(named, name)} for name, value in chosen_recipe(settings).dials.items()
     }
 
 
@@ -192,7 +190,6 @@ def prepare_job(project: Project, request: Request, job_id: str | None = None, *
 
 
 def _named_teacher(request: Request, settings: Settings) -> str | None:
-    """Where `--teacher` is not given, the recipe's own."""
     if request.teacher is not None or request.command == "midtrain":
         return request.teacher
     return recipe(settings.distill.recipe).teacher

@@ -56,8 +56,6 @@ Scores = Mapping[str, float | None]
 
 @dataclass(frozen=True)
 class Move:
-    """What one move brought, and what it took."""
-
     name: str
     scores: Scores
     verdict: Verdict
@@ -158,7 +156,6 @@ def is_enough(move: Move, base_ending: float | None) -> bool:
 
 
 def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str] = ()) -> RepairResult:
-    """Judge the fine-tune, then try one move after the other."""
     has_probes = job.settings.distill.probe_every > 0
     can_probe = has_probes and not job.eval_plan.split_problem(load_suites(project.base))
     with saved_job(project, job):

@@ -38,7 +38,6 @@ class Option:
 def option(
     commands: Commands, help: str, metavar: str | None = None, flag: str | None = None, default: Any = None
 ) -> Any:
-    """A field that an option of these commands sets."""
     return options(Option(commands, help, metavar, flag), default=default)
 
 

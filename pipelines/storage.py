@@ -25,7 +25,6 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_atomic(path: Path, pieces: Iterable[str]) -> None:
-    """Write the pieces as one UTF-8 text file, atomically."""
     with open_atomic(path) as out:
         out.writelines(piece.encode("utf-8") for piece in pieces)
 
@@ -41,7 +40,6 @@ class JsonLines:
             yield from map(json.loads, lines)
 
     def write(self, values: Iterable[Any]) -> None:
-        """Write all values, atomically."""
         write_atomic(self.path, map(_line, values))
 
     def append(self, values: Iterable[Any]) -> None:
@@ -127,13 +125,16 @@ class RemoteFolder:
         try:
             with self._file_system("read") as (files, root):
                 for path, about in files.find(root, detail=True).items():
-                    _fetch_file(files, path, partial / _inside(path[len(root) + 1 :]), about["size"])
+                    target = partial / _inside(path[len(root) + 1 :])
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    files.get_file(path, str(target))
+                    if target.stat().st_size != about["size"]:
+                        raise OSError(f"{target.name} arrived incomplete")
                 partial.rename(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
     def send(self, folder: Path) -> None:
-        """Send all files of a folder."""
         with self._file_system("written to") as (files, root):
             for file in sorted(path for path in folder.rglob("*") if path.is_file()):
                 files.put_file(str(file), f"{root}/{file.relative_to(folder).as_posix()}")
@@ -166,10 +167,3 @@ def _inside(name: str) -> str:
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise RecoverError(f"The remote folder has a file with the name {name!r}. Delete it there.")
     return name
-
-
-def _fetch_file(files: Any, path: str, target: Path, size: int) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    files.get_file(path, str(target))
-    if target.stat().st_size != size:
-        raise OSError(f"{target.name} arrived incomplete")

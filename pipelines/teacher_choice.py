@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
-from pydantic import TypeAdapter
-
 from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
 
@@ -62,7 +60,6 @@ TeacherChoice = Base | Model[R] | ByDomain[R] | Router | Served | Itself
 
 BASE = Base()
 NAMED: dict[str, Router | Itself] = {"router": Router(), "ema": Itself("ema"), "live": Itself("live")}
-OF_JOB: TypeAdapter[TeacherChoice[int]] = TypeAdapter(TeacherChoice[int])
 
 
 def parse_teacher(text: str | None) -> TeacherChoice[str]:

@@ -90,7 +90,6 @@ class ModelShape:
 
     @property
     def layer(self) -> int:
-        """Weights of one layer."""
         return self.matrices // max(1, self.layers)
 
     @property
@@ -130,8 +129,6 @@ class Device:
 
 @dataclass(frozen=True)
 class Teacher:
-    """A model beside the student."""
-
     own: int = 0  # parameters that it shares with no other model
     head: int = 0  # weights of its output head
 
@@ -191,7 +188,6 @@ def frozen_bytes(shape: ModelShape, settings: Settings) -> int:
 
 
 def sums(memory: TrainingMemory) -> dict[str, float]:
-    """Bytes by phase."""
     return {phase: sum(parts.values()) for phase, parts in memory.items()}
 
 
@@ -283,8 +279,6 @@ def check_memory(student: str, settings: Settings, *teachers: Sequence[str], gen
 
 @dataclass(frozen=True)
 class GpuPlan:
-    """The memory of a cycle on GPUs that are not there yet, from the base's config alone."""
-
     base: str
     name: str  # of the base, as the user knows it
     settings: Settings
@@ -312,20 +306,17 @@ class GpuPlan:
     def peak(self) -> float:
         return peak(self.memory)
 
-    @property
-    def _rows(self) -> list[int]:
-        """Of a step: no more processes can share them."""
-        return [rows for rows in (self.settings.distill.rows, self.settings.midtrain.rows) if rows != "auto"]
-
     def check(self) -> None:
         """Raise if it does not fit, and say what would."""
         if self.peak <= self.gpu_memory:
             return
         changes = cheaper_settings(self.settings) | ({"engine": "transformers"} if self.engine == "vllm" else {})
+        rows = self.settings.distill.rows, self.settings.midtrain.rows
+        most = min(n for n in rows if n != "auto")  # more processes cannot share the rows of a step
         more = [
             replace(self, processes=count)
             for count in GPU_COUNTS
-            if self.processes < count <= min(self._rows) and self.settings.engine in ("auto", "transformers")
+            if self.processes < count <= most and self.settings.engine in ("auto", "transformers")
         ]
         fitting = [plan for plan in more if plan.peak <= self.gpu_memory]
         advice = [f"--processes {plan.processes} ({gigabytes(plan.peak)})" for plan in fitting[:1]]
@@ -345,13 +336,13 @@ def fitting_changes(
     each = [{name: value} for name, value in changes.items()]
     for candidates in (each, [changes]):
         takes = [(one, required(settings.model_copy(update=one))) for one in candidates]
-        if fitting := [f"{_flags(one)} ({gigabytes(took)})" for one, took in takes if took <= available]:
-            return fitting
+        if fitting := [(one, took) for one, took in takes if took <= available]:
+            flags = [" ".join(f"--set {name}={as_text(value)}" for name, value in one.items()) for one, _ in fitting]
+            return [f"{flag} ({gigabytes(took)})" for flag, (_, took) in zip(flags, fitting, strict=True)]
     return []
 
 
 def cheaper_settings(settings: Settings) -> dict[str, Any]:
-    """Settings that take less memory, by name, where they are not as they are already."""
     values = {
         "lora_rank": settings.lora_rank or 64,
         "checkpointing": True,
@@ -360,12 +351,7 @@ def cheaper_settings(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value != getattr(settings, name)}
 
 
-def _flags(changes: dict[str, Any]) -> str:
-    return " ".join(f"--set {name}={as_text(value)}" for name, value in changes.items())
-
-
 def check_window(base: str, settings: Settings) -> None:
-    """Raise if rows are longer than the model's context."""
     context = getattr(config_of(base).get_text_config(), "max_position_embeddings", None)
     window = settings.midtrain.window
     if not 2 <= window <= (context or window):

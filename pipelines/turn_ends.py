@@ -53,7 +53,6 @@ class BaseReplies:
         return cls(list(zip(prompts, replies, strict=True)), ends)
 
     def ending(self, model: Student) -> float | None:
-        """The probability that a model ends where these replies do."""
         return probability_of_ending(model, self.exchanges, StopFiles.of(model.path).stops)
 
 
@@ -69,22 +68,17 @@ class TurnEnds:
 
     @property
     def rows(self) -> list[tuple[str, str, str]]:
-        """What is measured, of the model and of its base."""
         rows = self.files.rows() + (self.does.rows() if self.does else [])
         base = self.base_files.rows() if self.base_files else []
         base += self.base_does.rows() if self.base_does else []
         beside = [value for _, value in base] + [""] * (len(rows) - len(base))
         return [(name, value, other) for (name, value), other in zip(rows, beside, strict=True)]
 
-    @property
-    def sentences(self) -> list[str]:
-        return [*map(str, self.faults)] or ["Its turns end where they should."]
-
     def lines(self) -> list[str]:
         table = [("", "model", "base" if self.base_files else ""), *self.rows]
         width, value_width = (max(len(row[i]) for row in table) for i in (0, 1))
         lines = [f"{name:<{width}}  {value:<{value_width}}  {other}".rstrip() for name, value, other in table]
-        return [*lines, *self.sentences]
+        return [*lines, *(map(str, self.faults) if self.faults else ["Its turns end where they should."])]
 
     def as_json(self) -> dict[str, Any]:
         def of(files: StopFiles | None, does: ReplyEnds | None) -> dict[str, Any] | None:

@@ -76,7 +76,6 @@ class CollapseWatch:
 
     @classmethod
     def restored(cls, saved: Mapping[str, Any]) -> Self:
-        """From the fields as `asdict` gives them."""
         return cls(saved["clean"] and CleanReplies(**saved["clean"]), saved["history"])
 
     def after_step(self, record: StepRecord) -> str:
@@ -96,7 +95,10 @@ class CollapseWatch:
         clean = self._of_clean(sign)
         if sign.metric == "entropy":
             # A student that knows its documents by heart has a low entropy, which rises again as it nears its teacher.
-            return not self._kl_falls(sign.steps) if clean is None else last > ENTROPY_FACTOR * clean
+            if clean is not None:
+                return last > ENTROPY_FACTOR * clean
+            first_kl, last_kl = self._means("kl", sign.steps) if self.history["kl"] else (0.0, 0.0)
+            return not last_kl < first_kl
         if self.clean is None or clean is None:
             return True
         rollouts = self.history["rollouts"]
@@ -110,10 +112,6 @@ class CollapseWatch:
     def _reason(self, sign: Sign) -> str:
         clean, (_, last) = self._of_clean(sign), self._means(sign.metric, sign.steps)
         return sign.reason if clean is None else f"{sign.reason} ({last:.2f}, of the clean model {clean:.2f})"
-
-    def _kl_falls(self, steps: int) -> bool:
-        first, last = self._means("kl", steps) if self.history["kl"] else (0.0, 0.0)
-        return last < first
 
     def _means(self, metric: str, steps: int) -> tuple[float, float]:
         values = self.history[metric]

@@ -35,7 +35,6 @@ _together = False
 
 
 def processes() -> int:
-    """How many processes were started together."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -86,14 +85,9 @@ def leave(in_order: bool = True) -> None:
         time.sleep(SECONDS_TO_RELEASE)
 
 
-def send(message: Any) -> None:
-    """Send a message from the leader to all followers."""
-    with lost_processes_reported():
-        dist.broadcast_object_list([message], src=0, device=torch.device("cpu"))
-
-
-def receive() -> Any:
-    messages = [None]
+def broadcast(message: Any = None) -> Any:
+    """Return the leader's message in every process."""
+    messages = [message]
     with lost_processes_reported():
         dist.broadcast_object_list(messages, src=0, device=torch.device("cpu"))
     return messages[0]

@@ -5,7 +5,7 @@ another agree on where a reply ends. Id by id they would differ most just there,
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -27,7 +27,7 @@ class _ExpectedLogRatio(torch.autograd.Function):
         p = log_p.exp()
         ratio = (log_p - log_q).masked_fill_(p == 0, 0.0)
         ctx.save_for_backward(p, ratio)
-        return _dot(p, ratio)
+        return (p.unsqueeze(-2) @ ratio.unsqueeze(-1)).squeeze(-1).squeeze(-1)  # without storing the products
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -39,11 +39,6 @@ class _ExpectedLogRatio(torch.autograd.Function):
 
 def _expected_log_ratio(log_p: Tensor, log_q: Tensor) -> Tensor:
     return _ExpectedLogRatio.apply(log_p, log_q)
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Σ a b over the last dimension, without storing the products."""
-    return (a.unsqueeze(-2) @ b.unsqueeze(-1)).squeeze(-1).squeeze(-1)
 
 
 def reverse_kl(student: Tensor, teacher: Tensor) -> Tensor:
@@ -61,26 +56,20 @@ def divergence(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
 
     It vanishes at both ends, so β = 0 means KL(T‖S) and β = 1 means KL(S‖T): the limits after division by β and 1−β.
     """
-    if beta == 0.0:
-        return forward_kl(student, teacher)
-    if beta == 1.0:
-        return reverse_kl(student, teacher)
-    mixture = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
-    return beta * _expected_log_ratio(teacher, mixture) + (1 - beta) * _expected_log_ratio(student, mixture)
+    return _generalised(student, teacher, beta, _expected_log_ratio)
 
 
-def contributions(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
-    """Return what each token of the vocabulary adds to the divergence [..., vocabulary]; some may be negative."""
+def _generalised(student: Tensor, teacher: Tensor, beta: float, kl: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     if beta == 0.0:
-        return _terms(teacher, student)
+        return kl(teacher, student)
     if beta == 1.0:
-        return _terms(student, teacher)
+        return kl(student, teacher)
     mixture = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
-    return beta * _terms(teacher, mixture) + (1 - beta) * _terms(student, mixture)
+    return beta * kl(teacher, mixture) + (1 - beta) * kl(student, mixture)
 
 
 def _terms(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """p (log p − log q); a token with p = 0 adds nothing, whatever its q."""
+    """What each token adds to the KL, which may be negative; a token with p = 0 adds nothing, whatever its q."""
     p = log_p.exp()
     return p * (log_p - log_q).masked_fill(p == 0, 0.0)
 
@@ -94,7 +83,7 @@ def clipped_divergence(
     bounded, so the sum can fall below zero. `scale` multiplies the loss of a position by min(1, clip / loss), without
     a gradient through the factor: the direction of the gradient stays."""
     if mode == "zero":
-        terms = contributions(student, teacher, beta)
+        terms = _generalised(student, teacher, beta, _terms)
         return terms.clamp(max=clip).sum(-1), (terms > clip).any(-1)
     loss = divergence(student, teacher, beta)
     return loss * (clip / loss.detach().clamp(min=clip)), loss > clip

@@ -24,8 +24,6 @@ class RecoverError(Exception):
 
 
 class LostProcess(RecoverError):
-    """Another process of a training on several has ended."""
-
     EXIT_CODE = 75  # of a process that does not know why, and says nothing
 
 

@@ -122,7 +122,12 @@ def _check_full_weights(model: str, base: str) -> bool:
                 f"{list(original.shape)}, so it was not fine-tuned from it. Name the model that it came from as --base."
             )
         if has_token_rows(name) and len(tensor) < len(original):
-            _check_token_rows(model, base, len(tensor))
+            tokens = load_chat(base).token_rows
+            if len(tensor) < tokens:  # rows beyond them are padding, which a fine-tune may lack
+                raise RecoverError(
+                    f"The model {model} has embeddings for {len(tensor):,} tokens, but {base} has {tokens:,} tokens. "
+                    "Save it with the base's tokens: resize_token_embeddings must not be given a smaller number."
+                )
         rows = min(len(tensor), len(original))
         a, b = (t[:rows].flatten().float() for t in (tensor, original))
         equal = equal and bool(torch.equal(a, b))
@@ -144,16 +149,6 @@ def _equal_weights(first: str, second: str) -> bool:
     chosen = names[:: max(1, len(names) // COMPARED)]
     one, other = (dict(_tensors({name: files[name] for name in chosen})) for files in (a, b))
     return all(torch.equal(one[name].float(), other[name].float()) for name in chosen)
-
-
-def _check_token_rows(model: str, base: str, rows: int) -> None:
-    """Rows beyond the tokens are padding, which a fine-tune may lack."""
-    tokens = load_chat(base).token_rows
-    if rows < tokens:
-        raise RecoverError(
-            f"The model {model} has embeddings for {rows:,} tokens, but {base} has {tokens:,} tokens. Save it with the "
-            "base's tokens: resize_token_embeddings must not be given a smaller number."
-        )
 
 
 def _check_finite(model: str, name: str, tensor: Tensor) -> None:
@@ -187,7 +182,6 @@ def _files(reference: str) -> dict[str, Path]:
 
 
 def _file(reference: str, name: str) -> Path | None:
-    """A file of a folder, or of a model on the hub."""
     if Path(reference).is_dir():
         file = Path(reference) / name
         return file if file.is_file() else None

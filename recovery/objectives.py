@@ -5,7 +5,6 @@ To add one, write a class with `prepare` (once per micro-batch, no gradient) and
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol
 
 import torch
@@ -31,14 +30,13 @@ def loss_of_chunk(objective: Objective, signal: SignalBatch, batch: Batch, teach
     """Bind an objective to a micro-batch. Rows that learn their labels beside other rows have the cross-entropy in any
     case, without metrics, which describe the others."""
     if signal.use_labels:
-        return partial(_label_loss, signal)
+        return lambda logits, part: LossTerms(-_chosen(torch.log_softmax(logits, dim=-1), signal, part), {})
     prepared = objective.prepare(signal, batch, teacher_weight)
     return lambda logits, part: objective(logits, prepared, part)
 
 
-def _label_loss(signal: SignalBatch, logits: Tensor, part: slice) -> LossTerms:
-    log_p = torch.log_softmax(logits, dim=-1)
-    return LossTerms(-log_p.gather(-1, signal.tokens[part, None]).squeeze(-1), {})
+def _chosen(log_p: Tensor, signal: SignalBatch, part: slice) -> Tensor:
+    return log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
 
 
 Compared = tuple[Tensor, Tensor]  # the log-probs of student and teacher over the same events
@@ -91,7 +89,7 @@ class CrossEntropy:
         log_p = torch.log_softmax(logits, dim=-1)
         if signal.soft_labels:
             return LossTerms(forward_kl(*signal.compare(log_p, part)), _metrics(log_p, signal, part))
-        chosen = log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
+        chosen = _chosen(log_p, signal, part)
         loss = -chosen * chosen.detach().exp() if self.dft else -chosen
         compared = signal.compare(log_p, part) if signal.teacher is not None else None
         if self.anchor > 0:
@@ -141,7 +139,7 @@ class Divergence:
         loss = signal.teacher_weight * loss
         if signal.advantage is not None:
             assert signal.rollout_logprobs is not None
-            chosen = over_vocabulary.gather(-1, signal.tokens[part, None]).squeeze(-1)
+            chosen = _chosen(over_vocabulary, signal, part)
             of_reward, of_ratio = _policy_gradient(
                 chosen, signal.rollout_logprobs[part], signal.advantage[part], self.ratio_clip
             )
@@ -184,7 +182,7 @@ class SampledGradient:
         log_p = torch.log_softmax(logits, dim=-1)
         assert signal.advantage is not None
         assert signal.rollout_logprobs is not None
-        chosen = log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
+        chosen = _chosen(log_p, signal, part)
         advantage, compared = signal.advantage[part], None
         if signal.teacher is not None:
             compared = signal.compare(log_p if self.anchor else log_p.detach(), part)
@@ -233,8 +231,7 @@ class PrivilegedGradient:
         log_p = torch.log_softmax(logits, dim=-1)
         assert signal.advantage is not None
         assert signal.rollout_logprobs is not None
-        chosen = log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
-        ratio = (chosen - signal.rollout_logprobs[part]).exp()
+        ratio = (_chosen(log_p, signal, part) - signal.rollout_logprobs[part]).exp()
         ours, theirs = signal.compare(log_p, part)  # of the same weights behind the other prompt, without a gradient
         kl = reverse_kl(ours, theirs) if signal.privileged else forward_kl(ours, theirs)
         weight = self.alpha if signal.privileged else 1 - self.alpha

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from recovery.distributed import gather, processes, rank, receive, save_parts, send, together
+from recovery.distributed import broadcast, gather, processes, rank, save_parts, together
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import LostProcess
@@ -95,7 +95,7 @@ _training: Member | None = None  # of this process
 def call(name: str, *arguments: Any, **own: Any) -> Any:
     """Have every process run a method of its member; `own` are arguments of the leader alone."""
     assert _training is not None
-    send((name, arguments))
+    broadcast((name, arguments))
     with together():
         return getattr(_training, name)(*arguments, **own)
 
@@ -156,14 +156,14 @@ def training_state(
     if processes() == 1:
         yield TrainState.start(student, plan)
         return
-    send(("begin", (source, objective, plan, student.vocabulary)))
+    broadcast(("begin", (source, objective, plan, student.vocabulary)))
     with together():
         _training = Member(student, signal, objective, plan)
     try:
         yield SharedState(_training.state.optimizer)
     finally:
         _end()
-    send(("end", ()))
+    broadcast(("end", ()))
 
 
 def _begin(source: Source, objective: Objective, plan: Plan, vocabulary: int) -> None:
@@ -183,7 +183,7 @@ def _end() -> None:
 def follow() -> None:
     """Do what the leader sends, until it dismisses the followers or is gone."""
     try:
-        while (message := receive()) is not None:
+        while (message := broadcast()) is not None:
             name, arguments = message
             if name == "begin":
                 _begin(*arguments)
@@ -199,4 +199,4 @@ def follow() -> None:
 def dismiss() -> None:
     """End the followers, where there are any."""
     if processes() > 1:
-        send(None)
+        broadcast()

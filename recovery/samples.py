@@ -108,13 +108,11 @@ class Batch:
         return torch.tensor(flat, dtype=torch.float32, device=self.tokens.device)
 
     def per_target(self, values: Sequence[float]) -> Tensor:
-        """Repeat one value per row for each of the row's target tokens."""
         row_values = torch.tensor(values, dtype=torch.float32, device=self.tokens.device)
         return row_values[self.target_rows]
 
 
 def common_start(rows: Sequence[Sequence[int]]) -> int:
-    """How many tokens all rows begin with."""
     return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*rows, strict=False)))
 
 

@@ -36,10 +36,10 @@ class ServerTeacher:
         listed: int = LISTED,
     ):
         self.reference, self._student, self._own = reference, student, list(own)
-        self._servers, self._probe = Servers(addresses), Probe(student.chat)
+        self._servers, self._probe = Servers(addresses, self._prepare), Probe(student.chat)
         self.listed = min(listed, len(student.head.weight) - 1)
         self._served: dict[str, ServedModel] = {}  # by the server's address
-        self._servers.run(self._prepare, lambda server, row: None, 1, "servers")
+        self._servers.connect()
 
     def flops(self, samples: list[Sample]) -> float:
         """Those of the servers: the teacher is the model that the student began as."""
@@ -53,7 +53,7 @@ class ServerTeacher:
             pairs = zip(sample.tokens[1:], found, sample.targets[1:], strict=True)
             return [self._listed_first(token, at) for token, at, is_target in pairs if is_target]
 
-        rows = self._servers.run(self._prepare, score_row, len(batch.samples), "texts scored")
+        rows = self._servers.run(score_row, len(batch.samples), "texts scored")
         flat = [pair for row in rows for target in row for pair in target]
         shape, device = (-1, self.listed), batch.tokens.device
         return ListedLogprobs(

@@ -33,7 +33,8 @@ class ShardedStudent:
         student.model = self.sharded
         shard(student.causal)
         student.model = self.whole
-        self._pairs = _pairs(self.whole, self.sharded)
+        parts = dict(self.sharded.named_parameters())
+        self._pairs = [(parameter, parts[name]) for name, parameter in self.whole.named_parameters()]
         self._gather()
 
     @contextmanager
@@ -91,8 +92,3 @@ def shard(causal: Any) -> None:
             if not isinstance(parameter, DTensor):
                 part = distribute_tensor(parameter.data, mesh, [Shard(0)], src_data_rank=None)
                 setattr(module, name, nn.Parameter(part, requires_grad=parameter.requires_grad))
-
-
-def _pairs(whole: Any, sharded: Any) -> list[tuple[nn.Parameter, Any]]:
-    parts = dict(sharded.named_parameters())
-    return [(parameter, parts[name]) for name, parameter in whole.named_parameters()]

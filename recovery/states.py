@@ -7,7 +7,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from random import Random
 from typing import Any, Protocol
 
@@ -182,18 +182,13 @@ class Rollouts:
         generations = self.engine.generate([p.tokens for _, p in chosen], sampling)
         samples = []
         for (group, prompt), generation in zip(chosen, generations, strict=True):
-            length = _common_length(generation.tokens, student.vocabulary)
-            truncated = not generation.finished or length < len(generation.tokens)
-            logprobs = generation.logprobs[:length]
-            samples.append(
-                prompt.with_reply(generation.tokens[:length], logprobs=logprobs, group=group, truncated=truncated)
-            )
+            tokens = generation.tokens
+            if (size := student.vocabulary) is not None:  # up to the first token that the teacher lacks
+                tokens = list(takewhile(lambda token: token < size, tokens))
+            truncated = not generation.finished or len(tokens) < len(generation.tokens)
+            logprobs = generation.logprobs[: len(tokens)]
+            samples.append(prompt.with_reply(tokens, logprobs=logprobs, group=group, truncated=truncated))
         return samples
-
-
-def _common_length(tokens: list[int], vocabulary: int | None) -> int:
-    """How many tokens there are before the first that the teacher lacks."""
-    return next((i for i, token in enumerate(tokens) if vocabulary is not None and token >= vocabulary), len(tokens))
 
 
 class Accepted:

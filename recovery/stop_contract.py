@@ -44,12 +44,7 @@ class StopFiles:
         return tuple({id for id in (self.template, *self.generation) if id is not None})
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "template": self.template,
-            "generation": list(self.generation),
-            "tokenizer": self.tokenizer,
-            "pad": self.pad,
-        }
+        return {name: getattr(self, name) for name in ("template", "generation", "tokenizer", "pad")}
 
     def name(self, *ids: int | None) -> str:
         named = [f"{self.tokens.convert_ids_to_tokens(id)} ({id})" for id in ids if id is not None]
@@ -126,7 +121,6 @@ def probability_of_ending(
 
 
 def file_faults(files: StopFiles, base: StopFiles | None = None) -> list[Fault]:
-    """What the files alone show."""
     faults = []
     if files.template is None and (base is None or base.template is not None):
         of_base = f", where that of its base has {base.name(base.template)}" if base else ""

@@ -67,8 +67,6 @@ class StepRecord:
 
 
 class StepMetrics:
-    """Collects the metrics of a step's micro-batches."""
-
     def __init__(self) -> None:
         self.loss = 0.0
         self.seconds: dict[str, float] = defaultdict(float)
@@ -195,31 +193,23 @@ class TokenReport:
 def report_tokens(
     student: Student, teacher: Teacher, samples: Sequence[Sample], choices: int = 3
 ) -> list[list[TokenReport]]:
-    """Report the target tokens of each sample, with the `choices` likeliest tokens of both models."""
     return [_report_sample(student, teacher, sample, choices) for sample in samples]
 
 
 def _report_sample(student: Student, teacher: Teacher, sample: Sample, choices: int) -> list[TokenReport]:
     batch = Batch.collate([sample], student.chat.pad_id, student.device)
     hidden, head, distribution = student.hidden(batch), student.head, teacher.distribution(batch)
-    decode, stops = student.chat.tokenizer.decode, student.stops
+    decode = student.chat.tokenizer.decode
 
-    def as_text(likeliest: list[tuple[int, float]]) -> Choices:
-        return [(decode([token]), probability) for token, probability in likeliest]
+    def as_text(tokens: Tensor, logprobs: Tensor) -> list[Choices]:
+        rows = zip(tokens.tolist(), logprobs.exp().tolist(), strict=True)
+        return [[(decode([token]), p) for token, p in zip(*row, strict=True)] for row in rows]
 
     reports: list[TokenReport] = []
     for part in chunks(len(hidden), len(head.weight), CHUNK_ELEMENTS):  # keeps [positions × vocabulary] small
         ours = torch.log_softmax(head.logits(hidden[part]), dim=-1)
-        tokens, kls = batch.target_tokens[part].tolist(), reverse_kl(*distribution.compare(ours, part, stops)).tolist()
-        theirs = distribution.likeliest(part, choices)
-        columns = zip(tokens, kls, _pairs(*likeliest(ours, choices)), _pairs(*theirs), strict=True)
-        reports += [
-            TokenReport(decode([token]), kl, as_text(student_top), as_text(teacher_top))
-            for token, kl, student_top, teacher_top in columns
-        ]
+        kls = reverse_kl(*distribution.compare(ours, part, student.stops)).tolist()
+        texts = [decode([token]) for token in batch.target_tokens[part].tolist()]
+        choices_of = (as_text(*likeliest(ours, choices)), as_text(*distribution.likeliest(part, choices)))
+        reports += map(TokenReport, texts, kls, *choices_of)
     return reports
-
-
-def _pairs(tokens: Tensor, logprobs: Tensor) -> list[list[tuple[int, float]]]:
-    """Each token with its probability."""
-    return [list(zip(t, p, strict=True)) for t, p in zip(tokens.tolist(), logprobs.exp().tolist(), strict=True)]

@@ -17,7 +17,7 @@ import torch
 
 from recovery.chunked_loss import chunked_loss
 from recovery.distributed import all_reduce_sum, load_optimizer, own_rows, whole
-from recovery.engines.servers import TrafficMeter
+from recovery.engines.servers import take_traffic
 from recovery.errors import RecoverError
 from recovery.hardware import MemoryReturn, give_back_freed_memory
 from recovery.models.students import Student
@@ -131,7 +131,8 @@ def train(
     memory = MemoryReturn(student.device)
     give_back_freed_memory(student.device)  # what a measurement before has left
     while state.step < plan.steps:
-        start_time, traffic = time.perf_counter(), TrafficMeter()
+        start_time = time.perf_counter()
+        take_traffic()  # of what came before, such as a probe
         samples = signal.prepare(states.draw(student, state.step // objective.epochs))
         rollout_seconds = time.perf_counter() - start_time
         epochs = min(objective.epochs, plan.steps - state.step)
@@ -140,7 +141,7 @@ def train(
             metrics = StepMetrics()
             count, norm, skipped = state.take_step(student, samples, signal, objective, plan, metrics)
             seconds = time.perf_counter() - start_time
-            exchanged, waited = traffic.read()
+            exchanged, waited = take_traffic()
             record = StepRecord(
                 step=state.step,
                 loss=metrics.loss,

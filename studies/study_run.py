@@ -256,8 +256,7 @@ class SeedProject:
         if job is None and _checkpoint_of(project, job_id, stage) is None:
             job = prepare_job(project, self.request(name, arm, cycle), job_id, is_alone=False)
         if job is not None:
-            answer = PROMOTED if _cycles(arm) > 1 else NOT_PROMOTED
-            run_job(project, job, lambda verdict: answer)
+            run_job(project, job, PROMOTED if _cycles(arm) > 1 else NOT_PROMOTED)
         checkpoint = _checkpoint_of(project, job_id, stage)
         assert checkpoint is not None
         return project.locate(checkpoint)

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from recovery.lab.answer_drafts import SENTENCES, Draft
 from recovery.lab.instructions import instruction_task
-from recovery.lab.questions import problem, refusal, sums
+from recovery.lab.questions import ARITHMETIC, STEPS, numbers, problem, refusal
 from recovery.lab.words import ADJECTIVES, invented_noun, noun, table
 from recovery.lab.worlds import World
 
@@ -196,3 +196,16 @@ def _tensors(windows: list[list[int]], width: int, pad: int) -> Batch:
     for row, window in enumerate(windows):
         inputs[row, : len(window)] = labels[row, : len(window)] = torch.tensor(window)
     return inputs, labels
+
+
+def sums(rng: Random) -> tuple[str, str]:
+    """Several bare calculations: reading a problem is learnt quickly, calculating needs much practice."""
+    calculations = []
+    for _ in range(rng.randint(4, 8)):
+        sign = rng.choice("++--*")
+        a, b, _ = numbers(rng, sign)
+        if sign != "*" and rng.random() < 0.4:  # like the second step of a problem
+            a, b = rng.randint(10, 81), rng.randint(1, 9)
+        calculations.append((f"{a} {sign} {b}", STEPS[sign](a, b)))
+    tasks = [rng.choice(ARITHMETIC["sums"]), *(task for task, _ in calculations)]
+    return "\n".join(tasks), "\n".join(f"{task} = {total}" for task, total in calculations)

@@ -15,7 +15,7 @@ from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 if TYPE_CHECKING:
     from db.tables import Checkpoint
     from evals.results import Result
-    from pipelines.documents import Corpus
+    from pipelines.documents.corpus import Corpus
     from pipelines.evaluation.evaluation_plan import EvalPlan
     from pipelines.project.project import Project
 
@@ -178,7 +178,7 @@ def documents(project: Path | None, docs: Path, base: str | None) -> CommandResu
     \b
     Example: recover documents ./corpus
     """
-    from pipelines.documents import read_corpus
+    from pipelines.documents.corpus import read_corpus
     from pipelines.project.locations import find_root
     from pipelines.project.project import Project
 
@@ -190,7 +190,7 @@ def documents(project: Path | None, docs: Path, base: str | None) -> CommandResu
 
 def _summary(corpus: "Corpus", project: "Project", root: Path) -> dict[str, Any]:
     """What mid-training of the base would read, with the settings of the project folder `root`."""
-    from pipelines.documents import count_tokens
+    from pipelines.documents.tokenization import count_tokens
     from pipelines.settings.defaults import midtraining_steps
     from pipelines.settings.resolve import resolve_settings
     from recovery.models.chat_template import document_ends
@@ -277,7 +277,7 @@ def questions(
     \b
     Example: recover questions --docs ./corpus --count 200 --out questions.jsonl
     """
-    from pipelines.documents import read_corpus
+    from pipelines.documents.corpus import read_corpus
     from pipelines.project.project import Project
     from pipelines.synthetic.questions import write_questions
 

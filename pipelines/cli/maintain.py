@@ -64,7 +64,6 @@ def cancel(project: "Project", run: int | None) -> CommandResult:
 
 
 def _current_run(project: "Project") -> "Run | None":
-    """The run that the running command is in, if there is one."""
     from pipelines.project.running import running_command
     from pipelines.project.runs import runs_of_job
 

@@ -27,7 +27,6 @@ Children = list[subprocess.Popen[bytes]]
 
 
 def started_together() -> bool:
-    """Whether this process was started as one of several."""
     by_us_or_torchrun = "PROCESSES_MEET_AT" in os.environ or "TORCHELASTIC_RUN_ID" in os.environ
     return by_us_or_torchrun and int(os.environ.get("WORLD_SIZE", 1)) > 1
 

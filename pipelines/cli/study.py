@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -115,7 +116,7 @@ def result_lines(row: "Study") -> list[str]:
     tables = scores_table(means)
     lines = [f"{tables[0]}{'steps':>8}{'PFLOPs':>9}{'seconds':>9}{'seeds':>7}", tables[1]]
     for line, entries in zip(tables[2:], row.arms.values(), strict=True):
-        steps, pflops, seconds = (_mean([entry[key] for entry in entries]) for key in ("steps", "pflops", "seconds"))
+        steps, pflops, seconds = (fmean(entry[key] for entry in entries) for key in ("steps", "pflops", "seconds"))
         lines.append(f"{line}{steps:>8.0f}{pflops:>9.3f}{seconds:>9.0f}{len(entries):>7}")
     if not row.finished_at:
         return [*lines, "No verdict yet: arms are missing. Run the same command again to go on."]
@@ -137,16 +138,11 @@ def _means(entries: list[dict[str, Any]]) -> dict[str, float | None]:
     measures = entries[0]["scores"]
     values = {name: [entry["scores"][name] for entry in entries] for name in measures}
     return {
-        name: _mean(found) if (found := [v for v in ones if v is not None]) else None for name, ones in values.items()
+        name: fmean(found) if (found := [v for v in ones if v is not None]) else None for name, ones in values.items()
     }
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
 def _write_files(row: "Study", folder: Path) -> list[str]:
-    """The picture and the page, written from the record."""
     from dashboard.html_report import study_report
     from dashboard.pages.studies import picture
     from pipelines.storage import write_atomic

@@ -145,7 +145,6 @@ def demo(project: Path | None, base: str | None, quick: bool, seed: int) -> Comm
 
 
 def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
-    """Prepare the job and run it; on a dry run, describe it."""
     start_processes(1 if dry_run else request.processes or 1)
     from pipelines.cycle import run_job
     from pipelines.prepare_job import describe_job, prepare_job

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.downloads import is_reachable
+from evals.downloads import is_hub_offline, is_hub_reachable
 from pipelines.documents.file_formats import READERS, Unreadable, documents_in, row_documents
 from pipelines.documents.text_store import Signatures, Spool, Texts, exact_copies, near_copies
 from pipelines.storage import JsonLines
@@ -41,10 +41,11 @@ class Corpus:
 
 
 def read_corpus(path: Path) -> Corpus:
-    """Read a folder, a file or a data set of the hub. Unreadable files are reported in `skipped`."""
     reader = _Reader()
     if path.exists():
-        for file, reason in files_in(path):
+        root = path.resolve()
+        files = _walk(root, root) if root.is_dir() else [(root, "" if root.is_file() else "not a regular file")]
+        for file, reason in files:
             reader.read(file, iter(()) if reason else documents_in(file), reason)
     elif is_hub_id(str(path)):
         reader.read(path, row_documents(dataset_rows(str(path))), "")
@@ -104,18 +105,10 @@ class _Reader:
         return self.sources[self.spool.sources[text]]
 
 
-def files_in(root: Path) -> Iterator[tuple[Path, str]]:
+def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str]]:
     """Yield (file, reason why it cannot be read, or ""), sorted by name, folder by folder.
 
     Hidden files and folders (.git, .venv, .recover) are skipped: they are not documents."""
-    root = root.resolve()
-    if root.is_dir():
-        yield from _walk(root, root)
-    else:
-        yield root, "" if root.is_file() else "not a regular file"
-
-
-def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str]]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
@@ -153,8 +146,7 @@ def dataset_rows(reference: str) -> Iterator[dict[str, Any]]:
 
     parts = HUB_ID.fullmatch(reference)
     assert parts is not None
-    offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
-    if not offline and not is_reachable(os.environ.get("HF_ENDPOINT", "https://huggingface.co")):
+    if not is_hub_offline() and not is_hub_reachable():
         raise RecoverError(
             f"There is no file or folder {reference}, and the hub, where it may be a data set, cannot be reached. "
             "Give a folder or a file."
@@ -172,8 +164,6 @@ def dataset_rows(reference: str) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class CorpusSnapshot:
-    """A stored corpus, streamed from its file."""
-
     path: Path
     hash: str
     files: int
@@ -213,16 +203,6 @@ def sample_passages(home: Path, corpus: CorpusSnapshot, count: int = 200) -> Pat
 def load_snapshot(home: Path, hash: str, path: Path, files: int) -> CorpusSnapshot | None:
     file = snapshot_file(home, hash)
     return CorpusSnapshot(path, hash, files, file) if file.is_file() else None
-
-
-def require_snapshot(home: Path, hash: str, path: Path, files: int) -> CorpusSnapshot:
-    snapshot = load_snapshot(home, hash, path, files)
-    if snapshot is None:
-        raise RecoverError(
-            f"There is no stored copy of the documents from {path} (keep_documents is false), so this cannot continue. "
-            "Give them again with --docs."
-        )
-    return snapshot
 
 
 def snapshot_file(home: Path, hash: str) -> Path:

@@ -1,7 +1,7 @@
 """Split documents into passages: the unit that a question is about."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 
 MAX_WORDS, MIN_WORDS = 160, 20
@@ -10,18 +10,19 @@ PASSAGES_PER_TURN = 4
 
 def passages_of(text: str, min_words: int = 0) -> Iterator[str]:
     """Join whole paragraphs up to MAX_WORDS; split longer paragraphs between sentences. Drop short passages."""
-    return (passage for passage in _joined(text) if len(passage.split()) >= min_words)
+    return (passage for passage in _packed(_pieces(text), "\n\n") if len(passage.split()) >= min_words)
 
 
-def _joined(text: str) -> Iterator[str]:
+def _packed(pieces: Iterable[str], separator: str) -> Iterator[str]:
+    """Join pieces up to MAX_WORDS."""
     pending: list[str] = []
-    for piece in _pieces(text):
-        if pending and _count_words(pending) + len(piece.split()) > MAX_WORDS:
-            yield "\n\n".join(pending)
+    for piece in pieces:
+        if pending and sum(len(part.split()) for part in (*pending, piece)) > MAX_WORDS:
+            yield separator.join(pending)
             pending = []
         pending.append(piece)
     if pending:
-        yield "\n\n".join(pending)
+        yield separator.join(pending)
 
 
 def interleaved_passages(texts: Sequence[str], seed: int = 0) -> Iterator[tuple[int, str]]:
@@ -47,14 +48,8 @@ def _pieces(text: str) -> Iterator[str]:
             if paragraph.strip():
                 yield paragraph.strip()
             continue
-        pending: list[str] = []
-        for sentence in re.split(r"(?<=[.!?。！？])\s+", paragraph.strip()):
-            for part in _cut(sentence):
-                if pending and _count_words(pending) + len(part.split()) > MAX_WORDS:
-                    yield " ".join(pending)
-                    pending = []
-                pending.append(part)
-        yield " ".join(pending)
+        sentences = re.split(r"(?<=[.!?。！？])\s+", paragraph.strip())
+        yield from _packed((part for sentence in sentences for part in _cut(sentence)), " ")
 
 
 def _cut(sentence: str) -> Iterator[str]:
@@ -64,7 +59,3 @@ def _cut(sentence: str) -> Iterator[str]:
         return
     for start in range(0, len(words), MAX_WORDS):
         yield " ".join(words[start : start + MAX_WORDS])
-
-
-def _count_words(pieces: list[str]) -> int:
-    return sum(len(piece.split()) for piece in pieces)

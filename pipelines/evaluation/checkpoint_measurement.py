@@ -38,7 +38,6 @@ class StopRule:
 
 
 def is_measured(project: Project, checkpoint: Checkpoint, plan: EvalPlan) -> bool:
-    """Whether the record has all results of the plan."""
     keys = set(plan.keys(project.measured_id(checkpoint), load_suites(project.base)).values())
     return keys == stored_results(project, checkpoint, keys).keys()
 
@@ -104,7 +103,6 @@ def _of_others(keys: Mapping[str, str], by_key: Mapping[str, list[Result]]) -> l
 
 
 def summary_lines(results: Iterable[Result]) -> list[str]:
-    """One line per measure."""
     results = list(results)
     lines = []
     for measure in MEASURES:
@@ -122,7 +120,6 @@ def knowledge_result(results: Iterable[Result]) -> Result | None:
 
 
 def earlier_results(results: Iterable[Result]) -> dict[int, Result]:
-    """The results on the questions of earlier cycles, by cycle number."""
     return {int(r.task.removeprefix("cycle:")): r for r in results if r.suite == EARLIER_SUITE}
 
 

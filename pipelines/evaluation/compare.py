@@ -39,8 +39,6 @@ class ForgettingPair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two checkpoints on one task."""
-
     task: str
     suite: str
     first: float
@@ -94,7 +92,6 @@ class Comparison:
 def compare_results(
     first: Sequence[Result], second: Sequence[Result], clean: Sequence[Result] = ()
 ) -> list[Comparison]:
-    """One comparison per task that both checkpoints were measured on."""
     seconds, cleans = ({_task_id(r): r for r in results} for results in (second, clean))
     comparisons = []
     for a in first:

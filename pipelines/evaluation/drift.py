@@ -3,6 +3,7 @@ new task, and how diverse its answers still are. Stored in the record like every
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -32,10 +33,10 @@ from pipelines.model_loading import load_frozen, open_engine, open_subject
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
-from pipelines.synthetic.prompts import cached_prompts, write_prompts
+from pipelines.synthetic.prompts import cached_prompts
 from recovery.models.adapters import same_model
 from recovery.models.chat_template import Chat
-from recovery.models.students import Student, load_chat
+from recovery.models.students import load_chat
 from recovery.samples import Sample
 
 PROMPTS, SEED = 128, 20_000  # a seed that no run uses for its prompts, unless someone sets it
@@ -107,21 +108,16 @@ def checkpoint_drift(
 def _measure(
     project: Project, checkpoint: Checkpoint, task: NewTask, ifeval_data: Path | None, engine: EngineName
 ) -> list[Result]:
-    prompts = _prompts(project, engine)
-    current, clean = _load_both(checkpoint.path, project.base)
+    open_base = partial(open_subject, project.base, engine)
+    prompts = cached_prompts(project.home / "cache", project.base_weights_id, PROMPTS, SEED, open_base)
+    current, base = load_frozen(checkpoint.path), project.base
+    is_on_base = current.adapter_base and same_model(current.adapter_base, base)  # then they share memory
+    clean = BaseUnderAdapter(current.model, load_chat(base), base) if is_on_base else load_frozen(base)
     new_rows = task.rows(clean.chat)
     with open_engine(current, engine) as opened:
         drift = measure_drift(current, clean, opened, prompts, data="own prompts", new_task=new_rows, seed=SEED)
         subject = Subject(opened, current.chat)
         return [drift, *_diversity(project, subject, task, ifeval_data)]
-
-
-def _load_both(path: str, base: str) -> tuple[Student, Student]:
-    """The checkpoint and the clean model; they share memory if the checkpoint is an adapter on the clean model."""
-    current = load_frozen(path)
-    if current.adapter_base and same_model(current.adapter_base, base):
-        return current, BaseUnderAdapter(current.model, load_chat(base), base)
-    return current, load_frozen(base)
 
 
 def _diversity(project: Project, subject: Subject, task: NewTask, ifeval_data: Path | None) -> list[Result]:
@@ -132,11 +128,3 @@ def _diversity(project: Project, subject: Subject, task: NewTask, ifeval_data: P
     if task.questions is None:
         return []
     return [question_diversity(subject, read_questions(task.questions)[:ITEMS], data=task.questions.name)]
-
-
-def _prompts(project: Project, engine: EngineName) -> list[str]:
-    def write() -> list[str]:
-        with open_subject(project.base, engine) as base:
-            return write_prompts(base.engine, base.chat, PROMPTS, SEED)
-
-    return cached_prompts(project.home / "cache", project.base_weights_id, PROMPTS, SEED, write)

@@ -44,12 +44,6 @@ class EvalPlan:
     public_ifeval: bool | None = None  # whether the public IFEval is reachable, once that was checked
     probe_all: bool = False  # probes measure every suite, not only instruction following and new knowledge
 
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> "EvalPlan":
-        paths = {name: Path(stored[name]) if stored[name] else None for name in FILES}
-        earlier = tuple((cycle, Path(file)) for cycle, file in stored["earlier_questions"])
-        return cls(**{**stored, **paths, "earlier_questions": earlier})
-
     def to_json(self) -> dict[str, Any]:
         paths = {name: str(file.resolve()) if file else None for name, file in self._files.items()}
         earlier = [[cycle, str(file)] for cycle, file in self.earlier_questions]
@@ -65,7 +59,6 @@ class EvalPlan:
         return self.suite in ("all", "behaviour") and self.ifeval_data is None
 
     def relocated(self, home: Path) -> "EvalPlan":
-        """The plan with the current paths of the project's own files."""
         files: dict[str, Any] = {name: relocate(home, file) for name, file in self._files.items() if file}
         earlier = tuple((cycle, relocate(home, file)) for cycle, file in self.earlier_questions)
         return replace(self, earlier_questions=earlier, **files)
@@ -130,7 +123,6 @@ class EvalPlan:
                 yield f"tasks in {file.name}", [task.key for task in read_tasks(file)]
 
     def keys(self, weights: str, named: Mapping[str, str]) -> dict[str, str]:
-        """The measurement keys by suite, and by task for the questions of earlier cycles."""
         return {suite: self.key(weights, suite, named) for suite in [*self.suites(named), *self.earlier_tasks]}
 
     def key(self, weights: str, suite: str, named: Mapping[str, str], prompts: int | None = None) -> str:

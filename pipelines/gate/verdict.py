@@ -1,7 +1,7 @@
 """The gate: decide whether a recovered checkpoint may replace the current one, and say why."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -38,8 +38,6 @@ class Judgement:
 
 @dataclass(frozen=True)
 class TaskChange:
-    """The items of one task that passed before and fail now, and the reverse."""
-
     n: int
     lost: int
     gained: int
@@ -76,7 +74,6 @@ class Verdict:
         return text if promoted == self.passed else f"{text}, against the gate"
 
     def headline(self, decision: str) -> str:
-        """The decision in a few words, with what stands in the way of a promotion."""
         return f"{decision[:1].upper()}{decision[1:]}{'' if self.passed else f': {self.reason}'}."
 
     def as_dict(self) -> dict[str, Any]:
@@ -295,11 +292,9 @@ def _came_back(clean: Result, damaged: Result, recovered: Result) -> str:
 
 def _kinds(lost: Iterable[Item]) -> str:
     """The kinds of instructions or checks that fail most often."""
-    counts = Counter(kind for item in lost for kind in set(_failed(item)))
+    counts: Counter[str] = Counter()
+    for verdicts in (item.verdicts for item in lost):
+        instructions = zip(verdicts.get("instructions", ()), verdicts.get("strict", ()), strict=False)
+        checks = verdicts.get("checks") or instructions
+        counts.update({str(kind).partition(":")[0] for kind, passed in checks if not passed})
     return " and ".join(f"{kind} ({count})" for kind, count in counts.most_common(MAX_KINDS))
-
-
-def _failed(item: Item) -> Iterator[str]:
-    verdicts = item.verdicts
-    checks = verdicts.get("checks") or zip(verdicts.get("instructions", ()), verdicts.get("strict", ()), strict=False)
-    yield from (str(kind).partition(":")[0] for kind, passed in checks if not passed)

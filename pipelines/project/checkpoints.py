@@ -22,8 +22,6 @@ PATTERN = re.compile(r"(?P<name>base|current)|run:(?P<run>\d+)|cycle:(?P<cycle>\
 
 @dataclass(frozen=True)
 class Reference:
-    """A checkpoint of the project, by name or number."""
-
     kind: Literal["base", "current", "run", "cycle"]
     number: int = 0  # of the run or cycle
     stage: Stage = "recovered"  # of the cycle

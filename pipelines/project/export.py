@@ -117,7 +117,6 @@ def _verdict_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _license(base: Path) -> str | None:
-    """The license in the base's own card, if that is here."""
     card = base / "README.md"
     try:
         return ModelCard.load(card, ignore_metadata_errors=True).data.license if card.is_file() else None

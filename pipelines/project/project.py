@@ -63,7 +63,9 @@ class Project:
                 )
             project.base = recorded
             project.base_is_default = recorded == str(LAB_BASE)
-        elif project.name_file.is_file() and project._has_work:
+        elif project.name_file.is_file() and any(
+            next((project.home / folder).glob("*"), None) for folder in ("checkpoints", "progress", "jobs")
+        ):
             raise RecoverError(
                 f"The record in {project.database_label} does not contain the project in {project.root}. Name the "
                 "record that the project was created with (RECOVER_DB, or db in recover.toml). If it is lost, start a "
@@ -106,20 +108,18 @@ class Project:
         """Exists once the project is in the record."""
         return self.home / NAME_FILE
 
-    @property
-    def _has_work(self) -> bool:
-        return any(next((self.home / folder).glob("*"), None) for folder in ("checkpoints", "progress", "jobs"))
-
-    @property
-    def contains_cwd(self) -> bool:
-        """Whether commands in the working directory find this project without `--project`."""
-        return find_root(None) == self.root
-
     @cached_property
     def database(self) -> str:
         """A URL or the path of an SQLite file: RECOVER_DB, else `db` in recover.toml, else `.recover/recover.db`."""
-        declared = None if self.temporary_home else _declared_database(self.root)
-        return declared or str(self.home / "recover.db")
+        if self.temporary_home:
+            return str(self.home / "recover.db")
+        in_toml = read_toml(self.root).get("db")
+        if in_toml is not None and not (isinstance(in_toml, str) and in_toml.strip()):
+            file = self.root / "recover.toml"
+            raise RecoverError(f"The setting db in {file} is {in_toml!r}. It must be a database URL in quotes.")
+        if in_toml and "://" not in in_toml:  # a path that is relative to the file
+            in_toml = os.path.normpath(self.root / Path(in_toml.strip()).expanduser())
+        return os.environ.get("RECOVER_DB") or in_toml or str(self.home / "recover.db")
 
     @property
     def database_label(self) -> str:
@@ -165,7 +165,6 @@ class Project:
 
     @property
     def clean(self) -> Checkpoint:
-        """The base as a checkpoint."""
         base = self.reader.base(self.id)
         assert base is not None
         return self.locate(base)
@@ -222,6 +221,9 @@ class Project:
     def checkpoint_folder(self, run: int) -> Path:
         return self.home / "checkpoints" / f"run-{run:04d}"
 
+    def progress_folder(self, run: int) -> Path:
+        return self.home / "progress" / f"run-{run:04d}"
+
     def resolve(self, reference: str) -> Checkpoint:
         """The checkpoint that a reference names; a model from outside the project is recorded on first use."""
         return self.verify(self._find(reference))
@@ -277,14 +279,3 @@ class Project:
                 "was changed or damaged. Restore it, or continue from another checkpoint."
             )
         return checkpoint
-
-
-def _declared_database(root: Path) -> str | None:
-    """RECOVER_DB, else `db` in recover.toml: a URL, or a path that is relative to the file."""
-    in_toml = read_toml(root).get("db")
-    if in_toml is not None and not (isinstance(in_toml, str) and in_toml.strip()):
-        file = root / "recover.toml"
-        raise RecoverError(f"The setting db in {file} is {in_toml!r}. It must be a database URL in quotes.")
-    if in_toml and "://" not in in_toml:
-        in_toml = os.path.normpath(root / Path(in_toml.strip()).expanduser())
-    return os.environ.get("RECOVER_DB") or in_toml

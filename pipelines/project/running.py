@@ -103,7 +103,6 @@ def _already_running(holder: LockHolder | None) -> RecoverError:
 
 
 def lock_holder(home: Path) -> LockHolder | None:
-    """The command that is running in the project, if there is one."""
     holder = _stored_holder(home)
     if holder is None:
         return None
@@ -117,17 +116,11 @@ def lock_holder(home: Path) -> LockHolder | None:
     return None
 
 
-def store_job(home: Path, job: str) -> None:
-    """Store which job the holder of the lock runs; without a holder, nothing is stored."""
-    if holder := _stored_holder(home):
-        _store(home, replace(holder, job=job))
-
-
-def store_progress(home: Path, progress: dict[str, Any]) -> None:
-    """Store how far the job of the holder is; without a holder, nothing is stored."""
+def update_holder(home: Path, **changes: Any) -> None:
+    """Store which job the holder of the lock runs, or how far it is; without a holder, nothing is stored."""
     with suppress(OSError):  # such as a full disk: no computation ends for that
         if holder := _stored_holder(home):
-            _store(home, replace(holder, progress=progress))
+            _store(home, replace(holder, **changes))
 
 
 def _store(home: Path, holder: LockHolder) -> None:
@@ -164,7 +157,6 @@ class _JobProgress:
         return RUN_NAMES[self.project.open_run[1]] if self.project.open_run else "preparing"
 
     def listener(self, units: str, total: int) -> Update:
-        """A listener for `recovery.progress`."""
         run, kind = self.project.open_run or (None, None)
         if run is not None and run == self._training and units != STEPS:
             return lambda done: None
@@ -182,7 +174,7 @@ class _JobProgress:
             self._published_at = now
             values = {"stage": self.stage, "units": units, "done": done, "total": total}
             left = seconds_left(done - before, total - before, now - began_at)
-            store_progress(self.project.home, values | {"seconds_left": left and round(left)})
+            update_holder(self.project.home, progress=values | {"seconds_left": left and round(left)})
             if run is not None and kind == "eval":  # a training reports its steps itself
                 self.project.tracker.step(run, 0, {DONE: done, TOTAL: total})
 
@@ -190,7 +182,6 @@ class _JobProgress:
 
 
 def job_files(home: Path) -> list[Path]:
-    """The files of unfinished jobs, the oldest first."""
     return sorted((home / "jobs").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
 
 

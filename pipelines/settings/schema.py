@@ -101,7 +101,6 @@ class Dials(Group):
 
     @property
     def dials(self) -> dict[str, Any]:
-        """Those that have a value."""
         return {name: value for name in Dials.model_fields if (value := getattr(self, name)) is not None}
 
 
@@ -179,10 +178,3 @@ def split_rows(rows: int, shares: Iterable[float]) -> list[int]:
     shares = list(shares)
     counts = [max(round(share * rows), int(share > 0)) for share in shares]
     return counts if sum(counts) < rows else [int(share * rows) for share in shares]
-
-
-def fixed_warm_start_share(settings: Settings) -> float:
-    """The warm start's share that is set; 0 if off, searched ("auto"), or dependent on the model ("default": a model
-    from outside may have started from other weights, and an average of two unrelated models is of no use)."""
-    share = settings.distill.warm_start
-    return 0.0 if isinstance(share, str) else share

@@ -81,7 +81,6 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 def parse_set_options(assignments: Iterable[str]) -> dict[str, Any]:
-    """The `--set` options of one command."""
     nested = parse_assignments(assignments)
     for name in PROJECT_SETTINGS.keys() & nested.keys():
         raise RecoverError(f"The setting {name} cannot be changed by --set. {PROJECT_SETTINGS[name]}.")

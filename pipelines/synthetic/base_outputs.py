@@ -18,7 +18,7 @@ from pipelines.project.project import Project
 from pipelines.settings.defaults import defaults_for
 from pipelines.settings.schema import Midtrain, Settings
 from pipelines.storage import ContentCache, content_hash
-from pipelines.synthetic.prompts import as_prompts, cached_prompts, garbled, write_prompts
+from pipelines.synthetic.prompts import as_prompts, cached_prompts, garbled
 from recovery.engines import Engine, Generation, Sampling
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
@@ -58,32 +58,26 @@ class BaseOutputs:
         """The prompts that the base answers for the mix."""
         return self._prompts(self.seed)
 
-    @cached_property
     def answers(self) -> list[Sample]:
-        """The base's sampled answers to its own prompts."""
+        """The base's sampled answers to its own prompts; nothing where it cannot write those of the default mix."""
+        alternative = " Or mid-train without the base's answers: --set midtrain.mix.answers=0."
         try:
-            prompts = self._prompts(self.seed)
+            prompts = self.mix_prompts()
+            alternative = ""
+            with self.open_base() as base:
+                return sample_answers(
+                    base.engine,
+                    base.chat,
+                    prompts,
+                    self.project.home / "cache",
+                    self.project.base_weights_id,
+                    max_new_tokens=self.settings.distill.max_new_tokens,
+                    seed=self.seed,
+                    keep_cut=self.settings.midtrain.soft_labels,
+                )
         except RecoverError as error:
-            alternative = "Or mid-train without the base's answers: --set midtrain.mix.answers=0."
-            raise RecoverError(f"{error} {alternative}") from error
-        with self.open_base() as base:
-            return sample_answers(
-                base.engine,
-                base.chat,
-                prompts,
-                self.project.home / "cache",
-                self.project.base_weights_id,
-                max_new_tokens=self.settings.distill.max_new_tokens,
-                seed=self.seed,
-                keep_cut=self.settings.midtrain.soft_labels,
-            )
-
-    def answers_if_possible(self) -> list[Sample]:
-        """Empty if the base cannot write the answers of the default mix; an error if the user set their share."""
-        try:
-            return self.answers
-        except RecoverError as error:
-            self._leave_out(error, self.settings.midtrain.mix.answers == self.defaults.mix.answers)
+            told = RecoverError(f"{error}{alternative}")
+            self._leave_out(told, self.settings.midtrain.mix.answers == self.defaults.mix.answers)
             return []
 
     def texts(self) -> list[GeneratedTexts]:
@@ -119,14 +113,8 @@ class BaseOutputs:
         return partial(open_subject, self.project.base, self.settings.engine)
 
     def _prompts(self, seed: int) -> list[str]:
-        count = self.settings.distill.prompts
-
-        def write() -> list[str]:
-            log.info(f"The clean base writes {count} prompts")
-            with self.open_base() as base:
-                return write_prompts(base.engine, base.chat, count, seed)
-
-        return cached_prompts(self.project.home / "cache", self.project.base_weights_id, count, seed, write)
+        cache, weights = self.project.home / "cache", self.project.base_weights_id
+        return cached_prompts(cache, weights, self.settings.distill.prompts, seed, self.open_base)
 
     def _leave_out(self, error: RecoverError, is_default: bool) -> None:
         """What the base cannot write is left out where only the defaults ask for it; else it is an error."""
@@ -173,8 +161,6 @@ def sample_answers(
 
 def answer_rows(answers: Sequence[Sample], share: float, tokens: int, *, seed: int = 0) -> FixedRows:
     """Rows of answers for each step, so many that `share` of all target tokens are answers and the rest `tokens`."""
-    if not 0 < share < 1:
-        raise RecoverError(f"The share of answers in the mix must be more than 0 and less than 1, not {share}.")
     mean_targets = sum(answer.target_count for answer in answers) / len(answers)
     rows = max(1, round(share / (1 - share) * tokens / mean_targets))
     return FixedRows(answers, rows=rows, seed=seed)
@@ -183,7 +169,9 @@ def answer_rows(answers: Sequence[Sample], share: float, tokens: int, *, seed: i
 def generate_texts(engine: Engine, chat: Chat, count: int, max_tokens: int, seed: int) -> list[str]:
     """Sample different texts from the start of a document, and drop chats. Fewer than `count` if the model repeats
     itself or writes too many chats."""
-    start, chat_tokens = [chat.document_start], _chat_tokens(chat)
+    start, tokenizer = [chat.document_start], chat.tokenizer
+    # Special and added tokens, which documents do not contain.
+    chat_tokens = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
     texts: dict[str, None] = {}  # in order, without duplicates
     for attempt in range(ATTEMPTS):
         attempt_seed = 2 * (seed * ATTEMPTS + attempt)
@@ -221,9 +209,3 @@ def _text(chat: Chat, opening: list[int], generation: Generation, chat_tokens: s
 def _is_document(text: str) -> bool:
     words = text.split()
     return len(words) >= MIN_WORDS and words[0] not in ROLES and not garbled(text)
-
-
-def _chat_tokens(chat: Chat) -> set[int]:
-    """Special and added tokens, which documents do not contain."""
-    tokenizer = chat.tokenizer
-    return set(tokenizer.all_special_ids) | set(tokenizer.get_added_vocab().values())

@@ -35,7 +35,6 @@ class ChatPrompt:
 
     @property
     def text(self) -> str:
-        """The prompt itself, or all turns with their roles."""
         if len(self.messages) == 1:
             return str(self.messages[0]["content"])
         return "\n\n".join(f"{message['role']}: {said(message)}" for message in self.messages)

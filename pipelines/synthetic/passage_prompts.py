@@ -6,9 +6,10 @@ measure how much of each cycle the model still knows.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
+from heapq import nlargest
 from random import Random
 from typing import Any
 
@@ -86,7 +87,9 @@ def document_prefixes(corpora: Sequence[CorpusSnapshot], count: int, seed: int) 
     for number, corpus in enumerate(corpora):
         share = count // len(corpora) + (number < count % len(corpora))
         rng = Random(f"{seed}/{corpus.hash}")
-        prefixes += [opening_of(passage, rng) for passage in _sample(_passages(corpus), share, rng)]
+        passages = (passage for text in corpus.texts for passage in passages_of(text, PREFIX_WORDS))
+        chosen = nlargest(share, passages, key=lambda _: rng.random())  # a sample, without all passages in memory
+        prefixes += [opening_of(passage, rng) for passage in chosen]
     return list(dict.fromkeys(prefixes))
 
 
@@ -94,23 +97,6 @@ def as_prefix_prompts(texts: Sequence[str], chat: Chat) -> list[Prompt]:
     """Tokenize prefixes as mid-training reads documents: from a document's start, without the chat template."""
     tokenize = partial(chat.tokenizer, add_special_tokens=False, split_special_tokens=True)
     return [Prompt(text, [chat.document_start, *tokenize(text)["input_ids"]], EARLIER_DOMAIN) for text in texts]
-
-
-def _passages(corpus: CorpusSnapshot) -> Iterator[str]:
-    for text in corpus.texts:
-        yield from passages_of(text, PREFIX_WORDS)
-
-
-def _sample(passages: Iterator[str], count: int, rng: Random) -> list[str]:
-    """Reservoir sampling: uniform, in one pass, holding only `count` passages in memory."""
-    reservoir: list[str] = []
-    for number, passage in enumerate(passages):
-        index = number if number < count else rng.randrange(number + 1)
-        if index < len(reservoir):
-            reservoir[index] = passage
-        elif index < count:
-            reservoir.append(passage)
-    return reservoir
 
 
 def opening_of(passage: str, rng: Random) -> str:

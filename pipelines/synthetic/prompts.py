@@ -5,7 +5,8 @@ word. So the data that the base was post-trained on is not needed.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from pipelines.documents.conversations import FIELDS, rows_of
 from pipelines.documents.corpus import dataset_rows, is_hub_id
 from pipelines.documents.file_formats import Unreadable, has_content
 from pipelines.documents.text_store import Signatures, near_copies
+from pipelines.log import log
+from pipelines.model_loading import OpenSubject
 from pipelines.storage import ContentCache
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
 from recovery.engines import Engine, Sampling
@@ -77,8 +80,14 @@ def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list
     return prompts[:count]
 
 
-def cached_prompts(folder: Path, weights: str, count: int, seed: int, write: Callable[[], list[str]]) -> list[str]:
+def cached_prompts(folder: Path, weights: str, count: int, seed: int, open_base: OpenSubject) -> list[str]:
     """The prompts that the base with these weights wrote before, or writes now: the same prompts every time."""
+
+    def write() -> list[str]:
+        log.info(f"The clean base writes {count} prompts")
+        with open_base() as base:
+            return write_prompts(base.engine, base.chat, count, seed)
+
     return list(ContentCache(folder).get_or_write("prompts", f"{weights}/{count}/{seed}", write))
 
 
@@ -101,7 +110,8 @@ def user_turn(chat: Chat) -> list[int]:
 def _from_hub(reference: str) -> list[ChatPrompt]:
     by_text: dict[str, ChatPrompt] = {}
     for number, row in enumerate(islice(dataset_rows(reference), MAX_ROWS), start=1):
-        if prompt := _prompt_of(f"Row {number} of {reference}", row):
+        with suppress(RecoverError):  # a row without a prompt that can be used
+            prompt = parse_prompt((f"Row {number} of {reference}", _kept(row)))
             by_text.setdefault(prompt.user_text.strip(), prompt)
     prompts = [by_text[text] for text in filter_prompts(by_text)]
     if not prompts:
@@ -120,14 +130,6 @@ def _from_table(path: Path) -> list[ChatPrompt]:
     if not rows or not all(isinstance(row, dict) for row in rows):
         raise RecoverError(f"The file {path} is no list of objects. Give each a prompt or messages.")
     return [parse_prompt((f"Row {number} of {path}", _kept(row))) for number, row in enumerate(rows, start=1)]
-
-
-def _prompt_of(location: str, row: dict[str, Any]) -> ChatPrompt | None:
-    """The prompt or conversation of a row; None if it has none that can be used."""
-    try:
-        return parse_prompt((location, _kept(row)))
-    except RecoverError:
-        return None
 
 
 def _kept(row: dict[str, Any]) -> dict[str, Any]:
@@ -151,14 +153,10 @@ def _is_usable(prompt: str) -> bool:
     """Not too short or long, garbled, or repeating itself."""
     words = prompt.split()
     is_long_enough = len(words) >= MIN_WORDS or (SPACELESS.search(prompt) and len(prompt) >= MIN_CHARACTERS)
-    return bool(is_long_enough) and len(words) <= MAX_WORDS and not garbled(prompt) and not _repeats_itself(words)
+    grams = list(zip(words, words[1:], words[2:], strict=False))
+    repeats_itself = len(words) >= REPETITION_WORDS and len(set(grams)) < 2 / 3 * len(grams)
+    return bool(is_long_enough) and len(words) <= MAX_WORDS and not garbled(prompt) and not repeats_itself
 
 
 def garbled(text: str) -> bool:
     return bool(GARBLED.search(text))
-
-
-def _repeats_itself(words: Sequence[str]) -> bool:
-    """Whether more than a third of the 3-grams occurred before in the text."""
-    grams = list(zip(words, words[1:], words[2:], strict=False))
-    return len(words) >= REPETITION_WORDS and len(set(grams)) < 2 / 3 * len(grams)

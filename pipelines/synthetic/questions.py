@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import SequenceMatcher
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from evals.jsonl import read_rows
 from evals.subject import Subject, strip_thinking
 from evals.suites.answer_grading import normalized_words
 from evals.suites.knowledge import Question, matches_reference
-from pipelines.documents import Corpus
+from pipelines.documents.corpus import Corpus
 from pipelines.documents.passages import interleaved_passages
 from pipelines.log import log
 from pipelines.model_loading import open_subject
@@ -130,7 +131,6 @@ def rejection_reason(draft: Draft) -> str:
 
 
 def is_same_question(first: Draft, second: Draft) -> bool:
-    """Whether two questions have the same answer and nearly the same words."""
     if normalized_words(first.answer) != normalized_words(second.answer):
         return False
     one, other = set(normalized_words(first.question)), set(normalized_words(second.question))
@@ -138,16 +138,8 @@ def is_same_question(first: Draft, second: Draft) -> bool:
 
 
 def longest_shared_run(first: list[str], second: list[str]) -> int:
-    """The length of the longest run of words that both texts contain."""
-    longest, previous = 0, [0] * (len(second) + 1)
-    for word in first:
-        current = [0] * (len(second) + 1)
-        for i, other in enumerate(second, 1):
-            if word == other:
-                current[i] = previous[i - 1] + 1
-                longest = max(longest, current[i])
-        previous = current
-    return longest
+    """Of consecutive words."""
+    return SequenceMatcher(None, first, second, autojunk=False).find_longest_match().size
 
 
 def _contains(text: list[str], run: list[str]) -> bool:
@@ -226,7 +218,6 @@ class _Filters:
         return [draft for draft, drop in zip(drafts, dropped, strict=True) if not drop]
 
     def _grade(self, drafts: list[Draft], prompts: list[str]) -> list[bool]:
-        """Whether the base's answer to each prompt is correct."""
         answers = self.subject.answer(prompts, MAX_ANSWER_TOKENS) if prompts else []
         return [
             matches_reference(answer.text, Question(draft.question, draft.answer))

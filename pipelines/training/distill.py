@@ -1,6 +1,6 @@
 """Distillation: restore the behaviour of a clean teacher, or learn what a context shows it, by any of the recipes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache as cache_result
@@ -27,7 +27,7 @@ from pipelines.training.warm_start import WarmStart, warm_start, warm_start_plan
 from recovery.engines import Engine, Sampling
 from recovery.models.chat_template import Chat, check_tokens
 from recovery.models.students import Student, load_chat
-from recovery.recipes import Recipe, objective_of, signal_of
+from recovery.recipes import Recipe, signal_of
 from recovery.samples import Sample
 from recovery.signals import Labels
 from recovery.states import (
@@ -99,7 +99,9 @@ def distill(
                 recipe_states(stage, chosen, engine, given_prompts, prompts, answers, writer),
                 *_reread(stage, chat, corpora, student.vocabulary),
             )
-            signal = signal_of(chosen, teacher, reward_by_checks(chosen, given_prompts, chat))
+            # Where nothing is rewarded, `checks` of a file may mean something else.
+            reward = share_of_checks(given_prompts, chat.text) if chosen.needs_reward else None
+            signal = signal_of(chosen, teacher, reward)
         else:
             states, signal = Mixture(), Labels(None)
         training = TrainingRun(
@@ -110,7 +112,6 @@ def distill(
             student=student,
             states=states,
             signal=signal,
-            objective=objective_of(chosen),
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
             source=stage.source(start, chosen, teachers if chosen.scores_with_teacher else None),
             monitor=EarlyStopping(
@@ -255,12 +256,3 @@ def _reread(stage: Stage, chat: Chat, corpora: Sequence[CorpusSnapshot], vocabul
         count = max(1, round(share / (1 - share) * settings.rows))
         rows.append(document_rows(stage, chat, corpora, count, use_labels=True))
     return [CommonTokens(states, vocabulary) for states in rows]
-
-
-def reward_by_checks(
-    chosen: Recipe, chat_prompts: Sequence[ChatPrompt], chat: Chat
-) -> Callable[[Sample], float] | None:
-    """The share of the checks of its prompt that a reply passes; None for a recipe without a reward."""
-    if not chosen.needs_reward:
-        return None  # then `checks` of a file may mean something else
-    return share_of_checks(chat_prompts, chat.text)

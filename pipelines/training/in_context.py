@@ -47,14 +47,13 @@ from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
-from recovery.recipes import Recipe, objective_of
+from recovery.recipes import Recipe
 from recovery.states import Prompt
 
 
 def midtrain_in_context(
     stage: Stage, corpus: CorpusSnapshot, start: Checkpoint, earlier: Sequence[CorpusSnapshot] = ()
 ) -> RunResult:
-    """Teach `start` what the corpus says; `earlier` are the documents of earlier cycles."""
     job = replace(stage.job, settings=as_distillation(stage.settings))
     settings, chosen, chat = job.settings.distill, chosen_recipe(job.settings.distill), load_chat(start.path)
     if (separator := measured_separator(stage, corpus, start)) is not None:
@@ -62,9 +61,7 @@ def midtrain_in_context(
     passages = passages_in(corpus.texts)
     data = PassageData(replace(stage, job=job), corpus, start, chosen, chat, passages)
     questions = data.questions()
-    lift = check_lift(
-        stage.project, start, questions, data.stage.settings, stage.job.seed, selected=data.are_questions_of_base
-    )
+    lift = check_lift(stage.project, start, questions, data.stage.settings, stage.job.seed, selected=data.file is None)
     about_passages = data.about_passages(questions)
     prompts = data.with_others(about_passages, earlier)
     steps = data.steps(len(prompts))
@@ -96,7 +93,6 @@ def midtrain_in_context(
             student=student,
             states=recipe_states(data.stage, chosen, engine, questions, prompts, answers),
             signal=signal,
-            objective=objective_of(chosen),
             plan=stage.plan(steps, stage.settings.midtrain.learning_rate, warmup=min(10, steps // 10)),
             source=source,
             monitor=EarlyStopping(settings.model_copy(update={"max_minutes": None, "max_flops": None}), clean=clean),
@@ -106,8 +102,6 @@ def midtrain_in_context(
 
 @dataclass
 class PassageData:
-    """The prompts of one mid-training in context."""
-
     stage: Stage  # with the settings of a distillation by the recipe
     corpus: CorpusSnapshot
     start: Checkpoint
@@ -118,8 +112,8 @@ class PassageData:
     def questions(self) -> list[ChatPrompt]:
         """The user's, or the base's own; none that the student is measured by."""
         distill, seed = self.stage.settings.distill, self.stage.job.seed
-        if self._file:
-            prompts = RecipeFiles(teacher_context=self._file).read(distill, seed)
+        if self.file:
+            prompts = RecipeFiles(teacher_context=self.file).read(distill, seed)
         else:
             rows = [parse_prompt(("A question", row)) for row in self._written["questions"]]
             prompts = [with_context_of(row, self.recipe.context, distill.recipe) for row in rows]
@@ -170,7 +164,7 @@ class PassageData:
         """How many prompts are about how many passages, and how many questions the base wrote for that."""
         passages, covered = len(self.passages), len({question.context for question in questions})
         counts = {"passages": passages, "questions": len(questions), "openings": passages, "with_questions": covered}
-        return counts | {"written": self._written["counts"]} if self.are_questions_of_base else counts
+        return counts if self.file else counts | {"written": self._written["counts"]}
 
     @property
     def promoted(self) -> Checkpoint | None:
@@ -178,16 +172,12 @@ class PassageData:
         return None if self.start.id == self.stage.project.clean.id else self.start
 
     @property
-    def are_questions_of_base(self) -> bool:
-        return self._file is None
-
-    @property
     def _alternative(self) -> str:
         return ALTERNATIVES[self.stage.job.command]
 
     @property
-    def _file(self) -> Path | None:
-        """In a cycle, the file is what the teacher of its distillation reads."""
+    def file(self) -> Path | None:
+        """Of the user's questions; in a cycle, the file is what the teacher of its distillation reads."""
         return self.stage.job.teacher_context if self.stage.job.command == "midtrain" else None
 
     @cached_property

@@ -26,7 +26,7 @@ from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
-from recovery.recipes import objective_of, recipe
+from recovery.recipes import recipe
 from recovery.states import FixedRows, Mixture, States
 
 MEASURE_EVERY = 10  # steps between measurements of entropy and signal shape, which take time on a GPU
@@ -68,7 +68,7 @@ def midtrain(
         states.append(document_rows(stage, chat, earlier, earlier_rows, soft=soft, domain=EARLIER_DOMAIN))
     if text_rows:
         states.append(document_rows(stage, chat, texts, text_rows, soft=text_rows))
-    answers = base.answers_if_possible() if mix.answers else []
+    answers = base.answers() if mix.answers else []
     if answers:
         states.append(answer_rows(answers, mix.answers, targets, seed=stage.job.seed))
     answers_share = mix.answers if answers else 0.0
@@ -104,7 +104,6 @@ def midtrain(
             student=student,
             states=Mixture(*states),
             signal=signal,
-            objective=objective_of(source.recipe),
             plan=replace(plan, measure_every=MEASURE_EVERY),
             source=source,
             monitor=EarlyStopping(),

@@ -13,11 +13,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from evals.results import Metric, Result, headline, main_result
+from evals.results import Result, headline, main_result
 from evals.subject import Subject
 from pipelines.evaluation.checkpoint_measurement import knowledge_result
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.gate.verdict import Judgement, OtherResults, judge, likelihood_floor
+from pipelines.gate.verdict import OtherResults, judge, likelihood_floor
 from pipelines.settings.schema import Gate
 from recovery.engines import Engine
 from recovery.models.students import Student
@@ -25,8 +25,6 @@ from recovery.models.students import Student
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """A probe during distillation, compared with the clean model."""
-
     behaviour: float
     knowledge: float | None
     lost: float  # what is missing against the clean model, of instruction following or of what it knew before
@@ -41,9 +39,7 @@ class ProbeResult:
         return scores if self.retention is None else scores | {"retention": self.retention}
 
     def __str__(self) -> str:
-        knowledge = "" if self.knowledge is None else f" · knowledge {self.knowledge:.3f}"
-        retention = "" if self.retention is None else f" · retention {self.retention:.3f}"
-        return f"behaviour {self.behaviour:.3f}{knowledge}{retention}"
+        return " · ".join(f"{name} {score:.3f}" for name, score in self.scores.items() if score is not None)
 
 
 ProbeFunction = Callable[[float | None], ProbeResult]  # given the best knowledge of earlier probes
@@ -55,8 +51,6 @@ def best_knowledge(*scores: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class DistillProbe:
-    """Compares the student with the clean model, by the gate's own rules."""
-
     gate: Gate
     plan: EvalPlan  # of the probe set
     clean: list[Result]  # the clean model's results on it
@@ -86,7 +80,9 @@ class DistillProbe:
         others = OtherResults(knowledge, best, {}, floor, (self.clean, results))
         verdict = judge(self.gate, clean, behaviour, others)
         losses = [j for j in (verdict.behaviour, verdict.retention) if j is not None]
-        knows = knowledge is None or verdict.knowledge is None or _within_error(knowledge, verdict.knowledge)
+        error = knowledge.headline.stderr if knowledge and math.isfinite(knowledge.headline.stderr) else 0.0
+        # Against the best of several probes on a few dozen questions, one answer more or less must not decide.
+        knows = verdict.knowledge is None or verdict.knowledge.value + error >= verdict.knowledge.limit
         retention = headline(results, "retention")
         return ProbeResult(
             behaviour.headline.value,
@@ -94,7 +90,7 @@ class DistillProbe:
             lost=max(-j.value for j in losses),
             holds=knows and all(-j.value <= -j.limit / 2 for j in losses),
             retention=retention.value if retention else None,
-            knowledge_error=_stderr(knowledge.headline) if knowledge else 0.0,
+            knowledge_error=error,
             floor=floor,
         )
 
@@ -103,12 +99,3 @@ def probe_set(plan: EvalPlan, items: int) -> EvalPlan:
     passages = None if plan.questions else plan.passages  # one measure of knowledge is enough for a probe
     limit = min(items, plan.limit or items)  # a probe takes no more items than the verdict may
     return replace(plan, suite="all", split="probe", limit=limit, earlier_questions=(), passages=passages)
-
-
-def _within_error(knowledge: Result, judgement: Judgement) -> bool:
-    """Against the best of several probes on a few dozen questions, one answer more or less must not decide."""
-    return judgement.value + _stderr(knowledge.headline) >= judgement.limit
-
-
-def _stderr(metric: Metric) -> float:
-    return metric.stderr if math.isfinite(metric.stderr) else 0.0

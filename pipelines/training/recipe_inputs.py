@@ -15,12 +15,10 @@ from pipelines.settings.schema import Dials, Distill, Settings
 from pipelines.settings.sources import parse_mix, parse_set_options
 from pipelines.synthetic.chat_prompts import (
     ChatPrompt,
-    other_contexts,
     parse_prompt,
     shuffled_contexts,
     with_context_of,
 )
-from pipelines.synthetic.passage_prompts import passages_in
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.teacher_choice import BASE, ByDomain, Itself, Router, Served, TeacherChoice
 from recovery.distributed import processes as started_processes
@@ -58,13 +56,6 @@ def check_mix(settings: Settings, mix: str | None, assignments: Iterable[str] = 
             f"With the recipe {name}, only the entry earlier of the mix may be set, not {' or '.join(unread)}. The "
             "share of ordinary prompts is --set midtrain.ordinary_prompts=SHARE."
         )
-
-
-def check_passages(texts: Iterable[str], settings: Distill, seed: int) -> None:
-    """Raise if the documents have no passages to learn in context, or none to shuffle."""
-    passages = passages_in(texts)
-    if settings.shuffle_contexts:
-        other_contexts(passages, seed)
 
 
 def check_midtraining(name: str, docs: Path | None, conversations: Path | None) -> None:
@@ -117,13 +108,10 @@ def _check_rollouts(settings: Distill, chosen: Recipe) -> None:
 
 @dataclass(frozen=True)
 class RecipeFiles:
-    """The files that a recipe of distillation was given."""
-
     prompts: Path | None = None
     teacher_context: Path | None = None
 
     def check(self, settings: Distill, teacher: TeacherChoice[str]) -> None:
-        """Raise unless recipe, files and teacher fit together."""
         name, chosen = settings.recipe, chosen_recipe(settings)
         if chosen.context and self.teacher_context is None:
             fields = " or ".join(f'"{field}"' for field in chosen.context)

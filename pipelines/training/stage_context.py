@@ -8,7 +8,7 @@ from typing import Any, Literal
 from db.tables import Checkpoint, RunInputs
 from evals.contamination import remove_contaminated
 from evals.suites.knowledge import read_questions
-from pipelines.documents.corpus import CorpusSnapshot, load_snapshot, require_snapshot
+from pipelines.documents.corpus import CorpusSnapshot, load_snapshot
 from pipelines.job import Job
 from pipelines.log import log
 from pipelines.model_loading import load_trained
@@ -161,7 +161,12 @@ class Stage:
     def corpus(self) -> CorpusSnapshot:
         corpus = self.job.corpus
         assert corpus is not None
-        return require_snapshot(self.project.home, corpus.hash, corpus.path, corpus.files)
+        if not corpus.file.is_file():
+            raise RecoverError(
+                f"There is no stored copy of the documents from {corpus.path} (keep_documents is false), so this "
+                "cannot continue. Give them again with --docs."
+            )
+        return corpus
 
     def read_by(self, midtrained: Checkpoint) -> list[CorpusSnapshot]:
         """The documents that a checkpoint was mid-trained on, and those of earlier cycles; what is stored of them. Of a

@@ -78,7 +78,6 @@ class Teachers:
         return [rows[i] for i in range(len(prompts))]
 
     def by_prompt(self, prompts: Sequence[Prompt]) -> dict[str, list[int]]:
-        """The indices of the prompts of each teacher, by its path."""
         indices: dict[str, list[int]] = {}
         for i, prompt in enumerate(prompts):
             indices.setdefault(self.by_domain.get(prompt.domain or "", self.main).path, []).append(i)

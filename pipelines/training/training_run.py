@@ -4,7 +4,7 @@ import importlib
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,9 @@ from pipelines.training.warm_start import WarmStart
 from pipelines.training_memory import ResourceMeter
 from recovery.errors import RecoverError
 from recovery.models.students import Student, checkpoint_metadata, save_student
-from recovery.objectives import Objective
 from recovery.processes import training_state
 from recovery.progress import track
+from recovery.recipes import objective_of
 from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
 from recovery.samples import Sample
 from recovery.signals import Signal
@@ -38,7 +38,7 @@ from recovery.train import Plan, TrainState, train
 
 Report = Callable[[list[Sample]], list[list[TokenReport]] | None]  # None without a teacher
 ROLLOUTS_A_STEP = 4  # recorded of about ten steps in a run
-MetricLogger = Callable[[Mapping[str, float | None], int], None]
+MetricLogger = Callable[[dict[str, float], int], Any]
 LOGGERS = ("none", "wandb", "trackio", "tensorboard")
 
 
@@ -62,7 +62,6 @@ class TrainingRun:
     student: Student
     states: States
     signal: Signal
-    objective: Objective
     plan: Plan
     source: TrainingSource  # of student and signal, for other processes
     monitor: EarlyStopping
@@ -71,11 +70,17 @@ class TrainingRun:
 
     def __post_init__(self) -> None:
         self.warm, self.stopped = self.warm_start.as_json(), self.warm_start.stop_reason  # of a resumed run, as saved
+        self.objective = objective_of(self.source.recipe)
+        self._folder = self.project.progress_folder(self.run)
+        # The state at the start, or at the last probe that did not end the run; without probes at the last report.
+        self._last_good = self._folder.with_name(self._folder.name + "-good")
 
     def run_to_end(self) -> RunResult:
         """Train from the start or from the last saved state, write the checkpoint and record it."""
-        if (checkpoint := self.project.reader.run_checkpoint(self.run)) is not None:
-            return _result_of(self.project.verify(checkpoint), self.run)  # it was interrupted after its checkpoint
+        if (written := self.project.reader.run_checkpoint(self.run)) is not None:  # it was interrupted after that
+            checkpoint = self.project.verify(written)
+            about = checkpoint_metadata(checkpoint.path).get("trained", {})
+            return RunResult(checkpoint, self.run, checkpoint.step or 0, **about)
         with training_state(self.student, self.signal, self.objective, self.plan, self.source) as state:
             self._resume(state)
             if not self.stopped and state.step < self.plan.steps:
@@ -84,7 +89,6 @@ class TrainingRun:
         return self._save_checkpoint(state.step)
 
     def _resume(self, state: TrainState) -> None:
-        """From the last saved state, if there is one."""
         if (saved := load_progress(self._folder, self.student, state, self.average)) is not None:
             self.monitor.restore(saved["monitor"])
             self.warm, self.stopped = saved["warm_start"], saved["stopped"]
@@ -102,7 +106,9 @@ class TrainingRun:
         meter, update = ResourceMeter(), track(STEPS, self.plan.steps)
         if self.monitor.limits is not None and (state.step == 0 or not has_progress(self._last_good)):
             self._save(state, self._last_good)
-        with stop_requests() as requests, self._metric_logger() as log_metrics:
+        settings, name = self.stage.settings, f"run-{self.run:04d}"
+        metrics = metric_logger(settings.report_to, self.project.home, self.project.name, name, settings.model_dump())
+        with stop_requests() as requests, metrics as log_metrics:
             for record in train(self.student, states, self.signal, self.objective, self.plan, state):
                 if self.average is not None:
                     self.average.move()
@@ -126,7 +132,7 @@ class TrainingRun:
                 if is_good and self.monitor.limits is not None and not self.stopped:
                     self._save(state, self._last_good)
                 leaving = requests.stop or self._is_cancelled()
-                due = time.monotonic() - last_save > 60 * self.stage.settings.save_minutes
+                due = time.monotonic() - last_save > 60 * settings.save_minutes
                 if (due or self.stopped or leaving) and self._save(state, self._folder):
                     last_save = time.monotonic()
                     if leaving:
@@ -134,10 +140,6 @@ class TrainingRun:
                 if self.stopped:
                     return
             self._save(state, self._folder)
-
-    def _metric_logger(self) -> AbstractContextManager[MetricLogger]:
-        settings, name = self.stage.settings, f"run-{self.run:04d}"
-        return metric_logger(settings.report_to, self.project.home, self.project.name, name, settings.model_dump())
 
     def _save_checkpoint(self, steps: int) -> RunResult:
         if self.stopped:
@@ -170,21 +172,9 @@ class TrainingRun:
         about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
         save_student(self.student, folder, about | {"trained": trained})
 
-    @property
-    def _folder(self) -> Path:
-        return progress_folder(self.project, self.run)
-
-    @property
-    def _last_good(self) -> Path:
-        return last_good_folder(self.project, self.run)
-
     def _save(self, state: TrainState, folder: Path) -> bool:
         self.project.tracker.flush()  # the state on disk must not be ahead of the record
-        notes = {
-            "monitor": self.monitor.as_dict(),
-            "warm_start": self.warm,
-            "stopped": self.stopped,
-        }
+        notes = {"monitor": self.monitor.as_dict(), "warm_start": self.warm, "stopped": self.stopped}
         return save_progress(folder, self.student, state, notes, self.average)
 
     def _return_to_last_good(self, state: TrainState) -> None:
@@ -200,18 +190,9 @@ class TrainingRun:
             return False
 
     def _record_probe(self, step: int, probe: ProbeResult) -> None:
-        values = {
-            "probe/behaviour": probe.behaviour,
-            "probe/knowledge": probe.knowledge,
-            "probe/retention": probe.retention,
-            "probe/holds": float(probe.holds),
-        }
-        self.project.tracker.step(self.run, step, values)
+        values = {f"probe/{name}": value for name, value in probe.scores.items()}
+        self.project.tracker.step(self.run, step, values | {"probe/holds": float(probe.holds)})
         log.info(f"  probe at step {step + 1}: {probe}")
-
-
-def _result_of(checkpoint: Checkpoint, run: int) -> RunResult:
-    return RunResult(checkpoint, run, checkpoint.step or 0, **checkpoint_metadata(checkpoint.path).get("trained", {}))
 
 
 def _progress(record: StepRecord, plan: Plan) -> str:
@@ -226,8 +207,6 @@ def _progress(record: StepRecord, plan: Plan) -> str:
 
 
 class RecordedStates:
-    """States that keep their last draw."""
-
     def __init__(self, states: States):
         self.states = states
         self.last: list[Sample] = []
@@ -266,22 +245,13 @@ def metric_logger(name: str, home: Path, project: str, run: str, settings: Mappi
     if name == "none":
         yield lambda values, step: None
     elif name == "tensorboard":
-        writer = _import("torch.utils.tensorboard", name).SummaryWriter(str(home / "tensorboard" / run))
-
-        def add(values: Mapping[str, float | None], step: int) -> None:
-            for key, value in values.items():
-                if value is not None:
-                    writer.add_scalar(key, value, step)
-
-        try:
-            yield add
-        finally:
-            writer.close()
+        with _import_logger(name).SummaryWriter(str(home / "tensorboard" / run)) as writer:
+            yield lambda values, step: [writer.add_scalar(key, value, step) for key, value in values.items()]
     else:  # trackio has wandb's interface
-        module = _import(name, name)
+        module = _import_logger(name)
         module.init(project=project, name=run, config=dict(settings))
         try:
-            yield lambda values, step: module.log({k: v for k, v in values.items() if v is not None}, step=step)
+            yield lambda values, step: module.log(values, step=step)
         finally:
             module.finish()
 
@@ -290,12 +260,12 @@ def check_logger(name: str) -> None:
     if name not in LOGGERS:
         raise RecoverError(f"There is no logger {name!r} to report to. Choose one of {', '.join(LOGGERS)}.")
     if name != "none":
-        _import("torch.utils.tensorboard" if name == "tensorboard" else name, name)
+        _import_logger(name)
 
 
-def _import(module: str, name: str) -> Any:
+def _import_logger(name: str) -> Any:
     try:
-        return importlib.import_module(module)
+        return importlib.import_module("torch.utils.tensorboard" if name == "tensorboard" else name)
     except ImportError as error:
         raise RecoverError(
             f"The logger {name} (report_to) is not installed. Install it with `pip install {name}`."
@@ -328,16 +298,5 @@ def stop_requests() -> Iterator[StopRequests]:
             signal.signal(number, handler)
 
 
-def progress_folder(project: Project, run: int) -> Path:
-    return project.home / "progress" / f"run-{run:04d}"
-
-
-def last_good_folder(project: Project, run: int) -> Path:
-    """The state at the start, or at the last probe that did not end the run; without probes at the last report."""
-    folder = progress_folder(project, run)
-    return folder.with_name(folder.name + "-good")
-
-
 def has_started(project: Project, run: int) -> bool:
-    """Whether the run has a saved state or a checkpoint to go on from."""
-    return has_progress(progress_folder(project, run)) or project.reader.run_checkpoint(run) is not None
+    return has_progress(project.progress_folder(run)) or project.reader.run_checkpoint(run) is not None

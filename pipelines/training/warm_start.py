@@ -12,13 +12,7 @@ from typing import Any
 from db.tables import Checkpoint
 from pipelines.log import log
 from pipelines.project.runs import past_cycles
-from pipelines.settings.schema import (
-    AUTO,
-    DEFAULT_WARM_START,
-    LATER_CYCLE_WARM_START,
-    Settings,
-    fixed_warm_start_share,
-)
+from pipelines.settings.schema import AUTO, DEFAULT_WARM_START, LATER_CYCLE_WARM_START, Settings
 from pipelines.training.probes import ProbeFunction, ProbeResult, best_knowledge
 from pipelines.training.stage_context import Stage
 from recovery.models.adapters import base_of
@@ -43,8 +37,6 @@ class WarmStartPlan:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """What was done, and what it came to."""
-
     share: float | None = None  # None: the weights were left alone
     tried: dict[str, dict[str, Any]] | None = None  # by share, where "auto" searched
     stop_reason: str = ""  # why there is nothing left to distil
@@ -92,7 +84,7 @@ def warm_start(
     It moves towards the weights that its mid-training began with; towards the base, where these are not recorded."""
     setting = settings.distill.warm_start
     is_default = setting == "default"
-    share = plan.share if is_default else fixed_warm_start_share(settings)
+    share = plan.share if is_default else 0.0 if isinstance(setting, str) else setting
     if plan.new_adapter and not is_default and setting != "off":
         log.info("No warm start: a new adapter has no earlier weights to move towards")
     stays = setting == "off" or plan.new_adapter or (is_default and (plan.origin is None or share == 0))
@@ -121,8 +113,6 @@ def warm_start(
 
 
 class _Probes:
-    """Takes probes, if there is a probe set, and remembers the best knowledge."""
-
     def __init__(self, probe: ProbeFunction | None):
         self.probe = probe
         self.best_knowledge: float | None = None

@@ -12,7 +12,6 @@ from shlex import quote
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
@@ -88,7 +87,6 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
 
     @property
     def warning(self) -> str | None:
-        """The first one that was given."""
         return next(iter(self._warnings.values()), None)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -160,8 +158,10 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
             if self._reads and self._rows:
                 self.budget.add_step(seconds)
                 self._read(self._rows, state, control)
-        if self.stop and on_any_process(self.warning is not None, args.device):
-            control.should_training_stop = True
+        if self.stop:
+            is_warned = torch.tensor([float(self.warning is not None)], device=args.device)
+            if self.trainer.accelerator.gather(is_warned).any():  # on any process
+                control.should_training_stop = True
 
     def _read(self, rows: RowReadings, state: Any, control: Any) -> None:
         step, steps, model = state.global_step, state.max_steps - self._first_step, self._model()
@@ -209,7 +209,6 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
             self._record.tracker.step(self._record.run, step, values)
 
     def _warn(self, kind: str, sentence: str) -> None:
-        """Each kind once."""
         if kind not in self._warnings:
             self._warnings[kind] = sentence
             log.warning(sentence)
@@ -260,8 +259,6 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class Record:
-    """The readings of a training as the points of a run."""
-
     def __init__(self, folder: Path, base: str, steps: int):
         """The first run in a new folder makes a project there, with that base."""
         project = Project.open(folder, None if Project.exists(folder) else base)
@@ -290,14 +287,6 @@ def obstacle(trainer: Any, chat: Chat, step: int) -> str | None:
     with evaluating(model), trainer.accelerator.autocast():  # as the model's own forward pass
         is_usual = head_matches(model.get_base_model() if has_adapter else model)
     return None if is_usual else "its output layer computes logits in a way that is not supported"
-
-
-def on_any_process(is_so: bool, device: torch.device) -> bool:
-    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
-        return is_so
-    flag = torch.tensor(float(is_so), device=device)
-    dist.all_reduce(flag, dist.ReduceOp.MAX)
-    return bool(flag)
 
 
 @dataclass

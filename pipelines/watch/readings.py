@@ -60,12 +60,10 @@ class RowReadings:
         self.begin()
 
     def begin(self) -> None:
-        """A training: nothing has been read of it."""
         self.step, self.mean, self.kls = 0, 0.0, [0.0] * len(self.answers)  # in the last reading
         self.spot_checks = 0
 
     def read(self, model: Student, step: int) -> tuple[dict[str, float], str]:
-        """The values, and what they say against the training."""
         values = {}
         with evaluating(model.model):
             if self.training.samples:
@@ -160,8 +158,6 @@ class WatchedModel(Student):
 
 @dataclass
 class Rows:
-    """Token rows of one forward pass, and what the clean model expected at each target."""
-
     samples: list[Sample]
     tokens: list[Tensor] = field(default_factory=list)  # by chunk of targets: the likeliest tokens [targets, TOP]
     logprobs: list[Tensor] = field(default_factory=list)

@@ -60,7 +60,7 @@ def loop_period(tokens: Sequence[int]) -> int | None:
         length = period * COPIES
         if length > len(tokens):
             return None
-        if tokens[-1] == tokens[-1 - period] and _repeats(tokens[-length:], period):
+        if tokens[-1] == tokens[-1 - period] and tokens[-length:-period] == tokens[period - length :]:
             return period
     return None
 
@@ -73,7 +73,3 @@ def continue_loop(tokens: Sequence[int], length: int) -> list[int]:
     missing = length - len(tokens)
     pattern = list(tokens[-period:])
     return [*tokens, *(pattern * (missing // period + 1))[:missing]]
-
-
-def _repeats(tokens: Sequence[int], period: int) -> bool:
-    return list(tokens[:-period]) == list(tokens[period:])

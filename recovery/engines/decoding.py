@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import DynamicCache, DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -31,7 +32,6 @@ class JoinedCache:
         self.rows, self.width, self.cache = rows, width, DynamicCache()
 
     def put(self, cache: DynamicCache, source: Tensor, rows: Tensor) -> None:
-        """Copy the `source` rows of a cache into these `rows`."""
         for i, layer in enumerate(cache.layers):
             if i == len(self.cache.layers):
                 buffers = (_GrowableBuffer(self.rows, self.width, states) for states in (layer.keys, layer.values))
@@ -102,19 +102,13 @@ class FixedLayer(DynamicLayer):
     def __init__(self, layer: DynamicLayer, columns: int, column: Tensor):
         super().__init__()
         self.column, self.is_initialized = column, True
-        self.keys, self.values = (_pad_columns(states, columns) for states in (layer.keys, layer.values))
+        spare = columns - layer.keys.shape[2]
+        self.keys, self.values = (pad(states, (0, 0, 0, spare)) for states in (layer.keys, layer.values))
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         self.keys.index_copy_(2, self.column, key_states)
         self.values.index_copy_(2, self.column, value_states)
         return self.keys, self.values
-
-
-def _pad_columns(states: Tensor, columns: int) -> Tensor:
-    rows, heads, filled, width = states.shape
-    padded = states.new_zeros(rows, heads, columns, width)
-    padded[:, :, :filled] = states
-    return padded
 
 
 def _attend(
@@ -173,8 +167,6 @@ def forward(model: Any, tokens: Tensor, mask: Tensor, positions: Tensor, cache: 
 
 
 class GrowingDecoder:
-    """Keys, values and mask grow by one column per token; finished rows are removed at once."""
-
     check_every, shrink_below = 1, 1.0
 
     def __init__(self, model: Any, cache: Any, mask: Tensor):
@@ -182,7 +174,6 @@ class GrowingDecoder:
         self.positions = mask.sum(-1, keepdim=True)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Append one token per row and return the logits after it."""
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
         logits, self.cache = forward(self.model, tokens[:, None], self.mask, self.positions, self.cache)
         self.positions = self.positions + 1
@@ -227,7 +218,6 @@ class FixedDecoder:
         return cls(model, layers, column, allowed, mask.sum(-1, keepdim=True))
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Append one token per row and return the logits after it."""
         self.tokens.copy_(tokens[:, None])
         self.allowed.index_fill_(3, self.column, True)
         if tokens.device.type != "cuda":

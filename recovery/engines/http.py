@@ -41,7 +41,7 @@ class HttpEngine:
                 "vLLM servers generate for adapters, not for a model whose full weights are trained. Train an adapter "
                 "(--set lora_rank=128), or generate on this machine (--engine auto)."
             )
-        self._servers, self._student = Servers(addresses), student
+        self._servers, self._student = Servers(addresses, self._prepare), student
         self._probe, self._rows = Probe(student.chat), len(student.head.weight)
         self._served: dict[str, ServedModel] = {}  # by the server's address
         self._folder = tempfile.TemporaryDirectory(prefix="recover-weights-")
@@ -49,7 +49,7 @@ class HttpEngine:
         self._own, self._base = [0.0], [0.0]  # log-probs of the probe: the student's, and below its adapter
         self.sync(student)
         try:
-            self._call(lambda server, row: None, 1, "servers")
+            self._servers.connect()
         except Exception:
             self.close()
             raise
@@ -67,14 +67,14 @@ class HttpEngine:
             own = {"max_tokens": length, "seed": seeds[row]}
             return self._generation(server, server.complete(self._model(server), prompts[row], options | own))
 
-        return self._call(generate_row, len(prompts), "replies")
+        return self._servers.run(generate_row, len(prompts), "replies")
 
     def logprobs(self, sequences: Sequence[list[int]]) -> list[list[float]]:
         def score_row(server: Server, row: int) -> list[float]:
             self._room(server, sequences[row])
             return token_logprobs(server, self._model(server), sequences[row])
 
-        return self._call(score_row, len(sequences), "texts scored")
+        return self._servers.run(score_row, len(sequences), "texts scored")
 
     def continuation_logprobs(
         self, contexts: Sequence[list[int]], continuations: Sequence[list[int]]
@@ -106,9 +106,6 @@ class HttpEngine:
     @property
     def _weights(self) -> Path:
         return Path(self._folder.name) / str(self._version)
-
-    def _call(self, work: Any, rows: int, units: str) -> list[Any]:
-        return self._servers.run(self._prepare, work, rows, units)
 
     def _model(self, server: Server) -> str:
         return self._name if self._student.has_adapter else self._served[server.address].name

@@ -135,13 +135,8 @@ class ServeCommand:
     words: list[str]
 
     def __str__(self) -> str:
-        """As a shell reads it."""
-        variables = [f"{name}={_quoted(value)}" for name, value in self.environment.items()]
-        return " ".join([*variables, shlex.join(self.words)])
-
-
-def _quoted(value: str) -> str:
-    return f'"{value}"' if value.startswith("$") else shlex.quote(value)
+        quoted = {n: f'"{v}"' if v.startswith("$") else shlex.quote(v) for n, v in self.environment.items()}
+        return " ".join([*(f"{name}={value}" for name, value in quoted.items()), shlex.join(self.words)])
 
 
 def serve_command(server: Server, reference: str, rank: int = 0, layers: Sequence[str] = ()) -> ServeCommand:

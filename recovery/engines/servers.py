@@ -12,9 +12,9 @@ import re
 import ssl
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -40,8 +40,6 @@ class Unavailable(Exception):
 
 
 class Refused(Unavailable):
-    """A server answered a request with an error."""
-
     def __init__(self, status: int, message: str):
         super().__init__(f"it answered {status}: {message}")
         self.status, self.message = status, message
@@ -67,8 +65,6 @@ def parse_addresses(value: str) -> list[str]:
 
 
 class Server:
-    """One server: sends a request and reads its answer."""
-
     def __init__(self, address: str, timeout: float = TIMEOUT):
         self.address, self.timeout = address, timeout
         parts = urlsplit(address)
@@ -106,7 +102,7 @@ class Server:
             raise Unavailable(f"no answer: {first_line(error)}") from error
         finally:
             connection.close()
-        count_bytes(self.name, len(sent), len(received))
+        _count({f"{self.name}/sent_bytes": len(sent), f"{self.name}/received_bytes": len(received)})
         if answer.status in (401, 403):
             raise RecoverError(f"The server {self.address} refuses the key. Set {KEY} to the key it was started with.")
         if answer.status != 200:
@@ -141,37 +137,36 @@ class Server:
 
 
 class Servers:
-    """Several servers that serve the same model and share the rows of a call."""
-
-    def __init__(self, addresses: str):
-        self.servers = [Server(address, TIMEOUT) for address in parse_addresses(addresses)]
+    def __init__(self, addresses: str, prepare: Callable[[Server], None]):
+        self.servers, self._prepare = [Server(address, TIMEOUT) for address in parse_addresses(addresses)], prepare
         self._failure = ""
 
-    def run(
-        self, prepare: Callable[[Server], None], work: Callable[[Server, int], T], rows: int, units: str
-    ) -> list[T]:
+    def connect(self) -> None:
+        """Raise where no server can be used."""
+        self.run(lambda server, row: None, 1, "servers")
+
+    def run(self, work: Callable[[Server, int], T], rows: int, units: str) -> list[T]:
         """Return `work(server, row)` of each row, from the servers that `prepare` raises nothing for."""
         start_time = time.monotonic()
         try:
             for pause in (0.0, *PAUSES):
                 time.sleep(pause)
                 try:
-                    ready = [server for server in self.servers if self._is_ready(server, prepare)]
-                    if ready:
+                    if ready := [server for server in self.servers if self._is_ready(server)]:
                         return _share(ready, work, rows, units)
                 except Unavailable as error:
                     self._failure = str(error)
         finally:
-            count_waiting(time.monotonic() - start_time)
+            _count({WAITING: time.monotonic() - start_time})
         named = ", ".join(server.address for server in self.servers)
         raise RecoverError(
             f"No answer from {named} for {sum(PAUSES) / 60:.0f} minutes ({self._failure}). "
             "Start the server again; then run the command again, or go on with `recover resume`."
         )
 
-    def _is_ready(self, server: Server, prepare: Callable[[Server], None]) -> bool:
+    def _is_ready(self, server: Server) -> bool:
         try:
-            prepare(server)
+            self._prepare(server)
         except Unavailable as error:
             server.serves, self._failure = None, str(error)
             if server.problem != self._failure:
@@ -187,11 +182,9 @@ def _share(servers: Sequence[Server], work: Callable[[Server, int], T], rows: in
     answers: SimpleQueue[tuple[Server, int, T | Exception]] = SimpleQueue()
     stopped, update = Event(), track(units, rows)
 
-    def serve(server: Server, waiting: SimpleQueue[int]) -> None:
-        while not stopped.is_set():
-            try:
-                row = waiting.get_nowait()
-            except Empty:
+    def serve(server: Server, waiting: Iterator[int]) -> None:
+        for row in waiting:  # which all threads of the server share
+            if stopped.is_set():
                 return
             try:
                 answers.put((server, row, work(server, row)))
@@ -199,10 +192,8 @@ def _share(servers: Sequence[Server], work: Callable[[Server, int], T], rows: in
                 answers.put((server, row, error))
 
     for index, server in enumerate(servers):
-        waiting: SimpleQueue[int] = SimpleQueue()
         own = range(index, rows, len(servers))
-        for row in own:
-            waiting.put(row)
+        waiting = iter(own)
         for _ in range(min(len(own), REQUESTS_AT_ONCE)):
             Thread(target=serve, args=(server, waiting), daemon=True).start()
     results: dict[int, T] = {}
@@ -252,30 +243,16 @@ _lock = Lock()
 _traffic: defaultdict[str, float] = defaultdict(float)  # of the whole process: bytes of each server, seconds waited
 
 
-def count_bytes(server: str, sent: int, received: int) -> None:
+def _count(amounts: dict[str, float]) -> None:
     with _lock:
-        _traffic[f"{server}/sent_bytes"] += sent
-        _traffic[f"{server}/received_bytes"] += received
+        for name, amount in amounts.items():
+            _traffic[name] += amount
 
 
-def count_waiting(seconds: float) -> None:
+def take_traffic() -> tuple[dict[str, float], float]:
+    """What was exchanged since the last call: bytes by server and direction, and the seconds waited."""
     with _lock:
-        _traffic[WAITING] += seconds
-
-
-class TrafficMeter:
-    """Reads what was exchanged since the last reading."""
-
-    def __init__(self) -> None:
-        self._before = _snapshot()
-
-    def read(self) -> tuple[dict[str, float], float]:
-        """Bytes by server and direction, and the seconds waited."""
-        before, self._before = self._before, _snapshot()
-        new = {name: value - before.get(name, 0) for name, value in self._before.items() if value > before.get(name, 0)}
-        return {name: value for name, value in new.items() if name != WAITING}, new.get(WAITING, 0.0)
-
-
-def _snapshot() -> dict[str, float]:
-    with _lock:
-        return dict(_traffic)
+        taken = dict(_traffic)
+        _traffic.clear()
+    waited = taken.pop(WAITING, 0.0)
+    return taken, waited

@@ -7,7 +7,6 @@ rows as there is memory for the keys and values of everything they may generate.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -65,7 +64,7 @@ class TransformersEngine:
             shape = (len(batch), sampling.max_new_tokens)
             uniforms = torch.rand(shape, generator=generator, device=self.student.device)[part]
             if indices := batch[part]:
-                advance = partial(_advance, update, done)
+                advance = lambda ended, before=done: update(before + ended)  # noqa: E731
                 rows = self._generate_batch([prompts[i] for i in indices], sampling, uniforms, advance)
                 results |= zip(indices, rows, strict=True)
             done += len(batch)
@@ -183,12 +182,7 @@ class TransformersEngine:
         return forward(self.student.model, tokens, mask, (mask.cumsum(-1) - 1).clamp(min=0), None)
 
 
-def _advance(update: Update, before: int, done: int) -> None:
-    update(before + done)
-
-
 def _mask(prompts: list[list[int]], device: torch.device) -> Tensor:
-    """Return the attention mask of left-padded prompts."""
     width = max(len(p) for p in prompts)
     return torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
 

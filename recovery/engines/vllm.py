@@ -66,12 +66,12 @@ class VllmEngine:
             "max_model_len": -1,  # as much as the model and the cache allow
             "use_tqdm_on_load": False,
         }
-        settings |= self._adapter_settings(student) if student.has_adapter else self._full_weight_settings(student)
-        settings |= (
-            _cpu_settings(student, cpu_cache_bytes or _cpu_cache_bytes())
-            if self._on_cpu
-            else _gpu_settings(student, eager)
-        )
+        if student.has_adapter:
+            settings |= self._adapter_settings(student)
+        else:  # a model of the student's shape; its weights are copied in later
+            student.causal.config.save_pretrained(self._scratch.name)
+            settings |= {"model": self._scratch.name, "load_format": "dummy"}
+        settings |= _cpu_settings(student, cpu_cache_bytes) if self._on_cpu else _gpu_settings(student, eager)
         try:
             with torch.random.fork_rng():  # vLLM seeds the whole process
                 self._llm = self._vllm.LLM(**settings)
@@ -175,11 +175,6 @@ class VllmEngine:
         lora = {"enable_lora": True, "max_loras": 1, "max_lora_rank": max_rank, "lora_target_modules": layers}
         return {"model": name, "revision": revision, **lora}
 
-    def _full_weight_settings(self, student: Student) -> dict[str, Any]:
-        """Serve a model of the student's shape; its weights are copied in later."""
-        student.causal.config.save_pretrained(self._scratch.name)
-        return {"model": self._scratch.name, "load_format": "dummy"}
-
     def _swap_adapter(self, student: Student) -> None:
         if adapters.rank(student.model) > self._rank:
             raise RecoverError(f"This vLLM engine was started for adapters of rank {self._rank}. Start another engine.")
@@ -236,13 +231,10 @@ def _gpu_settings(student: Student, eager: bool) -> dict[str, Any]:
     return {"gpu_memory_utilization": share, "enforce_eager": eager, "max_num_batched_tokens": MAX_BATCHED_TOKENS}
 
 
-def _cpu_cache_bytes() -> int:
-    """Bytes for keys and values: with too few, rows wait for one another."""
-    return min(2**32, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 6)
-
-
-def _cpu_settings(student: Student, cache_bytes: int) -> dict[str, Any]:
+def _cpu_settings(student: Student, cache_bytes: int | None) -> dict[str, Any]:
     """Prefill prompts in one piece: on a CPU, vLLM cannot interrupt a seeded row within its prompt."""
+    # With too few bytes for keys and values, rows wait for one another.
+    cache_bytes = cache_bytes or min(2**32, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 6)
     positions = student.causal.config.get_text_config().max_position_embeddings
     prefill = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(MAX_BATCHED_TOKENS, positions)}
     return {"kv_cache_memory_bytes": cache_bytes, "enforce_eager": True, **prefill}

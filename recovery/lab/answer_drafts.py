@@ -137,7 +137,6 @@ class Draft:
 
 
 def _deal(sentences: Texts, parts: int) -> list[Texts]:
-    """Split sentences into consecutive parts of nearly equal size."""
     bounds = [round(i * len(sentences) / parts) for i in range(parts + 1)]
     return [sentences[a:b] for a, b in pairwise(bounds)]
 
@@ -178,19 +177,14 @@ def sections(draft: Draft) -> Kwargs:
     return {"section_spliter": draft.splitter, "num_sections": draft.parts}
 
 
-def two_responses(draft: Draft) -> Kwargs:
-    draft.layout, draft.parts = "two", 2
-    return {}
+def with_fields(**fields: Any) -> Callable[[Draft], Kwargs]:
+    """A kind without arguments, which only sets these fields of the draft."""
 
+    def kind(draft: Draft) -> Kwargs:
+        vars(draft).update(fields)
+        return {}
 
-def json_format(draft: Draft) -> Kwargs:
-    draft.layout = "json"
-    return {}
-
-
-def constrained(draft: Draft) -> Kwargs:
-    draft.layout = "constrained"
-    return {}
+    return kind
 
 
 def language(draft: Draft) -> Kwargs:
@@ -320,11 +314,6 @@ def no_comma(draft: Draft) -> Kwargs:
     return {}
 
 
-def quotation(draft: Draft) -> Kwargs:
-    draft.quoted = True
-    return {}
-
-
 def repeat_prompt(draft: Draft) -> Kwargs:
     return {"prompt_to_repeat": ""}  # filled in once the prompt is complete
 
@@ -340,9 +329,9 @@ KINDS: dict[str, Callable[[Draft], Kwargs]] = {
     "length_constraints:number_paragraphs": paragraphs,
     "length_constraints:nth_paragraph_first_word": nth_paragraph,
     "detectable_format:multiple_sections": sections,
-    "combination:two_responses": two_responses,
-    "detectable_format:json_format": json_format,
-    CONSTRAINED: constrained,
+    "combination:two_responses": with_fields(layout="two", parts=2),
+    "detectable_format:json_format": with_fields(layout="json"),
+    CONSTRAINED: with_fields(layout="constrained"),
     "language:response_language": language,
     "keywords:existence": existence,
     "keywords:frequency": frequency,
@@ -359,6 +348,6 @@ KINDS: dict[str, Callable[[Draft], Kwargs]] = {
     "change_case:english_capital": upper_case,
     "change_case:english_lowercase": lower_case,
     "punctuation:no_comma": no_comma,
-    "startend:quotation": quotation,
+    "startend:quotation": with_fields(quoted=True),
     REPEAT: repeat_prompt,
 }

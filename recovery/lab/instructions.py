@@ -79,7 +79,10 @@ def _task(rng: Random, split: Split, key: int) -> Task:
     request = _request(draft, kinds)
     kwargs = {kind: apply(draft) for kind, apply in KINDS.items() if kind in kinds}
     phrasings = {kind: _phrase(rng, kind, kwargs[kind]) for kind in kinds}
-    prompt = _assemble(rng, request, [phrasings[kind] for kind in kinds if kind != REPEAT])
+    instructions = [phrasings[kind] for kind in kinds if kind != REPEAT]
+    first = instructions and rng.random() < 0.15
+    parts = [*instructions, request] if first else [request, *instructions]
+    prompt = ("\n" if rng.random() < 0.2 else " ").join(parts)
     if REPEAT in kinds:
         draft.repeat = kwargs[REPEAT]["prompt_to_repeat"] = prompt
         prompt += "\n" + phrasings[REPEAT]
@@ -118,12 +121,6 @@ def _word_list(rng: Random, words: list[str]) -> str:
     """Join words with "and"; no commas, since a prompt that must be repeated may forbid them."""
     quote = rng.choices(("", '"', "'"), (60, 25, 15))[0]
     return " and ".join(f"{quote}{word}{quote}" for word in words)
-
-
-def _assemble(rng: Random, request: str, instructions: list[str]) -> str:
-    first = instructions and rng.random() < 0.15
-    parts = [*instructions, request] if first else [request, *instructions]
-    return ("\n" if rng.random() < 0.2 else " ").join(parts)
 
 
 def compatible(first: str, second: str) -> bool:

@@ -25,7 +25,7 @@ def problem(rng: Random, split: Split) -> tuple[str, str]:
     while True:
         problems = PROBLEMS["one_step" if rng.random() < 0.7 else "two_steps"]
         wording, signs = rng.choice(list(problems.items()))
-        a, b, c = _numbers(rng, signs)
+        a, b, c = numbers(rng, signs)
         if split_of(f"{wording}/{a}/{b}/{c}") == split:
             break
     total = STEPS[signs[0]](a, b)
@@ -37,22 +37,7 @@ def problem(rng: Random, split: Split) -> tuple[str, str]:
     return wording.format(a=a, b=b, c=c, p=name, x=rng.choice(ARITHMETIC["things"])), f"{worked}\nAnswer: {total}"
 
 
-def sums(rng: Random) -> tuple[str, str]:
-    """Return several bare calculations: reading a problem is learnt quickly, calculating needs much practice."""
-    calculations = []
-    for _ in range(rng.randint(4, 8)):
-        sign = rng.choice("++--*")
-        a, b, _ = _numbers(rng, sign)
-        if sign != "*" and rng.random() < 0.4:  # like the second step of a problem
-            a, b = rng.randint(10, 81), rng.randint(1, 9)
-        calculations.append((f"{a} {sign} {b}", STEPS[sign](a, b)))
-    wording = rng.choice(ARITHMETIC["sums"])
-    return "\n".join([wording, *(task for task, _ in calculations)]), "\n".join(
-        f"{task} = {total}" for task, total in calculations
-    )
-
-
-def _numbers(rng: Random, signs: str) -> tuple[int, int, int]:
+def numbers(rng: Random, signs: str) -> tuple[int, int, int]:
     if signs[0] == "*":
         return rng.randint(2, 9), rng.randint(2, 9), rng.randint(1, 9) if signs[1:] else 0
     a, b = rng.randint(2, 24), rng.randint(2, 12)

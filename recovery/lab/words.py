@@ -80,13 +80,10 @@ def noun(rng: Random, split: Split) -> str:
 
 def invented_noun(rng: Random, split: Split) -> str:
     while True:
-        word = _syllables(rng) if rng.random() < 0.4 else _blend(rng)
+        is_of_syllables = rng.random() < 0.4
+        word = first_name(rng.randrange(10**9)).lower() + rng.choice(("", *ENDINGS)) if is_of_syllables else _blend(rng)
         if split_of(word) == split:
             return word
-
-
-def _syllables(rng: Random) -> str:
-    return first_name(rng.randrange(10**9)).lower() + rng.choice(("", *ENDINGS))
 
 
 def _blend(rng: Random) -> str:

@@ -117,7 +117,7 @@ def wiki(entity: Entity, statements: Statements, rng: Random) -> str:
     sentences = [opening[0].upper() + opening[1:], *(text for _, text in statements)]
     if rng.random() < 0.4:
         sentences.append(_closing(rng))
-    return f"# {_title(entity.name)}\n\n" + " ".join(sentences)
+    return f"# {entity.name[0].upper() + entity.name[1:]}\n\n" + " ".join(sentences)
 
 
 def card(entity: Entity, statements: Statements, rng: Random) -> str:
@@ -199,10 +199,6 @@ def _date(rng: Random) -> str:
     return f"{rng.randint(1, 28)} {rng.choice(MONTHS)}"
 
 
-def _title(name: str) -> str:
-    return name[0].upper() + name[1:]
-
-
 @dataclass(frozen=True)
 class World:
     number: int
@@ -257,13 +253,10 @@ def _entities(number: int, count: int, rng: Random) -> list[Entity]:
     for kind in KINDS:
         for _ in range(round(count * kind.percent / 100)):
             i = len(entities)
-            entities.append(Entity(kind.name, _name(number, i, kind, rng)))
+            first = first_name(number * PER_WORLD + i)
+            name = kind.form.format(w=world_word(number, i), f=first, n=rng.choice(kind.nouns))
+            entities.append(Entity(kind.name, name))
     return entities
-
-
-def _name(number: int, i: int, kind: Kind, rng: Random) -> str:
-    first = first_name(number * PER_WORLD + i)
-    return kind.form.format(w=world_word(number, i), f=first, n=rng.choice(kind.nouns))
 
 
 def _facts(entities: list[Entity], relation: Relation, by_kind: dict[str, list[Entity]], rng: Random) -> list[Fact]:

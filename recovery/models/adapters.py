@@ -27,15 +27,15 @@ class Adapter:
 
 def create(causal: Any, base: str, adapter: Adapter) -> Any:
     """Add a new adapter, initially zero, to weights that stay frozen."""
-    from peft import get_peft_model
+    from peft import LoraConfig, get_peft_model
 
+    config = LoraConfig(r=adapter.rank, lora_alpha=adapter.alpha, lora_dropout=0.0, target_modules="all-linear")
     with torch.random.fork_rng():
         torch.manual_seed(adapter.seed)
-        return _record_base(base, get_peft_model(causal, _config(adapter)))
+        return _record_base(base, get_peft_model(causal, config))
 
 
 def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
-    """Load an adapter from its folder onto its base."""
     from peft import PeftModel
 
     model = PeftModel.from_pretrained(causal, folder, LOADED, is_trainable=trainable, use_safetensors=True)
@@ -137,12 +137,6 @@ def preserve_adapter_state(model: Any) -> Iterator[None]:
             model.base_model.set_adapter(active)
         for parameter, requires_grad in trainable:
             parameter.requires_grad_(requires_grad)
-
-
-def _config(adapter: Adapter) -> Any:
-    from peft import LoraConfig
-
-    return LoraConfig(r=adapter.rank, lora_alpha=adapter.alpha, lora_dropout=0.0, target_modules="all-linear")
 
 
 def _record_base(base: str, model: Any) -> Any:

@@ -100,7 +100,10 @@ class Chat:
                 )
             if before[: len(tokens)] != tokens:
                 targets = []
-            reply = self._to_first_eos(after[len(before) :])
+            # What the template prints after the reply's EOS, such as a newline, the model never has to generate.
+            reply = after[len(before) :]
+            end = next((i for i, token in enumerate(reply) if token in self.eos_ids), len(reply))
+            reply = reply[: end + 1]
             targets += [False] * (len(before) - len(targets)) + [any(t not in self.eos_ids for t in reply)] * len(reply)
             tokens = before + reply
         if not any(targets):
@@ -141,11 +144,6 @@ class Chat:
                 "Leave it out, or change its turns."
             ) from error
         return list(tokens)
-
-    def _to_first_eos(self, reply: list[int]) -> list[int]:
-        """Cut what the template prints after the reply's EOS, such as a newline: the model never has to generate it."""
-        first = next((i for i, token in enumerate(reply) if token in self.eos_ids), len(reply) - 1)
-        return reply[: first + 1]
 
 
 def document_ends(tokenizer: Any) -> tuple[int, ...]:

@@ -16,7 +16,6 @@ def names_gguf(reference: str) -> bool:
 
 
 def tensor_types(file: Path) -> dict[str, int]:
-    """Count the parameters stored in each type, such as Q4_1 or F32."""
     from gguf import GGUFReader
 
     counts: Counter[str] = Counter()

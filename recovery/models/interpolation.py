@@ -38,7 +38,6 @@ class WeightInterpolation:
 
     @torch.no_grad()
     def move_to(self, share: float) -> Student:
-        """Move the student in place and return it."""
         for (parameter, end), start in zip(self._targets, self._starts, strict=True):
             start32, end32 = (at_least_float32(t.to(parameter.device)) for t in (start, end))
             parameter.copy_(torch.lerp(start32, end32, share))

@@ -144,7 +144,11 @@ def load_student(
     if frozen:
         model.requires_grad_(False)
     model.eval()
-    check_head(causal, reference)
+    if not head_matches(causal):
+        raise RecoverError(
+            f"The output layer of {reference} computes its logits in a way this tool does not support. "
+            "Choose a model of another family."
+        )
     return Student(model, chat, reference)
 
 
@@ -246,7 +250,6 @@ def parameters_of(reference: str) -> int:
 
 
 def model_without_weights(reference: str) -> Any:
-    """The model that its config describes, on torch's meta device."""
     from transformers import AutoModelForCausalLM
 
     config = config_of(reference)
@@ -317,28 +320,15 @@ def disable_dropout(model: Any) -> None:
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
         for holder in (module, getattr(module, "config", None)):  # Falcon reads its config at every step
-            _zero_dropout_attributes(holder)
-
-
-def _zero_dropout_attributes(holder: Any) -> None:
-    """Zero all float attributes named after dropout; their names differ by family (attn_dropout_p, resid_pdrop, …)."""
-    names = [name for name, value in getattr(holder, "__dict__", {}).items() if isinstance(value, float)]
-    for name in names:
-        if "dropout" in name or "pdrop" in name:
-            setattr(holder, name, 0.0)
-
-
-def check_head(causal: Any, reference: str) -> None:
-    """Raise unless `Head` reproduces the model's logits, since losses are computed from hidden states by `Head`."""
-    if not head_matches(causal):
-        raise RecoverError(
-            f"The output layer of {reference} computes its logits in a way this tool does not support. "
-            "Choose a model of another family."
-        )
+            # The names differ by family: attn_dropout_p, resid_pdrop, …
+            for name, value in list(getattr(holder, "__dict__", {}).items()):
+                if isinstance(value, float) and ("dropout" in name or "pdrop" in name):
+                    setattr(holder, name, 0.0)
 
 
 @torch.no_grad()
 def head_matches(causal: Any) -> bool:
+    """Whether `Head` reproduces the model's logits: losses are computed from hidden states by `Head`."""
     tokens = torch.arange(HEAD_CHECK_TOKENS, device=next(causal.parameters()).device)[None]
     states: list[Tensor] = []
     try:

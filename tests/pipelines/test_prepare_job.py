@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.documents import read_corpus
+from pipelines.documents.corpus import read_corpus
 from pipelines.job import store_prompts
 from pipelines.prepare_job import prepare_job, teachers_in_memory
 from pipelines.project.project import Project

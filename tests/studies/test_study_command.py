@@ -7,7 +7,7 @@ import pytest
 from click.testing import Result
 
 from pipelines.job import Job
-from pipelines.outcome import Decide
+from pipelines.outcome import Answer
 from pipelines.project.project import Project
 from tests.pipelines.options import recover
 
@@ -129,9 +129,9 @@ def test_files_of_another_project_are_not_computed_again_and_a_missing_one_is(
 
     run_job, trained = study_run.run_job, []
 
-    def counted(project: Project, job: Job, decide: Decide) -> object:
+    def counted(project: Project, job: Job, answer: Answer) -> object:
         trained.append(job.id)
-        return run_job(project, job, decide)
+        return run_job(project, job, answer)
 
     monkeypatch.setattr(study_run, "run_job", counted)
     first = recover_study(file, "--project", "first", "--results", "shared")

@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
     ("flags", "code", "message"),
     [
         (["--gpu-memory", "0"], 2, "--gpu-memory"),
-        (["--gpu-memory", "inf"], 2, "inf is not a finite number"),
+        (["--gpu-memory", "inf"], 2, "is not in the range"),
         (["--processes", "100"], 1, "too few for 100 processes"),
         (["--set", "midtrain.window=50000"], 1, "midtrain.window must be from 2 to"),
         (["--set", "no_such=1"], 1, "no_such"),

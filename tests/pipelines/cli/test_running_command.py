@@ -10,7 +10,7 @@ import pytest
 from db.tables import RunInputs, RunKind
 from pipelines.job import Job, unfinished_jobs
 from pipelines.project.project import Project
-from pipelines.project.running import project_lock, store_job
+from pipelines.project.running import project_lock, update_holder
 from pipelines.settings.schema import Settings
 from tests.pipelines.options import recover
 
@@ -29,7 +29,7 @@ def job(project: Project) -> Iterator[Job]:
     """The job of a running command."""
     job = Job("cycle", Settings()).save(project.home)
     with project_lock(project.home, COMMAND):
-        store_job(project.home, job.id)
+        update_holder(project.home, job=job.id)
         yield job
 
 
@@ -56,7 +56,7 @@ def test_a_running_command_is_not_interrupted(project: Project, job: Job) -> Non
 def test_a_command_that_ended_without_finishing_its_job_was_interrupted(project: Project) -> None:
     job = Job("midtrain", Settings()).save(project.home)
     with project_lock(project.home, COMMAND):
-        store_job(project.home, job.id)
+        update_holder(project.home, job=job.id)
         left_behind = (project.home / "lock.json").read_text()
     (project.home / "lock.json").write_text(left_behind)  # as after a kill
     status = asked(project, "status")

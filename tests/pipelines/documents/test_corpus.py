@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from evals.suites.training_texts import read_passages
-from pipelines.documents import read_corpus
-from pipelines.documents.corpus import load_snapshot, require_snapshot, sample_passages, save_snapshot
+from pipelines.documents.corpus import load_snapshot, read_corpus, sample_passages, save_snapshot
 from recovery.errors import RecoverError
 
 
@@ -130,8 +129,6 @@ def test_a_snapshot_does_not_depend_on_the_folder(tmp_path: Path) -> None:
     assert snapshot is not None
     assert list(snapshot.texts) == texts
     assert load_snapshot(tmp_path / "home", "0" * 64, corpus.path, 1) is None
-    with pytest.raises(RecoverError, match="Give them again with --docs"):
-        require_snapshot(tmp_path / "home", "0" * 64, corpus.path, 1)
 
 
 def test_a_sample_is_evenly_spaced_and_written_once(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.documents import file_formats, read_corpus
+from pipelines.documents import file_formats
+from pipelines.documents.corpus import read_corpus
 from pipelines.documents.file_formats import (
     Unreadable,
     documents_in,

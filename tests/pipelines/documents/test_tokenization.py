@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.documents import tokenize_documents
+from pipelines.documents.tokenization import tokenize_documents
 from recovery.states import Documents
 from tests.models import tiny_tokenizer
 

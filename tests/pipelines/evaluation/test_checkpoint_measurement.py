@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from evals.results import Item, Result, main_result
 from evals.splits import secondary_task_limit, split_of
@@ -158,7 +159,7 @@ def test_whether_the_public_prompts_are_reachable_is_checked_once(monkeypatch: p
     without, with_public = (EvalPlan().with_public_ifeval_checked({}) for _ in range(2))
     assert (without.public_ifeval, with_public.public_ifeval) == (False, True)
     assert without.key("weights", "behaviour", {}) != with_public.key("weights", "behaviour", {})
-    assert EvalPlan.from_json(without.to_json()) == without
+    assert TypeAdapter(EvalPlan).validate_python(without.to_json()) == without
     own_prompts = EvalPlan(ifeval_data=Path("mine.jsonl"))
     assert own_prompts.with_public_ifeval_checked({}) == own_prompts
 

@@ -196,10 +196,10 @@ def test_a_decision_by_a_person_is_not_shown_as_inconclusive(answer: bool | None
     cycle, number = project.tracker.open_cycle(project.id)
     record_checkpoint(project, cycle, 1)
     verdict = judge(Gate(), result([True] * 20), result([True] * 20))
-    decide = None if answer is None else lambda _: Answer(answer, "read them all")
+    given = None if answer is None else Answer(answer, "read them all")
     for _ in range(2):  # the second time as after an interruption
-        job = Cycle(project, Job("distill", Settings()), cycle, number)
-        _, decision = job._decide(project.resolve("cycle:1"), verdict, decide)
+        job = Cycle(project, Job("distill", Settings()), cycle, number, given)
+        _, decision = job._decide(project.resolve("cycle:1"), verdict)
         assert decision == ("promoted, against the gate" if answer else "not promoted")
     assert project.reader.cycles(project.id)[0].outcome == shown
     (promotion,) = project.reader.promotions(project.id)

@@ -19,7 +19,7 @@ from pipelines.project.running import (
     project_lock,
     published_progress,
     running_command,
-    store_job,
+    update_holder,
 )
 from pipelines.project.runs import last_time, recorded_run
 from recovery.errors import RecoverError
@@ -54,7 +54,7 @@ def test_a_second_command_learns_who_holds_the_lock_and_a_killed_process_release
 def test_the_holder_is_known_while_it_holds_the_lock(tmp_path: Path) -> None:
     assert lock_holder(tmp_path) is None
     with project_lock(tmp_path, "recover cycle"):
-        store_job(tmp_path, "abc")
+        update_holder(tmp_path, job="abc")
         holder = lock_holder(tmp_path)
         assert holder is not None
         assert (holder.command, holder.job) == ("recover cycle", "abc")

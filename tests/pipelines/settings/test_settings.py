@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipelines.request import Request
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides, differences, flatten, resolve_settings
-from pipelines.settings.schema import Mix, Settings, fixed_warm_start_share, split_rows
+from pipelines.settings.schema import Mix, Settings, split_rows
 from pipelines.settings.sources import OTHER_VARIABLES, parse_mix, read_environment, read_toml
 from recovery.errors import RecoverError
 
@@ -195,12 +195,6 @@ def test_the_mix_must_leave_room_for_the_new_documents(tmp_path: Path) -> None:
         resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {"midtrain": {"mix": "earlier=0.6,texts=0.4"}})
     settings = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["midtrain.mix.texts=0.5"]).settings
     assert settings.midtrain.mix == Mix(answers=0.3, texts=0.5, earlier=0.3)
-
-
-def test_a_warm_start_that_is_not_set_is_zero() -> None:
-    for text, share in (("auto", 0.0), ("0.2", 0.2)):
-        settings = apply_overrides(Settings(), {"distill": {"warm_start": text}})
-        assert fixed_warm_start_share(settings) == share
 
 
 @given(rows=st.integers(1, 64), first=st.floats(0, 0.98), second=st.floats(0, 0.98))

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.documents import read_corpus
-from pipelines.documents.corpus import CorpusSnapshot, save_snapshot
+from pipelines.documents.corpus import CorpusSnapshot, read_corpus, save_snapshot
 from pipelines.synthetic.passage_prompts import (
     ALTERNATIVES,
     as_prefix_prompts,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evals.subject import Subject
 from evals.suites.knowledge import read_questions
-from pipelines.documents import read_corpus
+from pipelines.documents.corpus import read_corpus
 from pipelines.log import log
 from pipelines.synthetic.questions import (
     Draft,

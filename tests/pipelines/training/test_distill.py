@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from pipelines.settings.schema import Distill, Settings
-from pipelines.synthetic.chat_prompts import parse_prompt
-from pipelines.training.distill import open_writer, recipe_states, reward_by_checks, those_that_end
+from pipelines.synthetic.chat_prompts import parse_prompt, share_of_checks
+from pipelines.training.distill import open_writer, recipe_states, those_that_end
 from pipelines.training.stage_teachers import Teachers
 from recovery.divergences import merge_stops
 from recovery.engines.transformers import TransformersEngine
@@ -137,12 +137,9 @@ def test_the_on_policy_fraction_is_the_share_of_rollouts_in_the_gradient(
     torch.testing.assert_close(ours, reference, rtol=1e-3, atol=1e-5)
 
 
-def test_only_a_recipe_with_a_reward_reads_the_checks(student: Student) -> None:
-    other = [parse_prompt(("Line 1", {"prompt": "Say it.", "checks": "by hand"}))]
-    assert reward_by_checks(recipe("opd"), other, student.chat) is None
+def test_the_reward_is_the_share_of_checks_that_a_reply_passes(student: Student) -> None:
     right = [parse_prompt(("Line 1", {"prompt": "Say it.", "checks": [{"max_words": 1}]}))]
-    reward = reward_by_checks(recipe("pi-distill"), right, student.chat)
-    assert reward is not None
+    reward = share_of_checks(right, student.chat.text)
     reply = student.chat.tokenizer.encode("word", add_special_tokens=False)
     assert reward(Sample([1, *reply], [False] + [True] * len(reply), prompt="Say it.")) == 1.0
 

@@ -10,8 +10,7 @@ from typing import cast
 import pytest
 
 from db.tables import RunInputs
-from pipelines.documents import read_corpus
-from pipelines.documents.corpus import CorpusSnapshot, save_snapshot
+from pipelines.documents.corpus import CorpusSnapshot, read_corpus, save_snapshot
 from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for

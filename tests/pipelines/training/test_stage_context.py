@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
 from pipelines.teacher_choice import BASE, ByDomain, Itself, Model, Router, Served, TeacherChoice
 from pipelines.training.stage_context import SEEDS_PER_CYCLE, Stage
+from recovery.errors import RecoverError
 from tests.models import save_tiny
 
 
@@ -47,3 +49,9 @@ def test_a_job_says_who_teaches(project: Project, teacher: TeacherChoice[int], s
     main = stage.main_teacher()
     assert main == (None if isinstance(teacher, Itself) else project.clean)
     assert str(stage.teachers(main or project.clean, 4, [])) == shown
+
+
+def test_documents_that_are_no_longer_stored_are_asked_for_again(project: Project, tmp_path: Path) -> None:
+    corpus = CorpusSnapshot(tmp_path / "docs", "abc", 1, tmp_path / "gone.jsonl")
+    with pytest.raises(RecoverError, match="Give them again with --docs"):
+        Stage(project, Job("midtrain", Settings(), corpus=corpus)).corpus()

@@ -31,7 +31,6 @@ from recovery.collapse import CollapseWatch
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.models.students import load_student
-from recovery.objectives import CrossEntropy
 from recovery.recipes import recipe
 from recovery.samples import Sample
 from recovery.signals import Labels
@@ -70,7 +69,6 @@ def test_without_probes_a_collapse_costs_only_the_steps_since_the_last_report(
         source=TrainingSource(str(BASE), None, False, recipe("sft")),
         states=FixedRows([Sample([5, 6, 7], [False, True, True])], rows=1),
         signal=Labels(),
-        objective=CrossEntropy(),
         plan=Plan(40, 1e-4),
         monitor=EarlyStopping(Distill()),
     )
@@ -130,7 +128,7 @@ def test_tensorboard_receives_the_metrics_of_the_record(tmp_path: Path) -> None:
 
     check_logger("tensorboard")
     with metric_logger("tensorboard", tmp_path, "project", "run-0001", {}) as log_metrics:
-        log_metrics({"loss": 2.5, "kl": None}, 0)
+        log_metrics({"loss": 2.5}, 0)
         log_metrics({"loss": 1.5}, 1)
     events = EventAccumulator(str(tmp_path / "tensorboard" / "run-0001")).Reload()
     assert events.Tags()["scalars"] == ["loss"]
