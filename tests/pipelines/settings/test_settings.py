@@ -116,6 +116,8 @@ def test_every_variable_that_is_used_is_known() -> None:
             "engine must be auto, transformers, vllm or http://HOST:PORT of vLLM servers, not 'steam'",
         ),
         ({"bf16": 1}, "bf16 must be true or false, not 1"),
+        ({"distill": {"beta": 1.5}}, "distill.beta must be a number from 0 to 1, not 1.5"),
+        ({"distill": {"clip_mode": "cut"}}, "distill.clip_mode must be zero or scale"),
         ({"lora_rank": True}, "lora_rank must be a whole number of at least 0, not True"),
     ],
 )
