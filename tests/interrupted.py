@@ -31,7 +31,7 @@ from recovery.lab import make_world
 from tests.e2e.command_line import forked, run_forked
 
 SMALL = {
-    "midtrain.max_steps": 6,
+    "midtrain.max_steps": 4,
     "midtrain.rows": 4,
     "midtrain.window": 128,
     "midtrain.learning_rate": 3e-3,  # enough is lost that there is something to distil
@@ -40,13 +40,13 @@ SMALL = {
     "midtrain.generated_texts": 8,
     "distill.steps": 5,
     "distill.warm_start": "off",
-    "distill.rows": 8,
+    "distill.rows": 4,
     "distill.max_new_tokens": 32,
-    "distill.prompts": 16,
-    "distill.probe_every": 2,
-    "distill.probe_items": 12,
+    "distill.prompts": 8,
+    "distill.probe_every": 3,
+    "distill.probe_items": 4,
     "gate.behaviour_margin": 0.2,
-    "gate.block": 8,
+    "gate.block": 4,
     "gate.samples": 1,
     "gate.keep_retention": 0,
     "save_minutes": 0,
@@ -116,6 +116,8 @@ def interrupt(kills: int, seed: int = 0, jobs: int = 1, processes: int = 1, earl
         recover(root, root / "uninterrupted", *_killed(root, processes))
         duration = time.perf_counter() - start_time
         expected = read_results(root / "uninterrupted")
+        steps = {role: step for *_, role, _, _, step, _ in expected.rows["checkpoints"]}
+        assert min(steps["midtrained"], steps["recovered"]) > 0, "nothing was trained that a kill could interrupt"
         rng = random.Random(seed)
         times = [rng.uniform(0.02, 0.98) * duration for _ in range(kills)]
         trials = [
@@ -164,7 +166,7 @@ def _killed(root: Path, processes: int) -> list[str]:
 
 def _cycle(world: Path, settings: dict[str, Any]) -> list[str]:
     flags = [f"--set={name}={value}" for name, value in settings.items()]
-    return ["cycle", f"--docs={world / 'docs'}", f"--questions={world / 'questions.jsonl'}", "--limit=12", *flags]
+    return ["cycle", f"--docs={world / 'docs'}", f"--questions={world / 'questions.jsonl'}", "--limit=6", *flags]
 
 
 def _command(folder: Path, *arguments: str) -> list[str]:

@@ -38,29 +38,30 @@ def answers(page: Page) -> str:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_page_opens_by_the_links_and_fits_its_screen(tracker, written, actions, serving, visit, width):
-    with under_way(tracker, seed(tracker)):
-        page = visit(serving(written, actions=actions), width=width).page
+    seeded = seed(tracker)
+    study = add_study(tracker, seeded.project)
+    try_again(tracker, seeded)
+
+    def fits() -> bool:
+        return page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0]
+
+    with under_way(tracker, seeded):
+        url = serving(written, actions=actions)
+        page = visit(url, width=width).page
         for title, path, _ in [*PAGES, PLAYGROUND]:
             page.get_by_role("navigation", name="Pages").get_by_role("link", name=title, exact=True).click()
             expect(page).to_have_url(re.compile(f"/{path}$"))
             expect(page.get_by_role("link", name=title, exact=True).first).to_have_attribute("aria-current", "page")
             expect(page.get_by_role("heading", level=1)).to_be_visible()
-            assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], f"{title} sticks out"
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_studies_show_their_verdicts_and_lead_to_their_arms(tracker, written, serving, visit, width):
-    add_study(tracker, seed(tracker).project)
-    page = visit(f"{serving(written)}/studies", width=width).page
-    for css, verdict in (("promoted", "Supported"), ("rejected", "Refuted"), ("inconclusive", "Cannot tell")):
-        expect(page.locator(f"#studies .badge.{css}")).to_contain_text(verdict)
-    expect(page.get_by_role("img", name="Differences that the claims of personalisation are about")).to_be_visible()
-    expect(page.get_by_text("+0.240 to +0.380")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], "nothing sticks out"
-    page.get_by_role("link", name="arms", exact=True).click()
-    expect(page).to_have_url(re.compile(r"/studies\?study=\d+$"))
-    expect(page.get_by_role("rowheader", name="opd, seed 3")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], "nothing sticks out"
+            assert fits(), f"{title} sticks out"
+        page.goto(f"{url}/studies")
+        page.get_by_role("link", name="arms", exact=True).click()
+        expect(page).to_have_url(re.compile(rf"/studies\?study={study}$"))
+        expect(page.get_by_role("rowheader", name="opd, seed 3")).to_be_visible()
+        assert fits()
+        page.goto(f"{url}/cycle?number=3")
+        expect(page.get_by_role("table", name="Attempts").get_by_role("row")).to_have_count(3)
+        assert fits()
 
 
 def test_an_address_shows_the_same_in_another_session(url, visit):
@@ -85,7 +86,7 @@ def test_tables_and_charts_are_saved(url, visit, tmp_path):
     expect(page.locator("#over-time .js-plotly-plot")).to_be_visible()
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save this table as CSV").click()
-    table = _text(saved.value.path())
+    table = Path(saved.value.path()).read_text(encoding="utf-8")
     assert table.splitlines()[0].startswith("\ufeffCycle,Verdict,Documents")
     assert "3,rejected,2026-q3,0.925 0.225 0.800" in table
     for format, begin in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
@@ -113,18 +114,6 @@ def test_a_note_and_a_decision_are_stored_and_shown(tracker, written, actions, s
     assert current.reference == "cycle:3/recovered"
     latest, *_ = written.promotions(1)
     assert (latest.who, latest.why) == ("ada", "good enough for us")
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_the_attempts_of_a_cycle_and_what_to_try_next_fit_the_screen(tracker, written, serving, visit, width, seeded):
-    url = serving(written)
-    page = visit(f"{url}/cycle?number=3", width=width).page
-    expect(page.get_by_text("recover distill --teacher base --set distill.steps=80")).to_be_visible()
-    try_again(tracker, seeded)
-    table = page.get_by_role("table", name="Attempts")
-    expect(table.get_by_role("row")).to_have_count(3)
-    expect(table).to_contain_text("cycle:3/recovered")
-    assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0]
 
 
 def test_a_run_is_stopped_only_after_confirmation(tracker, written, actions, serving, visit):
@@ -159,10 +148,6 @@ def test_a_focused_token_shows_the_choices_of_both_models(url, visit):
     token.focus()
     expect(token.get_by_role("tooltip")).to_be_visible()
     expect(token.get_by_role("tooltip")).to_contain_text("␣there 0.20")
-
-
-def _text(path: Path) -> str:
-    return Path(path).read_text(encoding="utf-8")
 
 
 def test_a_page_does_not_jump_when_it_is_rendered_again(tracker, written, actions, serving, visit):

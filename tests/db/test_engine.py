@@ -34,11 +34,6 @@ def test_a_write_transaction_takes_the_lock_at_its_start(tmp_path: Path) -> None
     engine.dispose()
 
 
-def test_postgresql_is_reached_through_psycopg_3(engine: Engine) -> None:
-    if engine.dialect.name == "postgresql":
-        assert engine.dialect.driver == "psycopg"
-
-
 @pytest.mark.parametrize(
     ("address", "advice"),
     [

@@ -43,7 +43,7 @@ def test_references_find_their_checkpoint(reader: Reader, seeded: Seeded) -> Non
     assert id_of(reader.run_checkpoint(seeded.midtrain_runs[2])) == seeded.midtrained[2]
     assert reader.cycle_checkpoint(project, 9) is None
     assert reader.run_checkpoint(999) is None
-    assert reader.checkpoint(999) is None
+    assert reader.checkpoint(999) is reader.study(999) is None
 
 
 def test_every_checkpoint_has_a_reference(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
@@ -137,26 +137,6 @@ def test_graded_tasks_are_left_out_of_a_pooled_headline(reader: Reader, tracker:
         tracker.evaluation(base, run, result | {"metrics": {"match": {"value": value, "n": n}}})
     score = reader.stages(project)[0].scores["retention"]
     assert (score.task, score.n, score.value) == ("arithmetic, own_world", 40, pytest.approx(32 / 40))
-
-
-def test_the_latest_drift_of_each_checkpoint(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
-    assert reader.drift(seeded.project) == {}
-    for value in (0.5, 0.25):
-        metrics = {"kl_from_clean": {"value": value, "n": 9}, "kl_from_clean/new_task": {"value": 2 * value, "n": 9}}
-        result = {"task": "drift", "suite": "drift", "data": "own prompts", "seconds": 1.0, "metrics": metrics}
-        tracker.evaluation(seeded.recovered[0], None, result)
-    (drift,) = reader.drift(seeded.project).values()
-    assert {metric: score.value for metric, score in drift.items()} == {
-        "kl_from_clean": 0.25,
-        "kl_from_clean/new_task": 0.5,
-    }
-
-
-def test_points_come_after_a_cursor(reader: Reader, seeded: Seeded) -> None:
-    run = seeded.midtrain_runs[0]
-    assert {point.step for point in reader.points(run)} == set(range(5))
-    assert [(point.step, point.name) for point in reader.points(run, after=3, names=["loss"])] == [(4, "loss")]
-    assert reader.points(run, after=4) == []
 
 
 def test_resources_come_after_a_time(reader: Reader, tracker: Tracker, project: int) -> None:
@@ -347,7 +327,3 @@ def test_arms_and_verdicts_are_stored_as_they_come(tracker: Tracker, reader: Rea
     assert finished.finished_at is not None
     assert [claim["verdict"] for claim in finished.claims] == ["supported", "refuted", "cannot tell"]
     assert [entry["seed"] for entry in finished.arms["opd"]] == [1, 2, 3]
-
-
-def test_there_is_no_study_of_another_number(reader: Reader) -> None:
-    assert reader.study(7) is None

@@ -286,7 +286,8 @@ def _write_cycles(url: str, steps: int) -> None:
             tracker.finish_run(run, "done")
 
 
-def _write_concurrently(url: str, writers: int, steps: int) -> None:
+@pytest.mark.parametrize(("writers", "steps"), [(2, 50), pytest.param(8, 200, marks=pytest.mark.slow)])
+def test_processes_that_write_at_once_lose_nothing(url: str, writers: int, steps: int) -> None:
     processes = [get_context("spawn").Process(target=_write_cycles, args=(url, steps)) for _ in range(writers)]
     for process in processes:
         process.start()
@@ -300,12 +301,3 @@ def _write_concurrently(url: str, writers: int, steps: int) -> None:
     assert [len(reader.points(run.id)) for run in reader.runs(project.id)] == [2 * steps] * 5 * writers
     assert len(reader.events(project.id, limit=100_000)) == 5 * writers * steps
     engine.dispose()
-
-
-def test_two_processes_writing_at_once_lose_nothing(url: str) -> None:
-    _write_concurrently(url, 2, 50)
-
-
-@pytest.mark.slow
-def test_eight_processes_of_a_thousand_records_each_lose_none(url: str) -> None:
-    _write_concurrently(url, 8, 200)

@@ -9,18 +9,11 @@ import pytest
 
 from recovery.lab import make_world
 from tests.e2e.command_line import recover
-from tests.pipelines.options import set_options
+from tests.pipelines.options import SMALL_DISTILLATION, set_options
 
 pytestmark = pytest.mark.slow
 
-SMALL = set_options(
-    "distill.prompts=16",
-    "distill.max_new_tokens=32",
-    "distill.rows=4",
-    "distill.steps=2",
-    "distill.probe_every=0",
-    "gate.samples=0",
-)
+SMALL = [*SMALL_DISTILLATION, *set_options("distill.steps=2")]
 STRICT = set_options("gate.behaviour_margin=0", "gate.keep_knowledge=0", "gate.keep_retention=0")
 LENIENT = set_options("gate.behaviour_margin=0.99", "gate.keep_knowledge=0", "gate.keep_retention=0")
 

@@ -10,7 +10,7 @@ from db.tables import Rollout, Run
 from pipelines.project.project import Project
 from recovery.lab import own_world
 from tests.e2e.command_line import Completed, recover
-from tests.pipelines.options import set_options
+from tests.pipelines.options import SMALL_DISTILLATION, set_options
 
 pytestmark = pytest.mark.slow
 
@@ -57,15 +57,10 @@ SEEN = {  # of each prompt, as it is recorded beside its rollouts
     "Name a river.\n\nIt is in Europe.",
 }
 NO_PLACE = "The chat template has no place for tool calls and tools: the model reads none of them"
-FEW = set_options(
-    "distill.rows=4",
-    "distill.max_new_tokens=24",
-    "distill.probe_every=0",
-    "distill.max_steps=2",
-    "distill.prompts=16",
-    "distill.warm_start=off",
-    "gate.samples=0",
-)
+FEW = [
+    *SMALL_DISTILLATION,
+    *set_options("distill.max_steps=2", "distill.max_new_tokens=24", "distill.warm_start=off"),
+]
 
 
 def write(file: Path, rows: list[dict[str, Any]]) -> Path:

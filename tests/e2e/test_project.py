@@ -10,27 +10,14 @@ import pytest
 
 from recovery.lab import make_world
 from tests.e2e.command_line import Completed, recover
+from tests.pipelines.options import set_options
 
 pytestmark = pytest.mark.release
-QUICK = [
-    *("--set", "midtrain.max_steps=60"),
-    *("--set", "distill.steps=12"),
-    *("--set", "distill.prompts=256"),
-    *("--set", "distill.probe_every=6"),
-    *("--set", "distill.probe_items=60"),
-    *("--set", "gate.behaviour_margin=0.3"),
-    *("--set", "gate.keep_knowledge=0.5"),
-    *("--set", "gate.keep_earlier=0.1"),
-    *("--set", "gate.keep_retention=0"),
-]
-
-NO_BASE_TEXTS = ["--set", "midtrain.mix.answers=0", "--set", "midtrain.mix.texts=0"]
-WITH_BASE_TEXTS = [
-    *("--set", "midtrain.mix.answers=0"),
-    *("--set", "midtrain.mix.earlier=0.3"),
-    *("--set", "midtrain.mix.texts=0.2"),
-    *("--set", "midtrain.generated_texts=48"),
-]
+QUICK = set_options(
+    *("midtrain.max_steps=60", "midtrain.generated_texts=48"),
+    *("distill.steps=12", "distill.prompts=256", "distill.probe_every=6", "distill.probe_items=60"),
+    *("gate.behaviour_margin=0.3", "gate.keep_knowledge=0.5", "gate.keep_earlier=0.1", "gate.keep_retention=0"),
+)
 
 
 def cycle(folder: Path, number: int, *more: str) -> Completed:
@@ -44,8 +31,8 @@ def cycle(folder: Path, number: int, *more: str) -> Completed:
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("life")
     results: dict[str, Any] = {"folder": folder, "init": recover(folder, "init")}
-    results["first"] = cycle(folder, 1, *NO_BASE_TEXTS)
-    results["second"] = cycle(folder, 2, *WITH_BASE_TEXTS, "--warm-start", "auto")
+    results["first"] = cycle(folder, 1, "--mix", "documents")
+    results["second"] = cycle(folder, 2, "--mix", "earlier=0.3,texts=0.2", "--warm-start", "auto")
     return results
 
 

@@ -9,24 +9,21 @@ from recovery.engines.transformers import TransformersEngine
 from recovery.lab import make_world
 from recovery.models.students import load_student
 from tests.e2e.command_line import recover
+from tests.pipelines.options import SMALL_DISTILLATION, set_options
 
-SHORT = (
+SHORT = set_options(
     *("midtrain.max_steps=3", "midtrain.rows=2", "midtrain.generated_texts=16", "distill.if_needed=false"),
-    *("distill.max_steps=2", "distill.rows=4", "distill.prompts=16", "distill.max_new_tokens=48"),
-    "distill.probe_every=0",
+    *("distill.max_steps=2", "distill.max_new_tokens=48"),
     "distill.learning_rate=1e-4",  # at the default rate two steps of four rows break the model
 )
 
 
 @pytest.mark.release
 def test_a_cycle_on_a_real_model(smollm2: Path, tmp_path: Path) -> None:
-    world = make_world(7, size="quick")
-    world.write(tmp_path / "world")
-    options = [option for setting in SHORT for option in ("--set", setting)]
+    make_world(7, size="quick").write(tmp_path / "world")
     files = ("--docs", "world/docs", "--questions", "world/questions.jsonl")
-    completed = recover(
-        tmp_path, "cycle", "--base", smollm2, *files, "--limit", 8, "--engine", "transformers", *options
-    )
+    options = ["--limit", 8, "--engine", "transformers", *SMALL_DISTILLATION, *SHORT]
+    completed = recover(tmp_path, "cycle", "--base", smollm2, *files, *options)
     assert completed.exit_code in (0, 3), completed.stderr  # so few steps teach nothing
     assert "Dequantising" in completed.stderr
     for model in ("clean", "damaged", "recovered"):

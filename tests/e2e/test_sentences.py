@@ -34,7 +34,12 @@ def test_a_repair_without_a_base_uses_the_teacher_as_its_base(tmp_path: Path) ->
         (["distill", "--student", "base", "--set", "distill.earlier_prompts=1"], 1, "distill.earlier_prompts must be"),
         (["midtrain", "--docs", "./nowhere"], 1, "There is no file or folder nowhere"),
         (["midtrain"], 2, "Missing option '--docs'"),
+        (["midtrain", "--docs", "nowhere", "--project", "new/project"], 1, "There is no file or folder nowhere"),
         (["distill", "--teacher", "base"], 1, "No mid-trained checkpoint waits"),
+        (["distill", "--student", "run:1"], 1, "There is no run:1"),
+        (["distill", "--student", str(BASE), "--teacher", "cycle:9"], 1, "There is no cycle:9"),
+        (["compare", "base", "cycle:9"], 1, "There is no cycle:9"),
+        (["init", "--base", "missing"], 1, "missing"),
         (["eval", "--suite", "style"], 2, "is not one of"),
         (["distill", "--student", "base", "--prompts", "./none"], 1, "Cannot read none"),
         (["distill", "--student", "base", "--questions", "./none"], 1, "Cannot read none"),
@@ -57,6 +62,7 @@ def test_an_error_that_a_user_can_fix_is_one_sentence(
     assert "Traceback" not in completed.stderr
     if exit_code == 1 and arguments[0] != "dashboard":
         assert sentence in completed.data["error"]
+    assert not list(tmp_path.iterdir()), "a refused command leaves the folder as it was"
 
 
 @pytest.mark.parametrize("command", [["midtrain"], ["cycle"], ["check", str(BASE)], ["repair", str(BASE)]])

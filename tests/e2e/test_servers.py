@@ -11,15 +11,12 @@ import pytest
 from pipelines.project.project import Project
 from recovery.lab import BASE, make_world
 from tests.e2e.command_line import RECOVER, recover
-from tests.pipelines.options import set_options
+from tests.pipelines.options import SMALL_DISTILLATION, set_options
 from tests.vllm_server import VllmServer, running
 
 pytestmark = pytest.mark.vllm
 STEPS = 5
-SMALL = set_options(
-    *("lora_rank=8", "midtrain.max_steps=3", "midtrain.rows=4"),
-    *("distill.prompts=16", "distill.rows=4", "distill.max_new_tokens=32", "distill.probe_every=0"),
-)
+SMALL = [*SMALL_DISTILLATION, *set_options("lora_rank=8", "midtrain.max_steps=3", "midtrain.rows=4")]
 
 
 @pytest.fixture(scope="module")

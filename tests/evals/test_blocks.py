@@ -9,7 +9,7 @@ from evals.results import Item, Result
 from evals.splits import Blocks
 from evals.subject import Subject
 from evals.suites.suite_measurement import main_prompt_task, measure
-from tests.evals.fakes import ScriptedEngine, fake_subject
+from tests.evals.fakes import fake_subject
 
 
 @pytest.fixture
@@ -26,20 +26,10 @@ def ask(subject: Subject, tasks: Path, blocks: Blocks | None) -> Result:
     return result
 
 
-def prompts_of(subject: Subject) -> list[str]:
-    assert isinstance(subject.engine, ScriptedEngine)
-    return subject.engine.prompts
-
-
-def test_it_stops_when_the_items_are_enough(tasks: Path) -> None:
-    subject = fake_subject("yes")
-    result = ask(subject, tasks, Blocks(10, lambda items: len(items) >= 20))
-    assert len(result.items) == len(prompts_of(subject)) == result.headline.n == 20
-    assert (result.settings["block"], result.settings["of"]) == (10, 50)
-    assert 0.2 < result.headline.value < 0.8  # a sorted file is asked in another order
-
-
 def test_all_blocks_give_the_numbers_of_asking_all_at_once(tasks: Path) -> None:
+    few = ask(fake_subject("yes"), tasks, Blocks(10, lambda items: len(items) >= 20))
+    assert (len(few.items), few.settings["block"], few.settings["of"]) == (20, 10, 50)
+    assert 0.2 < few.headline.value < 0.8  # a sorted file is asked in another order
     whole, in_blocks = (ask(fake_subject("yes"), tasks, blocks) for blocks in (None, Blocks(10, lambda items: False)))
     assert whole.metrics == in_blocks.metrics
     assert whole.passed_by_key() == in_blocks.passed_by_key()
@@ -51,19 +41,6 @@ def test_the_order_depends_on_the_keys_alone(tasks: Path) -> None:
     first = ask(fake_subject("yes"), tasks, Blocks(10, lambda items: True))
     tasks.write_text("".join(reversed(tasks.read_text().splitlines(keepends=True))))
     assert ask(fake_subject("yes"), tasks, Blocks(10, lambda items: True)).items == first.items
-
-
-def test_items_of_an_earlier_attempt_are_not_asked_again(tasks: Path) -> None:
-    saved: list[Item] = []
-    whole = ask(fake_subject("yes"), tasks, Blocks(10, lambda items: len(items) >= 30, save=saved.extend))
-    subject = fake_subject("yes")
-    resumed = ask(subject, tasks, Blocks(10, lambda items: len(items) >= 30, earlier=saved[:20]))
-    assert resumed.items == whole.items == saved
-    assert resumed.metrics == whole.metrics
-    assert len(prompts_of(subject)) == 10
-    enough = fake_subject("yes")
-    assert len(ask(enough, tasks, Blocks(10, lambda items: len(items) >= 20, earlier=saved)).items) == 20
-    assert prompts_of(enough) == []
 
 
 def test_items_of_other_prompts_are_not_used(tasks: Path) -> None:

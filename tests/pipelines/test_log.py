@@ -21,7 +21,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_log_gets_a_line_every_twenty_seconds(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="recover")
     update = show_progress("replies", 200)
     for done in range(1, 201):
         clock[0] += 1
@@ -44,7 +43,6 @@ def test_a_terminal_gets_a_bar_that_disappears(clock: list[float], monkeypatch: 
 
 
 def test_a_short_computation_shows_nothing(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="recover")
     update = show_progress("replies", 2)
     update(1)
     clock[0] += 29
@@ -88,7 +86,6 @@ def test_an_engine_reports_every_reply(tmp_path: Path) -> None:
 
 
 def test_a_long_silence_is_broken(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="recover")
     with no_silence(lambda: "still training", seconds=0.2):
         time.sleep(1.0)
     count = caplog.messages.count("still training")
@@ -98,7 +95,6 @@ def test_a_long_silence_is_broken(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_what_is_logged_anyway_needs_no_other_line(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="recover")
     with no_silence(lambda: "still training", seconds=60):
         for step in range(3):
             log.info("step %d", step)

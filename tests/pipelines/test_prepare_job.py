@@ -99,28 +99,6 @@ def test_a_refused_command_creates_no_database_at_a_url(
     assert not (tmp_path / "record.db").exists()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "distill",
-        "distill --student missing",
-        "distill --student run:1",
-        f"distill --student {BASE} --teacher cycle:9",
-        "midtrain --docs missing --project new/project",
-        "eval cycle:9",
-        "compare base cycle:9",
-        "init --base missing",
-    ],
-)
-def test_a_refused_command_leaves_the_folder_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    refused = recover(*command.split())
-    assert (refused.exit_code, "Error: " in refused.stderr) == (1, True), refused.output
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_documents_are_read_once(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = []
     monkeypatch.setattr("pipelines.prepare_job.read_corpus", lambda path: (paths.append(path), read_corpus(path))[1])

@@ -31,14 +31,6 @@ def test_each_target_token_is_reported_with_both_models_likeliest_tokens(tmp_pat
                 assert sum(probabilities) <= 1
 
 
-def test_a_teacher_equal_to_the_student_has_zero_kl(tmp_path: Path) -> None:
-    folder = str(save_tiny(tmp_path))
-    for row in report_tokens(load_student(folder), FrozenTeacher(folder), ROWS):
-        for token in row:
-            assert token.kl == pytest.approx(0, abs=1e-6)
-            assert token.student == token.teacher
-
-
 def test_the_report_does_not_depend_on_the_chunk_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     student = load_student(str(save_tiny(tmp_path / "student")))
     teacher = FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=1)))

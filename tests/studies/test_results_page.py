@@ -46,10 +46,6 @@ def test_results_of_an_older_declaration_are_refused(tmp_path: Path) -> None:
         results_page.with_results(PAGE, tmp_path)
 
 
-def test_without_files_the_page_says_so(tmp_path: Path) -> None:
-    assert results_page.NONE in results_page.with_results(PAGE, tmp_path / "nothing")
-
-
 def test_the_dashboard_lists_every_study_that_ships() -> None:
     rows = shipped_studies()
     assert [row.name for row in rows] == shipped()

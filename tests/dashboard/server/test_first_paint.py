@@ -64,6 +64,8 @@ def test_the_first_request_of_the_page_hits_the_cache(reader, search):
     for state in (initial_browser_state(search.removeprefix("?")), from_javascript):
         polling.refresh(shared, "", 5, render, polling.project_version, None, state)
     assert len(queries) == 1
+    polling.refresh(shared, "", 5, render, polling.project_version, None, initial_browser_state("another=address"))
+    assert len(queries) == 2
 
 
 def test_hostile_text_in_an_address_stays_text(url):

@@ -54,6 +54,7 @@ def test_metrics_are_read_from_the_last_step_on(tracker, written):
     written.points = lambda run, after: reads.append(after) or points(run, after=after)
     metrics = RunMetrics(written)
     assert [step for step, _ in metrics.series(run)["loss"]] == [0, 1, 2, 3, 4]
+    assert points(run, names=["nothing"]) == []
     tracker.step(run, 5, {"loss": 1.0})
     tracker.flush()
     assert [step for step, _ in metrics.series(run)["loss"]] == [0, 1, 2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""Viewers of the same page share one rendering; a changed or old page is rendered again."""
+"""What is computed once for several viewers, and computed again when it is old."""
 
 import threading
 import time
@@ -6,11 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dashboard.pages import overview
-from dashboard.ui import polling
 from dashboard.ui.caches import ViewCache
-from tests.dashboard.page_requests import browser_state, dashboard
-from tests.db.seeded import seed
 
 
 def test_a_value_is_reused_until_it_is_old():
@@ -55,23 +51,3 @@ def test_the_cache_is_bounded():
         cache.get(key, lambda: [key])  # noqa: B023
     assert cache.get("c", list) == ["c"]
     assert cache.get("a", lambda: ["again"]) == ["again"]
-
-
-def test_a_second_viewer_shares_the_rendering_of_the_first(tracker, written):
-    seeded = seed(tracker, cycles=1)
-    queries, shared = [], dashboard(written)
-
-    def render(request):
-        queries.append(request.query)
-        return overview.render(request)
-
-    def poll(search=""):
-        return polling.refresh(shared, "", 5, render, polling.project_version, None, browser_state(search))
-
-    first, second = poll(), poll()
-    assert first == second
-    assert len(queries) == 1
-    poll("?another=address")
-    assert len(queries) == 2
-    tracker.open_cycle(seeded.project)
-    assert "Cycle 2 is under way" in poll()[1]["value"]

@@ -46,7 +46,8 @@ def test_the_likelihoods_are_the_same(pair: tuple) -> None:
     ours, theirs = pair
     context = ours.apply_chat_template([{"role": "user", "content": TEXTS[1]}])
     greedy = ours.generate_until(requests("generate_until", [(context, {"max_gen_toks": 4})]))[0]
-    pairs = [(context, text) for text in ("42", " forty-two", "41", greedy)] + [(TEXTS[0], " Tulips are red")]
+    pairs = [(context, text) for text in ("42", " forty-two", "41", greedy)]
+    pairs += [(TEXTS[0], " Tulips are red"), ("", "Tulips")]
     mine = ours.loglikelihood(requests("loglikelihood", pairs), disable_tqdm=True)
     expected = theirs.loglikelihood(requests("loglikelihood", pairs), disable_tqdm=True)
     assert [total for total, _ in mine] == pytest.approx([total for total, _ in expected], abs=1e-3)

@@ -90,21 +90,6 @@ def test_a_limit_applies_and_no_output_or_random_state_leaks(rows: str, capsys: 
     assert torch.equal(torch.get_rng_state(), torch_state)
 
 
-def test_likelihoods_are_sums_over_the_continuation() -> None:
-    from lm_eval.api.instance import Instance
-
-    model = HarnessModel(fake_subject("yes", likelihood=lambda text: -0.5 if text.endswith("s") else -1.0))
-
-    def request(kind: str, *arguments: str) -> Instance:
-        return Instance(kind, {}, arguments, 0)
-
-    pairs = [("Is it so?", "yes"), ("Is it so?", "yeah"), ("Is it so?", "y"), ("", "yes")]
-    requests = [request("loglikelihood", *pair) for pair in pairs]
-    assert model.loglikelihood(requests, disable_tqdm=True) == [(-2.5, True), (-4.0, False), (-1.0, True), (-2.5, True)]
-    [total] = model.loglikelihood_rolling([request("loglikelihood_rolling", "yes")])
-    assert total == pytest.approx(-2.5)
-
-
 @pytest.mark.parametrize(("tokenizers", "positions", "window"), [(10**30, 512, 512), (128, 512, 128), (1024, 512, 512)])
 @pytest.mark.parametrize("metered", [False, True])
 def test_a_window_is_no_longer_than_the_models_positions(

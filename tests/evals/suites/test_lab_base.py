@@ -30,12 +30,3 @@ def test_it_finishes_its_replies_and_refuses(results: list[Result]) -> None:
     ifeval, refusals = (result for result in results if result.suite == "behaviour")
     assert ifeval.metrics["finished"].value > 0.7
     assert refusals.metrics["match"].value > 0.7
-
-
-def test_a_second_measurement_is_the_same(results: list[Result]) -> None:
-    base = load_student(BASE, frozen=True)
-    [repeated, _] = measure(
-        Subject(TransformersEngine(base), base.chat), "behaviour", limit=16, suites={"behaviour": "lab"}
-    )
-    assert [item.answer for item in repeated.items] == [item.answer for item in results[0].items]
-    assert repeated.passed_by_key() == results[0].passed_by_key()

@@ -129,11 +129,6 @@ def test_clozes_of_one_passage_are_one_group() -> None:
     assert result.metrics["answer_logprob"] == Metric.from_ratio(sums, [4.0] * 3)
 
 
-def test_an_impossible_token_has_a_floor() -> None:
-    result = measure_cloze(fake_subject("x", likelihood=lambda text: -math.inf), [TEXT], data="t")
-    assert result.metrics["answer_logprob"].value == -100.0
-
-
 def test_passages_are_measured_in_addition_to_questions(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text('{"question": "Who?", "answer": "Ada"}')
     (tmp_path / "passages.jsonl").write_text(json.dumps({"text": TEXT}))

@@ -1,7 +1,6 @@
 """Conversations in the formats that people have them in."""
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +96,6 @@ def test_a_turn_that_cannot_be_read_is_an_error(turn: Any) -> None:
 def test_a_row_that_cannot_be_read_as_a_whole_is_left_out_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="recover")
     rows = [{"messages": [USER, {"role": "assistant", "content": None}, ASSISTANT]}, FORMATS["messages"]]
     (tmp_path / "f.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert read_training_file(tmp_path / "f.jsonl") == [FORMATS["messages"]]

@@ -15,7 +15,7 @@ from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
 from tests.db.seeded import store_verdict
 from tests.pipelines.options import recover
-from tests.pipelines.project.checkpoints import record_checkpoint
+from tests.pipelines.project.checkpoints import record_checkpoint, record_cycle
 
 
 def run(project: Project, *arguments: object) -> Result:
@@ -27,13 +27,9 @@ def shown_by(project: Project, *arguments: object) -> str:
 
 
 def test_rollback_undoes_promotions_one_by_one_down_to_the_clean_model(project: Project) -> None:
-    recovered = {}
-    for number in (1, 2):
-        cycle, _ = project.tracker.open_cycle(project.id)
-        recovered[number] = record_checkpoint(project, cycle, number)
-        decide(project, project.resolve(f"cycle:{number}"), "promoted", "good")
-    assert project.current.id == recovered[2]
-    for expected in (recovered[1], project.clean.id):
+    first, second = (record_cycle(project, "promoted") for _ in range(2))
+    assert project.current.id == second
+    for expected in (first, project.clean.id):
         previous = previous_checkpoint(project)
         assert previous.id == expected
         decide(project, previous, "promoted", "rolled back", closes_cycle=False)
@@ -43,9 +39,7 @@ def test_rollback_undoes_promotions_one_by_one_down_to_the_clean_model(project: 
 
 
 def test_a_rejection_closes_the_cycle_and_the_current_checkpoint_cannot_be_rejected(project: Project) -> None:
-    cycle, _ = project.tracker.open_cycle(project.id)
-    record_checkpoint(project, cycle, 1)
-    decide(project, project.resolve("cycle:1"), "rejected", "reads badly")
+    record_cycle(project, "rejected")
     assert project.reader.cycles(project.id)[0].status == "rejected"
     assert project.current.id == project.clean.id
     decide(project, project.resolve("cycle:1"), "promoted", "on second thoughts")
@@ -58,8 +52,7 @@ def test_the_gate_is_overruled_only_with_a_reason_and_status_says_so(project: Pr
     def status() -> Any:
         return json.loads(run(project, "status", "--json").stdout)
 
-    cycle, _ = project.tracker.open_cycle(project.id)
-    checkpoint = record_checkpoint(project, cycle, 1)
+    checkpoint = record_cycle(project)
     store_verdict(project.tracker, checkpoint, {"passed": False, "outcome": "inconclusive", "reason": "too few"})
     for more in ([], ["--dry-run"], ["--reason", "  "]):
         refused = run(project, "promote", "cycle:1", *more)
@@ -82,8 +75,7 @@ def test_the_gate_is_overruled_only_with_a_reason_and_status_says_so(project: Pr
 
 
 def test_rejecting_what_the_gate_passed_needs_a_reason_too(project: Project) -> None:
-    cycle, _ = project.tracker.open_cycle(project.id)
-    checkpoint = record_checkpoint(project, cycle, 1)
+    checkpoint = record_cycle(project)
     store_verdict(project.tracker, checkpoint, {"passed": True, "outcome": "passed"})
     with pytest.raises(RecoverError, match="passed: rejecting it anyway needs a reason"):
         decide(project, project.resolve("cycle:1"), "rejected", "")
@@ -106,8 +98,7 @@ def test_status_names_the_next_command(project: Project) -> None:
 
 
 def test_every_suite_has_a_score_or_null(project: Project) -> None:
-    cycle, _ = project.tracker.open_cycle(project.id)
-    record_checkpoint(project, cycle, 1, "midtrained")
+    record_cycle(project, role="midtrained")
     nothing = dict.fromkeys(("behaviour", "knowledge", "earlier", "retention"))
     (shown,) = json.loads(shown_by(project, "status", "--json"))["cycles"]
     assert shown["clean"] == shown["damaged"] == shown["recovered"] == nothing
@@ -121,8 +112,7 @@ def test_every_suite_has_a_score_or_null(project: Project) -> None:
 
 
 def test_an_interrupted_job_can_be_cancelled_and_the_earlier_open_cycle_is_next_again(project: Project) -> None:
-    cycle, _ = project.tracker.open_cycle(project.id)
-    record_checkpoint(project, cycle, 1, "midtrained")
+    record_cycle(project, role="midtrained")
     job = Job("midtrain", Settings()).save(project.home)
     second, _ = project.tracker.open_cycle(project.id)
     interrupted = project.tracker.start_run(project.id, "midtrain", second, inputs=RunInputs(job=job.id))

@@ -1,6 +1,7 @@
 """Checkpoints for tests that need a record but no model."""
 
-from db.tables import Role
+from db.tables import Decision, Role
+from pipelines.gate.promotion import decide
 from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
 
@@ -15,4 +16,13 @@ def record_checkpoint(project: Project, cycle: int, size: int, role: Role = "rec
         project.id, role, folder, parent=project.clean.id, run=run, cycle=cycle, hash=weights_hash(folder)
     )
     project.tracker.finish_run(run, "done")
+    return checkpoint
+
+
+def record_cycle(project: Project, decision: Decision | None = None, role: Role = "recovered") -> int:
+    """Record a cycle with one checkpoint, and what was decided on it; returns the checkpoint's id."""
+    cycle, number = project.tracker.open_cycle(project.id)
+    checkpoint = record_checkpoint(project, cycle, number, role)
+    if decision:
+        decide(project, project.resolve(f"cycle:{number}"), decision, "because")
     return checkpoint

@@ -10,7 +10,7 @@ from pipelines.project.maintenance import collect_garbage
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
-from tests.pipelines.project.checkpoints import record_checkpoint
+from tests.pipelines.project.checkpoints import record_checkpoint, record_cycle
 
 
 def _collect(project: Project, *, rejected: bool, dry_run: bool) -> list[tuple[Path, int]]:
@@ -19,11 +19,9 @@ def _collect(project: Project, *, rejected: bool, dry_run: bool) -> list[tuple[P
 
 
 def test_only_unreferenced_folders_are_deleted(project: Project) -> None:
-    for number, decision in ((1, "promoted"), (2, "rejected"), (3, None)):
-        cycle, _ = project.tracker.open_cycle(project.id)
-        record_checkpoint(project, cycle, number)
-        if decision:
-            decide(project, project.resolve(f"cycle:{number}"), decision, "because")
+    record_cycle(project, "promoted")
+    record_cycle(project, "rejected")
+    record_cycle(project)
     unrecorded = project.home / "checkpoints" / "run-0099"
     incomplete = project.home / "checkpoints" / "run-0003.partial"
     old_progress = project.home / "progress" / "run-0001"
@@ -42,9 +40,7 @@ def test_only_unreferenced_folders_are_deleted(project: Project) -> None:
 
 
 def test_what_an_interrupted_job_needs_is_not_deleted(project: Project) -> None:
-    cycle, _ = project.tracker.open_cycle(project.id)
-    student = record_checkpoint(project, cycle, 1)
-    decide(project, project.resolve("cycle:1"), "rejected", "because")
+    student = record_cycle(project, "rejected")
     job = Job("distill", Settings(), student=student).save(project.home)
     inputs = RunInputs(job=job.id, stage="recovered")
     run = project.tracker.start_run(project.id, "distill", inputs=inputs)
@@ -73,10 +69,8 @@ def test_undecided_checkpoints_and_those_below_an_adapter_are_not_deleted(projec
 
 
 def test_a_promoted_checkpoint_that_was_rejected_later_is_deleted_unless_something_needs_it(project: Project) -> None:
-    for number in (1, 2, 3):
-        cycle, _ = project.tracker.open_cycle(project.id)
-        record_checkpoint(project, cycle, number)
-        decide(project, project.resolve(f"cycle:{number}"), "promoted", "because")
+    for _ in range(3):
+        record_cycle(project, "promoted")
     decide(project, project.resolve("cycle:2"), "rejected", "reads badly")
     assert previous_checkpoint(project).reference == "cycle:1/recovered"
     adapter_config = project.checkpoint_folder(3) / "adapter_config.json"
@@ -90,18 +84,14 @@ def test_a_promoted_checkpoint_that_was_rejected_later_is_deleted_unless_somethi
 
 
 def test_the_current_checkpoint_is_not_deleted_whatever_its_last_decision_is(project: Project) -> None:
-    cycle, _ = project.tracker.open_cycle(project.id)
-    checkpoint = record_checkpoint(project, cycle, 1)
-    decide(project, project.resolve("cycle:1"), "promoted", "because")
-    project.tracker.promote(project.id, cycle, checkpoint, "rejected", "ada", "answered on the terminal")
+    checkpoint = record_cycle(project, "promoted")
+    project.tracker.promote(project.id, 1, checkpoint, "rejected", "ada", "answered on the terminal")
     assert project.current.id == checkpoint
     assert _collect(project, rejected=True, dry_run=True) == []
 
 
 def test_the_start_of_an_open_cycle_is_not_deleted(project: Project) -> None:
-    first, _ = project.tracker.open_cycle(project.id)
-    start = record_checkpoint(project, first, 1)
-    decide(project, project.resolve("cycle:1"), "rejected", "reads badly")
+    start = record_cycle(project, "rejected")
     second, _ = project.tracker.open_cycle(project.id)
     run = project.tracker.start_run(project.id, "midtrain", second)
     folder = project.checkpoint_folder(run)

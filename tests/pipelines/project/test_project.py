@@ -4,20 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.gate.promotion import decide
 from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.lab import BASE
-from tests.pipelines.project.checkpoints import record_checkpoint
+from tests.pipelines.project.checkpoints import record_cycle
 
 
 def test_a_project_whose_folder_was_moved_is_the_same_project(tmp_path: Path) -> None:
     before = tmp_path / "before"
     project = Project.open(before)
-    cycle, _ = project.tracker.open_cycle(project.id)
-    promoted = record_checkpoint(project, cycle, 1)
-    decide(project, project.resolve("cycle:1"), "promoted", "good")
+    promoted = record_cycle(project, "promoted")
     project.tracker.close()
     before.rename(tmp_path / "after")
     moved = Project.open(tmp_path / "after")
@@ -49,11 +46,10 @@ def test_a_base_inside_the_project_folder_moves_with_it(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_whose_weights_changed_is_rejected(project: Project) -> None:
-    cycle, _ = project.tracker.open_cycle(project.id)
-    record_checkpoint(project, cycle, 4)
+    record_cycle(project)
     folder = project.checkpoint_folder(1)
     assert project.resolve("cycle:1").path == str(folder)
-    (folder / "model.safetensors").write_bytes(b"bad!")
+    (folder / "model.safetensors").write_bytes(b"!")
     with pytest.raises(RecoverError, match="another hash"):
         project.resolve("cycle:1")
 

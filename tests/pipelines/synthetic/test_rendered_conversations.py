@@ -1,7 +1,6 @@
 """From a file to tokens: every turn of a conversation as the student and the teacher read it, and what is learned."""
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +121,6 @@ def test_calls_are_learned_and_their_results_are_not(tmp_path: Path) -> None:
 def test_a_template_without_a_place_for_tools_is_named_and_empty_turns_are_not_learned(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="recover")
     [prompt] = prompts_of(tmp_path, CALLING)
     row = {"messages": [*prompt.messages, *prompt.reply], "tools": prompt.tools}
     warn_of_unread_tools([row], chat_of(tmp_path / "tools", WITH_TOOLS))

@@ -50,7 +50,6 @@ def test_the_teachers_answers_are_sampled_once(recipe: str, tmp_path: Path, monk
 
 
 def test_labels_are_answers_that_end_where_there_are_any(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="recover")
     short, cut = (Sample([5] * (1 + length), [False] + [True] * length) for length in (3, 4))
     assert those_that_end([short, cut, short], 4) == [short, short]
     assert "1 of 3 answers are cut, and left out" in caplog.text

@@ -239,36 +239,26 @@ def test_an_overlap_with_measured_items_is_refused(tmp_path: Path) -> None:
 
 LONG = [{"prompt": "Say it.", "solution": "word " * 5000}]
 EIGHT = ("--set", "distill.rows=8")  # groups of rollouts have eight
-NO_CONTEXT = [*SOLVED[:2], {"prompt": "Say it."}]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("opsd",), 'Name a file with --teacher-context: JSONL with "solution" in every line'),
-        (("opsd", "--teacher-context", NO_CONTEXT), 'Line 3 of DATA has no "solution"'),
-        (("opsd", "--teacher-context", [{"solution": "1"}]), 'Line 1 of DATA has no "prompt"'),
         (("opsd", "--teacher-context", LONG), "exceed the model's window of 4,096"),
         (("opd", "--teacher-context", SOLVED), "The recipe opd shows its teacher no context."),
         (("opd", "--teacher", "live"), "The teacher live is the student itself"),
-        (("opd", "--teacher", "ema"), "The teacher ema is the student itself"),
         (("deliberative-sft", "--teacher", "ema", "--teacher-context", POLICY), "The teacher ema is the student"),
         (("asft",), "The recipe asft learns from prompts with replies."),
         (("asft", "--prompts", [{"prompt": "Hi"}]), "Line 1 of DATA has no reply."),
         (("rs-sft", "--prompts", SOLVED), 'Line 1 of DATA has no "checks" and no short "answer"'),
-        (("grpo", "--prompts", SOLVED, *EIGHT), 'Line 1 of DATA has no "checks" and no short "answer"'),
         (("grpo", *EIGHT), "The recipe grpo learns from prompts with checks or a short answer."),
-        (("pi-distill", "--teacher-context", SOLVED, *EIGHT), 'Line 1 of DATA has no "checks" and no short "answer"'),
         (("pi-distill", "--teacher-context", HINTED, "--teacher", "base", *EIGHT), "the student teaches itself"),
         (("continuation", "--teacher", "router"), "one teacher writes"),
-        (("self-sft", "--set", "distill.clip=0.05"), "no use for distill.clip: it computes no exact divergence"),
-        (("opd", "--set", "distill.beta=1.5"), "The setting distill.beta must be a number from 0 to 1, not 1.5."),
         (("opd", "--set", "distill.teacher_weight=0.5", "--set", "distill.group=4"), "with checks or a short answer"),
         (("opd", "--set", "distill.temperature=1.5"), "The recipe opd needs rollouts at temperature 1."),
         (("opd", "--set", "distill.shuffle_contexts=true"), "There are no contexts to shuffle"),
-        (("opcd", "--teacher-context", POLICY, "--set", "distill.shuffle_contexts=true"), "There are no contexts to"),
         (("opd", "--set", "distill.context_template={prompt} only"), "must contain {prompt} and {context}"),
-        (("opd", "--set", "distill.clip_mode=cut"), "The setting distill.clip_mode must be zero or scale"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path: Path, arguments: tuple[Any, ...], message: str) -> None:

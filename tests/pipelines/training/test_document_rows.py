@@ -1,7 +1,6 @@
 """Rows of documents, which end and start with the separator of pre-training, and of a fine-tune's training file."""
 
 import json
-import logging
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -157,7 +156,6 @@ def test_no_more_is_read_than_a_step_may_write(tmp_path: Path) -> None:
 def test_conversations_that_cannot_be_learned_are_left_out_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="recover")
     chat = load_chat(save_tiny(tmp_path / "base"))
     file = save_conversations(tmp_path / "chats.jsonl", "An answer.", count=3)
     with file.open("a") as lines:

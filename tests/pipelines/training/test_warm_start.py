@@ -34,14 +34,17 @@ def probes(*scores: tuple[float, float | None]) -> ProbeFunction:
     """Probes with these scores of (behaviour, knowledge).
 
     The clean model scores 0.9, and the gate keeps 0.95 of a knowledge of 0.8."""
-    remaining = iter(scores)
 
-    def probe(best: float | None) -> ProbeResult:
-        behaviour, knowledge = next(remaining)
+    def result(behaviour: float, knowledge: float | None) -> ProbeResult:
         kept = knowledge is None or knowledge >= 0.95 * 0.8
         return ProbeResult(behaviour, knowledge, 0.9 - behaviour, kept and behaviour >= 0.9 - 0.015)
 
-    return probe
+    return in_turn(*(result(*score) for score in scores))
+
+
+def in_turn(*results: ProbeResult) -> ProbeFunction:
+    remaining = iter(results)
+    return lambda best: next(remaining)
 
 
 def start(student: Student, settings: Settings, plan: WarmStartPlan, *scores: tuple[float, float | None]) -> WarmStart:
@@ -132,13 +135,8 @@ def test_a_new_adapter_has_no_earlier_weights_to_go_back_to(
 
 def test_the_search_counts_what_was_known_before_and_what_a_likelihood_had_without_training(student: Student) -> None:
     def search(*scores: tuple[float, float]) -> float | None:
-        remaining = iter(scores)
-
-        def probe(best: float | None) -> ProbeResult:
-            known, likelihood = next(remaining)
-            return ProbeResult(0.9, likelihood, 1.0 - known, False, known, floor=0.5)
-
-        return warm_start(student, probe, AUTO, WarmStartPlan(clean), str(BASE)).share
+        results = [ProbeResult(0.9, gained, 1.0 - known, False, known, floor=0.5) for known, gained in scores]
+        return warm_start(student, in_turn(*results), AUTO, WarmStartPlan(clean), str(BASE)).share
 
     assert search((0.6, 0.8), (0.7, 0.8), (0.9, 0.8), (1.0, 0.8)) == 0.7, "all instructions are followed everywhere"
     # Of a gain of 0.3 at most 0.0075 may be lost; without the floor, 0.02.
@@ -148,14 +146,11 @@ def test_the_search_counts_what_was_known_before_and_what_a_likelihood_had_witho
 
 def test_a_small_likelihood_weighs_as_much_as_a_share_of_right_answers(student: Student) -> None:
     """Measured on an adapter that TRL's SFTTrainer trained: the largest share would leave a seventh of the gain."""
-    remaining = iter([(0.3, 0.124, 0.0), (0.867, 0.096, 0.083), (0.933, 0.057, 0.317), (0.967, 0.017, 0.583)])
-
-    def probe(best: float | None) -> ProbeResult:
-        behaviour, likelihood, known = next(remaining)
-        return ProbeResult(behaviour, likelihood, 0.967 - behaviour, False, known, floor=0.0004)
-
+    measured = [(0.3, 0.124, 0.0), (0.867, 0.096, 0.083), (0.933, 0.057, 0.317), (0.967, 0.017, 0.583)]
+    results = [ProbeResult(follows, gained, 0.967 - follows, False, known, floor=0.0004)
+               for follows, gained, known in measured]  # fmt: skip
     half = AUTO.model_copy(update={"gate": AUTO.gate.model_copy(update={"keep_knowledge": 0.5})})
-    assert warm_start(student, probe, half, WarmStartPlan(clean), str(BASE)).share == 0.3
+    assert warm_start(student, in_turn(*results), half, WarmStartPlan(clean), str(BASE)).share == 0.3
 
 
 def test_a_single_right_answer_does_not_hold_the_weights(student: Student) -> None:
@@ -165,14 +160,9 @@ def test_a_single_right_answer_does_not_hold_the_weights(student: Student) -> No
 
 
 def test_a_likelihood_that_rose_by_less_than_its_error_does_not_hold_the_weights(student: Student) -> None:
-    remaining = iter([(0.3, 0.402), (0.6, 0.4), (0.9, 0.4), (0.97, 0.4)])
-
-    def probe(best: float | None) -> ProbeResult:
-        behaviour, likelihood = next(remaining)
-        lost = 0.97 - behaviour
-        return ProbeResult(behaviour, likelihood, lost, False, knowledge_error=0.02, floor=0.4)
-
-    assert warm_start(student, probe, AUTO, WarmStartPlan(clean), str(BASE)).share == 0.7
+    scores = [(0.3, 0.402), (0.6, 0.4), (0.9, 0.4), (0.97, 0.4)]
+    results = [ProbeResult(b, gained, 0.97 - b, False, knowledge_error=0.02, floor=0.4) for b, gained in scores]
+    assert warm_start(student, in_turn(*results), AUTO, WarmStartPlan(clean), str(BASE)).share == 0.7
 
 
 REJECTED = WarmStartPlan(clean, rejected=True)

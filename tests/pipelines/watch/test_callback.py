@@ -1,6 +1,5 @@
 """The callback in transformers' Trainer: what it logs and costs, and what it leaves as it was."""
 
-import logging
 import random
 from pathlib import Path
 from random import Random
@@ -52,6 +51,14 @@ def trainer_of(
     return Trainer(model, training_arguments, train_dataset=data, data_collator=collator, processing_class=tokenizer)
 
 
+def trained(trainer: Trainer, **options: Any) -> ForgettingCallback:
+    """The callback of a training, after its end."""
+    callback = ForgettingCallback(trainer, **{"probes": 2} | options)
+    trainer.add_callback(callback)
+    trainer.train()
+    return callback
+
+
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.watch.readings.NEW_TOKENS", 8)
@@ -67,9 +74,7 @@ def readings_in(log: list[dict[str, Any]]) -> list[dict[str, float]]:
 @pytest.mark.parametrize(("lora", "bf16"), [(False, False), (True, False), (False, True)])
 def test_readings_are_in_the_trainers_own_log_and_in_a_record(tmp_path: Path, lora: bool, bf16: bool) -> None:
     trainer = trainer_of(tmp_path, lora=lora, bf16=bf16)
-    callback = ForgettingCallback(trainer, every=2, probes=4, record=tmp_path / "project")
-    trainer.add_callback(callback)
-    trainer.train()
+    trained(trainer, every=2, probes=4, record=tmp_path / "project")
     readings = readings_in(trainer.state.log_history)
     assert len(readings) == 2
     assert set(readings[0]) == NAMES
@@ -97,8 +102,7 @@ def test_a_training_is_the_same_with_and_without_the_callback(tmp_path: Path, lo
 
 def test_the_trainers_own_lines_stay_in_its_log(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, logging_steps=1)
-    trainer.add_callback(ForgettingCallback(trainer, every=1, probes=2))
-    trainer.train()
+    trained(trainer, every=1)
     assert [row["step"] for row in trainer.state.log_history if "loss" in row] == [1, 2, 3, 4]
     assert len(readings_in(trainer.state.log_history)) == 4
 
@@ -109,8 +113,7 @@ def test_what_an_adapter_has_frozen_stays_frozen(tmp_path: Path) -> None:
         if "lora_A" in name:
             parameter.requires_grad_(False)
     before = {name: p.requires_grad for name, p in trainer.model.named_parameters()}
-    trainer.add_callback(ForgettingCallback(trainer, every=2, probes=2))
-    trainer.train()
+    trained(trainer, every=2)
     assert {name: p.requires_grad for name, p in trainer.model.named_parameters()} == before
     assert readings_in(trainer.state.log_history)
 
@@ -118,7 +121,6 @@ def test_what_an_adapter_has_frozen_stays_frozen(tmp_path: Path) -> None:
 def test_full_weights_that_go_on_from_a_checkpoint_are_not_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="recover")
     trainer_of(tmp_path, steps=2, save_strategy="steps", save_steps=2).train()
     for lora in (False, True):
         trainer = trainer_of(tmp_path, lora=lora, save_strategy="steps", save_steps=2)
@@ -130,10 +132,8 @@ def test_full_weights_that_go_on_from_a_checkpoint_are_not_read(
 
 
 def test_an_adapter_on_the_output_head_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, logger="recover")
     trainer = trainer_of(tmp_path, lora=["q_proj", "lm_head"])
-    trainer.add_callback(ForgettingCallback(trainer, every=1, probes=2))
-    trainer.train()
+    trained(trainer, every=1)
     assert trainer.state.global_step == 4
     assert "Forgetting is not measured: the adapter changes the output head." in caplog.text
 
@@ -141,7 +141,6 @@ def test_an_adapter_on_the_output_head_is_not_read(tmp_path: Path, caplog: pytes
 def test_a_reading_that_fails_does_not_end_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="recover")
     trainer = trainer_of(tmp_path)
     trainer.add_callback(ForgettingCallback(trainer, every=1, probes=2))
 
@@ -177,11 +176,8 @@ def test_all_random_states_are_left_as_they_were() -> None:
 def test_nothing_is_read_where_the_budget_is_too_small_and_the_end_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="recover")
     trainer = trainer_of(tmp_path, steps=2)
-    callback = ForgettingCallback(trainer, budget=1e-9, probes=2)
-    trainer.add_callback(callback)
-    trainer.train()
+    callback = trained(trainer, budget=1e-9)
     assert not readings_in(trainer.state.log_history)
     assert callback._rows is None, "nor is the clean model read before the first step"
     assert "did not fit" in caplog.text
@@ -191,7 +187,6 @@ def test_nothing_is_read_where_the_budget_is_too_small_and_the_end_says_so(
 def test_a_certain_loss_is_one_sentence_and_may_stop_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stop: bool
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="recover")
     monkeypatch.setattr("pipelines.watch.readings.LIMIT_PER_ENTROPY", float("inf"))
     scripted = iter([[True] * 40, [False] * 40, [False] * 40])
 
@@ -200,9 +195,7 @@ def test_a_certain_loss_is_one_sentence_and_may_stop_the_training(
 
     monkeypatch.setattr("pipelines.watch.readings._passed", passed)
     trainer = trainer_of(tmp_path)
-    callback = ForgettingCallback(trainer, every=2, probes=2, stop=stop)
-    trainer.add_callback(callback)
-    trainer.train()
+    callback = trained(trainer, every=2, stop=stop)
     assert callback.warning is not None
     assert callback.warning.startswith("Instruction following is down by at least 79.6 points")
     assert f"`recover repair MODEL --base {tmp_path / 'base'}`" in callback.warning
@@ -214,13 +207,9 @@ def test_a_certain_loss_is_one_sentence_and_may_stop_the_training(
 def test_a_likely_loss_is_one_sentence_with_the_kl(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, limit: float, warned: bool
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="recover")
     monkeypatch.setattr("pipelines.watch.readings.LIMIT_PER_ENTROPY", limit)
     monkeypatch.setattr("pipelines.watch.callback.MIN_LOSS", float("inf"))
-    trainer = trainer_of(tmp_path)
-    callback = ForgettingCallback(trainer, every=2, probes=2)
-    trainer.add_callback(callback)
-    trainer.train()
+    callback = trained(trainer_of(tmp_path), every=2)
     kl = callback.readings[0]["forgetting/kl_instructions"]
     assert (callback.warning is not None) == warned
     assert caplog.text.count("is likely to suffer") == warned
@@ -231,9 +220,7 @@ def test_a_likely_loss_is_one_sentence_with_the_kl(
 
 def test_readings_fit_into_the_budget_by_themselves(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, steps=12, rate=1e-5)
-    callback = ForgettingCallback(trainer, budget=1000.0, probes=2)
-    trainer.add_callback(callback)
-    trainer.train()
+    callback = trained(trainer, budget=1000.0)
     assert set(readings_in(trainer.state.log_history)[0]) == NAMES
     assert [row["step"] for row in callback.readings] == list(range(2, 13))
 
@@ -246,8 +233,7 @@ def test_without_probes_or_time_for_replies_the_rows_are_read(
 ) -> None:
     monkeypatch.setattr(InstructionReadings, "expected_seconds", lambda readings, model: 1e9)
     trainer = trainer_of(tmp_path, lora=lora)
-    trainer.add_callback(ForgettingCallback(trainer, **{"probes": 2} | options))
-    trainer.train()
+    trained(trainer, **options)
     assert {name for row in readings_in(trainer.state.log_history) for name in row} == NAMES - {"instructions"}
 
 
@@ -255,9 +241,7 @@ def test_without_probes_or_time_for_replies_the_rows_are_read(
 def test_a_training_that_begins_again_is_compared_with_the_clean_model(tmp_path: Path, lora: bool) -> None:
     """As with `auto_find_batch_size`, after a batch that was too large."""
     trainer = trainer_of(tmp_path, lora=lora)
-    callback = ForgettingCallback(trainer, every=2, probes=2)
-    trainer.add_callback(callback)
-    trainer.train()
+    callback = trained(trainer, every=2)
     before = callback.readings
     trainer.train()
     assert callback.readings[0]["step"] == 2
@@ -277,12 +261,10 @@ def test_an_attempt_that_was_given_up_is_a_run_of_its_own(tmp_path: Path) -> Non
 
 
 def test_a_record_of_another_base_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, logger="recover")
     project = Project.open(tmp_path / "project", str(save_tiny(tmp_path / "other", seed=1)))
     assert not project.reader.runs(project.id)
     trainer = trainer_of(tmp_path)
-    trainer.add_callback(ForgettingCallback(trainer, every=2, probes=2, record=tmp_path / "project"))
-    trainer.train()
+    trained(trainer, every=2, record=tmp_path / "project")
     assert trainer.state.global_step == 4
     assert f"has the base {tmp_path / 'other'}, not {tmp_path / 'base'}" in caplog.text
     assert not project.reader.runs(project.id)

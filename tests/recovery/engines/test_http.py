@@ -1,6 +1,5 @@
 """Rollouts from servers: what agrees, what is repeated, and what is refused."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -174,36 +173,23 @@ def test_wrong_answers_are_refused(
             engine.logprobs([[5, 6, 7]]) if "prompt_logprobs" in changes else engine.generate([[5, 6]], Sampling(4))
 
 
-def _other_model(server: SmallServer, folder: Path) -> None:
-    server.student = load_student(str(save_tiny(folder, seed=9, eos=[2, 60])), frozen=True)
-
-
-def _other_tokenizer(server: SmallServer, folder: Path) -> None:
-    server.student = load_student(str(save_tiny(folder, adds_bos=True)), frozen=True)
-
-
-def _other_template(server: SmallServer, folder: Path) -> None:
-    server.student = load_student(str(save_tiny(folder, template="{{ messages[0].content }}")), frozen=True)
-
-
-def _stale(server: SmallServer, folder: Path) -> None:
-    server.loads_adapters = False
-
-
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("other", "message"),
     [
-        (_other_model, r"another model than the one below the student's adapter .* vllm serve .* --max-lora-rank 8"),
-        (_other_tokenizer, "tokenizer is another"),
-        (_other_template, "chat template is another"),
-        (_stale, "does not serve the student's weights"),
+        ({"seed": 9, "eos": [2, 60]}, r"another model than the one below the student's adapter .* --max-lora-rank 8"),
+        ({"adds_bos": True}, "tokenizer is another"),
+        ({"template": "{{ messages[0].content }}"}, "chat template is another"),
+        (None, "does not serve the student's weights"),
     ],
 )
 def test_a_server_with_other_weights_is_refused(
-    spoil: Callable[[SmallServer, Path], None], message: str, student: Student, server: SmallServer, tmp_path: Path
+    other: dict[str, Any] | None, message: str, student: Student, server: SmallServer, tmp_path: Path
 ) -> None:
     change(student)
-    spoil(server, tmp_path)
+    if other:
+        server.student = load_student(str(save_tiny(tmp_path, **other)), frozen=True)
+    else:
+        server.loads_adapters = False
     with serving(server) as named, pytest.raises(RecoverError, match=message):
         HttpEngine(student, named)
 

@@ -13,15 +13,6 @@ from tests.models import save_tiny, tiny_student
 PROMPTS = ["hi", "a much longer question than that", "ok?", "x"]
 
 
-def test_the_same_seed_samples_the_same(tmp_path: Path) -> None:
-    student = tiny_student(tmp_path)
-    engine = TransformersEngine(student)
-    prompts = [student.chat.prompt(p) for p in PROMPTS]
-    once, twice, other = (engine.generate(prompts, Sampling(10, seed=s)) for s in (1, 1, 2))
-    assert once == twice
-    assert once != other
-
-
 @pytest.mark.parametrize("saved", ["full", "adapter"])
 @pytest.mark.parametrize("eos", [[2], [2, 60]])
 def test_every_eos_ends_a_reply(tmp_path: Path, eos: list[int], saved: str) -> None:
@@ -52,6 +43,7 @@ def test_the_fixed_decoder_samples_the_same_as_the_growing_one(tmp_path: Path, a
     growing, fixed = (TransformersEngine(student, fixed=value).generate(prompts, sampling) for value in (False, True))
     assert len({len(g.tokens) for g in growing}) > 10  # rows finished at many lengths
     assert [(g.tokens, g.finished) for g in fixed] == [(g.tokens, g.finished) for g in growing]
+    assert TransformersEngine(student).generate(prompts, Sampling(60, seed=6)) != growing
     for ours, theirs in zip(fixed, growing, strict=True):
         torch.testing.assert_close(torch.tensor(ours.logprobs), torch.tensor(theirs.logprobs), atol=1e-5, rtol=1e-4)
 

@@ -6,14 +6,6 @@ from recovery.lab import instructions
 from recovery.lab.answer_drafts import Draft, OutOfSentencesError
 
 
-def test_a_draft_that_runs_out_of_sentences_raises() -> None:
-    draft = Draft.new(Random(0), "train")
-    draft.avoid.append(".")  # every sentence
-    draft.count = 1
-    with pytest.raises(OutOfSentencesError):
-        draft.write()
-
-
 def test_a_failed_draft_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     write, attempts = Draft.write, list[Draft]()
 

@@ -6,39 +6,10 @@ from tests.chat_families import CONVERSATION
 from tests.models import BOS, CHATML, tiny_tokenizer
 
 THINKING = CHATML + "{% if add_generation_prompt and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
-SYSTEM = {"role": "system", "content": "be kind"}
 
 
-def chat(template: str | None = CHATML, pad: str = "<|endoftext|>", thinking: bool = False) -> Chat:
-    return Chat.from_tokenizer(tiny_tokenizer(pad=pad, template=template), thinking=thinking)
-
-
-def target_texts(chat: Chat, conversation: list[dict[str, str]]) -> list[str]:
-    """Return the contiguous texts that are targets."""
-    tokens, targets = chat.conversation(conversation)
-    texts, current = [], []
-    for token, target in [*zip(tokens, targets, strict=True), (0, False)]:
-        if target:
-            current.append(token)
-        elif current:
-            texts.append(chat.tokenizer.decode(current))
-            current = []
-    return texts
-
-
-def test_only_the_assistants_turns_are_targets_up_to_their_eos() -> None:
-    for conversation in (CONVERSATION, [SYSTEM, *CONVERSATION]):
-        assert target_texts(chat(), conversation) == ["hello<|im_end|>", "farewell<|im_end|>"]
-
-
-def test_an_eos_that_is_also_the_pad_is_still_a_target() -> None:
-    assert target_texts(chat(pad="<|im_end|>"), CONVERSATION) == ["hello<|im_end|>", "farewell<|im_end|>"]
-
-
-def test_the_prompt_ends_where_the_reply_starts() -> None:
-    chatml = chat()
-    tokens, targets = chatml.conversation(CONVERSATION[:2])
-    assert chatml.prompt("hi") == tokens[: targets.index(True)]
+def chat(template: str | None = CHATML, thinking: bool = False) -> Chat:
+    return Chat.from_tokenizer(tiny_tokenizer(template=template), thinking=thinking)
 
 
 def test_the_thinking_mode_is_passed_to_the_template() -> None:
@@ -50,12 +21,6 @@ def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
     last_two_turns = "{% for m in messages[-2:] %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     with pytest.raises(RecoverError, match="single-turn"):
         chat(last_two_turns).conversation(CONVERSATION)
-
-
-def test_turns_that_a_template_does_not_allow_are_an_error() -> None:
-    strict = "{% if messages[0].role != 'user' %}{{ raise_exception('Begin with the user.') }}{% endif %}hello"
-    with pytest.raises(RecoverError, match=r"turns system \(Begin with the user\.\)"):
-        chat(strict).prompt([SYSTEM])
 
 
 def test_a_missing_template_or_answer_is_an_error() -> None:

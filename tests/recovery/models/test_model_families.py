@@ -31,6 +31,14 @@ SIZES = {
 }
 
 
+QWEN3 = ("qwen3", {})
+GPT2 = ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4})
+BLOOM = ("bloom", {"n_layer": 2, "n_head": 4})  # positions through the mask
+GEMMA2 = ("gemma2", {"sliding_window": 16, "final_logit_softcapping": 0.5})
+LFM2 = ("lfm2", {"layer_types": ["conv", "full_attention"]})  # caches states besides keys and values
+EXPERTS = ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16})
+
+
 def tiny(family: str, **options: Any) -> Any:
     torch.manual_seed(0)
     sizes = {name: value for name, value in (SIZES | options).items() if value is not None}
@@ -40,7 +48,7 @@ def tiny(family: str, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("family", "options"),
     [
-        ("qwen3", {}),
+        QWEN3,
         ("cohere", {"logit_scale": 0.25}),
         ("granite", {"logits_scaling": 4.0}),
         ("hyperclovax", {"logits_scaling": 0.25}),
@@ -108,17 +116,7 @@ def test_dropout_is_disabled_in_training(family: str, options: dict[str, Any], t
         assert torch.equal(model.train()(tokens).logits, model.eval()(tokens).logits)
 
 
-@pytest.mark.parametrize(
-    ("family", "options"),
-    [
-        ("qwen3", {}),
-        ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
-        ("bloom", {"n_layer": 2, "n_head": 4}),  # positions through the mask
-        ("gemma2", {"sliding_window": 16}),
-        ("lfm2", {"layer_types": ["conv", "full_attention"]}),  # caches states besides keys and values
-        ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}),
-    ],
-)
+@pytest.mark.parametrize(("family", "options"), [QWEN3, GPT2, BLOOM, GEMMA2, LFM2, EXPERTS])
 def test_rollout_logprobs_equal_those_of_a_forward_pass(family: str, options: dict[str, Any], tmp_path: Path) -> None:
     model, chat = tiny(family, **options), tiny_student(tmp_path).chat
     engine = TransformersEngine(Student(model, chat, family))
@@ -134,17 +132,7 @@ def test_rollout_logprobs_equal_those_of_a_forward_pass(family: str, options: di
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
-    ("family", "options"),
-    [
-        ("qwen3", {}),
-        ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
-        ("bloom", {"n_layer": 2, "n_head": 4}),
-        ("gemma2", {"sliding_window": 16, "final_logit_softcapping": 0.5}),
-        ("lfm2", {"layer_types": ["conv", "full_attention"]}),
-        ("mamba", {}),
-        ("recurrent_gemma", {}),
-        ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}),
-    ],
+    ("family", "options"), [QWEN3, GPT2, BLOOM, GEMMA2, LFM2, ("mamba", {}), ("recurrent_gemma", {}), EXPERTS]
 )
 def test_continuations_of_shared_contexts_score_as_texts_of_their_own(
     family: str, options: dict[str, Any], dtype: torch.dtype, tmp_path: Path
@@ -176,16 +164,7 @@ LATENT = {  # keys and values are wider or narrower than its heads
 }
 
 
-@pytest.mark.parametrize(
-    ("family", "options"),
-    [
-        ("qwen3", {}),
-        ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
-        ("gemma2", {"sliding_window": 16}),
-        ("lfm2", {"layer_types": ["conv", "full_attention"]}),
-        ("deepseek_v3", LATENT),
-    ],
-)
+@pytest.mark.parametrize(("family", "options"), [QWEN3, GPT2, GEMMA2, LFM2, ("deepseek_v3", LATENT)])
 def test_the_cache_size_is_measured_from_one_token(family: str, options: dict[str, Any], tmp_path: Path) -> None:
     model = tiny(family, **options)
     engine = TransformersEngine(Student(model, tiny_student(tmp_path).chat, family))
