@@ -4,7 +4,7 @@ VENV := .venv
 EXTRAS := [dev]
 BIN := $(VENV)/bin
 PYTHON ?= python3
-TORCH := torch>=2.13,<2.14
+TORCH := torch>=2.9,<2.14
 # Without an NVIDIA card the CPU build of torch saves gigabytes of CUDA. `make TORCH_CPU= …` takes the default build.
 TORCH_CPU := $(shell command -v nvidia-smi >/dev/null 2>&1 || echo https://download.pytorch.org/whl/cpu)
 

@@ -208,7 +208,10 @@ class LiveTeacher:
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
-        return Distribution.from_hidden(self._student.hidden(batch), self._student.head)
+        device = self._student.device.type
+        # torch 2.9 keeps weights that autocast cast under no_grad: the student would get no gradient through them.
+        with torch.autocast(device, enabled=torch.is_autocast_enabled(device), cache_enabled=False):
+            return Distribution.from_hidden(self._student.hidden(batch), self._student.head)
 
 
 class EmaTeacher:

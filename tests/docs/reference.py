@@ -1,12 +1,15 @@
 """Generates docs/reference.md: the help of every command, and the defaults of distillation by recipe."""
 
 import shlex
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from inspect import cleandoc
+from pathlib import Path
 from typing import Any, get_args
 
 import click
+from packaging.requirements import Requirement
 
 from pipelines.cli import SECTIONS, main
 from pipelines.settings.defaults import PACES, Size, learns_from
@@ -14,11 +17,12 @@ from pipelines.settings.resolve import as_text
 from pipelines.training.recipe_inputs import DISTILL_RECIPES
 from recovery.recipes import DIALS, RECIPES
 
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 HEAD = """# Command reference
 
 `make docs` writes this page from the code; do not edit it by hand. The help of each command is followed by the
-[defaults of distillation](#defaults-of-distillation) and the [dials](#dials). JSON output, exit codes and references to
-checkpoints are described in [contracts.md](contracts.md).
+[defaults of distillation](#defaults-of-distillation), the [dials](#dials) and the [versions](#versions) of libraries.
+JSON output, exit codes and references to checkpoints are described in [contracts.md](contracts.md).
 """
 
 
@@ -28,7 +32,7 @@ def reference() -> str:
     for title, names in SECTIONS.items():
         lines += [f"## {title}", ""]
         lines += [page for name, page in pages.items() if name.split()[1] in names]
-    return "\n".join([*lines, defaults_of_distillation(), dials()])
+    return "\n".join([*lines, defaults_of_distillation(), dials(), versions()])
 
 
 def defaults_of_distillation() -> str:
@@ -64,6 +68,23 @@ def dials() -> str:
                 by_value[_value(RECIPES[name].dials[dial])].append(f"`{name}`")
         cell = "; ".join(f"{value}: {', '.join(names)}" for value, names in by_value.items())
         lines.append(f"| `distill.{dial}` | {cell} |")
+    return "\n".join([*lines, ""])
+
+
+def versions() -> str:
+    project = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
+    lines = [
+        "## Versions",
+        "",
+        f"Python {project['requires-python'].removeprefix('>=')} or newer, on Linux. Before a release the quick tests "
+        "run with the oldest version of every library.",
+        "",
+        "| library | oldest | newer ones below |",
+        "|---|---|---|",
+    ]
+    for requirement in map(Requirement, project["dependencies"]):
+        bounds = {bound.operator: bound.version for bound in requirement.specifier}
+        lines.append(f"| {requirement.name} | {bounds['>=']} | {bounds['<']} |")
     return "\n".join([*lines, ""])
 
 

@@ -101,4 +101,4 @@ def test_a_check_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_every_extra_has_an_impact() -> None:
     declared = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
-    assert set(declared) - {"dev", "vllm"} <= set(doctor.EXTRAS)
+    assert set(declared) - {"dev", "test", "vllm"} <= set(doctor.EXTRAS)
