@@ -8,11 +8,11 @@ import json
 import secrets
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from pipelines.documents.corpus import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
@@ -23,6 +23,7 @@ from pipelines.settings.schema import Settings
 from pipelines.storage import ContentCache, JsonLines, write_atomic
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.teacher_choice import BASE, TeacherChoice, named_checkpoints
+from recovery.errors import RecoverError
 
 Command = Literal["midtrain", "distill", "cycle", "repair"]
 FILES = ("training_file", "conversations", "prompts", "teacher_context")  # fields that are files of the project
@@ -77,7 +78,13 @@ class Job:
     @classmethod
     def from_json(cls, values: Mapping[str, Any], home: Path) -> "Job":
         """Files of the project are located in `home`, wherever its folder lies now."""
-        job = JOB.validate_python(values)
+        if other := values.keys() ^ {field.name for field in fields(Job)}:
+            raise RecoverError(f"unknown or missing: {', '.join(sorted(other))}")
+        try:
+            job = JOB.validate_python(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise RecoverError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
         corpus = job.corpus and replace(job.corpus, file=snapshot_file(home, job.corpus.hash))
         files: dict[str, Any] = {name: relocate(home, file) for name in FILES if (file := getattr(job, name))}
         return replace(job, corpus=corpus, eval_plan=job.eval_plan.relocated(home), **files)

@@ -56,10 +56,14 @@ def test_a_file_that_is_no_job_is_a_one_sentence_error(tmp_path: Path) -> None:
     file = tmp_path / "jobs" / "bad.json"
     without_settings = {name: value for name, value in job.as_json().items() if name != "settings"}
     changed = ({"settings": {"rank": 1}}, {"teacher": {"kind": "model", "checkpoint": "run:1"}}, {"teacher": 1})
-    for content in ("{", json.dumps(without_settings), *(json.dumps(job.as_json() | change) for change in changed)):
+    contents = [("{", ""), (json.dumps(without_settings), "unknown or missing: settings")]
+    contents.append((json.dumps(job.as_json() | {"limit": 3}), "unknown or missing: limit"))
+    contents += [(json.dumps(job.as_json() | change), next(iter(change))) for change in changed]
+    for content, reason in contents:
         file.write_text(content)
         with pytest.raises(RecoverError, match="Delete the file and run the command again") as refused:
             unfinished_jobs(tmp_path)
+        assert reason in str(refused.value)
         assert "\n" not in str(refused.value)
 
 
