@@ -1,5 +1,6 @@
 """The command that plans the memory of GPUs that are not there yet: plan."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,12 @@ if TYPE_CHECKING:  # it imports torch
     from pipelines.training_memory import GpuPlan
 
 
+def _refuse_nan(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    if math.isnan(value):  # which is in every range to click
+        raise click.BadParameter("nan is not a number of gigabytes.")
+    return value
+
+
 @main.command()
 @options.of_request("base", "processes", "assignments")
 @click.option(
@@ -18,6 +25,7 @@ if TYPE_CHECKING:  # it imports torch
     type=click.FloatRange(0, 10_000, min_open=True),
     default=80,
     show_default=True,
+    callback=_refuse_nan,
     help="Gigabytes of each GPU.",
 )
 @command_result
