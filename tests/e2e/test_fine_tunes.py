@@ -27,7 +27,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_damaged_model_is_found_and_repaired_by_the_cheapest_move(tmp_path: Path, damaged: Path) -> None:
-    checked = recover(tmp_path, "check", damaged, "--limit", "50", "--to", "page.html")
+    checked = recover(tmp_path, "check", damaged, "--limit", "40", "--to", "page.html")
     assert checked.exit_code == 3, checked.stderr
     data = checked.data
     assert data["outcome"] == "failed"
@@ -38,8 +38,8 @@ def test_a_damaged_model_is_found_and_repaired_by_the_cheapest_move(tmp_path: Pa
     assert first["ci95"][1] < 0
     assert "forgotten more than the gate allows" in (tmp_path / "page.html").read_text()
 
-    options = ["--limit", "50", "--set", "gate.behaviour_margin=0.25", "--set", "gate.keep_retention=0.6",
-               "--set", "distill.probe_items=20"]  # fmt: skip
+    options = ["--limit", "40", "--set", "gate.behaviour_margin=0.25", "--set", "gate.keep_retention=0.6",
+               "--set", "distill.probe_items=16"]  # fmt: skip
     repaired = recover(tmp_path, "repair", damaged, *options)
     assert repaired.exit_code == 0, repaired.stderr
     assert [move["move"] for move in repaired.data["moves"]] == ["none", "interpolation"]
