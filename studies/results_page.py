@@ -46,7 +46,8 @@ def _section(study: Study, results: dict[str, Any]) -> Iterator[str]:
     yield f"### {study.name.capitalize()}, {study.size_name}"
     yield f"\n    recover study {study.name} --size {study.size_name}{base}\n"
     about = f"{declared.title}. Source: {declared.source}: {declared.figure}."
-    yield fill(f"{about} {len(seeds)} seeds, up to {n:,} items; declaration `{study.hash}`.", WIDTH) + "\n"
+    about += f" {len(seeds)} seeds, up to {n:,} items; declaration `{study.hash}`."
+    yield fill(about, WIDTH, break_on_hyphens=False) + "\n"
     yield "| verdict | claim | difference | measured | interval | source |\n|---|---|---|---|---|---|"
     for claim in results["claims"]:
         yield _claim(claim)

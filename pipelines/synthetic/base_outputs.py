@@ -76,7 +76,7 @@ class BaseOutputs:
                     keep_cut=self.settings.midtrain.soft_labels,
                 )
         except RecoverError as error:
-            told = RecoverError(f"{error}{alternative}")
+            told = RecoverError(f"{error}{alternative}") if alternative else error
             self._leave_out(told, self.settings.midtrain.mix.answers == self.defaults.mix.answers)
             return []
 

@@ -252,7 +252,7 @@ def _count(amounts: dict[str, float]) -> None:
 def take_traffic() -> tuple[dict[str, float], float]:
     """What was exchanged since the last call: bytes by server and direction, and the seconds waited."""
     with _lock:
-        taken = dict(_traffic)
+        taken = {name: amount for name, amount in _traffic.items() if amount}
         _traffic.clear()
     waited = taken.pop(WAITING, 0.0)
     return taken, waited
