@@ -24,6 +24,7 @@ CLEAN, START = "clean", "damaged"  # arms that every study has: the clean model,
 DRIFT_METRICS = ("pass@8", "distinct", "answer_entropy", "token_entropy", "kl_to_clean")  # of `compare --drift`
 METRICS = (*MEASURES, "slope", "pflops", *DRIFT_METRICS)
 INSTRUCTIONS = "instructions"  # the lab's prompts with checks and right answers, as a file of an arm
+QUESTIONS = "questions"  # the same facts as those asked, in other words and without answers, as a file of an arm
 OWN_CYCLE = "own-cycle"  # of an arm with several cycles: what each cycle reached on its own documents
 # All prompts are asked, and all steps are taken.
 EVERY_ARM = {"gate": {"block": 0}, "distill": {"probe_every": 0, "if_needed": False}}
@@ -63,7 +64,7 @@ class Arm(WithSettings):
     teacher: str = CLEAN
     steps_times: Annotated[float, Field(gt=0)] | None = None  # of the study's `distill.steps`: equal FLOPs
     rate_times: Annotated[float, Field(ge=0)] | None = None  # of the learning rate that is the default for the base
-    prompts: str | None = None  # `instructions`, or a JSONL file as `--prompts` takes it
+    prompts: str | None = None  # `instructions`, `questions`, or a JSONL file as `--prompts` takes it
     teacher_context: str | None = None  # the same, as `--teacher-context` takes it
     cycles: Count = 1  # of `cycle`: each on another world, from the model before it
 
@@ -133,6 +134,8 @@ class Declaration(Part):
                 )
             if arm.command == "midtrain" and (arm.prompts or arm.teacher_context):
                 raise ValueError(f"The arm {name} only mid-trains, so it takes no prompts and no teacher_context.")
+            if arm.prompts == QUESTIONS and self.data:
+                raise ValueError(f"The arm {name} asks questions of the lab's worlds. Name a JSONL file of your own.")
             seen.append(name)
         groups = length_groups(self.answer_tokens)
         for claim in self.claims:

@@ -34,12 +34,14 @@ from pipelines.storage import write_atomic
 from pipelines.teacher_choice import NAMED
 from recovery.errors import RecoverError
 from recovery.lab import Task, instruction_tasks, make_world
+from recovery.lab.worlds import World
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat, parameters_of
 from studies.declaration import (
     CLEAN,
     DRIFT_METRICS,
     INSTRUCTIONS,
+    QUESTIONS,
     Arm,
     Study,
     WithSettings,
@@ -317,21 +319,36 @@ def documents(study: Study, seed: int, cycle: int, folder: Path) -> tuple[Path, 
         docs, questions = (_locate(study, name) for name in (data.docs, data.questions))
         assert docs is not None
         return docs, questions
-    world = folder / f"world-{cycle}"
-    if not (world / "questions.jsonl").is_file():  # written last
-        make_world(FIRST_WORLD + 100 * seed + cycle, study.size.world).write(world)
-    return world / "docs", world / "questions.jsonl"
+    folder = folder / f"world-{cycle}"
+    if not (folder / "questions.jsonl").is_file():  # written last
+        _world(study, seed, cycle).write(folder)
+    return folder / "docs", folder / "questions.jsonl"
+
+
+def _world(study: Study, seed: int, cycle: int = 0) -> World:
+    return make_world(FIRST_WORLD + 100 * seed + cycle, study.size.world)
 
 
 def arm_file(study: Study, name: str | None, seed: int, folder: Path) -> Path | None:
-    """A file of an arm: one of the user's, or the lab's instructions for training, other ones for each seed."""
-    if name != INSTRUCTIONS:
+    """A file of an arm: one of the user's, or prompts of the lab for training, other ones for each seed."""
+    if name not in (INSTRUCTIONS, QUESTIONS):
         return _locate(study, name)
-    file = folder / "instructions.jsonl"
+    file = folder / f"{name}.jsonl"
     if not file.is_file():
-        tasks = instruction_tasks(FIRST_WORLD + seed, TRAINING_PROMPTS, "train")
-        write_atomic(file, (json.dumps(_training_row(task)) + "\n" for task in tasks))
+        rows = _instruction_rows(seed) if name == INSTRUCTIONS else _question_rows(_world(study, seed))
+        write_atomic(file, (json.dumps(row) + "\n" for row in rows))
     return file
+
+
+def _instruction_rows(seed: int) -> Iterator[Mapping[str, object]]:
+    return map(_training_row, instruction_tasks(FIRST_WORLD + seed, TRAINING_PROMPTS, "train"))
+
+
+def _question_rows(world: World) -> Iterator[Mapping[str, object]]:
+    asked = {question.question for question in world.questions()}
+    for fact in world.facts:
+        wordings = (fact.question(wording).question for wording in range(len(fact.relation.questions)))
+        yield from ({"prompt": wording} for wording in wordings if wording not in asked)
 
 
 def _training_row(task: Task) -> dict[str, object]:

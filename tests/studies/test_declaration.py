@@ -100,6 +100,11 @@ WRONG = [  # a part of the declaration, what replaces it, and a part of the sent
     ('recipe = "opd"', 'recipe = "opd"\ncycles = 3', "The arm opd has several cycles."),
     (
         "[sizes.quick]",
+        '[data]\ndocs = "docs"\n[arms.taught]\nprompts = "questions"\n[sizes.quick]',
+        "The arm taught asks questions of the lab's worlds.",
+    ),
+    (
+        "[sizes.quick]",
         '[tune]\narms = ["opd"]\nrate_times = [1, 2]\nseed = 2\n[sizes.quick]',
         "The seed 2 of the table tune is also a seed of a verdict. Use another.",
     ),

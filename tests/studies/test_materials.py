@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.synthetic.chat_prompts import parse_prompt
 from recovery.errors import RecoverError
-from studies.study_run import arm_file
+from studies.study_run import arm_file, documents
 from tests.studies.declarations import study
 
 
@@ -28,6 +28,18 @@ def test_each_seed_has_other_instructions(tmp_path: Path) -> None:
     assert one is not None
     assert other is not None
     assert one.read_text() != other.read_text()
+
+
+def test_the_questions_for_training_ask_for_the_same_facts_in_other_words(tmp_path: Path) -> None:
+    file = arm_file(study(), "questions", 1, tmp_path)
+    _, questions = documents(study(), 1, 0, tmp_path)
+    assert file is not None
+    assert questions is not None
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    asked = [json.loads(line)["question"] for line in questions.read_text().splitlines()]
+    assert len(rows) >= len(asked)
+    assert all(list(row) == ["prompt"] for row in rows)
+    assert not {row["prompt"] for row in rows} & set(asked)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
