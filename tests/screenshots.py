@@ -19,6 +19,7 @@ from dashboard.server.serve import open_dashboard
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
+from pipelines.cli.dashboard_actions import shipped_studies
 from tests.browser import WIDTHS, Visit, started
 from tests.db.seeded import seed, under_way
 
@@ -28,6 +29,7 @@ ACTIONS = Actions(
     promote=lambda checkpoint, user, reason: None,
     reject=lambda checkpoint, user, reason: None,
     add_note=lambda text, user, *, cycle=None, checkpoint=None: None,
+    shipped_studies=shipped_studies,
 )
 
 

@@ -292,16 +292,22 @@ def _max_cycles(look: Look) -> int:
 def _ticks(trails: Sequence[Trail], look: Look) -> dict[str, Any]:
     """A label for every checkpoint while they fit, else for every cycle or every other one."""
     if _all_labelled(trails, look):
-        first, _, rest = trails[0].start.name.partition(" ") if trails else ("clean", "", "")
-        positions, labels = [0], [f"{first}<br>{rest or ' '}"]
+        positions, labels = [0], [_start_label(trails[0]) if trails else "clean"]
         for index, trail in enumerate(trails):
+            later = trails[index + 1 : index + 2]
             marks = [("mid-trained", trail.damaged), (end_name(trail.status), trail.recovered)]
+            middle, end = (f"{name if mark else '…'}<br>cycle {trail.number}" for name, mark in marks)
             positions += [2 * index + 1, 2 * index + 2]
-            labels += [f"{name if mark else '…'}<br>cycle {trail.number}" for name, mark in marks]
+            labels += [middle, end if trail.recovered or not later else _start_label(later[0])]
         return dict(tickvals=positions, ticktext=labels)
     step = 2 if len(trails) > (3 if look.narrow else 8) else 1
     chosen = range((len(trails) - 1) % step, len(trails), step)
     return dict(tickvals=[2 * i + 1 for i in chosen], ticktext=[f"cycle {trails[i].number}" for i in chosen])
+
+
+def _start_label(trail: Trail) -> str:
+    first, _, rest = trail.start.name.partition(" ")
+    return f"{first}<br>{rest or ' '}"
 
 
 def _end_labels(

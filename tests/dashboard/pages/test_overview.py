@@ -172,6 +172,19 @@ def test_a_cycle_may_start_from_a_model_repaired_outside_any_cycle(external_star
     assert ticks[0] == "before<br>cycle 1"
 
 
+def test_where_nothing_was_distilled_the_axis_names_the_start_of_the_next_cycle():
+    clean, damaged = (Mark(name, {"behaviour": Level(value)}) for name, value in (("clean", 0.9), ("", 0.5)))
+    trails = [Trail(1, "rejected", clean, damaged), Trail(2, "promoted", clean, damaged, clean)]
+    ticks = over_time(trails, clean)["layout"]["xaxis"]["ticktext"]
+    assert ticks == [
+        "clean<br> ",
+        "mid-trained<br>cycle 1",
+        "clean<br> ",
+        "mid-trained<br>cycle 2",
+        "recovered<br>cycle 2",
+    ]
+
+
 def test_a_cycle_may_start_from_a_mid_trained_model_that_a_person_promoted(tracker, written):
     seeded = seed(tracker, cycles=1)
     tracker.promote(
