@@ -12,6 +12,8 @@ Row = tuple[str, dict[str, Any]]  # the row's location, for messages ("Line 3 of
 
 def read_rows(path: str | Path) -> list[Row]:
     path = Path(path)
+    if path.is_dir():
+        raise RecoverError(f"{path} is a folder. Name a JSONL file.")
     try:
         content = path.read_bytes()
     except OSError as error:

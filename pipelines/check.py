@@ -3,6 +3,7 @@
 The rows are measures, their tasks and kinds of items, with intervals.
 """
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from pipelines.cycle import Cycle
 from pipelines.evaluation.printed_tables import verdict_table
 from pipelines.gate.verdict import Verdict
 from pipelines.prepare_job import Prepared
+from pipelines.project.locations import project_option
 from pipelines.project.project import Project
 from pipelines.storage import ContentCache
 from pipelines.turn_ends import TurnEnds, examine_turn_ends
@@ -82,6 +84,7 @@ class CheckResult:
     learned: list[Change]
     notes: list[str]
     turn_ends: TurnEnds
+    repair: str  # the command that would
 
     @property
     def summary(self) -> str:
@@ -96,6 +99,7 @@ class CheckResult:
             *change_table([*self.forgotten, *self.learned], ("base", "model")),
             *self.turn_ends.lines(),
             *self.notes,
+            *([f"next: {self.repair}"] if self.verdict.outcome == "failed" or self.turn_ends.faults else []),
         ]
 
     def as_json(self) -> dict[str, Any]:
@@ -132,7 +136,8 @@ def check_model(project: Project, prepared: Prepared, model: str) -> CheckResult
         clean, results, verdict = Cycle(project, job).judge_student()
     forgotten, learned = forgotten_rows(clean, results), learned_rows(clean, results)
     turn_ends = examine_turn_ends(project.path_of(model), project.base, ContentCache(project.home / "cache"))
-    return CheckResult(model, project.base_name, verdict, forgotten, learned, notes, turn_ends)
+    repair = f"recover repair {shlex.quote(model)}{project_option(project.root)}"
+    return CheckResult(model, project.base_name, verdict, forgotten, learned, notes, turn_ends, repair)
 
 
 def forgotten_rows(base: Sequence[Result], model: Sequence[Result]) -> list[Change]:

@@ -4,9 +4,13 @@ The model first reads documents alone, so that the damage shows. Then a cycle wi
 model. With the built-in model both are shortened; another base has its default settings.
 """
 
+import shlex
+import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 from evals.results import Result, headlines
@@ -31,6 +35,7 @@ QUICK_ITEMS = 200  # enough to show what documents alone cost
 ITEMS_OF_OTHER_BASES = 2000  # a small real model follows few instructions: so many prompts show three points
 DOCUMENTS_ALONE = "documents alone"  # its name in the table
 DOCUMENTS_ONLY = "midtrain.mix=documents"  # the demo shows what this costs
+KEPT = {"behaviour": "instruction following", "retention": "what it knew before"}
 NO_PROBES = "distill.probe_every=0"
 NO_SAMPLES = "gate.samples=0"  # further replies to so many prompts would take longer than all else
 BRIEF = (  # so that it takes minutes
@@ -69,7 +74,8 @@ class Demo:
         """Mid-train on the documents alone, measure, and reject the result, whatever it lost: it is a comparison."""
         project, tracker = self.project, self.project.tracker
         job = prepare_job(project, self._request("midtrain", DOCUMENTS_ONLY, NO_PROBES, *self.shortened))
-        log.info("First part: the model reads the documents alone")
+        shortened = "; with settings that make it short" if self.shortened else ""
+        log.info(f"Part 1 of {1 if self.quick else 2}: the model reads the documents alone{shortened}")
         trained = run_job(project, job)
         assert isinstance(trained, RunResult)
         student = trained.checkpoint
@@ -117,7 +123,7 @@ def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple
         for line in [verdict.headline("not good enough"), *verdict_table(verdict.as_dict()), *_table(models)]:
             log.info(line)
         if not quick:
-            log.info("The cycle begins with the clean model")
+            log.info("Part 2 of 2: a cycle with the default mix begins with the clean model")
             measured, outcome = demo.cycle()
             models |= measured
             verdict = outcome.verdict
@@ -130,8 +136,34 @@ def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple
     }
     decision = verdict.headline(outcome.decision if outcome else "not promoted")
     lines = [decision, *verdict_table(results["verdict"]), "", *_table(models), ""]
-    lines += _example_lines(results["examples"])
-    return results, [*lines, f"{results['seconds']:.0f} s; to see the results: recover dashboard --project {folder}"]
+    lines += [*_example_lines(results["examples"]), *_in_words(results["models"]), *_next_lines(folder)]
+    return results, [*lines, f"It took {results['seconds']:.0f} s."]
+
+
+def _in_words(models: Mapping[str, Mapping[str, float | None]]) -> list[str]:
+    """What was learned and what it cost, against the clean model."""
+    lines = []
+    for name, what in ((DOCUMENTS_ALONE, "Reading the documents alone"), ("recovered", "The cycle")):
+        if name in models:
+            learned, *kept = (_points(models[name], models["clean"], axis) for axis in ("knowledge", *KEPT))
+            costs = " and ".join(
+                f"{points} points of {words}" for points, words in zip(kept, KEPT.values(), strict=True)
+            )
+            lines.append(f"{what}: {learned} points of new knowledge, {costs}.")
+    return lines
+
+
+def _points(scores: Mapping[str, float | None], clean: Mapping[str, float | None], measure: str) -> str:
+    return f"{100 * ((scores.get(measure) or 0.0) - (clean.get(measure) or 0.0)):+.0f}"
+
+
+def _next_lines(folder: Path) -> list[str]:
+    program = shlex.quote(sys.argv[0]) if Path(sys.argv[0]).name == "recover" and not which("recover") else "recover"
+    return [
+        f"The results as pages: {program} dashboard --project {shlex.quote(str(folder))}",
+        f"Your own documents: {program} cycle --docs DIR --base MODEL",
+        f"A fine-tune that has forgotten something: {program} check MODEL --base BASE",
+    ]
 
 
 def side_by_side(models: Models) -> list[dict[str, Any]]:

@@ -3,8 +3,7 @@
     python -m tests.screenshots [URL_OR_RECORD] FOLDER
 
 Without a record it shows a seeded one with a live run. The README's picture, docs/images/overview.png, is
-overview-desktop-light.png after five cycles of one project:
-`python -m tests.screenshots five/.recover/recover.db FOLDER`.
+overview-desktop-light.png after `make demo`: `python -m tests.screenshots recover-demo/.recover/recover.db FOLDER`.
 """
 
 import sys

@@ -15,7 +15,6 @@ from dashboard.ui.charts.cycles import Trail
 from dashboard.ui.charts.figure import NAMES, Axis
 from dashboard.ui.html import (
     Cell,
-    bdi,
     card,
     change,
     choice,
@@ -89,7 +88,11 @@ def render(request: PageRequest) -> list[Any]:
 def cycle_table(rows: Sequence[Row], runs: Sequence[Run], metrics: RunMetrics, root: str) -> Markup:
     numbers = {cycle.number for cycle, _ in rows}
     seconds = metrics.work_seconds(run for run in runs if run.cycle in numbers)
-    cells = [_cells(cycle, trail, summaries.cost(cycle, runs, seconds), root) for cycle, trail in rows]
+    midtrainings = {run.cycle: run for run in runs if run.kind == "midtrain"}
+    cells = [
+        _cells(cycle, trail, summaries.cost(cycle, runs, seconds), root, _how_read(midtrainings.get(cycle.number)))
+        for cycle, trail in rows
+    ]
     columns = [
         "Cycle",
         "Verdict",
@@ -109,11 +112,19 @@ def documents_path(cycle: Cycle, root: str) -> str:
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
-def _cells(cycle: Cycle, trail: Trail, cost: summaries.Cost, root: str) -> list[Cell]:
+def _how_read(midtraining: Run | None) -> str:
+    """Whether anything that the base wrote was read beside the documents."""
+    mix = midtraining.settings.get("midtrain", {}).get("mix", {}) if midtraining else {}
+    if not {"answers", "texts"} <= mix.keys():
+        return ""
+    return "in a mix" if mix["answers"] or mix["texts"] else "alone"
+
+
+def _cells(cycle: Cycle, trail: Trail, cost: summaries.Cost, root: str, how_read: str) -> list[Cell]:
     return [
         Cell(link("cycle", f"Cycle {cycle.number}", number=cycle.number), "", cycle.number),
         verdict_cell(cycle),
-        Cell(bdi(documents_path(cycle, root), 120), "documents"),
+        Cell(_html.documents(documents_path(cycle, root), how_read), "documents"),
         *(_score_cell(trail, axis) for axis in MEASURES),
         Cell(cost.total_steps, "number"),
         Cell(nothing(), "number", "")

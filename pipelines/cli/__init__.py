@@ -54,13 +54,14 @@ class SectionedGroup(click.Group):
 @click.group(cls=SectionedGroup, context_settings=CONTEXT)
 @click.version_option(package_name="recover", message="%(version)s")
 def main() -> None:
-    """Train a language model on documents and restore its instruction following.
+    """Train a language model on documents, and restore what that makes it forget.
 
     \b
-    recover demo                       run the whole process on the built-in model
-    recover midtrain --docs ./corpus   train on documents
-    recover distill --teacher base     restore instruction following
-    recover dashboard                  show the results
+    recover demo                        show the whole process on the built-in model
+    recover cycle --docs ./corpus       train on documents, restore what was lost
+    recover check MODEL --base BASE     measure what a fine-tune has forgotten
+    recover repair MODEL --base BASE    restore it
+    recover dashboard                   show the results
     """
 
 

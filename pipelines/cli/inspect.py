@@ -28,13 +28,13 @@ def status(project: Path | None) -> CommandResult:
     from db.next_attempt import next_attempt
     from db.tables import promotion_against_gate
     from db.verdicts import gate_outcome
-    from pipelines.project.locations import describe_base, resolve_base
+    from pipelines.project.locations import describe_base, project_option, resolve_base
     from pipelines.project.project import Project
     from pipelines.project.running import interrupted_commands, running_command
 
     if not Project.exists(project):
         resolve_base(project)  # refuses a recover.toml that does not fit
-        command = "recover demo, or recover midtrain --docs DIR"
+        command = "recover demo, recover cycle --docs DIR, or recover check MODEL --base BASE"
         data: dict[str, Any] = dict.fromkeys(STATUS_KEYS) | {"cycles": [], "interrupted": [], "next": command}
         return CommandResult(data, [f"There is no project here yet; next: {command}"])
     opened = Project.open(project)
@@ -47,9 +47,10 @@ def status(project: Path | None) -> CommandResult:
     holder = running_command(opened)
     interrupted = interrupted_commands(opened.home, holder.job if holder else None)
     last, advice = opened.last_cycle, None
-    command = "recover resume" if interrupted else _next_command(last)
+    option = project_option(opened.root)
+    command = f"recover resume{option}" if interrupted else _next_command(last, option)
     if holder:
-        command = "wait until it ends" + (", or stop it with recover cancel" if holder.job else "")
+        command = "wait until it ends" + (f", or stop it with recover cancel{option}" if holder.job else "")
     elif last and not interrupted and (advice := next_attempt(last, opened.reader.runs(opened.id))):
         command = advice.command
     data = {
@@ -233,10 +234,10 @@ def _timestamp(at: datetime) -> str:
     return at.isoformat(timespec="seconds")
 
 
-def _next_command(cycle: "Cycle | None") -> str:
+def _next_command(cycle: "Cycle | None", option: str) -> str:
     """What the last cycle still needs, else the next cycle."""
     if cycle is None or cycle.status != "open":
-        return "recover cycle --docs DIR"
+        return f"recover cycle --docs DIR{option}"
     if cycle.recovered.checkpoint is not None:
-        return f"recover promote cycle:{cycle.number}, or with --reject"
-    return "recover distill --teacher base"
+        return f"recover promote cycle:{cycle.number}{option}, or with --reject"
+    return f"recover distill --teacher base{option}"

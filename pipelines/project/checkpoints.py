@@ -46,7 +46,9 @@ def model_path(reference: str) -> str:
         raise RecoverError(
             f"A GGUF file such as {reference} can only be the base (--base) of a project. Name a folder or a hub id."
         )
-    if not Path(path).exists() and (path.startswith((".", "/", "~")) or path.count("/") != 1):
+    if path.startswith((".", "/", "~")) and not Path(path).exists():
+        raise RecoverError(f"There is no folder {reference}. Name a folder that exists, or a checkpoint or hub id.")
+    if not Path(path).exists() and path.count("/") != 1:
         raise RecoverError(
             f"There is no checkpoint {reference!r}. Name base, current, cycle:N, cycle:N/midtrained, run:N, "
             "an existing folder, or a hub id like org/name."

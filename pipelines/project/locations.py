@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +27,11 @@ def find_root(folder: Path | None) -> Path:
     `.recover` folder, or the working directory."""
     cwd = Path.cwd()
     return folder or next((parent for parent in [cwd, *cwd.parents] if (parent / HOME).is_dir()), cwd)
+
+
+def project_option(root: Path) -> str:
+    """What a command needs to find this project from the working directory."""
+    return "" if find_root(None) == root else f" --project {shlex.quote(str(root))}"
 
 
 def missing_folders(folder: Path) -> list[Path]:

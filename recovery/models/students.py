@@ -273,6 +273,8 @@ def config_of(reference: str) -> Any:
     name, revision = name_and_revision(weights)
     if name.startswith((".", "/", "~")) and not Path(name).exists():
         raise RecoverError(f"There is no folder {name}. Name a folder that exists, or a hub id.")
+    if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
+        raise RecoverError(f"The folder {name} has no config.json. Name the folder that save_pretrained wrote.")
     try:
         return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:

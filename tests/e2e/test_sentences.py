@@ -29,7 +29,7 @@ def test_a_repair_without_a_base_uses_the_teacher_as_its_base(tmp_path: Path) ->
     ("arguments", "exit_code", "sentence"),
     [
         (["eval", "cycle:9"], 1, "There is no cycle:9"),
-        (["eval", "./nowhere"], 1, "There is no checkpoint './nowhere'"),
+        (["eval", "./nowhere"], 1, "There is no folder ./nowhere."),
         (["eval", "router"], 1, "There is no checkpoint 'router'"),
         (["distill", "--student", "base", "--set", "distill.earlier_prompts=1"], 1, "distill.earlier_prompts must be"),
         (["midtrain", "--docs", "./nowhere"], 1, "There is no file or folder nowhere"),

@@ -172,9 +172,10 @@ def test_an_empty_or_missing_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text("\n \n")
     with pytest.raises(RecoverError, match="is empty"):
         read_questions(tmp_path / "q.jsonl")
-    for missing in (tmp_path / "nowhere.jsonl", tmp_path):
-        with pytest.raises(RecoverError, match="Cannot read"):
-            read_questions(missing)
+    with pytest.raises(RecoverError, match="Cannot read"):
+        read_questions(tmp_path / "nowhere.jsonl")
+    with pytest.raises(RecoverError, match=r"is a folder\. Name a JSONL file"):
+        read_questions(tmp_path)
 
 
 QUESTIONS = [

@@ -79,7 +79,7 @@ def test_a_base_that_cannot_be_trained_is_refused(folder: Path) -> None:
         (folder / name).mkdir()
     (folder / "translator/config.json").write_text(json.dumps({"model_type": "t5"}))
     messages = {
-        "empty": "No model could be loaded",
+        "empty": "has no config.json. Name the folder that save_pretrained wrote.",
         "./nowhere": "There is no folder ./nowhere.",
         "translator": "is no language model that continues text (its type is t5)",
     }

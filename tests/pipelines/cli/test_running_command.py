@@ -46,7 +46,7 @@ def asked(project: Project, command: str) -> dict[str, Any]:
 def test_a_running_command_is_not_interrupted(project: Project, job: Job) -> None:
     status = asked(project, "status")
     assert (status["running"], status["interrupted"]) == (COMMAND, [])
-    assert status["next"] == "wait until it ends, or stop it with recover cancel"
+    assert status["next"] == f"wait until it ends, or stop it with recover cancel --project {project.root}"
     lines = recover("status", "--project", project.root).stdout
     assert f"running: `{COMMAND}` (process" in lines
     Job("distill", Settings()).save(project.home)
@@ -60,7 +60,8 @@ def test_a_command_that_ended_without_finishing_its_job_was_interrupted(project:
         left_behind = (project.home / "lock.json").read_text()
     (project.home / "lock.json").write_text(left_behind)  # as after a kill
     status = asked(project, "status")
-    assert (status["running"], status["interrupted"], status["next"]) == (None, ["midtrain"], "recover resume")
+    resume = f"recover resume --project {project.root}"
+    assert (status["running"], status["interrupted"], status["next"]) == (None, ["midtrain"], resume)
 
 
 def test_cancel_stops_the_run_of_the_running_command(project: Project, job: Job) -> None:

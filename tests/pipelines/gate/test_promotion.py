@@ -88,13 +88,13 @@ def test_status_names_the_next_command(project: Project) -> None:
         return str(json.loads(run(project, "status", "--json").stdout)["next"])
 
     cycle, _ = project.tracker.open_cycle(project.id)
-    assert next_command() == "recover cycle --docs DIR"
+    assert next_command() == f"recover cycle --docs DIR --project {project.root}"
     record_checkpoint(project, cycle, 1, "midtrained")
-    assert next_command() == "recover distill --teacher base"
+    assert next_command() == f"recover distill --teacher base --project {project.root}"
     record_checkpoint(project, cycle, 2)
     assert next_command().startswith("recover promote cycle:1")
     decide(project, project.resolve("cycle:1"), "rejected", "reads badly")
-    assert next_command() == "recover cycle --docs DIR"
+    assert next_command() == f"recover cycle --docs DIR --project {project.root}"
 
 
 def test_every_suite_has_a_score_or_null(project: Project) -> None:
@@ -121,10 +121,10 @@ def test_an_interrupted_job_can_be_cancelled_and_the_earlier_open_cycle_is_next_
     def answer(*arguments: object) -> Any:
         return json.loads(run(project, *arguments, "--json").stdout)
 
-    assert answer("status")["next"] == "recover resume"
+    assert answer("status")["next"] == f"recover resume --project {project.root}"
     assert run(project, "cancel", "99").exit_code == run(project, "resume", "99").exit_code == 1
     assert answer("cancel", interrupted)["given_up"] == "midtrain"
-    assert answer("status")["next"] == "recover distill --teacher base"
+    assert answer("status")["next"] == f"recover distill --teacher base --project {project.root}"
     (given_up,) = project.reader.runs(project.id)[:1]
     assert (given_up.id, given_up.status, given_up.resumable) == (interrupted, "failed", False)
     assert "no such rate" in (given_up.error or "")

@@ -20,6 +20,8 @@ def test_anything_else_is_a_folder_or_a_hub_id(tmp_path: Path, monkeypatch: pyte
     assert parse_reference("model") is None
     assert model_path("model") == str(tmp_path / "model")
     assert model_path("org/name") == "org/name"
-    for missing in ("./missing", "missing", "cycle:x"):
+    with pytest.raises(RecoverError, match=r"There is no folder \./missing\. Name"):
+        model_path("./missing")
+    for missing in ("missing", "cycle:x"):
         with pytest.raises(RecoverError, match=f"There is no checkpoint '{missing}'"):
             model_path(missing)
