@@ -43,7 +43,6 @@ def test_a_project_is_created_once_and_its_folder_may_move(tracker: Tracker, rea
     first = tracker.project("handbook", "/old", "lab")
     assert tracker.project("handbook", "/new", "other") == first
     project = reader.project("handbook")
-    assert project is not None
     assert (project.root, project.base) == ("/new", "lab")
 
 
@@ -61,7 +60,6 @@ def test_cycles_are_counted_within_their_project(tracker: Tracker, project: int)
 
 def test_a_run_stores_host_process_and_code_version(reader: Reader, run: int) -> None:
     row = reader.run(run)
-    assert row is not None
     assert (row.status, row.settings, row.seed) == ("running", {"lr": 1e-4}, 3)
     assert row.host
     assert row.pid > 0
@@ -184,7 +182,6 @@ def test_a_finished_run_has_all_its_telemetry_stored(engine: Engine, reader: Rea
     assert second.tokens == tokens
     assert [event.message for event in reader.events(project)] == ["half way"]
     row = reader.run(run)
-    assert row is not None
     assert (row.status, row.error) == ("failed", "out of memory")
 
 

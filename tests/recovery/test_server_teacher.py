@@ -137,5 +137,4 @@ def test_listed_tokens_and_a_bucket_never_overstate_the_divergence(seed: int, li
     assert (reduced <= divergence(student, teacher, beta) + 1e-4).all()
     assert (reduced >= -1e-4).all()
     reduced.sum().backward()
-    assert student.grad is not None
     assert student.grad.isfinite().all()

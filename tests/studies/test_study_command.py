@@ -113,7 +113,6 @@ def test_a_study_runs_its_arms_gives_verdicts_and_goes_on(folder: Path, monkeypa
     assert [claim["verdict"] for claim in data["claims"]] == ["no verdict"] * 2, "which takes three seeds"
     assert all(Path(written).is_file() for written in data["files"])
     row = project.reader.study(begun.id)
-    assert row is not None
     assert row.hash == data["hash"] == begun.hash
     runs = {seed: len(Project.open(begun_folder(project, seed)).reader.runs(1)) for seed in (1, 2)}
     assert len(set(runs.values())) == 1, "the arm that was interrupted was not trained twice"

@@ -64,7 +64,6 @@ def test_the_reason_names_all_that_is_short_and_none_that_is_open() -> None:
 def test_too_few_items_are_inconclusive_and_the_reason_says_how_many_are_enough() -> None:
     verdict = judge(Gate(), result([True] * 20), result([True] * 20))
     assert (verdict.passed, verdict.outcome) == (False, "inconclusive")
-    assert verdict.behaviour.needed is not None
     assert verdict.behaviour.needed > 20
     assert verdict.headline("not promoted") == "Not promoted: instruction following is not decided."
     would_decide = f"about {verdict.behaviour.needed} prompts would decide it (20 were used)"
@@ -88,7 +87,6 @@ def test_a_limit_is_named_only_where_it_reaches_as_many_items() -> None:
 
     before = [replace(few, suite="retention", task="general")]
     verdict = judge(Gate(), few, few, OtherResults(retention=(before, before)), can_measure=can_measure)
-    assert verdict.retention is not None
     assert asked == [("behaviour", verdict.behaviour.needed), ("retention", verdict.retention.needed)]
     assert (verdict.behaviour.can_ask_more, verdict.retention.can_ask_more) == (True, False)
     following, _, retention = (" ".join(line.details) for line in measure_lines(verdict.as_dict()))
@@ -167,7 +165,6 @@ def test_knowledge_must_be_retained_and_the_reason_says_when_it_was_not_measured
     assert judge(Gate(), same, same, OtherResults(knowledge, 0.9)).passed
     lost = judge(Gate(), same, same, OtherResults(knowledge, 0.96))
     assert not lost.passed
-    assert lost.knowledge is not None
     assert lost.knowledge.limit == pytest.approx(0.912)
     assert measure_lines(judge(Gate(), same, same).as_dict())[1].word == "not judged"
 

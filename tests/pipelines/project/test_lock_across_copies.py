@@ -60,7 +60,6 @@ def answer(project: Project, command: str) -> Any:
 
 def test_a_second_command_is_refused_until_the_first_is_killed(here: Project, there: Project) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER, here.root], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == "locked\n"
         who = rf"`recover cycle --docs corpus` \(process {holder.pid} on {socket.gethostname()}\)\. Wait until it ends"
         with pytest.raises(RecoverError, match=who), command_lock(there):
@@ -91,7 +90,6 @@ def test_projects_of_one_record_do_not_exclude_each_other(here: Project, tmp_pat
     for other in project_in(tmp_path / "other", here.database):
         with command_lock(here), command_lock(other):
             holder = running_command(other)
-            assert holder is not None
             assert holder.pid == os.getpid()
         assert running_command(here) is running_command(other) is None
 

@@ -59,7 +59,6 @@ def run_of(folder: Path, completed: Result) -> Run:
     data = json.loads(completed.stdout)
     assert data["steps"] == 2
     run = Project.open_existing(folder / "project").run(int(data["checkpoint"].removeprefix("run:")))
-    assert run is not None
     assert bool(data["next_attempt"]) == RECIPES[run.settings["distill"]["recipe"]].restores  # what the advice is about
     return run
 
@@ -141,7 +140,6 @@ def test_an_interrupted_run_keeps_its_dials_and_the_record_shows_them(
     assert draws == [0, 1, 1]
     data = json.loads(resumed.stdout)
     run = Project.open_existing(tmp_path / "project").run(int(data["checkpoint"].removeprefix("run:")))
-    assert run is not None
     shown = {name: run.settings["distill"][name] for name in DIALS}
     assert shown == dict.fromkeys(DIALS) | RECIPES["opd"].dials | dials
 
@@ -149,7 +147,6 @@ def test_an_interrupted_run_keeps_its_dials_and_the_record_shows_them(
 def test_a_teacher_reads_the_solutions(tmp_path: Path) -> None:
     completed = distill(tmp_path, "opsd", "--teacher-context", write(tmp_path / "f.jsonl", SOLVED))
     run = run_of(tmp_path, completed)
-    assert run.inputs.lift is not None
     assert run.inputs.lift["kl"] > 0
     assert "nats a token (mean KL over 12 replies)" in completed.stderr
     assert run.inputs.teacher == "base"

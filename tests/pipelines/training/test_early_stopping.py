@@ -143,7 +143,6 @@ def test_a_distillation_is_watched_by_the_bases_replies_which_are_sampled_once(
     assert len(list((tmp_path / ".recover" / "cache").glob("clean-replies-*.json"))) == 1
     assert "Replies of base:" in second.stderr
     clean = watched[0]
-    assert clean is not None
     assert watched == [clean] * 4
     assert clean.count == 16
     assert 0 < clean.truncated < 1

@@ -94,7 +94,6 @@ def test_the_base_scores_what_it_wrote_and_the_promoted_model_what_it_learned(do
     rows = [row, replace(row, domain=EARLIER_DOMAIN)]
 
     def logprobs(teacher: Teacher | None, rows: list[Sample]) -> torch.Tensor:
-        assert teacher is not None
         return teacher.distribution(Batch.collate(rows, 0)).logprobs(slice(None))
 
     def teacher(teachers: Teachers | None) -> Teacher | None:
