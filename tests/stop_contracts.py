@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from recovery.lab import BASE, make_world
 from recovery.models.students import Student, load_causal, load_student, save_student
 from recovery.samples import Batch, Sample
+from tests.chats import exchange
 
 END, SEPARATOR = 2, 0  # <|im_end|> and <|endoftext|> of the built-in model
 
@@ -66,8 +67,7 @@ def mask_the_end_as_padding(folder: Path) -> None:
 def train_without_ends(student: Student, learning_rate: float, steps: int = 10) -> None:
     rows = []
     for question in make_world(seed=7).questions()[:160]:
-        messages = [{"role": "user", "content": question.question}, {"role": "assistant", "content": question.answer}]
-        tokens, targets = student.chat.conversation(messages)
+        tokens, targets = student.chat.conversation(exchange(question.question, question.answer))
         rows.append(Sample(tokens, [is_target and id != END for id, is_target in zip(tokens, targets, strict=True)]))
     optimizer, random = torch.optim.AdamW(student.trainable(), lr=learning_rate), Random(0)
     for _ in range(steps):

@@ -43,10 +43,6 @@ def teacher_logprobs(teacher: Teacher) -> torch.Tensor:
     return teacher.distribution(BATCH).logprobs(slice(None))
 
 
-def log_p(student: Student) -> torch.Tensor:
-    return torch.log_softmax(logits(student), -1)
-
-
 @pytest.fixture
 def base(tmp_path: Path) -> str:
     return str(save_tiny(tmp_path / "base"))
@@ -111,7 +107,7 @@ def test_a_merge_and_a_saved_adapter_keep_the_dtype(tmp_path: Path, base: str) -
     assert {t.dtype for t in load_file(tmp_path / "merged" / "model.safetensors").values()} == {torch.bfloat16}
 
 
-def test_interpolation_of_full_weights(tmp_path: Path, base: str) -> None:
+def test_interpolation_of_full_weights(base: str) -> None:
     student, clean = learn(load_student(base)), load_student(base, frozen=True)
     damaged = {n: p.clone() for n, p in student.model.named_parameters()}
     ends = dict(clean.model.named_parameters())
@@ -139,7 +135,7 @@ def test_interpolation_of_an_adapter_scales_it(tmp_path: Path, base: str, first:
     assert torch.equal(logits(WeightInterpolation(student, base).move_to(1.0)), logits(clean))
 
 
-def test_interpolation_to_an_unrelated_model_is_refused(tmp_path: Path, base: str, first: Path) -> None:
+def test_interpolation_to_an_unrelated_model_is_refused(tmp_path: Path, first: Path) -> None:
     other = str(save_tiny(tmp_path / "other", seed=5))
     with pytest.raises(RecoverError, match="sits on"):
         WeightInterpolation(load_student(str(first)), other)
