@@ -1,6 +1,5 @@
 """Ways to break how a model ends its turns, each on a copy of the built-in model."""
 
-import json
 import shutil
 from pathlib import Path
 from random import Random
@@ -12,16 +11,13 @@ from recovery.lab import BASE, make_world
 from recovery.models.students import Student, load_causal, load_student, save_student
 from recovery.samples import Batch, Sample
 from tests.chats import exchange
+from tests.models import change_json
 
 END, SEPARATOR = 2, 0  # <|im_end|> and <|endoftext|> of the built-in model
 
 
 def copy_of_base(folder: Path) -> Path:
     return Path(shutil.copytree(BASE, folder, ignore=shutil.ignore_patterns("recover.json")))
-
-
-def change_json(file: Path, **values: object) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
 def stop_at_the_separator_only(folder: Path) -> None:

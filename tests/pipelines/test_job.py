@@ -1,5 +1,3 @@
-"""Jobs: saved before they start, read back unchanged, and gone when they are finished."""
-
 import json
 from pathlib import Path
 

@@ -12,18 +12,11 @@ from recovery.engines import Generation
 from recovery.lab import BASE
 from recovery.models.chat_template import same_chat_template
 from recovery.models.students import load_chat, load_student
-from recovery.stop_contract import (
-    Fault,
-    ReplyEnds,
-    StopFiles,
-    measured_fault,
-    missing_end,
-    probability_of_ending,
-)
+from recovery.stop_contract import Fault, ReplyEnds, StopFiles, measured_fault, missing_end, probability_of_ending
+from tests.models import change_json
 from tests.stop_contracts import (
     END,
     SEPARATOR,
-    change_json,
     copy_of_base,
     end_with_a_new_token,
     mask_the_end_as_padding,

@@ -11,7 +11,7 @@ from pipelines.project.project import Project
 from recovery.lab import BASE
 
 
-def test_several_models_answer_the_same_prompt(project: Project) -> None:
+def test_several_models_answer_the_same_prompt_and_missing_ones_are_reported(project: Project, tmp_path: Path) -> None:
     generate = dashboard_actions(project).generate
     copy = project.tracker.checkpoint(project.id, "external", str(BASE))
     first, second = generate([project.clean.id, copy], "Say hello.")
@@ -19,6 +19,9 @@ def test_several_models_answer_the_same_prompt(project: Project) -> None:
     assert first.text == second.text != ""
     with pytest.raises(ActionError, match="no such checkpoint"):
         generate([999], "Say hello.")
+    missing = project.tracker.checkpoint(project.id, "external", str(tmp_path / "missing"))
+    with pytest.raises(ActionError, match="cannot answer"):
+        generate([missing], "Say hello.")
 
 
 def test_answers_to_prompts_of_an_evaluation_are_judged(project: Project) -> None:
@@ -28,13 +31,6 @@ def test_answers_to_prompts_of_an_evaluation_are_judged(project: Project) -> Non
     assert [name for name, _ in answer.instructions] == prompt.instructions
     (other,) = generate([project.clean.id], "Say hello.")
     assert other.instructions == []
-
-
-def test_a_missing_model_is_reported(project: Project, tmp_path: Path) -> None:
-    generate = dashboard_actions(project).generate
-    missing = project.tracker.checkpoint(project.id, "external", str(tmp_path / "missing"))
-    with pytest.raises(ActionError, match="cannot answer"):
-        generate([missing], "Say hello.")
 
 
 def test_decisions_notes_and_cancelling(project: Project) -> None:

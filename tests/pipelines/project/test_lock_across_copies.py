@@ -1,6 +1,5 @@
 """Two copies of a project's folder on one PostgreSQL record: one command at a time, and the other learns which."""
 
-import json
 import os
 import shutil
 import socket
@@ -9,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -17,7 +15,7 @@ from sqlalchemy import text
 from pipelines.project.project import Project
 from pipelines.project.running import command_lock, running_command
 from recovery.errors import RecoverError
-from tests.pipelines.options import recover
+from tests.pipelines.options import answer
 
 pytestmark = pytest.mark.postgres
 
@@ -51,11 +49,6 @@ def project_in(folder: Path, url: str) -> Iterator[Project]:
     _ = project.id
     yield project
     project.tracker.close()
-
-
-def answer(project: Project, command: str) -> Any:
-    ran = recover(command, "--json", "--project", project.root)
-    return json.loads(ran.stdout)
 
 
 def test_a_second_command_is_refused_until_the_first_is_killed(here: Project, there: Project) -> None:

@@ -74,10 +74,7 @@ def test_only_folders_that_were_created_for_the_lock_alone_are_removed(tmp_path:
 
 
 def test_a_folder_that_cannot_be_written_to_is_a_one_sentence_error() -> None:
-    with (
-        pytest.raises(RecoverError, match="Cannot write to /dev/null"),
-        project_lock(Path("/dev/null/p"), "x"),
-    ):
+    with pytest.raises(RecoverError, match="Cannot write to /dev/null"), project_lock(Path("/dev/null/p"), "x"):
         pass
 
 

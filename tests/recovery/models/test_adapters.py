@@ -18,7 +18,7 @@ from recovery.signals import Labels
 from recovery.states import FixedRows
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
 from recovery.train import Plan, train
-from tests.models import save_tiny
+from tests.models import change_json, save_tiny
 
 ROWS = [Sample([3 + i, 40, 50 + i, 60, 70 + i], [False, False, True, True, True]) for i in range(4)]
 BATCH = Batch.collate(ROWS, 0)
@@ -190,8 +190,7 @@ def test_an_adapter_teacher_on_another_base_is_refused(tmp_path: Path, first: Pa
 
 
 def test_an_adapter_teacher_has_no_dropout(base: str, first: Path) -> None:
-    config = first / "adapter_config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"lora_dropout": 0.5}))
+    change_json(first / "adapter_config.json", lora_dropout=0.5)
     student = load_student(base, adapter=HIGH)
     teacher = AdapterTeacher(student, str(first))
     student.model.train()
