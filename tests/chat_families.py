@@ -6,6 +6,7 @@ from pathlib import Path
 from tokenizers import processors
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
+from tests.chats import exchange
 from tests.models import CHATML, bytewise, tiny_model
 
 LLAMA_3 = (
@@ -131,9 +132,4 @@ UNNAMED = Family(  # no special token has a name that documents are known to end
     "<|im_end|>",
     {"<|im_end|>"},
 )
-CONVERSATION = [
-    {"role": "user", "content": "hi"},
-    {"role": "assistant", "content": "hello"},
-    {"role": "user", "content": "bye"},
-    {"role": "assistant", "content": "farewell"},
-]
+CONVERSATION = [*exchange("hi", "hello"), *exchange("bye", "farewell")]

@@ -20,8 +20,11 @@ class _KeptGradient(torch.optim.SGD):
         self.gradient = torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])
 
 
+UNCLIPPED = Plan(1, 0.0, clip_norm=1e9)
+
+
 def gradient_of_step(
-    student: Student, rows: list[Sample], signal: Signal, objective: Objective, plan: Plan
+    student: Student, rows: list[Sample], signal: Signal, objective: Objective, plan: Plan = UNCLIPPED
 ) -> torch.Tensor:
     optimizer = _KeptGradient(student.trainable(), lr=0.0)
     list(train(student, FixedRows(rows, rows=len(rows)), signal, objective, plan, TrainState(optimizer)))

@@ -1,5 +1,6 @@
 """Tiny models with random weights and real tokenizers, built in milliseconds."""
 
+import json
 from pathlib import Path
 
 import torch
@@ -12,8 +13,6 @@ CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-
-
 BOS = 259
 
 
@@ -80,6 +79,10 @@ def save_tiny(
     model.save_pretrained(folder)
     tiny_tokenizer(pad=pad, template=template, adds_bos=adds_bos).save_pretrained(folder)
     return folder
+
+
+def change_json(file: Path, **values: object) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
 def tiny_student(folder: Path, **options: object) -> Student:

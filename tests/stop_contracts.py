@@ -1,6 +1,5 @@
 """Ways to break how a model ends its turns, each on a copy of the built-in model."""
 
-import json
 import shutil
 from pathlib import Path
 from random import Random
@@ -11,16 +10,14 @@ from transformers import AutoTokenizer
 from recovery.lab import BASE, make_world
 from recovery.models.students import Student, load_causal, load_student, save_student
 from recovery.samples import Batch, Sample
+from tests.chats import exchange
+from tests.models import change_json
 
 END, SEPARATOR = 2, 0  # <|im_end|> and <|endoftext|> of the built-in model
 
 
 def copy_of_base(folder: Path) -> Path:
     return Path(shutil.copytree(BASE, folder, ignore=shutil.ignore_patterns("recover.json")))
-
-
-def change_json(file: Path, **values: object) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
 def stop_at_the_separator_only(folder: Path) -> None:
@@ -66,8 +63,7 @@ def mask_the_end_as_padding(folder: Path) -> None:
 def train_without_ends(student: Student, learning_rate: float, steps: int = 10) -> None:
     rows = []
     for question in make_world(seed=7).questions()[:160]:
-        messages = [{"role": "user", "content": question.question}, {"role": "assistant", "content": question.answer}]
-        tokens, targets = student.chat.conversation(messages)
+        tokens, targets = student.chat.conversation(exchange(question.question, question.answer))
         rows.append(Sample(tokens, [is_target and id != END for id, is_target in zip(tokens, targets, strict=True)]))
     optimizer, random = torch.optim.AdamW(student.trainable(), lr=learning_rate), Random(0)
     for _ in range(steps):

@@ -1,5 +1,3 @@
-"""A cycle as one file: it says how every item of every model ended."""
-
 from pathlib import Path
 
 from benchmarks import cycle_file

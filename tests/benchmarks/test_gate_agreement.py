@@ -1,5 +1,3 @@
-"""The gate against a larger measurement: it runs, and goes on after an interruption."""
-
 from pathlib import Path
 
 import pytest

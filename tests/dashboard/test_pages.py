@@ -14,10 +14,6 @@ from tests.dashboard.page_requests import page_html, page_request, parts
 from tests.db.seeded import seed, training_settings, under_way
 
 
-def numbers_in_order(html: str) -> list[int]:
-    return [int(number) for number in re.findall(r">Cycle (\d+)</a></th>", html)]
-
-
 @pytest.mark.parametrize(
     ("search", "expected"),
     [
@@ -30,7 +26,8 @@ def numbers_in_order(html: str) -> list[int]:
     ],
 )
 def test_cycles_are_sorted_and_filtered_by_the_address(reader: Reader, search: str, expected: list[int]) -> None:
-    assert numbers_in_order(page_html(cycles, reader, search)) == expected
+    numbers = re.findall(r">Cycle (\d+)</a></th>", page_html(cycles, reader, search))
+    assert [int(number) for number in numbers] == expected
 
 
 def test_a_cycle_shows_the_verdict_the_kinds_and_what_changed(reader: Reader) -> None:
@@ -211,10 +208,7 @@ def test_a_running_run_shows_the_remaining_time(tracker, written) -> None:
         parts(live_run, written)
 
 
-def test_the_live_page_shows_the_items_of_a_measurement(
-    tracker,
-    written,
-) -> None:
+def test_the_live_page_shows_the_items_of_a_measurement(tracker, written) -> None:
     run = tracker.start_run(seed(tracker).project, "eval")
     assert "in progress" in page_html(live_run, written)
     tracker.step(run, 0, {DONE: 1200, TOTAL: 2000})

@@ -221,7 +221,6 @@ def store_verdict(tracker: Tracker, checkpoint: int, verdict: Mapping[str, Any])
     """A verdict without a decision, as after an interruption."""
     with tracker._transaction("a verdict") as session:
         row = session.get(Checkpoint, checkpoint)
-        assert row is not None
         row.verdict = dict(verdict)
 
 

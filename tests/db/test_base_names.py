@@ -1,5 +1,3 @@
-"""The base as the pages name it."""
-
 import pytest
 
 from db.tables import Project

@@ -1,5 +1,3 @@
-"""The container files: folder ownership, and the database's health check."""
-
 import re
 from pathlib import Path, PurePosixPath
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, text
 
 from db import RecordError
 from db.engine import health, open_database, write_engine
@@ -66,15 +66,6 @@ def test_health_creates_nothing(tmp_path: Path) -> None:
     state = health(tmp_path / "none" / "record.db")
     assert (state.version, state.supported) == (None, True)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_record_of_a_newer_release_is_not_supported(tmp_path: Path) -> None:
-    open_database(tmp_path / "record.db").dispose()
-    later = create_engine(f"sqlite:///{tmp_path}/record.db")
-    with later.begin() as connection:
-        connection.execute(text("UPDATE recover_version SET version_num = '9999'"))
-    later.dispose()
-    assert not health(tmp_path / "record.db").supported
 
 
 def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:

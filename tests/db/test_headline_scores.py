@@ -1,5 +1,3 @@
-"""The headline of knowledge is a share of right answers, never bits per byte."""
-
 from db.headline_scores import BITS
 from db.queries import Reader
 from db.tracker import Tracker

@@ -12,7 +12,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
 from db import RecordError
-from db.engine import open_database
+from db.engine import health, open_database
 from db.migrations import VERSION_TABLE, newest
 from db.migrations.steps import config, current_version
 from db.tables import Table
@@ -42,6 +42,7 @@ def test_a_record_of_a_newer_release_is_refused_and_unchanged(engine: Engine, ur
         open_database(url)
     with engine.begin() as connection:
         assert current_version(connection) == "9999"
+    assert not health(url).supported
 
 
 def test_the_newest_version_comes_from_the_file_names() -> None:

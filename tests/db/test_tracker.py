@@ -36,14 +36,10 @@ def rename(engine: Engine, old: str, new: str) -> None:
         connection.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
 
 
-# Structure
-
-
 def test_a_project_is_created_once_and_its_folder_may_move(tracker: Tracker, reader: Reader) -> None:
     first = tracker.project("handbook", "/old", "lab")
     assert tracker.project("handbook", "/new", "other") == first
     project = reader.project("handbook")
-    assert project is not None
     assert (project.root, project.base) == ("/new", "lab")
 
 
@@ -61,7 +57,6 @@ def test_cycles_are_counted_within_their_project(tracker: Tracker, project: int)
 
 def test_a_run_stores_host_process_and_code_version(reader: Reader, run: int) -> None:
     row = reader.run(run)
-    assert row is not None
     assert (row.status, row.settings, row.seed) == ("running", {"lr": 1e-4}, 3)
     assert row.host
     assert row.pid > 0
@@ -157,9 +152,6 @@ def test_a_running_run_can_be_requested_to_stop(tracker: Tracker, reader: Reader
         tracker.request_cancel(run)
 
 
-# Telemetry
-
-
 def test_steps_are_written_in_the_background(tracker: Tracker, reader: Reader, run: int) -> None:
     tracker.step(run, 0, {"loss": 2.5, "kl": None, "entropy": math.nan, "ratio_max": math.inf})
     assert eventually(lambda: len(reader.points(run)) == 3)
@@ -184,7 +176,6 @@ def test_a_finished_run_has_all_its_telemetry_stored(engine: Engine, reader: Rea
     assert second.tokens == tokens
     assert [event.message for event in reader.events(project)] == ["half way"]
     row = reader.run(run)
-    assert row is not None
     assert (row.status, row.error) == ("failed", "out of memory")
 
 
@@ -239,9 +230,7 @@ def test_a_refused_entry_does_not_block_the_others(
     assert "refused points of run 9999" in caplog.text
 
 
-def test_entries_lost_at_the_end_are_reported(
-    engine: Engine, project: int, run: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_entries_lost_at_the_end_are_reported(engine: Engine, run: int, caplog: pytest.LogCaptureFixture) -> None:
     tracker = Tracker(engine, pause=60)
     rename(engine, "points", "away")
     tracker.step(run, 0, {"loss": 1.0})
@@ -269,9 +258,6 @@ def test_the_last_value_of_a_metric_is_stored(
     points = reader.points(run)
     assert {(point.step, point.name): point.value for point in points} == expected
     assert [point.step for point in points] == sorted(point.step for point in points)
-
-
-# Several processes
 
 
 def _write_cycles(url: str, steps: int) -> None:

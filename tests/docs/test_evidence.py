@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.docs.test_style import DOCS, PAGES, page_id
+from tests.docs.test_style import CODE_FENCE, DOCS, PAGES, anchor_of, page_id
 
 HEADING = re.compile(r"^(#{1,6}) (.+)$")
-FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"^ {4}\S.*$", re.MULTILINE)
 INLINE = re.compile(r"`([^`]+)`")
 SETTING = re.compile(r"^\|\s*`")  # a table of names looks up, it measures nothing
@@ -66,7 +65,7 @@ def in_context(all_sections: list[Section], index: int) -> str:
 
 def tables(text: str) -> Iterator[list[str]]:
     rows: list[str] = []
-    for line in [*FENCE.sub("", text).splitlines(), ""]:
+    for line in [*CODE_FENCE.sub("", text).splitlines(), ""]:
         if line.startswith("|"):
             rows.append(line)
         elif rows:
@@ -80,8 +79,8 @@ def reports_a_measurement(rows: list[str]) -> bool:
 
 
 def code_of(text: str) -> str:
-    rest = FENCE.sub("", text)
-    return "\n".join([*FENCE.findall(text), *INDENTED.findall(rest), *INLINE.findall(rest)])
+    rest = CODE_FENCE.sub("", text)
+    return "\n".join([*CODE_FENCE.findall(text), *INDENTED.findall(rest), *INLINE.findall(rest)])
 
 
 def has_evidence(page: Path, text: str, *, follows_links: bool = True) -> bool:
@@ -97,10 +96,6 @@ def leads_to_evidence(page: Path, name: str, anchor: str) -> bool:
     whole = sections(target)
     named = [n for n, section in enumerate(whole) if anchor and anchor in anchor_of(section.title)]
     return any(has_evidence(target, in_context(whole, n), follows_links=False) for n in named)
-
-
-def anchor_of(title: str) -> str:
-    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in LOOK_UP], ids=page_id)

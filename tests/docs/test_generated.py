@@ -1,5 +1,3 @@
-"""The generated pages are up to date, and every command has a description and examples that work."""
-
 import ast
 from pathlib import Path
 

@@ -104,4 +104,8 @@ def test_the_glossary_is_short_and_sorted() -> None:
 def anchors(page: Path) -> set[str]:
     """The anchors that Markdown viewers give the headings of a page."""
     headings = HEADING.findall(CODE_FENCE.sub("", page.read_text(encoding="utf-8")))
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {anchor_of(heading) for heading in headings}
+
+
+def anchor_of(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -29,6 +29,11 @@ class Completed:
     data: Any  # the object that --json printed, else standard output
     stderr: str
 
+    def ended(self, *exit_codes: int) -> "Completed":
+        """Itself, if the command ended with one of these exit codes."""
+        assert self.exit_code in exit_codes, self.stderr
+        return self
+
 
 def recover(folder: Path, *arguments: object, as_json: bool = True) -> Completed:
     command = [*map(str, arguments), *(["--json"] if as_json else [])]

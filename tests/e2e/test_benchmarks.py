@@ -15,9 +15,7 @@ def test_two_models_are_compared_item_by_item(tmp_path: Path, monkeypatch: pytes
     folder.mkdir(parents=True)
     rows = [{"goal": f"Count to {i}", "sol1": "One, two.", "sol2": "Red.", "label": i % 2} for i in range(6)]
     (folder / "validation.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    measured = recover(tmp_path, "eval", "base", "--suite", "piqa", "--limit", 4)
-    assert measured.exit_code == 0, measured.stderr
-    [evaluation] = measured.data["evaluations"]
+    [evaluation] = recover(tmp_path, "eval", "base", "--suite", "piqa", "--limit", 4).ended(0).data["evaluations"]
     assert [evaluation[name] for name in ("task", "suite", "data")] == ["piqa", "piqa", "local"]
     assert evaluation["metrics"]["acc"]["n"] == 4
     compared = recover(tmp_path, "compare", "base", "base", "--suite", "piqa", "--limit", 4)

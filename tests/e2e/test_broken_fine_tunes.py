@@ -12,14 +12,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from tests.e2e.command_line import recover
-from tests.models import save_tiny, tiny_tokenizer
+from tests.models import change_json, save_tiny, tiny_tokenizer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-
-
-def edit_config(folder: Path, **fields: object) -> None:
-    config = json.loads((folder / CONFIG).read_text())
-    (folder / CONFIG).write_text(json.dumps(config | fields))
 
 
 def edit_weights(folder: Path, edit: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> None:
@@ -51,13 +46,12 @@ def missing_tokenizer(folder: Path, base: Path) -> None:
 
 def adapter_without_base(folder: Path, base: Path) -> None:
     save_adapter(folder, base)
-    edit = json.loads((folder / "adapter_config.json").read_text()) | {"base_model_name_or_path": "/nowhere/base"}
-    (folder / "adapter_config.json").write_text(json.dumps(edit))
+    change_json(folder / "adapter_config.json", base_model_name_or_path="/nowhere/base")
 
 
 def quantised(folder: Path, base: Path) -> None:
     shutil.copytree(base, folder)
-    edit_config(folder, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
+    change_json(folder / CONFIG, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
 
 
 def renamed_layers(folder: Path, base: Path) -> None:
@@ -80,7 +74,7 @@ def incomplete(folder: Path, base: Path) -> None:
 
 def remote_code(folder: Path, base: Path) -> None:
     shutil.copytree(base, folder)
-    edit_config(folder, model_type="custom", auto_map={"AutoConfig": "custom.Config"})
+    change_json(folder / CONFIG, model_type="custom", auto_map={"AutoConfig": "custom.Config"})
     (folder / "custom.py").write_text("raise SystemExit('ran')")
 
 

@@ -9,23 +9,21 @@ import pytest
 from db.tables import Rollout, Run
 from pipelines.project.project import Project
 from recovery.lab import own_world
+from tests.chats import SYSTEM, exchange
 from tests.e2e.command_line import Completed, recover
 from tests.pipelines.options import SMALL_DISTILLATION, set_options
 
 pytestmark = pytest.mark.slow
 
 QUESTIONS = own_world().questions()[:4]
-SYSTEM = {"role": "system", "content": "Answer briefly."}
 TOOLS = [{"type": "function", "function": {"name": "sum", "parameters": {"type": "object"}}}]
 CALL = {"type": "function", "function": {"name": "sum", "arguments": '{"of": [3, 4]}'}}
 TURNS: list[dict[str, Any]] = [
     {
         "messages": [
             SYSTEM,
-            {"role": "user", "content": QUESTIONS[0].question},
-            {"role": "assistant", "content": QUESTIONS[0].answer},
-            {"role": "user", "content": "Are you sure?"},
-            {"role": "assistant", "content": "Yes, quite sure."},
+            *exchange(QUESTIONS[0].question, QUESTIONS[0].answer),
+            *exchange("Are you sure?", "Yes, quite sure."),
         ]
     },
     {
@@ -69,9 +67,7 @@ def write(file: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def distil(folder: Path, recipe: str, *more: object) -> Completed:
-    completed = recover(folder, "distill", "--student", "base", "--recipe", recipe, "--limit", 2, *FEW, *more)
-    assert completed.exit_code in (0, 3), completed.stderr
-    return completed
+    return recover(folder, "distill", "--student", "base", "--recipe", recipe, "--limit", 2, *FEW, *more).ended(0, 3)
 
 
 def run_of(folder: Path, completed: Completed) -> tuple[Run, list[Rollout]]:
@@ -95,7 +91,6 @@ def test_every_turn_reaches_the_recipe(tmp_path: Path, recipe: str, flag: str) -
     else:
         assert {rollout.prompt for rollout in rollouts} == SEEN
     if recipe == "sdft":  # the replies are the demonstrations
-        assert run.inputs.lift is not None
         assert run.inputs.lift["kl"] > 0
 
 
@@ -121,28 +116,17 @@ def test_rewards_are_the_share_of_checks_that_pass(tmp_path: Path) -> None:
 
 def test_conversations_are_learned_judged_and_read_again(tmp_path: Path) -> None:
     rows = [
-        {
-            "messages": [
-                SYSTEM,
-                *turns,
-                {"role": "user", "content": f"The {i}. time?"},
-                {"role": "assistant", "content": f"The {i}."},
-            ]
-        }
-        for i, turns in enumerate(
-            ([], [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]) * 10
-        )
+        {"messages": [SYSTEM, *before, *exchange(f"The {i}. time?", f"The {i}.")]}
+        for i, before in enumerate(([], exchange("Hi.", "Hello.")) * 10)
     ]
     file = write(tmp_path / "chats.jsonl", [*rows, *TURNS])
     few = ("--mix", "documents", "--max-steps", 12, *set_options("midtrain.rows=2"))
-    trained = recover(tmp_path, "midtrain", "--conversations", file, *few)
-    assert trained.exit_code == 0, trained.stderr
+    trained = recover(tmp_path, "midtrain", "--conversations", file, *few).ended(0)
     assert "3 of 24 conversations are held out" in trained.stderr
     assert "Mid-training on 21 conversations" in trained.stderr
     file.unlink()  # the project has a copy
     again = set_options("distill.documents=0.3")
-    completed = recover(tmp_path, "distill", "--limit", 4, *FEW, *again)
-    assert completed.exit_code in (0, 3), completed.stderr
+    completed = recover(tmp_path, "distill", "--limit", 4, *FEW, *again).ended(0, 3)
     scores = completed.data["clean"], completed.data["damaged"]
     assert scores[1]["knowledge"] > 2 * scores[0]["knowledge"] > 0
     reader = Project.open_existing(tmp_path).reader
@@ -157,8 +141,7 @@ def test_conversations_beside_documents_are_learned_with_them(tmp_path: Path) ->
     own_world().write(tmp_path / "world")
     file = write(tmp_path / "chats.json", TURNS)
     both = ["--docs", "world/docs", "--conversations", file, "--mix", "documents", "--max-steps", 2]
-    trained = recover(tmp_path, "midtrain", *both)
-    assert trained.exit_code == 0, trained.stderr
+    trained = recover(tmp_path, "midtrain", *both).ended(0)
     assert "tokens, 4 conversations: 2 steps" in trained.stderr
     assert "held out" not in trained.stderr  # the recall of the documents is measured
 

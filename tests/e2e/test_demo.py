@@ -10,8 +10,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.demo]
 
 
 def test_the_quick_demo_shows_what_documents_alone_cost(tmp_path: Path) -> None:
-    completed = recover(tmp_path, "demo", "--quick")
-    assert completed.exit_code == 0, completed.stderr
+    completed = recover(tmp_path, "demo", "--quick").ended(0)
     clean, alone = completed.data["models"].values()
     assert alone["behaviour"] <= clean["behaviour"] - 0.15
     assert alone["retention"] <= clean["retention"] - 0.1

@@ -1,5 +1,3 @@
-"""vLLM loads the folder that `recover export` writes."""
-
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,9 +19,8 @@ def test_vllm_loads_the_exported_model(tmp_path: Path) -> None:
 
     make_world(51, size="quick").write(tmp_path)
     settings = ["--mix", "documents", "--set", "midtrain.max_steps=4"]
-    assert recover(tmp_path, "midtrain", "--docs", "docs", *settings).exit_code == 0
-    exported = recover(tmp_path, "export", "cycle:1/midtrained", "--to", "exported")
-    assert exported.exit_code == 0, exported.stderr
+    recover(tmp_path, "midtrain", "--docs", "docs", *settings).ended(0)
+    recover(tmp_path, "export", "cycle:1/midtrained", "--to", "exported").ended(0)
     student = load_student(str(tmp_path / "exported"), frozen=True)
     (reply,) = VllmEngine(student).generate([student.chat.prompt("Hello!")], Sampling(30, temperature=0.0))
     assert student.chat.text(reply.tokens).strip()

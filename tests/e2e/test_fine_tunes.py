@@ -27,9 +27,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_damaged_model_is_found_and_repaired_by_the_cheapest_move(tmp_path: Path, damaged: Path) -> None:
-    checked = recover(tmp_path, "check", damaged, "--limit", "40", "--to", "page.html")
-    assert checked.exit_code == 3, checked.stderr
-    data = checked.data
+    data = recover(tmp_path, "check", damaged, "--limit", "40", "--to", "page.html").ended(3).data
     assert data["outcome"] == "failed"
     assert data["summary"].startswith(f"{damaged} has forgotten more than the gate allows: ")
     first = data["forgotten"][0]
@@ -40,8 +38,7 @@ def test_a_damaged_model_is_found_and_repaired_by_the_cheapest_move(tmp_path: Pa
 
     options = ["--limit", "40", "--set", "gate.behaviour_margin=0.25", "--set", "gate.keep_retention=0.6",
                "--set", "distill.probe_items=16"]  # fmt: skip
-    repaired = recover(tmp_path, "repair", damaged, *options)
-    assert repaired.exit_code == 0, repaired.stderr
+    repaired = recover(tmp_path, "repair", damaged, *options).ended(0)
     assert [move["move"] for move in repaired.data["moves"]] == ["none", "interpolation"]
     assert repaired.data["moves"][1]["steps"] == 0
     assert repaired.data["moves"][1]["share"] > 0
@@ -49,8 +46,7 @@ def test_a_damaged_model_is_found_and_repaired_by_the_cheapest_move(tmp_path: Pa
     assert repaired.data["moves"][1]["scores"]["behaviour"] > repaired.data["before"]["behaviour"]
     again = recover(tmp_path, "repair", damaged, *options)
     assert again.data["moves"] == repaired.data["moves"], "a finished repair is not computed again"
-    exported = recover(tmp_path, "export", repaired.data["repaired"], "--to", "repaired")
-    assert exported.exit_code == 0, exported.stderr
+    recover(tmp_path, "export", repaired.data["repaired"], "--to", "repaired").ended(0)
 
 
 SMALL = (
@@ -73,8 +69,7 @@ def test_an_interrupted_repair_goes_on_and_repeats_no_move(tmp_path: Path, damag
     unfinished = [run["run"] for run in before if run["status"] != "done"]
     assert len(unfinished) == 1
 
-    resumed = recover(tmp_path, "resume")
-    assert resumed.exit_code == 3, resumed.stderr
+    resumed = recover(tmp_path, "resume").ended(3)
     assert re.search(r"Going on at step \d+ of 12", resumed.stderr)
     assert [move["move"] for move in resumed.data["moves"]] == ["none", "interpolation", "answers", "opd"]
     assert [move["steps"] for move in resumed.data["moves"]] == [0, 0, 12, 12]

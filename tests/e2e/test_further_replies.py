@@ -1,5 +1,3 @@
-"""With few prompts a cycle samples further replies before it gives up."""
-
 from pathlib import Path
 from typing import Any
 

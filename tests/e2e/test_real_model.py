@@ -23,8 +23,7 @@ def test_a_cycle_on_a_real_model(smollm2: Path, tmp_path: Path) -> None:
     make_world(7, size="quick").write(tmp_path / "world")
     files = ("--docs", "world/docs", "--questions", "world/questions.jsonl")
     options = ["--limit", 8, "--engine", "transformers", *SMALL_DISTILLATION, *SHORT]
-    completed = recover(tmp_path, "cycle", "--base", smollm2, *files, *options)
-    assert completed.exit_code in (0, 3), completed.stderr  # so few steps teach nothing
+    completed = recover(tmp_path, "cycle", "--base", smollm2, *files, *options).ended(0, 3)  # few steps teach nothing
     assert "Dequantising" in completed.stderr
     for model in ("clean", "damaged", "recovered"):
         assert set(completed.data[model]) == {"behaviour", "knowledge", "earlier", "retention"}
@@ -33,5 +32,4 @@ def test_a_cycle_on_a_real_model(smollm2: Path, tmp_path: Path) -> None:
     prompt = recovered.chat.prompt("What is the capital of France? Answer with one word.")
     [reply] = TransformersEngine(recovered).generate([prompt], Sampling(24, temperature=0))
     assert "Paris" in recovered.chat.text(reply.tokens)
-    status = recover(tmp_path, "status")
-    assert status.exit_code == 0, status.stderr
+    recover(tmp_path, "status").ended(0)

@@ -10,17 +10,14 @@ from tests.e2e.command_line import recover
 
 
 def test_status_creates_no_project(tmp_path: Path) -> None:
-    completed = recover(tmp_path, "status")
-    assert completed.exit_code == 0
-    assert completed.data["current"] is None
+    assert recover(tmp_path, "status").ended(0).data["current"] is None
     assert not list(tmp_path.iterdir())
 
 
 def test_a_repair_without_a_base_uses_the_teacher_as_its_base(tmp_path: Path) -> None:
     teacher = tmp_path / "clean"
     shutil.copytree(BASE, teacher)
-    completed = recover(tmp_path, "distill", "--student", BASE, "--teacher", teacher, "--dry-run")
-    assert completed.exit_code == 0, completed.stderr
+    completed = recover(tmp_path, "distill", "--student", BASE, "--teacher", teacher, "--dry-run").ended(0)
     assert completed.data["base"] == str(teacher)
     assert "the student is compared with it" in completed.stderr
 

@@ -33,20 +33,17 @@ def repair(folder: Path, model: Path, *more: str) -> Completed:
 def test_the_fault_is_named_and_fixed_without_training(tmp_path: Path) -> None:
     runs_on = copy_of_base(tmp_path / "runs-on")
     stop_at_the_separator_only(runs_on)
-    named = recover(tmp_path, "doctor", "--model", runs_on, "--base", BASE)
-    assert named.exit_code == 3, named.stderr
+    named = recover(tmp_path, "doctor", "--model", runs_on, "--base", BASE).ended(3)
     (fault,) = named.data["faults"]
     assert "the generation config stops at <|endoftext|> (0) only" in fault["what"]
     assert named.data["model"]["probability"] == pytest.approx(named.data["base"]["probability"], abs=1e-4)
     assert named.data["base"]["finished"] > 0.5
 
-    repaired = repair(tmp_path, runs_on)
-    assert repaired.exit_code == 0, repaired.stderr
+    repaired = repair(tmp_path, runs_on).ended(0)
     assert [move["move"] for move in repaired.data["moves"]] == ["none"]
     assert repaired.data["fixed"].endswith("<|im_end|> (2)")
     assert repaired.data["summary"] == "Repaired without training."
-    exported = recover(tmp_path, "export", repaired.data["repaired"], "--to", "fixed")
-    assert exported.exit_code == 0, exported.stderr
+    recover(tmp_path, "export", repaired.data["repaired"], "--to", "fixed").ended(0)
     ends = json.loads((tmp_path / "fixed" / "generation_config.json").read_text())["eos_token_id"]
     assert ends == [SEPARATOR, END]
     assert json.loads((runs_on / "generation_config.json").read_text())["eos_token_id"] == SEPARATOR
@@ -57,14 +54,12 @@ def test_the_fault_is_named_and_fixed_without_training(tmp_path: Path) -> None:
 def test_a_copy_with_other_files_is_enough(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     folder = copy_of_base(tmp_path / "broken")
     damage(folder)
-    repaired = repair(tmp_path, folder)
-    assert repaired.exit_code == 0, repaired.stderr
+    repaired = repair(tmp_path, folder).ended(0)
     (none,) = repaired.data["moves"]
     assert repaired.data["summary"] == "Repaired without training."
     assert repaired.data["fixed"].endswith("<|im_end|> (2)")
     assert none["ending"] == pytest.approx(repaired.data["base_ending"], abs=0.01)
-    exported = recover(tmp_path, "export", repaired.data["repaired"], "--to", "fixed")
-    assert exported.exit_code == 0, exported.stderr
+    recover(tmp_path, "export", repaired.data["repaired"], "--to", "fixed").ended(0)
     assert missing_end(StopFiles.of(str(tmp_path / "fixed"))) is None
     assert StopFiles.of(str(tmp_path / "fixed")).template == END
 
@@ -73,8 +68,7 @@ def test_a_copy_with_other_files_is_enough(tmp_path: Path, damage: Callable[[Pat
 def test_an_end_that_was_unlearned_is_taught_before_anything_else(tmp_path: Path) -> None:
     folder = copy_of_base(tmp_path / "broken")
     mask_the_end_as_padding(folder)
-    repaired = repair(tmp_path, folder, *SHORT)
-    assert repaired.exit_code == 0, repaired.stderr
+    repaired = repair(tmp_path, folder, *SHORT).ended(0)
     before, after = repaired.data["moves"]
     enough = 0.5 * repaired.data["base_ending"]
     assert before["verdict"]["outcome"] == "passed", "it is the end alone that is missing"

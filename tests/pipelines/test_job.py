@@ -1,5 +1,3 @@
-"""Jobs: saved before they start, read back unchanged, and gone when they are finished."""
-
 import json
 from pathlib import Path
 
@@ -102,5 +100,4 @@ def test_files_of_a_project_that_was_moved_are_located_in_its_new_folder(tmp_pat
     moved = Job.from_json(job.as_json(), new)
     assert moved.eval_plan == EvalPlan(questions=new / "questions" / "file.jsonl", ifeval_data=plan.ifeval_data)
     assert moved.prompts == new / "cache" / "file.jsonl"
-    assert moved.corpus is not None
     assert (moved.corpus.file, moved.corpus.path) == (new / "documents" / "abc.jsonl", Path("/d"))

@@ -133,7 +133,6 @@ def test_prompts_are_stored_under_a_name_that_does_not_change(empty_docs: Path, 
     (file := tmp_path / "prompts.txt").write_text("Où ?\nSay it.\n")
     copy = store_prompts(Project.open(None), file)
     lines = '{"prompt": "Où ?"}\n{"prompt": "Say it."}'
-    assert copy is not None
     assert (copy.read_text(), copy.name) == (lines + "\n", f"prompts-{content_hash(lines)[:16]}.jsonl")
 
 

@@ -12,18 +12,11 @@ from recovery.engines import Generation
 from recovery.lab import BASE
 from recovery.models.chat_template import same_chat_template
 from recovery.models.students import load_chat, load_student
-from recovery.stop_contract import (
-    Fault,
-    ReplyEnds,
-    StopFiles,
-    measured_fault,
-    missing_end,
-    probability_of_ending,
-)
+from recovery.stop_contract import Fault, ReplyEnds, StopFiles, measured_fault, missing_end, probability_of_ending
+from tests.models import change_json
 from tests.stop_contracts import (
     END,
     SEPARATOR,
-    change_json,
     copy_of_base,
     end_with_a_new_token,
     mask_the_end_as_padding,
@@ -97,7 +90,6 @@ def test_without_a_base_only_a_model_that_never_ends_has_unlearned_it() -> None:
         ReplyEnds(count=24, limit=256, finished=share, repetition=0.5, probability=None) for share in (0.0, 0.1)
     )
     fault = measured_fault(never, files, None, None)
-    assert fault is not None
     assert fault.what.startswith("None of 24 replies ended within 256 tokens")
     assert measured_fault(sometimes, files, None, None) is None
 

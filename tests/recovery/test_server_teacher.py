@@ -18,7 +18,6 @@ from recovery.server_teacher import ListedLogprobs, ServerTeacher
 from recovery.signals import TeacherSignal
 from recovery.teachers import FrozenTeacher, InContext, Teacher
 from recovery.telemetry import report_tokens
-from recovery.train import Plan
 from tests.gradients import gradient_of_step
 from tests.models import save_tiny
 from tests.recovery.engines.small_server import SmallServer, serving
@@ -55,7 +54,7 @@ def patient_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def gradient(student: Student, teacher: Teacher, objective: Objective) -> torch.Tensor:
-    return gradient_of_step(student, ROWS, TeacherSignal(teacher), objective, Plan(1, 0.0, clip_norm=1e9))
+    return gradient_of_step(student, ROWS, TeacherSignal(teacher), objective)
 
 
 @pytest.mark.parametrize(
@@ -137,5 +136,4 @@ def test_listed_tokens_and_a_bucket_never_overstate_the_divergence(seed: int, li
     assert (reduced <= divergence(student, teacher, beta) + 1e-4).all()
     assert (reduced >= -1e-4).all()
     reduced.sum().backward()
-    assert student.grad is not None
     assert student.grad.isfinite().all()

@@ -10,7 +10,7 @@ from recovery.errors import RecoverError
 from recovery.models.students import Student
 from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.samples import Batch, Sample, micro_batches
-from recovery.signals import Labels, Signal, TeacherSignal
+from recovery.signals import Labels, TeacherSignal
 from recovery.states import CommonTokens, Documents, FixedRows, Mixture
 from recovery.teachers import FrozenTeacher
 from recovery.telemetry import flops_of_step
@@ -25,10 +25,11 @@ SOFT, HARD = ([row for row in ROWS if row.soft_labels is soft] for soft in (True
 
 
 def test_a_mixed_batch_combines_both_gradients(student: Student, teacher: FrozenTeacher) -> None:
-    mixed = gradient(student, Labels(teacher), ROWS)
+    mixed = gradient_of_step(student, ROWS, Labels(teacher), CrossEntropy())
     total = sum(row.target_count for row in ROWS)
-    by_labels = gradient(student, Labels(), HARD) * sum(row.target_count for row in HARD) / total
-    by_teacher = gradient(student, TeacherSignal(teacher), SOFT, Divergence(0.0))
+    by_labels = gradient_of_step(student, HARD, Labels(), CrossEntropy())
+    by_labels = by_labels * sum(row.target_count for row in HARD) / total
+    by_teacher = gradient_of_step(student, SOFT, TeacherSignal(teacher), Divergence(0.0))
     by_teacher = by_teacher * sum(row.target_count for row in SOFT) / total
     assert float(by_teacher.norm()) > 1e-4
     torch.testing.assert_close(mixed, by_labels + by_teacher)
@@ -36,7 +37,8 @@ def test_a_mixed_batch_combines_both_gradients(student: Student, teacher: Frozen
 
 def test_without_a_teacher_soft_labels_fall_back_to_labels(student: Student) -> None:
     hard = [replace(row, soft_labels=False) for row in ROWS]
-    torch.testing.assert_close(gradient(student, Labels(), ROWS), gradient(student, Labels(), hard))
+    ours, expected = (gradient_of_step(student, rows, Labels(), CrossEntropy()) for rows in (ROWS, hard))
+    torch.testing.assert_close(ours, expected)
 
 
 def test_samples_with_soft_labels_get_batches_of_their_own(teacher: FrozenTeacher) -> None:
@@ -60,12 +62,6 @@ def test_the_first_windows_of_a_draw_have_soft_labels_and_a_domain(student: Stud
         (True, "earlier"),
         (False, "earlier"),
     ]
-
-
-def gradient(
-    student: Student, signal: Signal, rows: list[Sample], objective: CrossEntropy | Divergence | None = None
-) -> torch.Tensor:
-    return gradient_of_step(student, rows, signal, objective or CrossEntropy(), Plan(1, 0.0, clip_norm=1e9))
 
 
 DOCUMENT = [40, 41, 42, 43, 44, 45, 46, 47] * 4

@@ -21,7 +21,7 @@ from recovery.states import Prompt, Rollouts
 from recovery.teachers import SHARED_CONTEXT, EmaTeacher, FrozenTeacher, InContext, LiveTeacher, RouterTeacher
 from recovery.telemetry import flops_of_step
 from recovery.train import Plan, TrainState, train
-from tests.gradients import gradient_of_step
+from tests.gradients import UNCLIPPED, gradient_of_step
 from tests.models import save_tiny
 
 CONTEXTS = ([9, 8, 7, 6, 5, 4, 3], None, [11], [12] * 17, [70, 71])
@@ -76,13 +76,6 @@ def test_a_context_that_all_rows_share_is_read_once(tmp_path: Path, teacher: Fro
     torch.testing.assert_close(routed.logprobs(slice(None)), torch.cat(expected))
 
 
-def test_a_router_in_context_asks_each_rows_own_teacher(tmp_path: Path, teacher: FrozenTeacher) -> None:
-    other = FrozenTeacher(str(save_tiny(tmp_path / "other", seed=2)), dtype=torch.float64)
-    routed = InContext(RouterTeacher(teacher, {"odd": other})).distribution(Batch.collate(ROWS, 0))
-    expected = [reply_logprobs(other if row.domain == "odd" else teacher, row) for row in ROWS]
-    torch.testing.assert_close(routed.logprobs(slice(None)), torch.cat(expected))
-
-
 @pytest.mark.parametrize("objective", [Divergence(), Divergence(0.0), SampledGradient()])
 def test_a_context_equal_to_the_prompt_changes_no_bit(tmp_path: Path, objective: Objective) -> None:
     signal = TeacherSignal(FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=2))))
@@ -102,17 +95,11 @@ def test_a_context_equal_to_the_prompt_changes_no_bit(tmp_path: Path, objective:
 
 
 def test_the_gradient_does_not_depend_on_the_micro_batches(student: Student, teacher: FrozenTeacher) -> None:
-    whole = gradient(student, teacher, ROWS)
+    signal = TeacherSignal(teacher)
+    whole = gradient_of_step(student, ROWS, signal, Divergence())
     for size in (1, 50, 90):
-        shuffled = Random(size).sample(ROWS, len(ROWS))
-        torch.testing.assert_close(gradient(student, teacher, shuffled, tokens_at_once=size), whole)
-
-
-def gradient(
-    student: Student, teacher: FrozenTeacher, rows: list[Sample], tokens_at_once: int = 10_000
-) -> torch.Tensor:
-    plan = Plan(1, 0.0, clip_norm=1e9, tokens_at_once=tokens_at_once)
-    return gradient_of_step(student, rows, TeacherSignal(teacher), Divergence(), plan)
+        shuffled, plan = Random(size).sample(ROWS, len(ROWS)), replace(UNCLIPPED, tokens_at_once=size)
+        torch.testing.assert_close(gradient_of_step(student, shuffled, signal, Divergence(), plan), whole)
 
 
 def test_the_teacher_reads_the_whole_reply_also_where_its_beginning_is_no_target() -> None:

@@ -1,22 +1,19 @@
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery import telemetry
-from recovery.models.students import load_student
+from recovery.models.students import Student
 from recovery.samples import Sample
 from recovery.teachers import FrozenTeacher
 from recovery.telemetry import PIECE, repetition, report_tokens
-from tests.models import save_tiny
 
 ROWS = [Sample([7, 8, 9, 10], [False, False, True, True]), Sample([20, 21, 22], [False, True, True])]
 
 
-def test_each_target_token_is_reported_with_both_models_likeliest_tokens(tmp_path: Path) -> None:
-    student = load_student(str(save_tiny(tmp_path / "student")))
-    teacher = FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=1)))
+def test_each_target_token_is_reported_with_both_models_likeliest_tokens(
+    student: Student, teacher: FrozenTeacher
+) -> None:
     rows = report_tokens(student, teacher, ROWS, choices=4)
     assert [len(row) for row in rows] == [2, 2]
     for row, report in zip(ROWS, rows, strict=True):
@@ -31,9 +28,9 @@ def test_each_target_token_is_reported_with_both_models_likeliest_tokens(tmp_pat
                 assert sum(probabilities) <= 1
 
 
-def test_the_report_does_not_depend_on_the_chunk_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    student = load_student(str(save_tiny(tmp_path / "student")))
-    teacher = FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=1)))
+def test_the_report_does_not_depend_on_the_chunk_size(
+    student: Student, teacher: FrozenTeacher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = Sample(list(range(40, 60)), [False] + [True] * 19)
     [whole] = report_tokens(student, teacher, [row])
     monkeypatch.setattr(telemetry, "CHUNK_ELEMENTS", 3 * 259)

@@ -16,14 +16,11 @@ from recovery.signals import Blend, Labels, Signal, TeacherSignal
 from recovery.states import Documents, FixedRows, Prompt, Rollouts
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, TrainState, train
+from tests.chats import exchange
 from tests.gradients import gradient_of_step
 from tests.models import save_tiny, tiny_student
 
 UNEVEN = [Sample([3 + i] * (4 + 3 * i), [False] * 2 + [True] * (2 + 3 * i)) for i in range(8)]
-
-
-def gradient(student: Student, plan: Plan, objective: Objective, signal: Signal, rows: list[Sample]) -> torch.Tensor:
-    return gradient_of_step(student, rows, signal, objective, plan)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
@@ -31,8 +28,7 @@ def test_one_batch_of_eight_equals_eight_of_one(tmp_path: Path, dtype: torch.dty
     student = load_student(str(save_tiny(tmp_path)), dtype=dtype)
     together, apart = (Plan(1, 0.0, tokens_at_once=n, clip_norm=1e9) for n in (10_000, 1))
     assert len(list(micro_batches(UNEVEN, 1))) == 8
-    whole = gradient(student, together, CrossEntropy(), Labels(), UNEVEN)
-    summed = gradient(student, apart, CrossEntropy(), Labels(), UNEVEN)
+    whole, summed = (gradient_of_step(student, UNEVEN, Labels(), CrossEntropy(), plan) for plan in (together, apart))
     assert float((whole - summed).norm() / whole.norm()) < tolerance
 
 
@@ -40,10 +36,8 @@ def test_one_batch_of_eight_equals_eight_of_one(tmp_path: Path, dtype: torch.dty
 def test_gradient_checkpointing_gives_the_same_gradient(tmp_path: Path, adapter: Adapter | None) -> None:
     folder, rows = str(save_tiny(tmp_path)), UNEVEN[:4]
     gradients = [
-        gradient(
-            load_student(folder, adapter=adapter), Plan(1, 0.0, checkpointing=enabled), CrossEntropy(), Labels(), rows
-        )
-        for enabled in (False, True)
+        gradient_of_step(load_student(folder, adapter=adapter), rows, Labels(), CrossEntropy(), plan)
+        for plan in (Plan(1, 0.0), Plan(1, 0.0, checkpointing=True))
     ]
     assert float(gradients[0].norm()) > 0
     assert torch.equal(*gradients)
@@ -93,7 +87,6 @@ def test_the_sampled_estimator_agrees_with_the_exact_gradient(tmp_path: Path) ->
     """Over many rollouts of the same states, the policy gradient averages to the gradient of the divergence."""
     student = tiny_student(tmp_path / "s", seed=1)
     teacher = TeacherSignal(FrozenTeacher(str(save_tiny(tmp_path / "t", seed=2))))
-    plan = Plan(1, 0.0, clip_norm=1e9)
     engine = TransformersEngine(student)
     prompt = [1, 70, 80]
     draws = 48
@@ -102,9 +95,9 @@ def test_the_sampled_estimator_agrees_with_the_exact_gradient(tmp_path: Path) ->
         generations = engine.generate([prompt] * 1280, Sampling(1, seed=seed))
         # One new token, so that both estimators see the same state.
         rows = [Sample(prompt + g.tokens, [False] * len(prompt) + [True], logprobs=g.logprobs) for g in generations]
-        sampled.append(gradient(student, plan, SampledGradient(), teacher, rows))
+        sampled.append(gradient_of_step(student, rows, teacher, SampledGradient()))
         if not exact:
-            exact.append(gradient(student, plan, Divergence(1.0), teacher, rows[:1]))
+            exact.append(gradient_of_step(student, rows[:1], teacher, Divergence(1.0)))
     estimates = torch.stack(sampled).double()
     mean, error = estimates.mean(0), estimates.std(0) / draws**0.5
     assert float(error.norm() / exact[0].norm()) < 0.05
@@ -132,8 +125,7 @@ def test_the_sampled_estimator_refuses_data_without_rollout_logprobs(tmp_path: P
 def test_a_model_whose_pad_is_its_eos_still_learns_to_stop(tmp_path: Path) -> None:
     student = tiny_student(tmp_path, pad="<|im_end|>")
     assert student.chat.pad_id == student.chat.tokenizer.eos_token_id
-    chat = [[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]]
-    tokens, targets = student.chat.conversation(chat[0])
+    tokens, targets = student.chat.conversation(exchange("hi", "yes"))
     assert targets[-1]
     assert tokens[-1] in student.chat.eos_ids
     list(train(student, FixedRows([Sample(tokens, targets)], rows=4), Labels(), CrossEntropy(), Plan(80, 1e-2)))
@@ -187,10 +179,8 @@ def test_rows_without_a_target_are_ignored(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     rows = [*UNEVEN, Sample([1, 2, 3], [False] * 3)]
     plan = Plan(1, 0.0, tokens_at_once=1, clip_norm=1e9)
-    torch.testing.assert_close(
-        gradient(student, plan, CrossEntropy(), Labels(), rows),
-        gradient(student, plan, CrossEntropy(), Labels(), UNEVEN),
-    )
+    ours, expected = (gradient_of_step(student, each, Labels(), CrossEntropy(), plan) for each in (rows, UNEVEN))
+    torch.testing.assert_close(ours, expected)
 
 
 def test_a_teacher_with_a_padded_head_agrees_on_the_shared_vocabulary(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from recovery.errors import RecoverError
 from studies.declaration import Study
 from studies.entries import ArmFiles, Entry, decode, encode, outcomes, passes, results_of
 from tests.studies.declarations import study
-from tests.studies.planted import planted_entries, planted_entry
+from tests.studies.planted import ITEMS, planted_entries, planted_entry
 
 PLANTED = {"clean": 0.90, "damaged": 0.50, "opd": 0.85, "off-policy": 0.85, "answers": 0.7}
 ONE = study()
@@ -54,7 +54,11 @@ def test_claims_from_files_are_those_of_the_fresh_entries(
         assert files(tmp_path).add(entry) == entry
     results = results_of(ONE, files(tmp_path).entries())
     assert results == results_of(ONE, fresh) == results_of(ONE, reversed(fresh))
-    assert [claim["verdict"] for claim in results["claims"]] == verdicts
+    first, second = results["claims"]
+    assert [first["verdict"], second["verdict"]] == verdicts
+    assert first["low"] < planted["opd"] - planted["damaged"] < first["high"]
+    assert (first["source"], len(first["seeds"]), first["n"]) == (0.114, 3, ITEMS)
+    assert ("seeds" in second["needed"]) == (verdicts[1] == "cannot tell")
     assert "outcomes" not in str(results["arms"]), "the record has no items"
 
 

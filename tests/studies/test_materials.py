@@ -13,28 +13,22 @@ from tests.studies.declarations import study
 
 def test_every_instruction_has_a_right_answer_that_passes_its_checks(tmp_path: Path) -> None:
     file = arm_file(study(), "instructions", 1, tmp_path)
-    assert file is not None
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert len({row["prompt"] for row in rows}) > 0.9 * len(rows)
     for row in rows[:200]:
         prompt = parse_prompt(("here", row))
-        assert prompt.check is not None
         assert prompt.check(row["answer"])
     assert not all(parse_prompt(("here", row)).check("No.") for row in rows[:50])  # type: ignore[misc]
 
 
 def test_each_seed_has_other_instructions(tmp_path: Path) -> None:
     one, other = (arm_file(study(), "instructions", seed, tmp_path / str(seed)) for seed in (1, 2))
-    assert one is not None
-    assert other is not None
     assert one.read_text() != other.read_text()
 
 
 def test_the_questions_for_training_ask_for_the_same_facts_in_other_words(tmp_path: Path) -> None:
     file = arm_file(study(), "questions", 1, tmp_path)
     _, questions = documents(study(), 1, 0, tmp_path)
-    assert file is not None
-    assert questions is not None
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     asked = [json.loads(line)["question"] for line in questions.read_text().splitlines()]
     assert len(rows) >= len(asked)

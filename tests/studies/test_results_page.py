@@ -1,5 +1,3 @@
-"""The results in docs/studies.md come from the files that ship."""
-
 from pathlib import Path
 
 import pytest

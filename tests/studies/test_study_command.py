@@ -1,6 +1,5 @@
 """`recover study` on the built-in model: arms, verdicts, files, and going on after an interruption."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from click.testing import Result
 from pipelines.job import Job
 from pipelines.outcome import Answer
 from pipelines.project.project import Project
-from tests.pipelines.options import recover
+from tests.pipelines.options import data_of, error_of, recover
 
 TINY = """
 title = "Distillation restores instruction following"
@@ -99,9 +98,7 @@ def test_a_study_runs_its_arms_gives_verdicts_and_goes_on(folder: Path, monkeypa
     (begun,) = project.reader.studies(project.id)
     assert [entry["arm"] for entry in (begun.results or {})["arms"]] == ["clean", "damaged"]
 
-    finished = recover_study(file)
-    assert finished.exit_code == 0, finished.stderr
-    data = json.loads(finished.stdout)
+    data = data_of(recover_study(file))
     assert {name: len(entries) for name, entries in data["arms"].items()} == {
         "clean": 2, "damaged": 2, "opd": 2, "back": 2, "low-rate": 2,
     }  # fmt: skip
@@ -113,11 +110,10 @@ def test_a_study_runs_its_arms_gives_verdicts_and_goes_on(folder: Path, monkeypa
     assert [claim["verdict"] for claim in data["claims"]] == ["no verdict"] * 2, "which takes three seeds"
     assert all(Path(written).is_file() for written in data["files"])
     row = project.reader.study(begun.id)
-    assert row is not None
     assert row.hash == data["hash"] == begun.hash
     runs = {seed: len(Project.open(begun_folder(project, seed)).reader.runs(1)) for seed in (1, 2)}
     assert len(set(runs.values())) == 1, "the arm that was interrupted was not trained twice"
-    assert json.loads(recover_study(file).stdout)["claims"] == data["claims"]
+    assert data_of(recover_study(file))["claims"] == data["claims"]
 
 
 @pytest.mark.slow
@@ -134,22 +130,17 @@ def test_files_of_another_project_are_not_computed_again_and_a_missing_one_is(
         return run_job(project, job, answer)
 
     monkeypatch.setattr(study_run, "run_job", counted)
-    first = recover_study(file, "--project", "first", "--results", "shared")
-    assert first.exit_code == 0, first.stderr
+    first = data_of(recover_study(file, "--project", "first", "--results", "shared"))["arms"]
     assert trained == ["damaged-1", "opd-1", "back-1", "low-rate-1"]
     trained.clear()
-    second = recover_study(file, "--project", "second", "--results", "shared")
-    assert second.exit_code == 0, second.stderr
+    assert data_of(recover_study(file, "--project", "second", "--results", "shared"))["arms"] == first
     assert trained == []
-    assert [json.loads(one.stdout)["arms"] for one in (first, second)] == [json.loads(first.stdout)["arms"]] * 2
     (missing,) = Path("shared").glob("*/seed-1/opd.json.gz")
     missing.unlink()
-    third = recover_study(file, "--project", "third", "--results", "shared")
-    assert third.exit_code == 0, third.stderr
+    third = data_of(recover_study(file, "--project", "third", "--results", "shared"))["arms"]
     assert trained == ["damaged-1", "opd-1"], "the damaged model is not there, so it comes first"
     assert missing.is_file()
-    opd = [json.loads(one.stdout)["arms"]["opd"][0] for one in (first, third)]
-    assert opd[0]["scores"] == opd[1]["scores"]
+    assert first["opd"][0]["scores"] == third["opd"][0]["scores"]
     assert [path.name for path in Path("third").glob(".recover/studies/*/seed-1/*.json.gz")] == ["opd.json.gz"]
 
 
@@ -184,9 +175,7 @@ text = "It restores"
 def test_arms_learn_from_right_answers_a_reward_and_a_context(folder: Path) -> None:
     text = TINY.replace("SEEDS", "1").replace('[[claims]]\ntext = "It restores"', OF_INSTRUCTIONS.strip(), 1)
     (folder / "tiny.toml").write_text(text)
-    finished = recover_study("tiny.toml")
-    assert finished.exit_code == 0, finished.stderr
-    arms = json.loads(finished.stdout)["arms"]
+    arms = data_of(recover_study("tiny.toml"))["arms"]
     assert [entry["steps"] for name in ("sft", "grpo", "sdft") for entry in arms[name]] == [1, 1, 1]
     project = Project.open(begun_folder(Project.open_existing(None), 1))
     by_recipe = {
@@ -196,17 +185,13 @@ def test_arms_learn_from_right_answers_a_reward_and_a_context(folder: Path) -> N
 
 
 def test_a_dry_run_says_what_would_run_and_creates_nothing(folder: Path) -> None:
-    shown = recover_study(declare(folder, "1"), "--dry-run")
-    assert shown.exit_code == 0, shown.stderr
-    data = json.loads(shown.stdout)
+    data = data_of(recover_study(declare(folder, "1"), "--dry-run"))
     assert list(data["declaration"]["arms"]) == ["opd", "back", "low-rate"]
     assert [path.name for path in folder.iterdir()] == ["tiny.toml"]
 
 
 def test_the_studies_that_come_with_recover_are_listed(folder: Path) -> None:
-    listed = recover_study("--list")
-    assert listed.exit_code == 0
-    studies = {row["study"]: row for row in json.loads(listed.stdout)["studies"]}
+    studies = {row["study"]: row for row in data_of(recover_study("--list"))["studies"]}
     assert studies["personalisation"]["sizes"] == ["quick", "full", "real"]
     assert "Thinking Machines" in studies["personalisation"]["source"]
     assert list(folder.iterdir()) == []
@@ -221,7 +206,5 @@ def test_the_studies_that_come_with_recover_are_listed(folder: Path) -> None:
     ],
 )
 def test_a_study_that_does_not_exist_gets_one_sentence(folder: Path, arguments: list[str], sentence: str) -> None:
-    refused = recover_study(*arguments)
-    assert refused.exit_code == 1
-    assert sentence in json.loads(refused.stdout)["error"]
+    assert sentence in error_of(recover_study(*arguments))
     assert list(folder.iterdir()) == []

@@ -1,5 +1,3 @@
-"""The contamination check searches the base's training text for held-out items."""
-
 import pytest
 
 from benchmarks.lab_base import held_out_overlap as leaks

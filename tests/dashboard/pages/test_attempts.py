@@ -1,5 +1,3 @@
-"""A rejected cycle has advice on its next attempt; a cycle with several attempts lists them."""
-
 from dashboard.html_report import report
 from dashboard.pages import cycle, lineage, overview
 from tests.dashboard.page_requests import page_html

@@ -13,7 +13,6 @@ from tests.dashboard.page_requests import page_html
 from tests.db.seeded import CYCLES, seed, verdict
 
 BOUND = {"passed": False, "value": -0.022, "bound": -0.047, "limit": -0.03, "n": 400, "needed": 7497, "unsure": True}
-KEPT = {"passed": True, "value": 0.93, "bound": 0.93, "limit": 0.88, "n": 166, "needed": None, "unsure": False}
 
 
 def finished(status: str, **verdict) -> Cycle:

@@ -1,5 +1,3 @@
-"""The chart library ships with the package and is served under its own name."""
-
 import httpx
 
 from dashboard.ui.charts.figure import Look, blank

@@ -1,5 +1,3 @@
-"""What is computed once for several viewers, and computed again when it is old."""
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor

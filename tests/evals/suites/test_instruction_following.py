@@ -33,10 +33,6 @@ def test_every_instruction_has_its_own_verdict() -> None:
     assert not judge(TWO, Answer("one two", True)).passed
 
 
-def test_the_loose_verdict_ignores_a_first_line() -> None:
-    assert verdicts(NO_COMMA, "Sure, here it is:\nHello there.") == ([False], [True])
-
-
 def test_the_metrics_overall_and_by_instruction_kind() -> None:
     replies = {"Say it.": "Sure, here:\nHello.", "Write.": "too short"}
     result = measure_ifeval(fake_subject(replies), [NO_COMMA, TWO], data="two.jsonl")

@@ -70,13 +70,6 @@ def test_the_users_prompts_replace_the_bases_suite(tmp_path: Path) -> None:
     assert (result.data, result.headline.value, result.settings["max_new_tokens"]) == ("mine.jsonl", 1.0, 1280)
 
 
-def test_unavailable_public_prompts_are_replaced_by_the_labs_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suites, "public_ifeval", lambda: None)
-    [result] = measure(fake_subject("hello"), "behaviour", limit=2)
-    assert result.data == "lab-natural"
-    assert "public" in result.settings["instead_of"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -114,6 +107,7 @@ def test_public_settles_which_prompts_are_used(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(suites, "public_ifeval", lambda docs=docs: docs)
         [result] = measure(fake_subject("a"), "behaviour", limit=1, public=public)
         assert result.data == data
+    assert "public" in result.settings["instead_of"]
     with pytest.raises(RecoverError, match="unavailable now"):
         measure(fake_subject("a"), "behaviour", limit=1, public=True)
     assert suites.is_public_ifeval_available({}) is False

@@ -22,6 +22,7 @@ from evals.suites.training_texts import (
 )
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
+from tests.chats import exchange
 from tests.evals.fakes import fake_subject
 from tests.models import tiny_student
 
@@ -162,8 +163,8 @@ def test_missing_or_unreadable_passages_are_an_error(tmp_path: Path, content: st
         measure_cloze(fake_subject("x"), ["nothing here"], data="t")
 
 
-SHORT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
-LONG = [*SHORT, {"role": "user", "content": "And?"}, {"role": "assistant", "content": "Nothing."}]
+SHORT = exchange("Hi", "Hello.")
+LONG = [*SHORT, *exchange("And?", "Nothing.")]
 
 
 def test_the_likelihood_is_the_geometric_mean_of_the_answers_tokens(tmp_path: Path) -> None:

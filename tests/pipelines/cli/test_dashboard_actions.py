@@ -11,20 +11,21 @@ from pipelines.project.project import Project
 from recovery.lab import BASE
 
 
-def test_several_models_answer_the_same_prompt(project: Project) -> None:
+def test_several_models_answer_the_same_prompt_and_missing_ones_are_reported(project: Project, tmp_path: Path) -> None:
     generate = dashboard_actions(project).generate
-    assert generate is not None
     copy = project.tracker.checkpoint(project.id, "external", str(BASE))
     first, second = generate([project.clean.id, copy], "Say hello.")
     assert (first.reference, second.reference) == ("base", str(BASE))
     assert first.text == second.text != ""
     with pytest.raises(ActionError, match="no such checkpoint"):
         generate([999], "Say hello.")
+    missing = project.tracker.checkpoint(project.id, "external", str(tmp_path / "missing"))
+    with pytest.raises(ActionError, match="cannot answer"):
+        generate([missing], "Say hello.")
 
 
 def test_answers_to_prompts_of_an_evaluation_are_judged(project: Project) -> None:
     generate = dashboard_actions(project).generate
-    assert generate is not None
     prompt = lab.instruction_prompts(5)[0]
     (answer,) = generate([project.clean.id], prompt.text + "\n")
     assert [name for name, _ in answer.instructions] == prompt.instructions
@@ -32,20 +33,8 @@ def test_answers_to_prompts_of_an_evaluation_are_judged(project: Project) -> Non
     assert other.instructions == []
 
 
-def test_a_missing_model_is_reported(project: Project, tmp_path: Path) -> None:
-    generate = dashboard_actions(project).generate
-    assert generate is not None
-    missing = project.tracker.checkpoint(project.id, "external", str(tmp_path / "missing"))
-    with pytest.raises(ActionError, match="cannot answer"):
-        generate([missing], "Say hello.")
-
-
 def test_decisions_notes_and_cancelling(project: Project) -> None:
     actions, tracker, reader = dashboard_actions(project), project.tracker, project.reader
-    assert actions.promote is not None
-    assert actions.reject is not None
-    assert actions.add_note is not None
-    assert actions.cancel is not None
     cycle = tracker.open_cycle(project.id)
     run = tracker.start_run(project.id, "distill", cycle.id)
     checkpoint = tracker.checkpoint(project.id, "recovered", "run-1", parent=project.clean.id, run=run, cycle=cycle.id)

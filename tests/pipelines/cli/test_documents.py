@@ -1,15 +1,12 @@
 """`recover documents` and `recover questions`, as a user calls them."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import Result
 
 from recovery.lab import BASE
 from tests.chat_families import FAMILIES, UNNAMED
-from tests.pipelines.options import recover
+from tests.pipelines.options import data_of, error_of, recover
 
 
 @pytest.fixture
@@ -21,19 +18,15 @@ def docs(empty_docs: Path) -> Path:
     return empty_docs
 
 
-def data(result: Result) -> Any:
-    return json.loads(result.stdout)
-
-
 def test_documents_are_summarised_and_no_project_is_created(docs: Path, tmp_path: Path) -> None:
-    summary = data(recover("documents", str(docs), "--json"))
+    summary = data_of(recover("documents", str(docs), "--json"))
     assert (summary["files"], summary["documents"], summary["copies"]) == (12, 12, 1)
     assert [Path(skipped["file"]).name for skipped in summary["skipped"]] == ["picture.png"]
     assert summary["base"] == str(BASE)
     assert summary["tokens"] > 1_000
     assert summary["steps"] >= 1
     (tmp_path / "recover.toml").write_text("[midtrain]\nmax_steps = 1\nepochs = 800\n")
-    longer = data(recover("documents", str(docs), "--json"))
+    longer = data_of(recover("documents", str(docs), "--json"))
     assert longer["steps"] == 1
     text = recover("documents", str(docs))
     assert text.exit_code == 0
@@ -44,7 +37,7 @@ def test_documents_are_summarised_and_no_project_is_created(docs: Path, tmp_path
 
 def test_the_separator_and_the_stop_tokens_of_the_base_are_named(docs: Path, tmp_path: Path) -> None:
     base = str(FAMILIES["smollm2"].save(tmp_path / "base"))
-    summary = data(recover("documents", str(docs), "--base", base, "--json"))
+    summary = data_of(recover("documents", str(docs), "--base", base, "--json"))
     end, stop = {"id": 0, "token": "<|endoftext|>"}, {"id": 2, "token": "<|im_end|>"}
     assert (summary["separator"], summary["separator_candidates"]) == (end, [end])
     assert summary["stop_tokens"] == [end, stop]
@@ -58,9 +51,7 @@ def test_the_separator_and_the_stop_tokens_of_the_base_are_named(docs: Path, tmp
 
 
 def test_files_that_cannot_be_read_or_overwritten_are_reported(docs: Path, tmp_path: Path) -> None:
-    missing = recover("documents", str(tmp_path / "nowhere"), "--json")
-    assert missing.exit_code == 1
-    assert "There is no file or folder" in data(missing)["error"]
+    assert "There is no file or folder" in error_of(recover("documents", str(tmp_path / "nowhere"), "--json"))
     (tmp_path / "questions.jsonl").write_text("mine\n")
     refused = recover("questions", "--docs", str(docs))
     assert refused.exit_code == 1

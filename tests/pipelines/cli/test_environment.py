@@ -12,19 +12,15 @@ from pipelines.cli.environment import LONG_WAIT, SHORT_WAIT, set_thread_waiting,
         ("2.10 1.80 1.00 1/83 3744\n", LONG_WAIT),  # only this process runs now, whatever ran before
         (f"0.00 0.00 0.00 {1 + (os.cpu_count() or 1)}/83 3744\n", SHORT_WAIT),
         ("no numbers here", SHORT_WAIT),
+        (None, SHORT_WAIT),  # there is no such file
     ],
 )
-def test_threads_wait_long_only_where_nothing_else_runs(tmp_path: Path, load: str, turns: str) -> None:
-    (tmp_path / "loadavg").write_text(load)
+def test_threads_wait_long_only_where_nothing_else_runs(tmp_path: Path, load: str | None, turns: str) -> None:
+    if load is not None:
+        (tmp_path / "loadavg").write_text(load)
     environment: dict[str, str] = {}
     set_thread_waiting(environment, tmp_path / "loadavg")
     assert environment == {"GOMP_SPINCOUNT": turns}
-
-
-def test_threads_wait_briefly_where_the_load_is_unknown(tmp_path: Path) -> None:
-    environment: dict[str, str] = {}
-    set_thread_waiting(environment, tmp_path / "none")
-    assert environment == {"GOMP_SPINCOUNT": SHORT_WAIT}
 
 
 @pytest.mark.parametrize("user_setting", [{"OMP_WAIT_POLICY": "passive"}, {"GOMP_SPINCOUNT": "7"}])

@@ -1,5 +1,3 @@
-"""The options of training commands are the fields of a request."""
-
 from pathlib import Path
 
 import click

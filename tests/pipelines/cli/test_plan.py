@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from tests.pipelines.options import recover
+from tests.models import change_json
+from tests.pipelines.options import data_of, error_of, recover
 from tests.real_shapes import save_config
 
 
@@ -33,7 +34,7 @@ def test_a_plan_needs_only_a_config_and_leaves_nothing_behind(folder: Path) -> N
 
 
 def test_the_json_has_bytes() -> None:
-    planned = json.loads(plan("--processes", "16", "--json").stdout)
+    planned = data_of(plan("--processes", "16", "--json"))
     assert planned["processes"] == 16
     assert planned["gpu_memory"] == 80_000_000_000
     assert planned["engine"] == "transformers"
@@ -45,8 +46,7 @@ def test_the_json_has_bytes() -> None:
 
 def test_what_does_not_fit_is_refused_with_what_would() -> None:
     refused = plan("--set", "lora_rank=0", "--json")
-    assert refused.exit_code == 1
-    assert "of each GPU in a step, and 80 GB are there" in json.loads(refused.stdout)["error"]
+    assert "of each GPU in a step, and 80 GB are there" in error_of(refused)
     assert "--set lora_rank=64" in refused.stderr
     assert plan("--set", "lora_rank=0", "--gpu-memory", "300").exit_code == 0
 
@@ -71,9 +71,7 @@ def test_flags_that_make_no_sense_are_refused(flags: list[str], code: int, messa
 
 
 def test_a_base_that_cannot_be_trained_is_refused(folder: Path) -> None:
-    config = json.loads((folder / "model/config.json").read_text())
-    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
-    (folder / "model/config.json").write_text(json.dumps(config))
+    change_json(folder / "model/config.json", quantization_config={"quant_method": "gptq", "bits": 4})
     assert "are quantised (gptq)" in plan().stderr
     for name in ("empty", "translator"):
         (folder / name).mkdir()
@@ -91,6 +89,6 @@ def test_a_base_that_cannot_be_trained_is_refused(folder: Path) -> None:
 
 
 def test_precision_is_the_projects_and_not_this_machines(folder: Path) -> None:
-    in_bfloat16 = json.loads(plan("--json").stdout)["memory"]
+    in_bfloat16 = data_of(plan("--json"))["memory"]
     (folder / "recover.toml").write_text("bf16 = false\n")
-    assert json.loads(plan("--json").stdout)["memory"] != in_bfloat16
+    assert data_of(plan("--json"))["memory"] != in_bfloat16

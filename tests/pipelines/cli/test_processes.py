@@ -37,21 +37,17 @@ def test_the_exit_code_is_the_leaders_unless_a_follower_fails(leader: str, follo
     assert _wait([child(leader), child(follower)]) == code
 
 
-@pytest.mark.parametrize("lost", [0, 1])
-def test_a_lost_process_is_named(lost: int) -> None:
-    children = [child("time.sleep(30)"), child("time.sleep(30)")]
+SLEEPS, LOSES_ITS_CONNECTION = "time.sleep(30)", f"sys.exit({LostProcess.EXIT_CODE})"
+
+
+@pytest.mark.parametrize(
+    ("codes", "lost"), [([SLEEPS, SLEEPS], 0), ([SLEEPS, SLEEPS], 1), ([SLEEPS, LOSES_ITS_CONNECTION, SLEEPS], 2)]
+)
+def test_the_lost_process_is_named_and_not_one_that_only_lost_its_connection(codes: list[str], lost: int) -> None:
+    children = [child(code) for code in codes]
     children[lost].send_signal(signal.SIGKILL)
-    sentence = (
-        rf"Process {lost + 1} of 2 was lost \(SIGKILL\), so the others were ended, too. Go on from .*`recover resume`"
-    )
-    with pytest.raises(RecoverError, match=sentence):
-        _wait(children)
-
-
-def test_the_lost_process_is_named_and_not_one_that_only_lost_its_connection() -> None:
-    children = [child("time.sleep(30)"), child(f"sys.exit({LostProcess.EXIT_CODE})"), child("time.sleep(30)")]
-    children[2].send_signal(signal.SIGKILL)
-    with pytest.raises(RecoverError, match=r"Process 3 of 3 was lost \(SIGKILL\)"):
+    process = rf"Process {lost + 1} of {len(codes)} was lost \(SIGKILL\), so the others were ended, too"
+    with pytest.raises(RecoverError, match=rf"{process}. Go on from .*`recover resume`"):
         _wait(children)
 
 

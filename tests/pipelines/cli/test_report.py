@@ -1,6 +1,3 @@
-"""`recover report` writes one self-contained file, or an error message."""
-
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +6,7 @@ from click.testing import Result
 from db.engine import open_database
 from db.tracker import Tracker
 from tests.db.seeded import seed
-from tests.pipelines.options import recover
+from tests.pipelines.options import data_of, error_of, recover
 
 
 @pytest.fixture
@@ -29,9 +26,8 @@ def run_report(folder: Path, *arguments: str) -> Result:
 
 def test_a_report_is_one_self_contained_file(folder: Path) -> None:
     to = folder / "two.html"
-    answer = run_report(folder, "2", "--to", str(to))
-    assert answer.exit_code == 0, answer.output
-    assert json.loads(answer.stdout) == {"cycle": 2, "path": str(to), "bytes": to.stat().st_size}
+    answer = data_of(run_report(folder, "2", "--to", str(to)))
+    assert answer == {"cycle": 2, "path": str(to), "bytes": to.stat().st_size}
     html = to.read_text(encoding="utf-8")
     assert "Cycle 2 promoted" in html
     assert "<strong>this</strong>" in html
@@ -49,6 +45,4 @@ def test_a_report_is_one_self_contained_file(folder: Path) -> None:
     ],
 )
 def test_a_report_that_cannot_be_written_is_an_error(folder: Path, arguments: list[str], sentence: str) -> None:
-    answer = run_report(folder, *arguments)
-    assert answer.exit_code == 1
-    assert sentence in json.loads(answer.stdout)["error"]
+    assert sentence in error_of(run_report(folder, *arguments))

@@ -1,9 +1,7 @@
 """What `recover status` and `recover cancel` do while another command is running."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +10,7 @@ from pipelines.job import Job, unfinished_jobs
 from pipelines.project.project import Project
 from pipelines.project.running import project_lock, update_holder
 from pipelines.settings.schema import Settings
-from tests.pipelines.options import recover
+from tests.pipelines.options import answer, recover
 
 COMMAND = "recover cycle --docs there"
 
@@ -37,20 +35,14 @@ def start_run(project: Project, job: Job, kind: RunKind) -> int:
     return project.tracker.start_run(project.id, kind, inputs=RunInputs(job=job.id))
 
 
-def asked(project: Project, command: str) -> dict[str, Any]:
-    ran = recover(command, "--json", "--project", project.root)
-    answer: dict[str, Any] = json.loads(ran.stdout)
-    return answer
-
-
 def test_a_running_command_is_not_interrupted(project: Project, job: Job) -> None:
-    status = asked(project, "status")
+    status = answer(project, "status")
     assert (status["running"], status["interrupted"]) == (COMMAND, [])
     assert status["next"] == f"wait until it ends, or stop it with recover cancel --project {project.root}"
     lines = recover("status", "--project", project.root).stdout
     assert f"running: `{COMMAND}` (process" in lines
     Job("distill", Settings()).save(project.home)
-    assert asked(project, "status")["interrupted"] == ["distill"]
+    assert answer(project, "status")["interrupted"] == ["distill"]
 
 
 def test_a_command_that_ended_without_finishing_its_job_was_interrupted(project: Project) -> None:
@@ -59,14 +51,14 @@ def test_a_command_that_ended_without_finishing_its_job_was_interrupted(project:
         update_holder(project.home, job=job.id)
         left_behind = (project.home / "lock.json").read_text()
     (project.home / "lock.json").write_text(left_behind)  # as after a kill
-    status = asked(project, "status")
+    status = answer(project, "status")
     resume = f"recover resume --project {project.root}"
     assert (status["running"], status["interrupted"], status["next"]) == (None, ["midtrain"], resume)
 
 
 def test_cancel_stops_the_run_of_the_running_command(project: Project, job: Job) -> None:
     run = start_run(project, job, "midtrain")
-    assert asked(project, "cancel") == {"run": run, "cancelling": True}
+    assert answer(project, "cancel") == {"run": run, "cancelling": True}
     assert project.reader.cancel_requested(run)
 
 
@@ -76,18 +68,18 @@ def test_cancel_leaves_the_run_of_a_process_that_was_killed(
     with monkeypatch.context() as killed:
         killed.setattr("os.getpid", lambda: 1)
         run = start_run(project, job, "midtrain")
-    assert "`recover cancel` while it trains" in asked(project, "cancel")["error"]
+    assert "`recover cancel` while it trains" in answer(project, "cancel")["error"]
     assert not project.reader.cancel_requested(run)
 
 
 def test_cancel_says_how_to_stop_an_evaluation_and_what_is_between_two_runs(project: Project, job: Job) -> None:
-    assert "`recover cancel` while it trains" in asked(project, "cancel")["error"]
+    assert "`recover cancel` while it trains" in answer(project, "cancel")["error"]
     run = start_run(project, job, "eval")
-    assert f"Run {run} is an evaluation" in asked(project, "cancel")["error"]
+    assert f"Run {run} is an evaluation" in answer(project, "cancel")["error"]
     assert unfinished_jobs(project.home) == [job]
 
 
 def test_without_a_running_command_cancel_discards_the_interrupted_one(project: Project) -> None:
     job = Job("midtrain", Settings()).save(project.home)
     start_run(project, job, "midtrain")  # its process was killed, and the record does not know it yet
-    assert asked(project, "cancel") == {"run": None, "cancelling": False, "given_up": "midtrain"}
+    assert answer(project, "cancel") == {"run": None, "cancelling": False, "given_up": "midtrain"}

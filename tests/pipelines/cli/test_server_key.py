@@ -1,5 +1,3 @@
-"""The key of vLLM servers, in a command that uses them."""
-
 import secrets
 from pathlib import Path
 

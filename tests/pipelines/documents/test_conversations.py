@@ -112,13 +112,9 @@ def test_json_json_lines_and_parquet_are_read_as_they_are(tmp_path: Path) -> Non
     (tmp_path / "list.json").write_text(json.dumps(rows))
     (tmp_path / "lines.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\nnot json\n")
     (tmp_path / "lines.json").write_text("\n".join(map(json.dumps, rows)))  # as Hugging Face's datasets writes it
-    files = ["list.json", "lines.jsonl", "lines.json"]
-    if pyarrow := pytest.importorskip("pyarrow"):
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "table.parquet")
-        files.append("table.parquet")
-    for file in files:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "table.parquet")
+    for file in ("list.json", "lines.jsonl", "lines.json", "table.parquet"):
         answers = [row["messages"][-1]["content"] for row in read_training_file(tmp_path / file)]
         assert answers == ["A", "B"], file
 

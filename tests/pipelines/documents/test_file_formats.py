@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.documents import file_formats
 from pipelines.documents.corpus import read_corpus
-from pipelines.documents.file_formats import (
-    Unreadable,
-    documents_in,
-    row_text,
-    split_document,
-)
+from pipelines.documents.file_formats import Unreadable, documents_in, row_text, split_document
 from tests.pipelines.documents.make import every_format, with_libraries
 
 

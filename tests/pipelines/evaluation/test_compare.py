@@ -60,7 +60,6 @@ def test_knowledge_of_the_new_documents_cannot_be_forgotten() -> None:
 def test_without_a_loss_there_is_no_recovered_share() -> None:
     same = result("ifeval", [True, False])
     (comparison,) = compare_results([same], [same], [same])
-    assert comparison.forgetting is not None
     assert math.isnan(comparison.forgetting.recovered.value)
     assert comparison.as_json()["recovered"] is None
     assert "recovered" not in comparison.lines()[1]

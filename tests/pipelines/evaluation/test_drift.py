@@ -1,7 +1,5 @@
 """On the built-in base: a project with one fine-tune, the base with noise added to its weights."""
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from pipelines.project.project import Project
 from recovery.lab import BASE
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student, save_student
-from tests.pipelines.options import recover
+from tests.pipelines.options import data_of, recover
 
 SMALL = {"PROMPTS": 16, "ITEMS": 2}
 QUESTION = '{"question": "What is the colour of the Orvane bridge?", "answer": "green"}\n'
@@ -62,9 +60,7 @@ def test_drift_is_measured_once_and_stored(project: Project, caplog: pytest.LogC
 def test_compare_prints_the_drift_of_both_models(project: Project) -> None:
     models = [str(project.root / "noisy"), str(BASE)]
     command = ["compare", *models, "--suite", "behaviour", "--limit", "2", "--drift", "--json"]
-    completed = recover(*command, "--project", project.root)
-    assert completed.exit_code == 0, completed.stderr
-    drift = json.loads(completed.stdout)["drift"]
+    drift = data_of(recover(*command, "--project", project.root))["drift"]
     kls = [drift[side][0]["metrics"]["kl_from_clean"]["value"] for side in ("first", "second")]
     assert kls[0] > kls[1]
     assert [result["task"] for result in drift["first"]] == ["drift", "diversity"]
@@ -93,15 +89,9 @@ def test_an_adapter_on_the_base_is_measured_with_one_model_in_memory(
 
     monkeypatch.setattr(drift_module, "load_frozen", count_loads)
     task = NewTask(project.root / "questions.jsonl")
-    in_one_memory = _measure(project, adapter, task, None, "transformers")
+    drift, _ = _measure(project, adapter, task, None, "transformers")
     assert loaded == [adapter.path]
-    shutil.rmtree(project.home / "cache")
-    monkeypatch.setattr(drift_module, "same_model", lambda one, other: False)
-    separate = _measure(project, adapter, task, None, "transformers")
-    assert loaded == [adapter.path, adapter.path, project.base]
-    for first, second in zip(in_one_memory, separate, strict=True):
-        assert {n: m.value for n, m in first.metrics.items()} == {n: m.value for n, m in second.metrics.items()}
-    assert in_one_memory[0].metrics["kl_from_clean"].value > 1e-3
+    assert drift.metrics["kl_from_clean"].value > 1e-3
 
 
 def test_the_new_task_is_that_of_the_last_mid_training(project: Project) -> None:

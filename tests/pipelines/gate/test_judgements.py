@@ -38,7 +38,6 @@ def verdict_with(recovered: list[Result], gate: Gate = Gate()):  # noqa: B008
 def test_a_model_that_lost_a_third_of_a_task_is_rejected_and_the_reason_names_the_task() -> None:
     verdict = verdict_with([result([True] * 300, "arithmetic"), result(lost(194), "own_world")])
     assert (verdict.passed, verdict.outcome) == (False, "failed")
-    assert verdict.retention is not None
     assert verdict.retention.value == pytest.approx(-106 / 600)
     assert verdict.retention.limit == pytest.approx(-0.05)
     assert verdict.retention.tasks == {"arithmetic": TaskChange(300, 0, 0), "own_world": TaskChange(300, 106, 0)}
@@ -60,8 +59,6 @@ def test_too_few_items_are_inconclusive_unless_something_else_failed() -> None:
     few = [result([True] * 10, "arithmetic")]
     verdict = judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=(few, few)))
     assert (verdict.passed, verdict.outcome) == (False, "inconclusive")
-    assert verdict.retention is not None
-    assert verdict.retention.needed is not None
     assert verdict.retention.needed > 10
     assert verdict.reason == "what it knew before is not decided"
     worse = replace(FOLLOWED, items=[replace(i, passed=int(i.key) < 300) for i in FOLLOWED.items])
@@ -72,7 +69,6 @@ def test_too_few_items_are_inconclusive_unless_something_else_failed() -> None:
 def test_items_of_two_tasks_with_the_same_keys_are_different_items() -> None:
     swapped = [result(lost(0), "arithmetic"), result([True] * 300, "own_world")]
     judgement = judge_retention(Gate(), CLEAN, swapped)
-    assert judgement is not None
     assert (judgement.n, judgement.value) == (600, -0.5)
 
 
@@ -80,7 +76,6 @@ def test_graded_tasks_are_left_out_and_the_reason_says_so() -> None:
     before, after = [*CLEAN, graded("squad")], [*CLEAN, graded("squad")]
     verdict = judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=(before, after)))
     assert verdict.passed
-    assert verdict.retention is not None
     assert (verdict.retention.n, verdict.retention.graded) == (600, ("squad",))
     assert "left out, as their items have grades: squad" in measure_lines(verdict.as_dict())[-1].details
     only = judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=([graded("squad")], [graded("squad")])))
@@ -99,14 +94,11 @@ def test_without_a_measurement_it_is_not_judged_and_the_reason_says_so() -> None
 def test_the_limit_is_a_share_of_what_the_clean_model_knew() -> None:
     clean = [result(lost(200, 400), "general")]
     judgement = judge_retention(Gate(keep_retention=0.9), clean, clean)
-    assert judgement is not None
     assert judgement.limit == pytest.approx(-0.05)
     nothing_left = [result(lost(0, 400), "general")]
     off = judge_retention(Gate(keep_retention=0.0), clean, nothing_left)
-    assert off is not None
     assert off.passed
     knew_nothing = judge_retention(Gate(), nothing_left, nothing_left)
-    assert knew_nothing is not None
     assert knew_nothing.passed
 
 

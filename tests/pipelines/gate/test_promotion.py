@@ -1,8 +1,6 @@
 """Promotion, rejection, rollback and cancelling, on a real record without a model."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
@@ -14,7 +12,7 @@ from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
 from tests.db.seeded import store_verdict
-from tests.pipelines.options import recover
+from tests.pipelines.options import answer, recover
 from tests.pipelines.project.checkpoints import record_checkpoint, record_cycle
 
 
@@ -49,9 +47,6 @@ def test_a_rejection_closes_the_cycle_and_the_current_checkpoint_cannot_be_rejec
 
 
 def test_the_gate_is_overruled_only_with_a_reason_and_status_says_so(project: Project) -> None:
-    def status() -> Any:
-        return json.loads(run(project, "status", "--json").stdout)
-
     checkpoint = record_cycle(project)
     store_verdict(project.tracker, checkpoint, {"passed": False, "outcome": "inconclusive", "reason": "too few"})
     for more in ([], ["--dry-run"], ["--reason", "  "]):
@@ -61,17 +56,18 @@ def test_the_gate_is_overruled_only_with_a_reason_and_status_says_so(project: Pr
             "Error: The gate's verdict on cycle:1/recovered is inconclusive: promoting it anyway needs a reason, "
             "which is stored. Give one with --reason TEXT.\n"
         )
-    assert (status()["current"], status()["cycles"][0]["status"]) == ("base", "open")
+    status = answer(project, "status")
+    assert (status["current"], status["cycles"][0]["status"]) == ("base", "open")
     assert run(project, "promote", "cycle:1", "--reject").exit_code == 0  # with the gate
-    assert status()["against_gate"] is None
+    assert answer(project, "status")["against_gate"] is None
     assert run(project, "promote", "cycle:1", "--reason", "read fifty answers").exit_code == 0
-    overruled = status()["against_gate"]
+    overruled = answer(project, "status")["against_gate"]
     assert (overruled["outcome"], overruled["why"]) == ("inconclusive", "read fifty answers")
     line = f"promoted against the gate's verdict (inconclusive) by {overruled['who']} on {overruled['at'][:10]}: read"
     assert line in run(project, "status").stdout
     decide(project, project.clean, "promoted", "for a while")
     decide(project, project.resolve("cycle:1"), "promoted", "back again", closes_cycle=False)
-    assert status()["against_gate"]["why"] == "read fifty answers"  # not the reason to return to it
+    assert answer(project, "status")["against_gate"]["why"] == "read fifty answers"  # not the reason to return to it
 
 
 def test_rejecting_what_the_gate_passed_needs_a_reason_too(project: Project) -> None:
@@ -84,25 +80,22 @@ def test_rejecting_what_the_gate_passed_needs_a_reason_too(project: Project) -> 
 
 
 def test_status_names_the_next_command(project: Project) -> None:
-    def next_command() -> str:
-        return str(json.loads(run(project, "status", "--json").stdout)["next"])
-
     cycle, _ = project.tracker.open_cycle(project.id)
-    assert next_command() == f"recover cycle --docs DIR --project {project.root}"
+    assert answer(project, "status")["next"] == f"recover cycle --docs DIR --project {project.root}"
     record_checkpoint(project, cycle, 1, "midtrained")
-    assert next_command() == f"recover distill --teacher base --project {project.root}"
+    assert answer(project, "status")["next"] == f"recover distill --teacher base --project {project.root}"
     record_checkpoint(project, cycle, 2)
-    assert next_command().startswith("recover promote cycle:1")
+    assert answer(project, "status")["next"].startswith("recover promote cycle:1")
     decide(project, project.resolve("cycle:1"), "rejected", "reads badly")
-    assert next_command() == f"recover cycle --docs DIR --project {project.root}"
+    assert answer(project, "status")["next"] == f"recover cycle --docs DIR --project {project.root}"
 
 
 def test_every_suite_has_a_score_or_null(project: Project) -> None:
     record_cycle(project, role="midtrained")
     nothing = dict.fromkeys(("behaviour", "knowledge", "earlier", "retention"))
-    (shown,) = json.loads(shown_by(project, "status", "--json"))["cycles"]
+    (shown,) = answer(project, "status")["cycles"]
     assert shown["clean"] == shown["damaged"] == shown["recovered"] == nothing
-    lineage = json.loads(shown_by(project, "lineage", "cycle:1/midtrained", "--json"))["lineage"]
+    lineage = answer(project, "lineage", "cycle:1/midtrained")["lineage"]
     assert [row["scores"] for row in lineage] == [nothing] * 2
     assert [line.strip() for line in shown_by(project, "lineage", "cycle:1/midtrained").splitlines()] == [
         "cycle:1/midtrained",
@@ -117,21 +110,16 @@ def test_an_interrupted_job_can_be_cancelled_and_the_earlier_open_cycle_is_next_
     second, _ = project.tracker.open_cycle(project.id)
     interrupted = project.tracker.start_run(project.id, "midtrain", second, inputs=RunInputs(job=job.id))
     project.tracker.finish_run(interrupted, "failed", "no such rate")
-
-    def answer(*arguments: object) -> Any:
-        return json.loads(run(project, *arguments, "--json").stdout)
-
-    assert answer("status")["next"] == f"recover resume --project {project.root}"
+    assert answer(project, "status")["next"] == f"recover resume --project {project.root}"
     assert run(project, "cancel", "99").exit_code == run(project, "resume", "99").exit_code == 1
-    assert answer("cancel", interrupted)["given_up"] == "midtrain"
-    assert answer("status")["next"] == f"recover distill --teacher base --project {project.root}"
+    assert answer(project, "cancel", interrupted)["given_up"] == "midtrain"
+    assert answer(project, "status")["next"] == f"recover distill --teacher base --project {project.root}"
     (given_up,) = project.reader.runs(project.id)[:1]
     assert (given_up.id, given_up.status, given_up.resumable) == (interrupted, "failed", False)
     assert "no such rate" in (given_up.error or "")
     checkpoint = project.latest_midtrained()
-    assert checkpoint is not None
     assert checkpoint.reference == "cycle:1/midtrained"
-    assert "No command was interrupted" in answer("cancel")["error"]
+    assert "No command was interrupted" in answer(project, "cancel")["error"]
 
 
 def test_a_folder_without_a_model_is_not_promoted(project: Project, tmp_path: Path) -> None:
@@ -156,6 +144,6 @@ def test_status_and_runs_print_the_four_measures(project: Project) -> None:
     )
     assert row.split() == ["cycle", "1", "-", "-", "0.900", "0.750"]
     assert "what it knew before" in " ".join(shown_by(project, "lineage", "cycle:1").split())
-    (listed,) = [one for one in json.loads(shown_by(project, "runs", "--json"))["runs"] if one["scores"]]
+    (listed,) = [one for one in answer(project, "runs")["runs"] if one["scores"]]
     assert listed["scores"] == {"behaviour": None, "knowledge": None, "earlier": 0.9, "retention": 0.75}
     assert "earlier cycles 0.900 · what it knew before 0.750" in shown_by(project, "runs")

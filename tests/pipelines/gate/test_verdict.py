@@ -8,12 +8,7 @@ from db.verdict_lines import measure_lines
 from evals.results import Item, Metric, Result
 from pipelines.cli.train import _cycle_result
 from pipelines.cycle import Cycle
-from pipelines.gate.verdict import (
-    OtherResults,
-    judge,
-    require_pass_fail,
-    settles_behaviour,
-)
+from pipelines.gate.verdict import OtherResults, judge, require_pass_fail, settles_behaviour
 from pipelines.job import Job
 from pipelines.outcome import Answer, Outcome
 from pipelines.project.project import Project
@@ -29,13 +24,12 @@ def result(passes: list[bool], task: str = "ifeval", suite: str = "behaviour") -
     return Result(task, suite, "test", {name: Metric.from_passes(passes)}, items, {}, 0.0)
 
 
-def random_passes(rng: random.Random, n: int, rate: float) -> list[bool]:
-    return [rng.random() < rate for _ in range(n)]
-
-
 def test_the_same_answers_pass_and_a_clear_loss_does_not() -> None:
     passes = [True] * 180 + [False] * 20
-    assert judge(Gate(), result(passes), result(passes)).passed
+    same = judge(Gate(), result(passes), result(passes))
+    assert same.passed
+    assert same.headline(same.decision_text(promoted=True)) == "Promoted."
+    assert same.headline(same.decision_text(promoted=False)) == "Not promoted, against the gate."
     worse = judge(Gate(), result(passes), result([True] * 160 + [False] * 40))
     assert not worse.passed
     assert worse.reason == "instruction following is short of its limit"
@@ -44,12 +38,6 @@ def test_the_same_answers_pass_and_a_clear_loss_does_not() -> None:
     following, knowledge, retention = measure_lines(worse.as_dict())
     assert following[2:8] == (False, "missed", "0.900", "0.800", "0.752", "0.870")
     assert (knowledge.word, retention.word) == ("not judged", "not judged")
-
-
-def test_a_promotion_is_said_in_one_word() -> None:
-    same = judge(Gate(), result([True] * 200), result([True] * 200))
-    assert same.headline(same.decision_text(promoted=True)) == "Promoted."
-    assert same.headline(same.decision_text(promoted=False)) == "Not promoted, against the gate."
 
 
 def test_the_reason_names_all_that_is_short_and_none_that_is_open() -> None:
@@ -64,7 +52,6 @@ def test_the_reason_names_all_that_is_short_and_none_that_is_open() -> None:
 def test_too_few_items_are_inconclusive_and_the_reason_says_how_many_are_enough() -> None:
     verdict = judge(Gate(), result([True] * 20), result([True] * 20))
     assert (verdict.passed, verdict.outcome) == (False, "inconclusive")
-    assert verdict.behaviour.needed is not None
     assert verdict.behaviour.needed > 20
     assert verdict.headline("not promoted") == "Not promoted: instruction following is not decided."
     would_decide = f"about {verdict.behaviour.needed} prompts would decide it (20 were used)"
@@ -88,7 +75,6 @@ def test_a_limit_is_named_only_where_it_reaches_as_many_items() -> None:
 
     before = [replace(few, suite="retention", task="general")]
     verdict = judge(Gate(), few, few, OtherResults(retention=(before, before)), can_measure=can_measure)
-    assert verdict.retention is not None
     assert asked == [("behaviour", verdict.behaviour.needed), ("retention", verdict.retention.needed)]
     assert (verdict.behaviour.can_ask_more, verdict.retention.can_ask_more) == (True, False)
     following, _, retention = (" ".join(line.details) for line in measure_lines(verdict.as_dict()))
@@ -161,15 +147,13 @@ def test_the_knowledge_of_each_earlier_cycle_has_its_own_limit() -> None:
     assert lost.as_dict()["earlier"]["2"]["passed"] is False
 
 
-def test_knowledge_must_be_retained_and_the_reason_says_when_it_was_not_measured() -> None:
+def test_knowledge_must_be_retained() -> None:
     same = result([True] * 200)
     knowledge = result([True] * 90 + [False] * 10, "closed_book", "knowledge")
     assert judge(Gate(), same, same, OtherResults(knowledge, 0.9)).passed
     lost = judge(Gate(), same, same, OtherResults(knowledge, 0.96))
     assert not lost.passed
-    assert lost.knowledge is not None
     assert lost.knowledge.limit == pytest.approx(0.912)
-    assert measure_lines(judge(Gate(), same, same).as_dict())[1].word == "not judged"
 
 
 @pytest.mark.parametrize(
@@ -253,7 +237,7 @@ def test_a_graded_task_is_rejected_as_soon_as_the_clean_model_is_measured(
 
 
 def sampled(rng: random.Random, n: int, rate: float, count: int) -> list[Result]:
-    return [result(random_passes(rng, n, rate), f"sample:{i}", "samples") for i in range(count)]
+    return [result([rng.random() < rate for _ in range(n)], f"sample:{i}", "samples") for i in range(count)]
 
 
 def test_further_replies_decide_where_greedy_ones_do_not() -> None:

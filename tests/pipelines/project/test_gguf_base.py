@@ -1,4 +1,3 @@
-import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.models.students import load_student
 from tests.gguf_files import save_tiny_gguf
-from tests.pipelines.options import recover
+from tests.pipelines.options import data_of, recover
 
 
 @pytest.fixture
@@ -92,9 +91,7 @@ def test_the_file_may_be_named_in_the_settings_file(gguf: Path) -> None:
 
 def test_a_dry_run_and_a_summary_of_documents_leave_nothing_behind(gguf: Path, documents: str) -> None:
     for command in (["cycle", "--dry-run", "--docs"], ["documents"]):
-        shown = recover(*command, documents, "--base", gguf, "--json")
-        assert shown.exit_code == 0, shown.output
-        assert json.loads(shown.stdout)["base"] == "tiny.gguf"
+        assert data_of(recover(*command, documents, "--base", gguf, "--json"))["base"] == "tiny.gguf"
         assert working_files() == []
 
 

@@ -1,6 +1,5 @@
 """Two copies of a project's folder on one PostgreSQL record: one command at a time, and the other learns which."""
 
-import json
 import os
 import shutil
 import socket
@@ -9,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -17,7 +15,7 @@ from sqlalchemy import text
 from pipelines.project.project import Project
 from pipelines.project.running import command_lock, running_command
 from recovery.errors import RecoverError
-from tests.pipelines.options import recover
+from tests.pipelines.options import answer
 
 pytestmark = pytest.mark.postgres
 
@@ -53,14 +51,8 @@ def project_in(folder: Path, url: str) -> Iterator[Project]:
     project.tracker.close()
 
 
-def answer(project: Project, command: str) -> Any:
-    ran = recover(command, "--json", "--project", project.root)
-    return json.loads(ran.stdout)
-
-
 def test_a_second_command_is_refused_until_the_first_is_killed(here: Project, there: Project) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER, here.root], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == "locked\n"
         who = rf"`recover cycle --docs corpus` \(process {holder.pid} on {socket.gethostname()}\)\. Wait until it ends"
         with pytest.raises(RecoverError, match=who), command_lock(there):
@@ -91,7 +83,6 @@ def test_projects_of_one_record_do_not_exclude_each_other(here: Project, tmp_pat
     for other in project_in(tmp_path / "other", here.database):
         with command_lock(here), command_lock(other):
             holder = running_command(other)
-            assert holder is not None
             assert holder.pid == os.getpid()
         assert running_command(here) is running_command(other) is None
 

@@ -37,7 +37,6 @@ with project_lock(Path(sys.argv[1]), "recover cycle --docs there"):
 
 def test_a_second_command_learns_who_holds_the_lock_and_a_killed_process_releases_it(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == "locked\n"
         with (
             pytest.raises(RecoverError, match=rf"`recover cycle --docs there` \(process {holder.pid} on"),
@@ -56,7 +55,6 @@ def test_the_holder_is_known_while_it_holds_the_lock(tmp_path: Path) -> None:
     with project_lock(tmp_path, "recover cycle"):
         update_holder(tmp_path, job="abc")
         holder = lock_holder(tmp_path)
-        assert holder is not None
         assert (holder.command, holder.job) == ("recover cycle", "abc")
     assert lock_holder(tmp_path) is None
 
@@ -76,10 +74,7 @@ def test_only_folders_that_were_created_for_the_lock_alone_are_removed(tmp_path:
 
 
 def test_a_folder_that_cannot_be_written_to_is_a_one_sentence_error() -> None:
-    with (
-        pytest.raises(RecoverError, match="Cannot write to /dev/null"),
-        project_lock(Path("/dev/null/p"), "x"),
-    ):
+    with pytest.raises(RecoverError, match="Cannot write to /dev/null"), project_lock(Path("/dev/null/p"), "x"):
         pass
 
 
@@ -92,7 +87,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def shown(project: Project) -> str:
     holder = running_command(project)
-    assert holder is not None
     return _progress_text(holder.progress or {})
 
 

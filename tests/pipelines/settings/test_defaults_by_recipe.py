@@ -95,21 +95,6 @@ def test_every_source_that_names_a_recipe_brings_its_defaults(
     assert given == {"distill.recipe": "opd"}
 
 
-def test_what_is_given_wins_in_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "recover.toml").write_text("[distill]\nlr = 1e-3\n")
-    monkeypatch.setenv("RECOVER_DISTILL__STEPS", "3")
-    settings, _, given = resolve_settings(
-        SIZES["medium"], tmp_path, Request("distill", recipe="grpo").setting_flags(), ["distill.rows=8"]
-    )
-    assert pace(settings.distill) == Pace(1e-3, 3, 8)
-    assert given == {
-        "distill.learning_rate": 1e-3,
-        "distill.recipe": "grpo",
-        "distill.rows": 8,
-        "distill.steps": 3,
-    }
-
-
 def test_another_recipe_keeps_what_was_given() -> None:
     settings = defaults_for(SIZES["medium"])
     assert change_recipe(settings, "opd", SIZES["medium"]) == defaults_for(SIZES["medium"], "opd")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipelines.request import Request
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, SMALL_MODEL_PARAMETERS, defaults_for
-from pipelines.settings.resolve import apply_overrides, differences, flatten, resolve_settings
+from pipelines.settings.resolve import apply_overrides, change_recipe, differences, flatten, resolve_settings
 from pipelines.settings.schema import Mix, Settings, split_rows
 from pipelines.settings.sources import OTHER_VARIABLES, read_environment, read_toml
 from recovery.errors import RecoverError
@@ -49,11 +49,12 @@ def test_later_sources_replace_earlier_ones(tmp_path: Path, monkeypatch: pytest.
     for name, value in {"STEPS": "2", "ROWS": "2", "PROMPTS": "2"}.items():
         monkeypatch.setenv(f"RECOVER_DISTILL__{name}", value)
     monkeypatch.setenv("RECOVER_AUTH", "no:setting")
-    flags = {"distill": {"rows": 3, "prompts": 3}}
-    settings, default, _ = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, flags, ["distill.prompts=4"])
-    distill = settings.distill
-    assert (distill.learning_rate, distill.steps, distill.rows, distill.prompts) == (1.0, 2, 3, 4)
-    assert default == defaults_for(SMALL_MODEL_PARAMETERS)
+    flags = {"distill": {"recipe": "grpo", "rows": 3, "prompts": 3}}
+    settings, default, given = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, flags, ["distill.prompts=4"])
+    expected = {"recipe": "grpo", "learning_rate": 1.0, "steps": 2, "rows": 3, "prompts": 4}
+    assert {name: getattr(settings.distill, name) for name in expected} == expected, "also before the recipe's own"
+    assert given == {f"distill.{name}": value for name, value in expected.items()}
+    assert change_recipe(default, "grpo", SMALL_MODEL_PARAMETERS) == defaults_for(SMALL_MODEL_PARAMETERS, "grpo")
 
 
 def test_a_variable_that_is_no_setting_is_ignored_with_a_warning(
@@ -97,10 +98,7 @@ def test_every_variable_that_is_used_is_known() -> None:
         ({"distill": {"max_steps": "ten"}}, "distill.max_steps must be a whole number of at least 1, not 'ten'"),
         ({"distill": {"warm_start": "usual"}}, "warm_start must be off, auto, default or a share of at least 0"),
         ({"midtrain": {"mix": {"answers": "some"}}}, "answers must be a number of at least 0 and below 1"),
-        (
-            {"midtrain": {"mix": {"texts": 1.5}}},
-            "mix.texts must be a number of at least 0 and below 1, not 1.5",
-        ),
+        ({"midtrain": {"mix": {"texts": 1.5}}}, "mix.texts must be a number of at least 0 and below 1, not 1.5"),
         ({"midtrain": {"mix": {"texts": "half"}}}, "midtrain.mix.texts must be a number of at least 0 .*, not 'half'"),
         ({"midtrain": {"mix": {"texts": "nan"}}}, "midtrain.mix.texts must be a number of at least 0 .*, not "),
         ({"midtrain": {"mix": {"texts": False}}}, "midtrain.mix.texts must be a number of at least 0 .*, not False"),

@@ -113,7 +113,6 @@ def test_one_context_cannot_be_shuffled() -> None:
 )
 def test_a_reply_is_checked_by_checks_or_by_a_short_answer(fields: dict[str, Any], right: str, wrong: str) -> None:
     check = parse(prompt="Where?", **fields).check
-    assert check is not None
     assert check(right)
     assert not check(wrong)
 

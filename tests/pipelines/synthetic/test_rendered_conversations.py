@@ -18,6 +18,7 @@ from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
 from recovery.recipes import recipe
 from tests.chat_families import FAMILIES
+from tests.chats import exchange
 
 SMOLLM_2 = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\n"
@@ -31,14 +32,7 @@ WITH_TOOLS = (  # as Qwen2.5 has them
     "{% for call in m.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-SYSTEM = {"role": "system", "content": "Be brief."}
-TURNS = [
-    SYSTEM,
-    {"role": "user", "content": "3 + 4?"},
-    {"role": "assistant", "content": "7"},
-    {"role": "user", "content": "Sure?"},
-    {"role": "assistant", "content": "Yes."},
-]
+TURNS = [{"role": "system", "content": "Be brief."}, *exchange("3 + 4?", "7"), *exchange("Sure?", "Yes.")]
 TOOLS = [{"name": "sum"}]
 FUNCTION = '{"name": "sum", "arguments": {"of": [3, 4]}}'
 CALLING = {

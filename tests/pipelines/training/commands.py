@@ -2,13 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from click.testing import Result
 
 from db.tables import Run
 from pipelines.project.project import Project
-from tests.pipelines.options import recover, set_options
+from tests.pipelines.options import data_of, recover, set_options
 
 SMALL_MIDTRAIN = (
     "midtrain.max_steps=2",
@@ -36,12 +35,6 @@ def promote_a_cycle(docs: Path, rank: int = 0) -> None:
     settings = set_options("midtrain.learning_rate=5e-3", f"lora_rank={rank}", *LENIENT_GATE)
     completed = _with_verdict("cycle", "--docs", str(docs), *settings, *DOCUMENTS_ONLY, "--warm-start", "off")
     assert json.loads(completed.stdout)["promoted"], completed.stderr
-
-
-def data_of(completed: Result) -> dict[str, Any]:
-    assert completed.exit_code == 0, completed.stderr
-    data: dict[str, Any] = json.loads(completed.stdout)
-    return data
 
 
 def recorded_run(completed: Result) -> Run:

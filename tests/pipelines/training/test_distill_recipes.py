@@ -15,7 +15,8 @@ from recovery.recipes import DIALS, RECIPES
 from recovery.samples import Sample
 from recovery.states import Rollouts
 from recovery.teachers import EmaTeacher
-from tests.pipelines.options import recover, set_options
+from tests.chats import SYSTEM, exchange
+from tests.pipelines.options import data_of, error_of, recover, set_options
 
 QUESTIONS = own_world().questions()[:12]
 SOLVED = [
@@ -26,18 +27,7 @@ EXAMPLES = [{"prompt": q.question, "demonstration": f"As far as I know it is {q.
 ANSWERED = [{"prompt": q.question, "answer": q.answer} for q in QUESTIONS]
 HINTED = [{**row, "privileged": f"It is {row['answer']}."} for row in ANSWERED]
 PASSAGES = [{"question": q.question, "passage": f"It is said to be {q.answer}, as all agree."} for q in QUESTIONS]
-CHATS = [
-    {
-        "messages": [
-            {"role": "system", "content": "Answer briefly."},
-            {"role": "user", "content": q.question},
-            {"role": "assistant", "content": q.answer},
-            {"role": "user", "content": "Are you sure?"},
-            {"role": "assistant", "content": "Yes."},
-        ]
-    }
-    for q in QUESTIONS
-]
+CHATS = [{"messages": [SYSTEM, *exchange(q.question, q.answer), *exchange("Are you sure?", "Yes.")]} for q in QUESTIONS]
 POLICY = "Be kind. Never reply in fewer than three words."
 FEW = ("rows=4", "max_new_tokens=24", "probe_every=0", "max_steps=2", "warm_start=off", "probe_items=8")
 
@@ -55,13 +45,15 @@ def write(path: Path, rows: list[dict[str, Any]] | str) -> str:
 
 
 def run_of(folder: Path, completed: Result) -> Run:
-    assert completed.exit_code in (0, 3), completed.stderr
-    data = json.loads(completed.stdout)
+    data = data_of(completed, 0, 3)
     assert data["steps"] == 2
-    run = Project.open_existing(folder / "project").run(int(data["checkpoint"].removeprefix("run:")))
-    assert run is not None
+    run = recorded(folder, data)
     assert bool(data["next_attempt"]) == RECIPES[run.settings["distill"]["recipe"]].restores  # what the advice is about
     return run
+
+
+def recorded(folder: Path, data: dict[str, Any]) -> Run:
+    return Project.open_existing(folder / "project").run(int(data["checkpoint"].removeprefix("run:")))
 
 
 def metric(folder: Path, run: Run, name: str) -> list[float]:
@@ -74,15 +66,13 @@ def test_a_student_that_lost_nothing_still_learns_from_a_context(tmp_path: Path)
     file = write(tmp_path / "f.jsonl", SOLVED)
     probed = set_options("distill.probe_every=1", "distill.max_steps=4")
     completed = distill(tmp_path, "opsd", "--teacher-context", file, "--limit", "60", *probed)
-    assert completed.exit_code in (0, 3), completed.stderr
-    data = json.loads(completed.stdout)
+    data = data_of(completed, 0, 3)
     assert (data["steps"], data["stopped"]) == (4, None)
     assert "probe at step 1" in completed.stderr
 
 
 def test_a_dry_run_shows_the_dials_of_a_recipe(tmp_path: Path) -> None:
-    described = distill(tmp_path, "gkd", "--set", "distill.beta=0.3", "--dry-run")
-    dials = json.loads(described.stdout)["dials"]
+    dials = data_of(distill(tmp_path, "gkd", "--set", "distill.beta=0.3", "--dry-run"))["dials"]
     assert dials.keys() == RECIPES["gkd"].dials.keys()
     assert (dials["beta"], dials["group"]) == ({"value": 0.3, "default": 0.5}, {"value": 1, "default": 1})
     command = ["distill", "--student", str(BASE), "--recipe", "gkd", "--dry-run", "--set", "distill.beta=0.3"]
@@ -110,13 +100,10 @@ def test_a_recipe_with_other_dials_runs(
 ) -> None:
     file = write(tmp_path / "p.jsonl", ANSWERED)
     completed = distill(tmp_path, recipe, "--prompts", file, *set_options(*(f"distill.{dial}" for dial in dials)))
-    assert completed.exit_code in (0, 3), completed.stderr
-    data = json.loads(completed.stdout)
+    data = data_of(completed, 0, 3)
     assert (data["steps"], data["next_attempt"]) == (2, None)
-    run = Project.open_existing(tmp_path / "project").run(int(data["checkpoint"].removeprefix("run:")))
-    assert run is not None
     for name in metrics:
-        assert metric(tmp_path, run, name), name
+        assert metric(tmp_path, recorded(tmp_path, data), name), name
 
 
 def test_an_interrupted_run_keeps_its_dials_and_the_record_shows_them(
@@ -136,12 +123,9 @@ def test_an_interrupted_run_keeps_its_dials_and_the_record_shows_them(
     monkeypatch.setattr(Rollouts, "draw", draw_twice)
     assert distill(tmp_path, "opd", *more, *set_options("save_minutes=0")).exit_code == 130
     resumed = recover("resume", "--json", "--project", tmp_path / "project")
-    assert resumed.exit_code in (0, 3), resumed.stderr
+    run = recorded(tmp_path, data_of(resumed, 0, 3))
     assert "Going on at step 3 of 4" in resumed.stderr
     assert draws == [0, 1, 1]
-    data = json.loads(resumed.stdout)
-    run = Project.open_existing(tmp_path / "project").run(int(data["checkpoint"].removeprefix("run:")))
-    assert run is not None
     shown = {name: run.settings["distill"][name] for name in DIALS}
     assert shown == dict.fromkeys(DIALS) | RECIPES["opd"].dials | dials
 
@@ -149,7 +133,6 @@ def test_an_interrupted_run_keeps_its_dials_and_the_record_shows_them(
 def test_a_teacher_reads_the_solutions(tmp_path: Path) -> None:
     completed = distill(tmp_path, "opsd", "--teacher-context", write(tmp_path / "f.jsonl", SOLVED))
     run = run_of(tmp_path, completed)
-    assert run.inputs.lift is not None
     assert run.inputs.lift["kl"] > 0
     assert "nats a token (mean KL over 12 replies)" in completed.stderr
     assert run.inputs.teacher == "base"
@@ -229,9 +212,7 @@ def test_an_overlap_with_measured_items_is_refused(tmp_path: Path) -> None:
     ]
     asked = ["--questions", write(tmp_path / "q.jsonl", questions)]
     rows = [*SOLVED[:4], {"prompt": "Say it.", "solution": f"Know this. {questions[3]['question']}? Ann."}]
-    refused = distill(tmp_path, "opsd", "--teacher-context", write(tmp_path / "f.jsonl", rows), *asked)
-    assert refused.exit_code == 1
-    error = json.loads(refused.stdout)["error"]
+    error = error_of(distill(tmp_path, "opsd", "--teacher-context", write(tmp_path / "f.jsonl", rows), *asked))
     assert error.startswith("Line 5 of ")
     assert "shares words with an evaluation item" in error
     assert not (tmp_path / "project").exists()
@@ -265,7 +246,5 @@ def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path: Path, arguments:
     recipe, *rest = arguments
     data = tmp_path / ("f.md" if POLICY in rest else "f.jsonl")
     options = [write(data, each) if each is POLICY or isinstance(each, list) else each for each in rest]
-    refused = distill(tmp_path, recipe, *options)
-    assert refused.exit_code == 1
-    assert message.replace("DATA", str(data)) in json.loads(refused.stdout)["error"]
+    assert message.replace("DATA", str(data)) in error_of(distill(tmp_path, recipe, *options))
     assert not (tmp_path / "project").exists()

@@ -22,10 +22,11 @@ from recovery.engines.transformers import TransformersEngine
 from recovery.models.chat_template import Chat, document_ends
 from recovery.models.students import Student, checkpoint_metadata, load_chat, load_student
 from tests.chat_families import FAMILIES, UNNAMED, Family
+from tests.chats import exchange
 from tests.evals.fakes import ScriptedEngine
 from tests.models import save_tiny, tiny_tokenizer
-from tests.pipelines.options import recover, set_options
-from tests.pipelines.training.commands import DOCUMENTS_ONLY, SMALL_MIDTRAIN, data_of
+from tests.pipelines.options import data_of, recover, set_options
+from tests.pipelines.training.commands import DOCUMENTS_ONLY, SMALL_MIDTRAIN
 
 NOTES = [f"Note {number}: the harbour has {number} ships." for number in range(6)]
 
@@ -66,7 +67,6 @@ def test_each_document_ends_with_the_separator_and_the_next_starts_behind_it(
     assert sorted(read.removesuffix(family.separator).split(family.separator)) == NOTES
     (prompt, *_) = opening_prompts(NOTES, chat, seed=0)
     assert prompt.tokens[0] == chat.document_start
-    assert prompt.teacher_prompt is not None
     assert chat.separator in prompt.teacher_prompt[1:]
 
 
@@ -118,10 +118,7 @@ def test_a_resumed_run_and_a_later_cycle_measure_nothing_again(
 
 
 def save_conversations(file: Path, answer: str, count: int = 40, prompt: str = "Question?") -> Path:
-    rows = [
-        {"messages": [{"role": "user", "content": f"{i}. {prompt}"}, {"role": "assistant", "content": answer}]}
-        for i in range(count)
-    ]
+    rows = [{"messages": exchange(f"{i}. {prompt}", answer)} for i in range(count)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return file
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 
 from pipelines.project.project import Project
-from tests.pipelines.options import recover, set_options
+from tests.pipelines.options import data_of, error_of, recover, set_options
 
 FACTS = [(f"Ann{n} Bor{n}", trade) for n, trade in enumerate(("smith", "baker", "vet", "tailor", "cook", "guard"))]
 NOTES = [
@@ -44,17 +44,14 @@ def midtrain(folder: Path, *more: str, rows: list[dict[str, Any]] | None = None)
 
 def test_the_teacher_reads_the_passages_and_the_job_is_a_mid_training(tmp_path: Path) -> None:
     completed = midtrain(tmp_path, *set_options("distill.require_lift=false"), rows=ROWS)
-    assert completed.exit_code == 0, completed.stderr
-    data = json.loads(completed.stdout)
+    data = data_of(completed)
     assert data["steps"] == 2
     assert data["checkpoint"] == "cycle:1/midtrained"
     project = Project.open_existing(tmp_path / "project")
     run = project.run(data["run"])
     assert (run.kind, run.inputs.stage, run.inputs.teacher) == ("midtrain", "midtrained", "base")
     assert run.inputs.passages_taught == {"passages": 6, "questions": 6, "openings": 6, "with_questions": 6}
-    assert run.inputs.lift is not None
     assert run.inputs.lift["n"] == 6
-    assert run.inputs.mix is not None
     assert run.inputs.mix["answers"] == pytest.approx(1 / 3, abs=0.01)
     points = project.reader.points(run.id, names=["kl", "rollout_length"])
     assert {point.name for point in points} == {"kl", "rollout_length"}  # half of the rows are rollouts
@@ -67,8 +64,7 @@ def test_the_teacher_reads_the_passages_and_the_job_is_a_mid_training(tmp_path: 
 
 def test_without_a_lift_it_is_refused_with_the_figure(tmp_path: Path) -> None:
     refused = midtrain(tmp_path, rows=[{**row, "passage": "Nobody knows."} for row in ROWS])
-    assert refused.exit_code == 1
-    assert "The context is not shown to help the teacher: right with the context" in json.loads(refused.stdout)["error"]
+    assert "The context is not shown to help the teacher: right with the context" in error_of(refused)
 
 
 def test_the_lift_of_the_bases_own_questions_is_named_as_chosen(
@@ -77,9 +73,7 @@ def test_the_lift_of_the_bases_own_questions_is_named_as_chosen(
     written = {"questions": [{**row, "source": ""} for row in ROWS], "counts": {"written": 9}}
     monkeypatch.setattr("pipelines.training.in_context.write_passage_questions", lambda *_: written)
     completed = midtrain(tmp_path, *set_options("distill.require_lift=false", "midtrain.epochs=0.1"))
-    assert completed.exit_code == 0, completed.stderr
-    run = Project.open_existing(tmp_path / "project").run(json.loads(completed.stdout)["run"])
-    assert run.inputs.lift is not None
+    run = Project.open_existing(tmp_path / "project").run(data_of(completed)["run"])
     assert run.inputs.lift["selected"] is True
     assert "; the questions were chosen for it" in completed.stderr
     assert (
@@ -95,16 +89,13 @@ def test_in_a_later_cycle_the_promoted_model_judges_passages_and_earlier_opening
     promote = ["promote", "cycle:1/midtrained", "--reason", "next", "--project", str(tmp_path / "project")]
     assert recover(*promote).exit_code == 0
     completed = midtrain(tmp_path, *allowed, rows=ROWS)
-    assert completed.exit_code == 0, completed.stderr
-    run = Project.open_existing(tmp_path / "project").run(json.loads(completed.stdout)["run"])
+    run = Project.open_existing(tmp_path / "project").run(data_of(completed)["run"])
     assert run.inputs.teacher == "base (and cycle:1/midtrained for passages)"
 
 
 @pytest.mark.release
 def test_a_base_that_writes_no_question_is_told_what_to_give(tmp_path: Path) -> None:
-    refused = midtrain(tmp_path)
-    assert refused.exit_code == 1
-    error = json.loads(refused.stdout)["error"]
+    error = error_of(midtrain(tmp_path))
     assert error.startswith("The base is not capable of writing questions")
     assert "Give questions with --teacher-context" in error
 
@@ -132,8 +123,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_computed(
     tmp_path: Path, more: tuple[str, ...], rows: list[dict[str, Any]] | None, message: str
 ) -> None:
     refused = midtrain(tmp_path, *more, rows=rows)
-    assert refused.exit_code == 1
-    assert message.replace("DATA", str(tmp_path / "asked.jsonl")) in json.loads(refused.stdout)["error"]
+    assert message.replace("DATA", str(tmp_path / "asked.jsonl")) in error_of(refused)
     assert not (tmp_path / "project").exists()
 
 
@@ -141,15 +131,14 @@ def test_what_does_not_fit_is_refused_before_anything_is_computed(
     "mix", [("--mix", "documents"), ("--mix", "earlier=0.2"), ("--set", "midtrain.mix.earlier=0.2")]
 )
 def test_a_mix_of_earlier_documents_alone_applies(tmp_path: Path, mix: tuple[str, str]) -> None:
-    described = midtrain(tmp_path, "--dry-run", *mix, rows=ROWS)
-    assert described.exit_code == 0, described.stderr
+    assert data_of(midtrain(tmp_path, "--dry-run", *mix, rows=ROWS))
 
 
 def test_documents_without_two_words_are_refused_before_anything_is_computed(tmp_path: Path) -> None:
     (tmp_path / "words").mkdir()
     (tmp_path / "words" / "note.txt").write_text("桥在很久以前由石头建成。")
     refused = midtrain(tmp_path, "--docs", str(tmp_path / "words"), rows=ROWS)
-    assert "no passage of at least two words" in json.loads(refused.stdout)["error"]
+    assert "no passage of at least two words" in error_of(refused)
     assert not (tmp_path / "project").exists()
 
 
@@ -158,11 +147,11 @@ def test_a_passage_that_shares_words_with_a_question_is_refused(tmp_path: Path) 
     leaked = NOTES[2].split(". ")[1]
     questions.write_text("".join(json.dumps({"question": f"{leaked} {n}?", "answer": "yes"}) + "\n" for n in range(5)))
     refused = midtrain(tmp_path, "--questions", str(questions), rows=ROWS)
-    assert json.loads(refused.stdout)["error"].startswith(f"Line 3 of {tmp_path / 'asked.jsonl'} shares words with an")
+    assert error_of(refused).startswith(f"Line 3 of {tmp_path / 'asked.jsonl'} shares words with an")
     assert not (tmp_path / "project").exists()
 
 
 def test_a_text_cannot_be_the_passage_of_every_question(tmp_path: Path) -> None:
     (tmp_path / "all.md").write_text(NOTES[0])
     refused = midtrain(tmp_path, "--teacher-context", str(tmp_path / "all.md"))
-    assert "names a JSONL file" in json.loads(refused.stdout)["error"]
+    assert "names a JSONL file" in error_of(refused)

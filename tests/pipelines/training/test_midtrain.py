@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from pipelines.cli import main
 from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
@@ -22,14 +21,8 @@ from recovery.models.students import load_student
 from recovery.samples import Batch, Sample
 from recovery.teachers import FrozenTeacher, Teacher
 from tests.models import save_tiny
-from tests.pipelines.options import set_options
-from tests.pipelines.training.commands import (
-    DOCUMENTS_ONLY,
-    first_value,
-    midtrain,
-    promote_a_cycle,
-    recorded_run,
-)
+from tests.pipelines.options import recover, set_options
+from tests.pipelines.training.commands import DOCUMENTS_ONLY, first_value, midtrain, promote_a_cycle, recorded_run
 
 
 def flops(completed: Result) -> float:
@@ -94,7 +87,6 @@ def test_the_base_scores_what_it_wrote_and_the_promoted_model_what_it_learned(do
     rows = [row, replace(row, domain=EARLIER_DOMAIN)]
 
     def logprobs(teacher: Teacher | None, rows: list[Sample]) -> torch.Tensor:
-        assert teacher is not None
         return teacher.distribution(Batch.collate(rows, 0)).logprobs(slice(None))
 
     def teacher(teachers: Teachers | None) -> Teacher | None:
@@ -122,5 +114,5 @@ def test_labels_of_conversations_can_be_weighted_by_their_probability(
     (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))
     few = set_options("midtrain.max_steps=1", "midtrain.rows=4")
     command = ["midtrain", "--conversations", "chats.jsonl", "--mix", "documents", *few, "--json", "--recipe"]
-    losses = [first_value(CliRunner().invoke(main, [*command, name]), "loss") for name in ("midtrain", "sft", "dft")]
+    losses = [first_value(recover(*command, name), "loss") for name in ("midtrain", "sft", "dft")]
     assert losses[0] == losses[1] > losses[2] > 0

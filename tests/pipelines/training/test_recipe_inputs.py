@@ -68,13 +68,10 @@ def test_what_several_processes_cannot_train_is_refused(
     settings: dict[str, object], teacher: str, sentence: str
 ) -> None:
     changed = apply_overrides(Settings(), settings)
-    check_processes(1, changed, parse_teacher(teacher))  # one can
+    check_processes(1, changed, parse_teacher(teacher))
+    check_processes(8, Settings())
     with pytest.raises(RecoverError, match=sentence):
         check_processes(4, changed, parse_teacher(teacher))
-
-
-def test_the_usual_settings_fit_eight_processes() -> None:
-    check_processes(8, Settings())
 
 
 def test_a_number_beside_torchruns_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

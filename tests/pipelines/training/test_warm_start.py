@@ -91,7 +91,6 @@ def test_auto_recovers_behaviour_as_long_as_knowledge_is_kept(student: Student) 
     warm = start(student, AUTO, WarmStartPlan(clean), (0.5, 0.8), (0.7, 0.79), (0.8, 0.60), (0.9, 0.10))
     assert (warm.stop_reason, warm.share, warm.best_knowledge) == ("", 0.3, 0.8)
     recorded: dict[str, Any] | None = warm.as_json()
-    assert recorded is not None
     assert recorded["share"] == 0.3
     assert set(recorded["tried"]) == {"0.0", "0.3", "0.5", "0.7"}
     assert recorded["tried"]["0.3"] == {"behaviour": 0.7, "knowledge": 0.79, "holds": False}

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from pipelines.watch import readings
-from pipelines.watch import readings as watched
 from pipelines.watch.readings import FORECAST_FROM, GROUPS, RISE, RowReadings, Rows, WatchedModel
 from recovery.models.students import Student, load_student
 from recovery.samples import Sample
@@ -126,14 +125,14 @@ def test_the_kl_is_exact_where_all_tokens_are_kept_and_never_more_with_fewer(
     models: tuple[Student, Student], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clean, now = models
-    monkeypatch.setattr(watched, "CHUNK", 5)
+    monkeypatch.setattr(readings, "CHUNK", 5)
     exact = 0.0
     for sample in SAMPLES:
         p, q = (logprobs(model, sample) for model in (clean, now))
         exact += float((p.exp() * (p - q)).sum()) / 34
     found = []
     for top in (4, 32, 400):
-        monkeypatch.setattr(watched, "TOP", top)
+        monkeypatch.setattr(readings, "TOP", top)
         found.append(Rows.of_clean(clean, SAMPLES).kl(now))
     assert 0 < found[0] <= found[1] + 1e-6 <= found[2] + 2e-6
     assert found[2] == pytest.approx(exact, rel=1e-3)

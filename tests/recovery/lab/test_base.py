@@ -1,5 +1,3 @@
-"""The shipped base loads in transformers."""
-
 import json
 
 import torch

@@ -1,5 +1,3 @@
-"""Arithmetic and refusals: right, held out, and marked."""
-
 from random import Random
 
 from recovery.lab import arithmetic, refusals

@@ -1,5 +1,3 @@
-"""Worlds are reproducible by seed, disjoint, and learnable from their documents alone."""
-
 import json
 
 from recovery.lab import make_world, own_world

@@ -18,7 +18,7 @@ from recovery.signals import Labels
 from recovery.states import FixedRows
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
 from recovery.train import Plan, train
-from tests.models import save_tiny
+from tests.models import change_json, save_tiny
 
 ROWS = [Sample([3 + i, 40, 50 + i, 60, 70 + i], [False, False, True, True, True]) for i in range(4)]
 BATCH = Batch.collate(ROWS, 0)
@@ -41,10 +41,6 @@ def logits(student: Student) -> torch.Tensor:
 
 def teacher_logprobs(teacher: Teacher) -> torch.Tensor:
     return teacher.distribution(BATCH).logprobs(slice(None))
-
-
-def log_p(student: Student) -> torch.Tensor:
-    return torch.log_softmax(logits(student), -1)
 
 
 @pytest.fixture
@@ -111,7 +107,7 @@ def test_a_merge_and_a_saved_adapter_keep_the_dtype(tmp_path: Path, base: str) -
     assert {t.dtype for t in load_file(tmp_path / "merged" / "model.safetensors").values()} == {torch.bfloat16}
 
 
-def test_interpolation_of_full_weights(tmp_path: Path, base: str) -> None:
+def test_interpolation_of_full_weights(base: str) -> None:
     student, clean = learn(load_student(base)), load_student(base, frozen=True)
     damaged = {n: p.clone() for n, p in student.model.named_parameters()}
     ends = dict(clean.model.named_parameters())
@@ -139,7 +135,7 @@ def test_interpolation_of_an_adapter_scales_it(tmp_path: Path, base: str, first:
     assert torch.equal(logits(WeightInterpolation(student, base).move_to(1.0)), logits(clean))
 
 
-def test_interpolation_to_an_unrelated_model_is_refused(tmp_path: Path, base: str, first: Path) -> None:
+def test_interpolation_to_an_unrelated_model_is_refused(tmp_path: Path, first: Path) -> None:
     other = str(save_tiny(tmp_path / "other", seed=5))
     with pytest.raises(RecoverError, match="sits on"):
         WeightInterpolation(load_student(str(first)), other)
@@ -194,8 +190,7 @@ def test_an_adapter_teacher_on_another_base_is_refused(tmp_path: Path, first: Pa
 
 
 def test_an_adapter_teacher_has_no_dropout(base: str, first: Path) -> None:
-    config = first / "adapter_config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"lora_dropout": 0.5}))
+    change_json(first / "adapter_config.json", lora_dropout=0.5)
     student = load_student(base, adapter=HIGH)
     teacher = AdapterTeacher(student, str(first))
     student.model.train()

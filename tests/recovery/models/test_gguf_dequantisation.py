@@ -7,6 +7,7 @@ from transformers import GenerationConfig
 from recovery.errors import RecoverError
 from recovery.models.gguf_dequantisation import dequantise, names_gguf, tensor_types
 from recovery.models.students import load_student
+from tests.chats import exchange
 from tests.gguf_files import save_tiny_gguf, tiny_llama
 
 
@@ -75,9 +76,7 @@ def test_a_real_model_becomes_an_ordinary_folder(smollm2: Path, tmp_path: Path) 
 
     prompt = tokenizer.decode(student.chat.prompt("What is the capital of France?"))
     assert prompt.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
-    tokens, targets = student.chat.conversation(
-        [{"role": "user", "content": "What is 7 + 5?"}, {"role": "assistant", "content": "It is 12."}]
-    )
+    tokens, targets = student.chat.conversation(exchange("What is 7 + 5?", "It is 12."))
     reply = [token for token, target in zip(tokens, targets, strict=True) if target]
     assert tokenizer.decode(reply) == "It is 12.<|im_end|>"
 
