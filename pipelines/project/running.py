@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from db import advisory_lock
 from db.tables import DONE, TOTAL
-from pipelines.log import STEPS, no_silence, seconds_left
+from pipelines.log import STEPS, log, no_silence, seconds_left
 from pipelines.project.locations import missing_folders, remove_empty
 from pipelines.project.project import Project
 from pipelines.project.runs import RUN_NAMES
@@ -118,9 +119,16 @@ def lock_holder(home: Path) -> LockHolder | None:
 
 def update_holder(home: Path, **changes: Any) -> None:
     """Store which job the holder of the lock runs, or how far it is; without a holder, nothing is stored."""
-    with suppress(OSError):  # such as a full disk: no computation ends for that
+    try:
         if holder := _stored_holder(home):
             _store(home, replace(holder, **changes))
+    except OSError as error:  # such as a full disk: no computation ends for that
+        _warn_that_nothing_is_stored(home, first_line(error))
+
+
+@cache
+def _warn_that_nothing_is_stored(home: Path, reason: str) -> None:
+    log.warning(f"Cannot store the progress in {home} ({reason}); status and dashboard will not show it")
 
 
 def _store(home: Path, holder: LockHolder) -> None:

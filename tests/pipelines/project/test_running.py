@@ -1,5 +1,6 @@
 """The lock of a running command, and what others see of its progress."""
 
+import errno
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -57,6 +58,21 @@ def test_the_holder_is_known_while_it_holds_the_lock(tmp_path: Path) -> None:
         holder = lock_holder(tmp_path)
         assert (holder.command, holder.job) == ("recover cycle", "abc")
     assert lock_holder(tmp_path) is None
+
+
+def test_progress_that_cannot_be_stored_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with project_lock(tmp_path, "recover cycle"):
+        monkeypatch.setattr(running, "write_atomic", fail)
+        update_holder(tmp_path, job="abc")
+        update_holder(tmp_path, job="abc")
+    (line,) = [record.message for record in caplog.records]
+    assert line.startswith(f"Cannot store the progress in {tmp_path} (")
+    assert line.endswith("No space left on device); status and dashboard will not show it")
 
 
 def test_only_folders_that_were_created_for_the_lock_alone_are_removed(tmp_path: Path) -> None:
