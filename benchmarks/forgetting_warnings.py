@@ -165,11 +165,11 @@ def training_rows(base: Student, count: int, seed: int) -> dict[str, list[Row]]:
     prompts = write_prompts(engine, chat, min(count, 512), seed=seed)
     with tempfile.TemporaryDirectory() as folder:
         replies = sample_answers(engine, chat, prompts, Path(folder), "", max_new_tokens=MAX_ROW)
-    own = [
+    own_replies = [
         Row(input_ids=s.tokens, labels=[t if target else -100 for t, target in zip(s.tokens, s.targets, strict=True)])
         for s in replies
     ]
-    return dict(zip(DATA, ([_row([], tokens) for tokens in texts], answers, own), strict=True))
+    return dict(zip(DATA, ([_row([], tokens) for tokens in texts], answers, own_replies), strict=True))
 
 
 def _row(prompt: Sequence[int], reply: Sequence[int]) -> Row:

@@ -135,8 +135,8 @@ def measured_project(args: Namespace) -> Path:
 def judge_large(outcome: Outcome, project: Project, clean: Passes, items: int) -> Verdict:
     questions = project.root / "world" / "questions.jsonl"
     lineage = project.reader.lineage(outcome.distilled.checkpoint.id)
-    midtrained = next(one for one in lineage if one.role == "midtrained")
-    knowledge = [_knowledge(project, one, questions) for one in (midtrained, outcome.distilled.checkpoint)]
+    midtrained = next(checkpoint for checkpoint in lineage if checkpoint.role == "midtrained")
+    knowledge = [_knowledge(project, model, questions) for model in (midtrained, outcome.distilled.checkpoint)]
     now = _passes(project.locate(outcome.distilled.checkpoint).path, items)
     run = project.reader.run(outcome.distilled.checkpoint.run_id or 0)
     assert run is not None

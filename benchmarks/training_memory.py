@@ -212,9 +212,9 @@ def _load(case: Case, path: str) -> tuple[Student, TeacherSignal]:
         parameter.data = parameter.data.clone()
     if case.rank:
         return student, TeacherSignal(AdapterOffTeacher(student, path))
-    own = FrozenTeacher(path, dtype=frozen_dtype(path, case.bf16))
-    own.bind_student(student)
-    return student, TeacherSignal(own)
+    teacher = FrozenTeacher(path, dtype=frozen_dtype(path, case.bf16))
+    teacher.bind_student(student)
+    return student, TeacherSignal(teacher)
 
 
 def _bytes(tensors: Iterable[Any]) -> int:

@@ -37,7 +37,7 @@ BADGES = {"passed": "done", "failed": "failed", "inconclusive": "inconclusive"}
 def report(reader: Reader, project: Project, number: int) -> str:
     """The HTML of a report on a cycle, by its number."""
     cycles = reader.cycles(project.id)
-    cycle = next((one for one in cycles if one.number == number), None)
+    cycle = next((candidate for candidate in cycles if candidate.number == number), None)
     if cycle is None:
         existing = f"The record has cycles 1 to {cycles[-1].number}." if cycles else "The record has no cycles."
         raise RecordError(f"There is no cycle {number}. {existing}")
@@ -45,14 +45,14 @@ def report(reader: Reader, project: Project, number: int) -> str:
     stages, decisions = reader.stages(project.id), reader.promotions(project.id)
     trails, clean = summaries.trails(past, stages, reader.drift(project.id)), summaries.clean_mark(past)
     runs, metrics = reader.runs(project.id), RunMetrics(reader)
-    own = [run for run in reversed(runs) if run.cycle == number]
-    curve_chart = _chart("curves", partial(curves, curves_of(own, metrics)))
+    cycle_runs = [run for run in reversed(runs) if run.cycle == number]
+    curve_chart = _chart("curves", partial(curves, curves_of(cycle_runs, metrics)))
     sections = [
-        summary(reader, project, cycle, trails[-1], clean, own, metrics, is_last=cycle == cycles[-1]),
+        summary(reader, project, cycle, trails[-1], clean, cycle_runs, metrics, is_last=cycle == cycles[-1]),
         card("Over the cycles", _chart("over-time", partial(over_time, trails, clean))),
         card("New knowledge against what must stay", _chart("plane", partial(plane, trails, clean))),
-        *cycle_parts.results(reader, cycle, past, stages, decisions, own),
-        cycle_parts.timeline(own, decisions, cycle, metrics),
+        *cycle_parts.results(reader, cycle, past, stages, decisions, cycle_runs),
+        cycle_parts.timeline(cycle_runs, decisions, cycle, metrics),
         card("Curves", curve_chart) if curve_chart else "",
         cycle_parts.settings(runs, cycle, past[-2] if len(past) > 1 else None),
         cycle_parts.documents(reader, cycle, project.root),

@@ -79,7 +79,7 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:
         yield _more_items(behaviour) or _more_steps(attempt)
     if _is_short(retention):
         yield _more_items(retention) or _warm_start(attempt) or _more_steps(attempt)
-    if any(_is_short(one) for one in [knowledge, *(earlier.values() if isinstance(earlier, dict) else [])]):
+    if any(_is_short(judgement) for judgement in [knowledge, *(earlier.values() if isinstance(earlier, dict) else [])]):
         yield _more_documents(attempt) or _fewer_steps(attempt)
 
 

@@ -150,7 +150,9 @@ class Reader:
             decisions = select(Promotion.cycle_id, Promotion.why).filter_by(project_id=project)
             reasons = {cycle: why for cycle, why in session.execute(decisions.order_by(Promotion.id))}
         base = next((checkpoint for checkpoint in checkpoints if checkpoint.role == "base"), None)
-        stages = {(one.cycle, one.role): one for one in checkpoints if not one.superseded}
+        stages = {
+            (checkpoint.cycle, checkpoint.role): checkpoint for checkpoint in checkpoints if not checkpoint.superseded
+        }
         return [
             _with(
                 cycle,

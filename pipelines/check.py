@@ -123,8 +123,8 @@ def check_model(project: Project, prepared: Prepared, model: str) -> CheckResult
     job = replace(prepared.job, settings=unprobed)
     notes = prepared.about.notes(project.base_name)
     if prepared.own_template:
-        own = replace(job, student=project.resolve(prepared.own_template).id, id=f"{job.id}-own")
-        clean, results, verdict = Cycle(project, own).judge_student()
+        with_template = replace(job, student=project.resolve(prepared.own_template).id, id=f"{job.id}-own")
+        clean, results, verdict = Cycle(project, with_template).judge_student()
         _, with_base_template, _ = Cycle(project, job).judge_student(with_samples=False)
         mains = (main_result(side, "behaviour") for side in (with_base_template, results))
         a, b = (main.headline.value for main in mains if main)  # tells the template apart from the weights

@@ -222,7 +222,10 @@ def teachers_in_memory(
             midtraining.append(promoted)
     if request.command == "midtrain" or isinstance(teacher, Served):
         return midtraining, []
-    named = [one if Path(one).is_dir() or is_hub_id(one) else base for one in named_checkpoints(teacher)]
+    named = [
+        reference if Path(reference).is_dir() or is_hub_id(reference) else base
+        for reference in named_checkpoints(teacher)
+    ]
     return midtraining, [*(named or [base]), *([promoted] if promoted and teacher == Router() else [])]
 
 
@@ -336,12 +339,13 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     check_files(project, request)
     for note in about.notes(project.base_name):
         log.warning(note)
-    own = path if about.other_template else None
+    own_template = path if about.other_template else None
     own_files, base_files = StopFiles.of(path), StopFiles.of(project.base)
-    files = replace(own_files, template=base_files.template) if own else own_files
+    files = replace(own_files, template=base_files.template) if own_template else own_files
     missing = missing_end(files, base_files) if trains else None
-    is_changed = own is not None or missing is not None
-    student = project.resolve(_fixed_copy(project, path, own is not None, missing) if is_changed else request.student)
+    is_changed = own_template is not None or missing is not None
+    fixed_copy = _fixed_copy(project, path, own_template is not None, missing) if is_changed else None
+    student = project.resolve(fixed_copy or request.student)
     conversations = read_training_file(request.docs) if request.docs else []
     corpus = save_snapshot(project.home, read_corpus(request.docs)) if request.docs and not conversations else None
     sample = None  # of what the fine-tune was trained on
@@ -375,7 +379,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         fixed.append(f"{FIXED_TEMPLATE.format(former)} {base_files.name(files.template)}")
     processes = request.processes or 1
     job = replace(job, id=content_hash(contents)[:8], processes=processes, fixed=". ".join(fixed) or None)
-    return Prepared(job, about, own)
+    return Prepared(job, about, own_template)
 
 
 def _fixed_copy(project: Project, model: str, other_template: bool, missing_end: int | None) -> str:

@@ -107,6 +107,6 @@ def with_ids(teacher: TeacherChoice[str], id_of: Callable[[str], int]) -> Teache
         case Model(reference):
             return Model(id_of(reference))
         case ByDomain(main, by_domain):
-            return ByDomain(id_of(main), {domain: id_of(one) for domain, one in by_domain.items()})
+            return ByDomain(id_of(main), {domain: id_of(reference) for domain, reference in by_domain.items()})
         case _:
             return teacher

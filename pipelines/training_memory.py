@@ -129,7 +129,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Teacher:
-    own: int = 0  # parameters that it shares with no other model
+    unshared: int = 0  # parameters that it shares with no other model
     head: int = 0  # weights of its output head
 
     @classmethod
@@ -156,7 +156,7 @@ def training_memory(
     count, several, adapter = device.processes, device.processes > 1, shape.adapter(settings.lora_rank)
     trained, frozen = adapter or shape.parameters, frozen_bytes(shape, settings)
     weight = frozen if adapter else FULL
-    whole, teacher = weight * shape.parameters + FULL * adapter, frozen * sum(each.own for each in teachers)
+    whole, teacher = weight * shape.parameters + FULL * adapter, frozen * sum(each.unshared for each in teachers)
     activations, output_head = _in_a_step(shape, settings, teachers, device)
     loaded = {"weights": whole / count, "teacher": teacher / count}
     always = {
@@ -335,9 +335,11 @@ def fitting_changes(
     """Such as "--set checkpointing=true (48 GB)": each change that is enough alone, else all together if they are."""
     each = [{name: value} for name, value in changes.items()]
     for candidates in (each, [changes]):
-        takes = [(one, required(settings.model_copy(update=one))) for one in candidates]
-        if fitting := [(one, took) for one, took in takes if took <= available]:
-            flags = [" ".join(f"--set {name}={as_text(value)}" for name, value in one.items()) for one, _ in fitting]
+        takes = [(change, required(settings.model_copy(update=change))) for change in candidates]
+        if fitting := [(change, took) for change, took in takes if took <= available]:
+            flags = [
+                " ".join(f"--set {name}={as_text(value)}" for name, value in change.items()) for change, _ in fitting
+            ]
             return [f"{flag} ({gigabytes(took)})" for flag, (_, took) in zip(flags, fitting, strict=True)]
     return []
 

@@ -147,8 +147,8 @@ def _equal_weights(first: str, second: str) -> bool:
     if any(name not in b for name in names):
         return False
     chosen = names[:: max(1, len(names) // COMPARED)]
-    one, other = (dict(_tensors({name: files[name] for name in chosen})) for files in (a, b))
-    return all(torch.equal(one[name].float(), other[name].float()) for name in chosen)
+    first_tensors, second_tensors = (dict(_tensors({name: files[name] for name in chosen})) for files in (a, b))
+    return all(torch.equal(first_tensors[name].float(), second_tensors[name].float()) for name in chosen)
 
 
 def _check_finite(model: str, name: str, tensor: Tensor) -> None:

@@ -92,12 +92,12 @@ def _frozen_models(teacher: Any) -> list[Any]:
 _training: Member | None = None  # of this process
 
 
-def call(name: str, *arguments: Any, **own: Any) -> Any:
-    """Have every process run a method of its member; `own` are arguments of the leader alone."""
+def call(name: str, *arguments: Any, **of_leader: Any) -> Any:
+    """Have every process run a method of its member; `of_leader` are arguments of the leader alone."""
     assert _training is not None
     broadcast((name, arguments))
     with together():
-        return getattr(_training, name)(*arguments, **own)
+        return getattr(_training, name)(*arguments, **of_leader)
 
 
 class SharedState(TrainState):

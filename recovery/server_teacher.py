@@ -24,18 +24,19 @@ LISTED = 20  # tokens at each target, the one sampled included: what vLLM sends 
 
 
 class ServerTeacher:
-    """`reference` is the model that the servers must serve, and `own` its log-probs of `Probe(student.chat).tokens`."""
+    """`reference` is the model that the servers must serve, and `expected` are its log-probs of the tokens of
+    `Probe(student.chat)`."""
 
     def __init__(
         self,
         student: Student,
         addresses: str,  # with a comma between several, which share the rows
         reference: str,
-        own: Sequence[float],
+        expected: Sequence[float],
         *,
         listed: int = LISTED,
     ):
-        self.reference, self._student, self._own = reference, student, list(own)
+        self.reference, self._student, self._expected = reference, student, list(expected)
         self._servers, self._probe = Servers(addresses, self._prepare), Probe(student.chat)
         self.listed = min(listed, len(student.head.weight) - 1)
         self._served: dict[str, ServedModel] = {}  # by the server's address
@@ -79,7 +80,7 @@ class ServerTeacher:
         name = self._served[server.address].name
         problem = f"serves {name}, which is another model than the teacher {self.reference}"
         advice = f"Start it with that model: {serve_command(server, self.reference)}"
-        self._probe.check(server, name, self._own, problem, advice)
+        self._probe.check(server, name, self._expected, problem, advice)
         server.serves = self
 
 

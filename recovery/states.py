@@ -291,9 +291,9 @@ class PrivilegedPairs:
             if row.teacher_prompt is None or not row.target_count:  # one prompt for both
                 rows.append(row)
                 continue
-            own = row.tokens[: row.prompt_length]
+            prompt = row.tokens[: row.prompt_length]
             rows.append(replace(row, privileged=True))
-            rows.append(replace(row.for_teacher, teacher_prompt=own, privileged=False))
+            rows.append(replace(row.for_teacher, teacher_prompt=prompt, privileged=False))
         return rows
 
 

@@ -93,8 +93,8 @@ class StepMetrics:
         if "logit_grad_sum" in values and self._grad_sum is not None:
             self._grad_sum = self._grad_sum + values.pop("logit_grad_sum").to(self._grad_sum.device)
         for name, tensor in values.items():
-            own = self._values[name]
-            own.append(tensor.to(own[0].device) if own else tensor)
+            parts = self._values[name]
+            parts.append(tensor.to(parts[0].device) if parts else tensor)
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:

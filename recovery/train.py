@@ -184,18 +184,18 @@ def _compute_gradient(
     student.model.zero_grad(set_to_none=True)  # of a step that was broken off
     student.model.train()
     for rows in micro_batches([s for s in samples if s.target_count], plan.tokens_at_once):
-        own = own_rows(rows)
+        ours = own_rows(rows)
         # A process without a row computes another's and counts it with 0: all must run the same passes.
-        batch = Batch.collate(own or rows[:1], student.chat.pad_id, student.device)
+        batch = Batch.collate(ours or rows[:1], student.chat.pad_id, student.device)
         with torch.autocast(student.device.type, torch.bfloat16) if plan.bf16 else nullcontext():
             with metrics.timed("teacher"):
                 computed = replace(signal.compute(batch), stops=stops, is_measured=is_measured)
                 loss_of = loss_of_chunk(objective, computed, batch, signal.teacher_weight)
-            weights = torch.full(batch.target_rows.shape, 1.0 / count if own else 0.0, device=student.device)
+            weights = torch.full(batch.target_rows.shape, 1.0 / count if ours else 0.0, device=student.device)
             hidden = student.hidden(batch)
             loss, batch_metrics = chunked_loss(hidden, student.head, loss_of, weights, with_shape=is_measured)
         loss.backward()
-        if own:
+        if ours:
             metrics.add(float(loss.detach()), batch_metrics, count)
     student.model.eval()
     metrics.loss = all_reduce_sum(metrics.loss, student.device)

@@ -181,7 +181,7 @@ def results_of(study: Study, entries: Iterable[Entry]) -> dict[str, Any]:
     seeds: dict[int, dict[str, Entry]] = {seed: {} for seed in study.size.seeds}
     for entry in entries:
         seeds[entry["seed"]][entry["arm"]] = entry
-    arms = [_without_items(one[arm]) for one in seeds.values() for arm in study.arms if arm in one]
+    arms = [_without_items(by_arm[arm]) for by_arm in seeds.values() for arm in study.arms if arm in by_arm]
     planned = len(seeds) * len(study.arms)
     claims = _decided(study, list(seeds.values())) if len(arms) == planned else []
     return {"arms": arms, "planned": planned, "claims": claims}
@@ -193,9 +193,9 @@ def hypothesis_of(claim: Claim, seeds: Sequence[Arms]) -> Hypothesis:
         means = tuple(_value(arms, claim.of, claim) - _value(arms, claim.against, claim) for arms in seeds)
         return Hypothesis(SeedDifferences(means, 0.0, len(means)), claim.direction, claim.margin)
     paired = [_paired(claim, arms) for arms in seeds]
-    differences = SeedDifferences.of_items([_group(one, claim.items) for one in paired])
+    differences = SeedDifferences.of_items([_group(pair, claim.items) for pair in paired])
     if claim.minus_items:
-        differences = differences.minus(SeedDifferences.of_items([_group(one, claim.minus_items) for one in paired]))
+        differences = differences.minus(SeedDifferences.of_items([_group(pair, claim.minus_items) for pair in paired]))
     return Hypothesis(differences, claim.direction, claim.margin)
 
 
@@ -203,7 +203,7 @@ def _decided(study: Study, seeds: Sequence[Arms]) -> list[dict[str, Any]]:
     claims = study.declared.claims
     hypotheses = [hypothesis_of(claim, seeds) for claim in claims]
     decisions = decide(hypotheses, study.declared.error)
-    return [_claim(*one) for one in zip(claims, hypotheses, decisions, strict=True)]
+    return [_claim(*decided) for decided in zip(claims, hypotheses, decisions, strict=True)]
 
 
 def _claim(claim: Claim, hypothesis: Hypothesis, decision: Decision) -> dict[str, Any]:
@@ -238,8 +238,8 @@ def _passes(role: str, claim: Claim, arms: Arms) -> dict[str, float]:
     stages = [stage["outcomes"] for stage in arms[claim.of if role == OWN_CYCLE else role]["stages"]]
     tasks = stages[-1].get(claim.metric, {})
     if role == OWN_CYCLE:
-        own = enumerate((stage.get("knowledge", {}) for stage in stages[:-1]), 1)
-        tasks = {f"cycle:{number}": task for number, main in own for task in main.values()}
+        measured = enumerate((stage.get("knowledge", {}) for stage in stages[:-1]), 1)
+        tasks = {f"cycle:{number}": task for number, main in measured for task in main.values()}
     is_keyed_by_task = role == OWN_CYCLE or claim.metric in POOLED
     return {
         f"{name}/{key}" if is_keyed_by_task else key: passed

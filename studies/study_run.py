@@ -106,19 +106,19 @@ class StudyRun:
     def _run_free_seeds(self, seeds: Sequence[int], tuned: Tuned) -> list[int]:
         """Run the seeds that no other process works on; the others are returned."""
         elsewhere = []
-        for one in (self.seed(seed, tuned) for seed in seeds):
-            missing = [name for name in self.study.arms if self.files.entry(one.seed, name) is None]
-            if missing and lock_holder(one.root / HOME):
-                elsewhere.append(one.seed)
+        for seed_project in (self.seed(seed, tuned) for seed in seeds):
+            missing = [name for name in self.study.arms if self.files.entry(seed_project.seed, name) is None]
+            if missing and lock_holder(seed_project.root / HOME):
+                elsewhere.append(seed_project.seed)
             elif missing:
-                self._run_seed(one, missing)
+                self._run_seed(seed_project, missing)
         return elsewhere
 
-    def _run_seed(self, one: "SeedProject", missing: Sequence[str]) -> None:
-        one.root.mkdir(parents=True, exist_ok=True)
-        with project_lock(one.root / HOME, command_line()):
+    def _run_seed(self, seed_project: "SeedProject", missing: Sequence[str]) -> None:
+        seed_project.root.mkdir(parents=True, exist_ok=True)
+        with project_lock(seed_project.root / HOME, command_line()):
             for name in missing:
-                one.run(name, self.study.arms[name])
+                seed_project.run(name, self.study.arms[name])
                 self._store()
 
     def _tune(self) -> Tuned:
@@ -134,10 +134,10 @@ class StudyRun:
             scores: dict[float, float] = {}
             for number, times in enumerate(tune.rate_times):
                 variant = f"{name}-{number}"
-                one = replace(self.seed(tune.seed), tuned={**best, variant: {"rate_times": times}})
-                one.root.mkdir(parents=True, exist_ok=True)
-                with project_lock(one.root / HOME, command_line()):
-                    entry = one.run(variant, self.study.declared.arms[name])
+                seed_project = replace(self.seed(tune.seed), tuned={**best, variant: {"rate_times": times}})
+                seed_project.root.mkdir(parents=True, exist_ok=True)
+                with project_lock(seed_project.root / HOME, command_line()):
+                    entry = seed_project.run(variant, self.study.declared.arms[name])
                 scores[times] = sum(entry["scores"].get(measure) or 0.0 for measure in measures)
             best[name] = {"rate_times": max(scores, key=lambda times: scores[times])}
             log.info(f"Study {self.study.name}: {name} does best at {best[name]['rate_times']:g} times its usual rate")
@@ -241,7 +241,7 @@ class SeedProject:
         seconds = project.reader.busy_seconds(run.id for run in runs)
         flops = [point.value for run in runs for point in project.reader.points(run.id, names=["flops"])]
         return {
-            "steps": sum(one.step or 0 for run in runs if (one := project.reader.run_checkpoint(run.id))),
+            "steps": sum(ended.step or 0 for run in runs if (ended := project.reader.run_checkpoint(run.id))),
             "pflops": sum(flops) / 1e15,
             "seconds": sum(seconds.values()),
             "scores": headlines(results),
@@ -306,7 +306,7 @@ def _checkpoint_of(project: Project, job_id: str, stage: str) -> Checkpoint | No
 
 def _slope(scores: list[Mapping[str, float | None]]) -> float:
     """How much instruction following changes with each of the last cycles, by least squares."""
-    values = [one["behaviour"] or 0.0 for one in scores[-LAST_CYCLES:]]
+    values = [score["behaviour"] or 0.0 for score in scores[-LAST_CYCLES:]]
     return linear_regression(range(len(values)), values).slope if len(values) > 1 else 0.0
 
 

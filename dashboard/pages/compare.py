@@ -78,7 +78,7 @@ def render(request: PageRequest) -> list[Any]:
         return [_filters(request, measured, sides, [], None) + missing, None, None]
     first, *others = sides
     tasks = sorted(key for key in first.evaluations if any(key in side.evaluations for side in others))
-    task = next((one for one in tasks if _name(one) == request.query.get("task")), tasks[0] if tasks else None)
+    task = next((key for key in tasks if _name(key) == request.query.get("task")), tasks[0] if tasks else None)
     answers = _answers(request, sides, task) if task else card("Answers", nothing("No task in common."))
     return [_filters(request, measured, sides, tasks, task) + missing, _scores(request, sides, tasks), answers]
 
@@ -101,18 +101,18 @@ def _sides(request: PageRequest, measured: Sequence[Checkpoint]) -> list[Side]:
     selected = [by_id[id] for id in dict.fromkeys(ids) if id in by_id]
     if not any(request.query.get(side) for side in SIDES):
         selected = list(dict.fromkeys([*measured[:1], *measured[-1:]]))
-    cycles = {one.cycle for one in selected}
+    cycles = {checkpoint.cycle for checkpoint in selected}
     runs = {run.id for run in request.reader.runs(request.project.id) if run.cycle in cycles}
-    return [Side(one, latest_evaluations(request.reader, one, runs)) for one in selected]
+    return [Side(checkpoint, latest_evaluations(request.reader, checkpoint, runs)) for checkpoint in selected]
 
 
 def _suggestions(request: PageRequest, measured: Sequence[Checkpoint], unmeasured: Sequence[Checkpoint]) -> list[str]:
     """Commands that evaluate what the address names or, without two measured checkpoints, the newest ones."""
     ids = [request.number(side) for side in SIDES]
-    selected = [one for one in unmeasured if one.id in ids]
+    selected = [checkpoint for checkpoint in unmeasured if checkpoint.id in ids]
     if not selected and len(measured) < 2:
         selected = list(reversed(unmeasured))[:MAX_SUGGESTIONS]
-    return [f"recover eval {quote(one.reference)}" for one in selected]
+    return [f"recover eval {quote(checkpoint.reference)}" for checkpoint in selected]
 
 
 def _filters(
@@ -122,11 +122,14 @@ def _filters(
     tasks: Sequence[Task],
     task: Task | None,
 ) -> Markup:
-    options = [("", "–"), *((str(one.id), f"{one.reference} ({clock(one.created_at)})") for one in measured)]
+    options = [
+        ("", "–"),
+        *((str(checkpoint.id), f"{checkpoint.reference} ({clock(checkpoint.created_at)})") for checkpoint in measured),
+    ]
     selected = [str(side.checkpoint.id) for side in sides] + [""] * (len(SIDES) - len(sides))
     fields = [choice(side, label, options, id) for side, label, id in zip(SIDES, LABELS, selected, strict=True)]
     if task:
-        fields.append(choice("task", "Task", [(_name(one), _name(one)) for one in tasks], _name(task)))
+        fields.append(choice("task", "Task", [(_name(key), _name(key)) for key in tasks], _name(task)))
     fields.append(choice("show", "Show", SHOW, request.query.get("show", "")))
     kinds = kinds_of(request.reader.items(sides[0].evaluations[task].id)) if task else []
     if kinds:

@@ -78,22 +78,23 @@ def render(request: PageRequest) -> list[Any]:
     stages, decisions = reader.stages(project.id), reader.promotions(project.id)
     trail = summaries.trails(past, stages)[-1]
     runs = reader.runs(project.id)
-    own = [run for run in reversed(runs) if run.cycle == cycle.number]
+    cycle_runs = [run for run in reversed(runs) if run.cycle == cycle.number]
     smoothing, log = request.query.get("smoothing", ""), request.query.get("scale") == "log"
-    figure = curves(curves_of(own, request.metrics), request.look, SMOOTHING.get(smoothing, 0.0), log)
+    figure = curves(curves_of(cycle_runs, request.metrics), request.look, SMOOTHING.get(smoothing, 0.0), log)
     fields = [
         choice("smoothing", "Smoothing", [(name, name or "none") for name in SMOOTHING], smoothing),
         choice("scale", "Scale", SCALES, "log" if log else ""),
     ]
     filters = form(fields, hidden={"number": cycle.number})
     details = [
-        *results(reader, cycle, cycles, stages, decisions, own),
+        *results(reader, cycle, cycles, stages, decisions, cycle_runs),
         settings(runs, cycle, past[-2] if len(past) > 1 else None),
         documents(reader, cycle, project.root),
     ]
     return [
-        _links(cycle, cycles) + verdict(cycle, trail, summaries.clean_mark(past), own, decisions, cycle == cycles[-1]),
-        timeline(own, decisions, cycle, request.metrics),
+        _links(cycle, cycles)
+        + verdict(cycle, trail, summaries.clean_mark(past), cycle_runs, decisions, cycle == cycles[-1]),
+        timeline(cycle_runs, decisions, cycle, request.metrics),
         _html.curves_head(filters, meanings(figure)) if figure else None,
         chart_card("curves", figure) if figure else None,
         join(details),
@@ -139,7 +140,7 @@ def _subject(request: PageRequest) -> tuple[int | None, int | None]:
 
 
 def _links(cycle: Cycle, cycles: Sequence[Cycle]) -> Markup:
-    numbers = [one.number for one in cycles]
+    numbers = [other.number for other in cycles]
     index = numbers.index(cycle.number)
     result = [link("cycles", "All cycles")]
     if index > 0:
@@ -180,25 +181,28 @@ def timeline(runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle, 
         _html.bar(run, _run_text(run, metrics), (run.started_at - start) / total, (_end(run) - run.started_at) / total)
         for run in runs
     ]
-    own = [(one.outcome, one) for one in reversed(decisions) if one.cycle == cycle.number]
-    return card("Stages", _html.timeline(bars, own), f"{clock(start)}, {duration(total)} in total")
+    decided = [(decision.outcome, decision) for decision in reversed(decisions) if decision.cycle == cycle.number]
+    return card("Stages", _html.timeline(bars, decided), f"{clock(start)}, {duration(total)} in total")
 
 
 def attempts(stages: Sequence[Stage], decisions: Sequence[Promotion], cycle: Cycle) -> Markup:
     """The recovered checkpoints of a cycle, where it has several; each was distilled from the mid-trained one."""
-    own = [(one, stage.scores) for stage in stages if (one := stage.checkpoint) and one.cycle == cycle.number]
-    recovered = [(one, scores) for one, scores in own if one.role == "recovered"]
+    recovered = [
+        (checkpoint, stage.scores)
+        for stage in stages
+        if (checkpoint := stage.checkpoint) and (checkpoint.cycle, checkpoint.role) == (cycle.number, "recovered")
+    ]
     if len(recovered) < 2:
         return Markup()
     last = {decision.checkpoint_id: decision for decision in reversed(decisions)}
     rows = [
         [
-            Cell(link("lineage", bdi(one.reference, 60), checkpoint=one.id)),
-            Cell(one.step or 0, "number"),
+            Cell(link("lineage", bdi(checkpoint.reference, 60), checkpoint=checkpoint.id)),
+            Cell(checkpoint.step or 0, "number"),
             *(number(scores.get(axis)) for axis in NAMES),
-            Cell(badge(last[one.id].outcome if one.id in last else "open")),
+            Cell(badge(last[checkpoint.id].outcome if checkpoint.id in last else "open")),
         ]
-        for one, scores in recovered
+        for checkpoint, scores in recovered
     ]
     columns = ["Checkpoint", "Steps", *NAMES.values(), "Decision"]
     content = table("Attempts", columns, rows, save=f"attempts-cycle-{cycle.number}")
@@ -207,9 +211,9 @@ def attempts(stages: Sequence[Stage], decisions: Sequence[Promotion], cycle: Cyc
 
 def _latest_evaluations(reader: Reader, cycle: Cycle, runs: Sequence[Run]) -> Evaluations:
     """By stage; those made in this cycle take precedence."""
-    own, checkpoints = {run.id for run in runs}, {name: getattr(cycle, name).checkpoint for name in STAGES}
+    run_ids, checkpoints = {run.id for run in runs}, {name: getattr(cycle, name).checkpoint for name in STAGES}
     return {
-        name: latest_evaluations(reader, checkpoint, own) if checkpoint else {}
+        name: latest_evaluations(reader, checkpoint, run_ids) if checkpoint else {}
         for name, checkpoint in checkpoints.items()
     }
 
@@ -221,7 +225,7 @@ def measurements(evaluations: Evaluations, cycle: Cycle) -> Markup:
         return Markup()
     rows = []
     for key in tasks:
-        scores = [headline(one) if (one := evaluations[stage].get(key)) else None for stage in STAGES]
+        scores = [headline(evaluation) if (evaluation := evaluations[stage].get(key)) else None for stage in STAGES]
         ends = [score.value if score else None for score in scores[1:]]
         suite, task, data = key
         name = Cell(_html.task(task, data))
@@ -232,7 +236,7 @@ def measurements(evaluations: Evaluations, cycle: Cycle) -> Markup:
 
 def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[Cycle]) -> Markup:
     """The knowledge of every earlier cycle's documents."""
-    by_task = {f"cycle:{one.number}": one for one in cycles}
+    by_task = {f"cycle:{other.number}": other for other in cycles}
     keys = {**evaluations["damaged"], **evaluations["recovered"]}
     tasks = {key[1]: key for key in keys if key[0] == EARLIER_KNOWLEDGE and key[1]}
     rows = []
@@ -240,7 +244,7 @@ def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[C
         earlier = by_task.get(task)
         then = earlier.recovered.scores.get("knowledge") if earlier else None
         current = [evaluations[stage].get(tasks[task]) for stage in ("damaged", "recovered")]
-        scores = [then, *(headline(one) if one else None for one in current)]
+        scores = [then, *(headline(evaluation) if evaluation else None for evaluation in current)]
         bound = earlier_bounds(cycle).get(task.removeprefix("cycle:"), {})
         rows.append(
             [
@@ -302,10 +306,14 @@ def settings(runs: Sequence[Run], cycle: Cycle, previous: Cycle | None) -> Marku
 def documents(reader: Reader, cycle: Cycle, root: str) -> Markup:
     listed = reader.documents(cycle.corpus_id) if cycle.corpus_id is not None else []
     rows = [
-        [Cell(bdi(one.name, 200)), Cell(size(one.bytes), "number", one.bytes), Cell(code(one.hash[:12]))]
-        for one in listed[:MAX_DOCUMENTS]
+        [
+            Cell(bdi(document.name, 200)),
+            Cell(size(document.bytes), "number", document.bytes),
+            Cell(code(document.hash[:12])),
+        ]
+        for document in listed[:MAX_DOCUMENTS]
     ]
-    summary = f"{len(listed)} documents, {size(sum(one.bytes for one in listed))}." if listed else ""
+    summary = f"{len(listed)} documents, {size(sum(document.bytes for document in listed))}." if listed else ""
     summary += f" The first {len(rows)} are listed." if len(rows) < len(listed) else ""
     note = _html.documents_note(documents_path(cycle, root), summary)
     if not rows:
@@ -317,10 +325,10 @@ def documents(reader: Reader, cycle: Cycle, root: str) -> Markup:
 def _training_settings(runs: Sequence[Run], cycle: Cycle, of_run: Callable[[Run], Mapping[str, Any]]) -> dict[str, str]:
     """By name, of the mid-training and of the attempt that the cycle ended with; `runs` has the newest first."""
     ended = {stage.checkpoint.run_id for stage in (cycle.damaged, cycle.recovered) if stage.checkpoint}
-    own = [run for run in reversed(runs) if run.cycle == cycle.number and run.kind != "eval"]
-    own.sort(key=lambda run: (run.kind != "midtrain", run.id in ended))
+    trainings = [run for run in reversed(runs) if run.cycle == cycle.number and run.kind != "eval"]
+    trainings.sort(key=lambda run: (run.kind != "midtrain", run.id in ended))
     settings: dict[str, str] = {}
-    for run in own:
+    for run in trainings:
         of_others = ("midtrain.",) if run.kind == "distill" else ("distill.", "gate.")
         settings |= {name: value for name, value in _flat(of_run(run)) if not name.startswith(of_others)}
     return settings

@@ -154,8 +154,8 @@ def _levels(scores: Mapping[str, Headline | None] | Mapping[str, Score]) -> dict
 
 def latest_evaluations(reader: Reader, checkpoint: Checkpoint, runs: set[int]) -> dict[Task, Evaluation]:
     """The last evaluation of each task. Those of the runs take precedence: they have the same items."""
-    evaluations = sorted(reader.evaluations(checkpoint.id), key=lambda one: one.run_id in runs)
-    return {(one.suite, one.task, one.data): one for one in evaluations}
+    evaluations = sorted(reader.evaluations(checkpoint.id), key=lambda evaluation: evaluation.run_id in runs)
+    return {(evaluation.suite, evaluation.task, evaluation.data): evaluation for evaluation in evaluations}
 
 
 def decided_by(cycle: Cycle) -> str:

@@ -63,45 +63,54 @@ def graph(
     checkpoints = [stage.checkpoint for stage in stages if stage.checkpoint]
     lanes = lanes_of(checkpoints, current)
     newest_first = list(reversed(checkpoints))
-    heights = {one.id: row * index + row // 2 for index, one in enumerate(newest_first)}
+    heights = {checkpoint.id: row * index + row // 2 for index, checkpoint in enumerate(newest_first)}
     scores = {stage.checkpoint.id: _scores(stage) for stage in stages if stage.checkpoint}
     return _html.graph(
         width=LANE * (max(lanes.values(), default=0) + 1) + 8,
         row=row,
-        lines=[(_line(one, lanes, heights, row), _css(one, lanes)) for one in newest_first if one.parent_id in heights],
-        dots=[(_x(lanes[one.id]), heights[one.id], _css(one, lanes)) for one in newest_first],
+        lines=[
+            (_line(checkpoint, lanes, heights, row), _css(checkpoint, lanes))
+            for checkpoint in newest_first
+            if checkpoint.parent_id in heights
+        ],
+        dots=[
+            (_x(lanes[checkpoint.id]), heights[checkpoint.id], _css(checkpoint, lanes)) for checkpoint in newest_first
+        ],
         names=MEASURES,
-        rows=[(one, scores[one.id], _badges(one, current, noted, outcomes), one == selected) for one in newest_first],
+        rows=[
+            (checkpoint, scores[checkpoint.id], _badges(checkpoint, current, noted, outcomes), checkpoint == selected)
+            for checkpoint in newest_first
+        ],
     )
 
 
 def lanes_of(checkpoints: Sequence[Checkpoint], current: Checkpoint | None) -> dict[int, int]:
     """The column of each checkpoint: the first for the ancestors of the current one, others for branches."""
-    by_id = {one.id: one for one in checkpoints}
+    by_id = {checkpoint.id: checkpoint for checkpoint in checkpoints}
     lanes: dict[int, int] = {}
     ancestor = by_id.get(current.id) if current else None
     while ancestor is not None and ancestor.id not in lanes:
         lanes[ancestor.id] = 0
         ancestor = by_id.get(ancestor.parent_id) if ancestor.parent_id is not None else None
-    rows = {one.id: row for row, one in enumerate(checkpoints)}
+    rows = {checkpoint.id: row for row, checkpoint in enumerate(checkpoints)}
     last_rows = dict.fromkeys(range(1, MAX_LANE + 1), -1)  # by lane, the last row that its line passes
-    for one in checkpoints:
-        if one.id in lanes:
+    for checkpoint in checkpoints:
+        if checkpoint.id in lanes:
             continue
-        parent_lane = lanes.get(one.parent_id, 0) if one.parent_id is not None else 0
+        parent_lane = lanes.get(checkpoint.parent_id, 0) if checkpoint.parent_id is not None else 0
         # A branch stays in its parent's lane while the parent's line ends there.
-        continues = parent_lane > 0 and last_rows[parent_lane] == rows[one.parent_id or 0]
-        start = rows[one.id] if one.parent_id is None else rows.get(one.parent_id, 0)
+        continues = parent_lane > 0 and last_rows[parent_lane] == rows[checkpoint.parent_id or 0]
+        start = rows[checkpoint.id] if checkpoint.parent_id is None else rows.get(checkpoint.parent_id, 0)
         free = next((lane for lane, last in last_rows.items() if last <= start), MAX_LANE)
-        lanes[one.id] = parent_lane if continues else free
-        last_rows[lanes[one.id]] = rows[one.id]
+        lanes[checkpoint.id] = parent_lane if continues else free
+        last_rows[lanes[checkpoint.id]] = rows[checkpoint.id]
     return lanes
 
 
 def _selected(request: PageRequest, checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
     if "checkpoint" not in request.query:
         return None
-    selected = next((one for one in checkpoints if one.id == request.number("checkpoint")), None)
+    selected = next((checkpoint for checkpoint in checkpoints if checkpoint.id == request.number("checkpoint")), None)
     if selected is None:
         raise NotFound("There is no such checkpoint", link=link("lineage", "All checkpoints"))
     return selected
@@ -112,38 +121,40 @@ def _subject(request: PageRequest) -> tuple[int | None, int | None]:
     return None, selected.id if selected else None
 
 
-def _details(request: PageRequest, one: Checkpoint) -> Markup:
-    run = request.reader.run(one.run_id) if one.run_id is not None else None
+def _details(request: PageRequest, checkpoint: Checkpoint) -> Markup:
+    run = request.reader.run(checkpoint.run_id) if checkpoint.run_id is not None else None
     base = request.reader.base(request.project.id)
     ancestors = [
-        link("lineage", bdi(other.reference, 60), checkpoint=other.id) for other in request.reader.lineage(one.id)
+        link("lineage", bdi(other.reference, 60), checkpoint=other.id)
+        for other in request.reader.lineage(checkpoint.id)
     ]
+    steps = f", {checkpoint.step} steps" if checkpoint.step else ""
     facts = [
         ("Ancestors", join(ancestors, " ← ")),
-        ("Created", clock(one.created_at) + (f" by run {run.id} ({run.kind})" if run else "")),
-        ("Weights", join([bdi(one.kind), f", {size(one.bytes)}", f", {one.step} steps" if one.step else ""])),
-        ("Folder", code(one.path, 500)),
-        ("Hash", code(one.hash or "–", 80)),
+        ("Created", clock(checkpoint.created_at) + (f" by run {run.id} ({run.kind})" if run else "")),
+        ("Weights", join([bdi(checkpoint.kind), f", {size(checkpoint.bytes)}", steps])),
+        ("Folder", code(checkpoint.path, 500)),
+        ("Hash", code(checkpoint.hash or "–", 80)),
         ("Code", code(run.code_version, 80) if run else nothing()),
     ]
-    if overruled := against_gate(request.reader.promotions(request.project.id), one):
+    if overruled := against_gate(request.reader.promotions(request.project.id), checkpoint):
         facts.insert(0, ("Decision", overruled))
-    links = [link("cycle", f"Cycle {one.cycle}", number=one.cycle)] if one.cycle else []
-    if base and base != one:
-        links.append(link("compare", "Compare with the clean model", a=base.id, b=one.id))
+    links = [link("cycle", f"Cycle {checkpoint.cycle}", number=checkpoint.cycle)] if checkpoint.cycle else []
+    if base and base != checkpoint:
+        links.append(link("compare", "Compare with the clean model", a=base.id, b=checkpoint.id))
     links.append(link("lineage", "All checkpoints"))
-    return card(bdi(one.reference, 200), _html.details(facts, links))
+    return card(bdi(checkpoint.reference, 200), _html.details(facts, links))
 
 
 def _badges(
-    one: Checkpoint, current: Checkpoint | None, noted: set[int], outcomes: Mapping[int, str]
+    checkpoint: Checkpoint, current: Checkpoint | None, noted: set[int], outcomes: Mapping[int, str]
 ) -> list[tuple[str, str]]:
     """Status and label of each badge; without a label it is the status."""
-    outcome = outcomes.get(one.id) if one.role == "recovered" else None
-    implied = one == current and outcome == "promoted"  # "current" says it
+    outcome = outcomes.get(checkpoint.id) if checkpoint.role == "recovered" else None
+    implied = checkpoint == current and outcome == "promoted"  # "current" says it
     badges = [(outcome, "")] if outcome and not implied else []
-    badges += [("promoted", "current")] if one == current else []
-    return badges + ([("", "note")] if one.id in noted else [])
+    badges += [("promoted", "current")] if checkpoint == current else []
+    return badges + ([("", "note")] if checkpoint.id in noted else [])
 
 
 def _scores(stage: Stage) -> list[tuple[str, float]]:
@@ -151,16 +162,16 @@ def _scores(stage: Stage) -> list[tuple[str, float]]:
     return [(measure, value) for measure, value in scores.items() if value is not None]
 
 
-def _line(one: Checkpoint, lanes: Mapping[int, int], heights: Mapping[int, int], row: int) -> str:
+def _line(checkpoint: Checkpoint, lanes: Mapping[int, int], heights: Mapping[int, int], row: int) -> str:
     """The SVG path from a checkpoint to its parent."""
-    parent = one.parent_id or 0
-    x, y, parent_x, end = _x(lanes[one.id]), heights[one.id], _x(lanes[parent]), heights[parent]
+    parent = checkpoint.parent_id or 0
+    x, y, parent_x, end = _x(lanes[checkpoint.id]), heights[checkpoint.id], _x(lanes[parent]), heights[parent]
     bend = f"V{end - row // 2} C{x} {end - row // 4} {parent_x} {end - row // 4} {parent_x} {end}"
     return f"M{x} {y} {bend if x != parent_x else f'V{end}'}"
 
 
-def _css(one: Checkpoint, lanes: Mapping[int, int]) -> str:
-    return one.role + ("" if lanes[one.id] == 0 else " aside")
+def _css(checkpoint: Checkpoint, lanes: Mapping[int, int]) -> str:
+    return checkpoint.role + ("" if lanes[checkpoint.id] == 0 else " aside")
 
 
 def _x(lane: int) -> int:

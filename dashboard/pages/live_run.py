@@ -103,7 +103,7 @@ def _amount(key: str, value: float) -> str:
 
 
 def _peak(key: str, resources: Sequence[Resource]) -> str:
-    peak = max(one.values[key] for one in resources if isinstance(one.values.get(key), int | float))
+    peak = max(resource.values[key] for resource in resources if isinstance(resource.values.get(key), int | float))
     return f"peak in 10 min: {_amount(key, peak)}{'; 100 % is one core' if key == 'cpu_percent' else ''}"
 
 

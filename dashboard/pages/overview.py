@@ -82,8 +82,8 @@ def summary(
     is_last: bool = True,
 ) -> Markup:
     """A cycle in one sentence and five numbers; `previous` is the section on the cycle before."""
-    own = [run for run in runs if run.cycle == cycle.number]
-    cost = summaries.cost(cycle, runs, metrics.work_seconds(own))
+    cycle_runs = [run for run in runs if run.cycle == cycle.number]
+    cost = summaries.cost(cycle, runs, metrics.work_seconds(cycle_runs))
     current, promotions = reader.current(project.id), reader.promotions(project.id)
     numbers = _tiles(cycle, trail, cost, current, promotions, count_forgotten(reader, cycle))
     return join([verdict(cycle, trail, clean, runs, promotions, is_last), previous, numbers])
@@ -141,7 +141,11 @@ def count_forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:
         if score is None or stage.checkpoint is None:
             return None
         evaluations = reader.evaluations(stage.checkpoint.id)
-        same_task = [one for one in evaluations if one.suite == "behaviour" and one.task == score.task]
+        same_task = [
+            evaluation
+            for evaluation in evaluations
+            if evaluation.suite == "behaviour" and evaluation.task == score.task
+        ]
         passes.append(reader.passes(same_task[-1].id))
     return summaries.count_forgotten(*passes)
 

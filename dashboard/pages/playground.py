@@ -38,8 +38,8 @@ def render(request: PageRequest) -> list[Any]:
     if not checkpoints:
         raise NotFound
     current = request.reader.current(request.project.id)
-    choices = [(one.reference, str(one.id)) for one in reversed(checkpoints)]
-    default = list(dict.fromkeys(str(one.id) for one in (checkpoints[0], current) if one))
+    choices = [(checkpoint.reference, str(checkpoint.id)) for checkpoint in reversed(checkpoints)]
+    default = list(dict.fromkeys(str(checkpoint.id) for checkpoint in (checkpoints[0], current) if checkpoint))
     selected = [id for id in request.query.get("of", "").split(",") if id in dict(choices).values()]
     return [
         page_title("Try it", _html.playground_note()),
@@ -50,7 +50,7 @@ def render(request: PageRequest) -> list[Any]:
 
 
 def _generate(request: PageRequest, checkpoints: Sequence[str], prompt: str) -> Markup:
-    existing = {str(one.id) for one in request.reader.checkpoints(request.project.id)}
+    existing = {str(checkpoint.id) for checkpoint in request.reader.checkpoints(request.project.id)}
     selected = [int(id) for id in checkpoints if id in existing]
     if request.actions.generate is None or not selected:
         raise ActionError("Select at least one checkpoint.")

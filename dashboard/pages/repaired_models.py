@@ -26,9 +26,9 @@ def repair_sections(request: PageRequest) -> list[Markup]:
     current = request.reader.current(request.project.id)
     names = {stage.checkpoint.id: _name(stage.checkpoint, stage) for stage in stages if stage.checkpoint}
     listed = _html.decisions(
-        [(names[one.id], one.reference) for one in pending][:MAX_DECISIONS],
+        [(names[checkpoint.id], checkpoint.reference) for checkpoint in pending][:MAX_DECISIONS],
         [(d, names.get(d.checkpoint_id, "a checkpoint")) for d in decisions][: max(0, MAX_DECISIONS - len(pending))],
-        [names[one.id] for one in checkpoints if one.role in ("base", "external")],
+        [names[checkpoint.id] for checkpoint in checkpoints if checkpoint.role in ("base", "external")],
         _links(request, checkpoints),
     )
     return [
@@ -53,7 +53,7 @@ def _name(checkpoint: Checkpoint, stage: Stage) -> Markup:
 
 def _links(request: PageRequest, checkpoints: Sequence[Checkpoint]) -> list[Markup]:
     base = request.reader.base(request.project.id)
-    latest = next((one for one in reversed(checkpoints) if one.run_id), None)
+    latest = next((checkpoint for checkpoint in reversed(checkpoints) if checkpoint.run_id), None)
     links = [link("lineage", "Lineage of all checkpoints")]
     if base and latest:
         links.append(link("compare", "Compare with the clean model", a=base.id, b=latest.id))

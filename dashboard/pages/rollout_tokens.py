@@ -43,7 +43,7 @@ def render(request: PageRequest) -> list[Any]:
     if not runs:
         text = "Distillation stores some of the student's rollouts:"
         raise NotFound("No rollouts yet", text, ["recover distill --teacher base"])
-    run = next((one for one in runs if one.id == request.number("run")), runs[0])
+    run = next((candidate for candidate in runs if candidate.id == request.number("run")), runs[0])
     steps = request.reader.rollout_steps(run.id)
     step = request.number("step") if request.number("step") in steps else steps[-1]
     rollouts = list(request.reader.rollouts(run.id, after=(step or 0) - 1, until=step))
@@ -78,10 +78,10 @@ def _choices(entries: Sequence[Any]) -> list[tuple[str, float]]:
 
 
 def _head(runs: Sequence[Run], run: Run, steps: Sequence[int], step: int | None) -> Markup:
-    options = [(str(one.id), f"run {one.id}" + (f", cycle {one.cycle}" if one.cycle else "")) for one in runs]
+    options = [(str(other.id), f"run {other.id}" + (f", cycle {other.cycle}" if other.cycle else "")) for other in runs]
     fields = [
         choice("run", "Run", options, str(run.id)),
-        choice("step", "Step", [(str(one), str(one)) for one in reversed(steps)], str(step)),
+        choice("step", "Step", [(str(stored), str(stored)) for stored in reversed(steps)], str(step)),
     ]
     above = links([link("cycle", f"Cycle {run.cycle}", number=run.cycle)] if run.cycle else [])
     return page_title("Tokens", form(fields), above)

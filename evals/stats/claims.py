@@ -47,7 +47,7 @@ class SeedDifferences:
         n = len(values) + 2
         mean = math.fsum(values) / n
         spread = (math.fsum(value * value for value in values) + 2) / n - mean * mean
-        return cls(tuple(fmean(one.values()) for one in seeds), math.sqrt(spread / n), len(values))
+        return cls(tuple(fmean(differences.values()) for differences in seeds), math.sqrt(spread / n), len(values))
 
     def minus(self, other: "SeedDifferences") -> "SeedDifferences":
         """The difference of two differences on other items, seed by seed."""

@@ -77,10 +77,10 @@ def _task_forgetting(before: Result, after: Result) -> TaskForgetting:
 
 def _shared_score(result: Result, other: Result) -> float:
     """The headline value; a pass rate is computed on the items that both results have."""
-    own, others = result.passed_by_key(), other.passed_by_key()
-    if own.keys() <= others.keys() or not result.is_pass_rate:
+    by_key, others = result.passed_by_key(), other.passed_by_key()
+    if by_key.keys() <= others.keys() or not result.is_pass_rate:
         return result.headline.value
-    passed = [passed for key, passed in own.items() if key in others]
+    passed = [passed for key, passed in by_key.items() if key in others]
     return sum(passed) / len(passed)
 
 

@@ -156,12 +156,12 @@ class Distractors:
 
     def _most_similar(self, i: int, count: int) -> list[int]:
         """Indices of the questions with the largest Jaccard similarity."""
-        own = self._question_words[i]
+        words = self._question_words[i]
         others = (j for j in range(len(self.questions)) if j != i)
         return heapq.nlargest(
             count,
             others,
-            key=lambda j: len(own & self._question_words[j]) / max(len(own | self._question_words[j]), 1),
+            key=lambda j: len(words & self._question_words[j]) / max(len(words | self._question_words[j]), 1),
         )
 
 

@@ -226,7 +226,7 @@ def _summary_lines(summary: dict[str, Any]) -> list[str]:
         f"{summary['base']}",
         f"Left out: {summary['copies']:,} copies, {len(near_copies):,} near copies; {len(skipped):,} files not read",
     ]
-    lines += _first([f"  {one['file']}: {one['reason']}" for one in skipped])
+    lines += _first([f"  {entry['file']}: {entry['reason']}" for entry in skipped])
     lines += _first([f"  {copy['left_out']} resembles {copy['resembles']}" for copy in near_copies])
     others = _names([token for token in summary["separator_candidates"] if token != separator])
     measured = f", unless mid-training finds the corpus likelier after {others}" if others else ""

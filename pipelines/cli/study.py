@@ -90,11 +90,11 @@ def _list() -> CommandResult:
 
     declared = {name: read_declaration(name)[0] for name in shipped()}
     rows = [
-        {"study": name, "title": one.title, "source": one.source, "sizes": list(one.sizes)}
-        for name, one in declared.items()
+        {"study": name, "title": declaration.title, "source": declaration.source, "sizes": list(declaration.sizes)}
+        for name, declaration in declared.items()
     ]
     width = max(map(len, declared))
-    lines = [f"{name:<{width}}  {one.title} ({one.source})" for name, one in declared.items()]
+    lines = [f"{name:<{width}}  {declaration.title} ({declaration.source})" for name, declaration in declared.items()]
     return CommandResult({"studies": rows}, lines)
 
 

@@ -111,9 +111,9 @@ def _verdict_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
     yield f"Gate: {verdict['reason']}."
     if lines := measure_lines(verdict):
         yield "\n| measure | clean → now | with 95 % at least | limit | |\n|---|---|---|---|---|"
-        for one in lines:
-            scores = f"{one.before or '-'} → {one.after}" if one.is_judged else "-"
-            yield f"| {one.name} | {scores} | {one.bound} | {one.limit} | {one.word} |"
+        for line in lines:
+            scores = f"{line.before or '-'} → {line.after}" if line.is_judged else "-"
+            yield f"| {line.name} | {scores} | {line.bound} | {line.limit} | {line.word} |"
 
 
 def _license(base: Path) -> str | None:

@@ -136,9 +136,9 @@ def _dequantise(file: Path, folder: Path) -> None:
 def locate_base(recorded: str, root: Path) -> str:
     """The recorded base where it is now: the built-in model may be installed elsewhere, and a base inside the project
     folder moves with it. A copied project uses its own copy of a base that was dequantised or fetched."""
-    for own in (GGUF_FOLDER, REMOTE_BASES):
-        copy = root / HOME / own / Path(recorded).name
-        if Path(recorded).parent.match(f"{HOME}/{own}") and copy.is_dir():
+    for folder in (GGUF_FOLDER, REMOTE_BASES):
+        copy = root / HOME / folder / Path(recorded).name
+        if Path(recorded).parent.match(f"{HOME}/{folder}") and copy.is_dir():
             return str(copy)
     if os.path.isdir(recorded) or not os.path.isabs(recorded):
         return recorded

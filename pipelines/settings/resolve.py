@@ -30,7 +30,7 @@ def resolve_settings(
     nested like recover.toml, and `midtrain.mix` may be the text of `--mix`."""
     usual = defaults_for(parameters)
     environment = read_environment(os.environ, flatten(usual.model_dump()))
-    layers = [_expand_mix(one) for one in (read_toml(root), environment, flags, parse_set_options(assignments))]
+    layers = [_expand_mix(layer) for layer in (read_toml(root), environment, flags, parse_set_options(assignments))]
     asked = _with_layers(usual, layers)
     named = {
         ".".join(SHORT_NAMES.get(part, part) for part in name.split(".")) for layer in layers for name in flatten(layer)
@@ -45,10 +45,10 @@ def resolve_settings(
 
 def change_recipe(settings: Settings, recipe: str, parameters: int, given: Iterable[str] = ()) -> Settings:
     """The settings for another recipe of distillation: with its own defaults, but for settings that were given."""
-    former, own = (defaults_for(parameters, name).distill for name in (settings.distill.recipe, recipe))
-    kept = {name for name, value in own if value == getattr(former, name)}
+    former, chosen = (defaults_for(parameters, name).distill for name in (settings.distill.recipe, recipe))
+    kept = {name for name, value in chosen if value == getattr(former, name)}
     kept |= {name.removeprefix("distill.") for name in given if name.startswith("distill.")}
-    return apply_overrides(settings, {"distill": {**own.model_dump(exclude=kept), "recipe": recipe}})
+    return apply_overrides(settings, {"distill": {**chosen.model_dump(exclude=kept), "recipe": recipe}})
 
 
 def check_toml(values: Mapping[str, Any]) -> None:

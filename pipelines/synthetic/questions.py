@@ -133,8 +133,8 @@ def rejection_reason(draft: Draft) -> str:
 def is_same_question(first: Draft, second: Draft) -> bool:
     if normalized_words(first.answer) != normalized_words(second.answer):
         return False
-    one, other = set(normalized_words(first.question)), set(normalized_words(second.question))
-    return len(one & other) >= MIN_SHARED_WORDS * len(one | other)
+    words, other_words = set(normalized_words(first.question)), set(normalized_words(second.question))
+    return len(words & other_words) >= MIN_SHARED_WORDS * len(words | other_words)
 
 
 def longest_shared_run(first: list[str], second: list[str]) -> int:

@@ -162,12 +162,12 @@ class RecipeFiles:
         `--prompts` are judged without a context beside it. Where no file has any, the base writes them."""
         file = self.teacher_context
         text = read_context_text(file) if file and is_one_text(file) else None
-        own = contextual_prompts(file, settings, seed) if file and text is None else []
+        with_contexts = contextual_prompts(file, settings, seed) if file and text is None else []
         if self.prompts:
             others = read_prompts(self.prompts)
         else:
-            others = [] if own else [ChatPrompt.of(prompt) for prompt in written_by_base()]
-        return [*own, *(replace(prompt, context=text) for prompt in others)]
+            others = [] if with_contexts else [ChatPrompt.of(prompt) for prompt in written_by_base()]
+        return [*with_contexts, *(replace(prompt, context=text) for prompt in others)]
 
 
 def is_one_text(file: Path) -> bool:

@@ -41,8 +41,8 @@ class Teachers:
             case Served(addresses):
                 return f"{self.main.reference} at {addresses}"
         others = [
-            f"{one.reference} for {'openings of earlier documents' if domain == EARLIER_DOMAIN else domain}"
-            for domain, one in self.by_domain.items()
+            f"{source.reference} for {'openings of earlier documents' if domain == EARLIER_DOMAIN else domain}"
+            for domain, source in self.by_domain.items()
         ]
         return f"{self.main.reference} (and {', '.join(others)})" if others else self.main.reference
 
@@ -63,12 +63,12 @@ class Teachers:
                 return _served(student, self.main.path, addresses)
         loaded = {
             path: _load(student, path, bf16)
-            for path in dict.fromkeys([self.main.path, *(one.path for one in self.by_domain.values())])
+            for path in dict.fromkeys([self.main.path, *(source.path for source in self.by_domain.values())])
         }
         main = loaded[self.main.path]
         if not self.by_domain:
             return main
-        return RouterTeacher(main, {domain: loaded[one.path] for domain, one in self.by_domain.items()})
+        return RouterTeacher(main, {domain: loaded[source.path] for domain, source in self.by_domain.items()})
 
     def answers(self, prompts: list[Prompt], sample: SampleAnswers) -> list[Sample]:
         """Each prompt answered by its own teacher, with one model in memory at a time."""
@@ -112,10 +112,10 @@ def _served(student: Student, path: str, servers: str) -> ServerTeacher:
     probe = Probe(student.chat)
     if student.adapter_base and same_model(student.adapter_base, path):
         with preserve_adapter_state(student.model), student.model.disable_adapter():
-            own = probe.own(student)
+            expected = probe.logprobs(student)
     else:
-        own = probe.own(load_student(path, frozen=True))
-    return ServerTeacher(student, servers, path, own)
+        expected = probe.logprobs(load_student(path, frozen=True))
+    return ServerTeacher(student, servers, path, expected)
 
 
 def _load(student: Student, path: str, bf16: bool) -> FrozenTeacher | AdapterOffTeacher | AdapterTeacher:

@@ -46,7 +46,7 @@ class HttpEngine:
         self._served: dict[str, ServedModel] = {}  # by the server's address
         self._folder = tempfile.TemporaryDirectory(prefix="recover-weights-")
         self._name, self._version, self._updates = "", 0, -1
-        self._own, self._base = [0.0], [0.0]  # log-probs of the probe: the student's, and below its adapter
+        self._expected, self._base = [0.0], [0.0]  # log-probs of the probe: the student's, and below its adapter
         self.sync(student)
         try:
             self._servers.connect()
@@ -64,8 +64,8 @@ class HttpEngine:
 
         def generate_row(server: Server, row: int) -> Generation:
             length = min(sampling.max_new_tokens, self._room(server, prompts[row]))
-            own = {"max_tokens": length, "seed": seeds[row]}
-            return self._generation(server, server.complete(self._model(server), prompts[row], options | own))
+            row_options = {"max_tokens": length, "seed": seeds[row]}
+            return self._generation(server, server.complete(self._model(server), prompts[row], options | row_options))
 
         return self._servers.run(generate_row, len(prompts), "replies")
 
@@ -87,12 +87,12 @@ class HttpEngine:
         if student is self._student and student.updates == self._updates:
             return
         self._student, self._updates, self._version = student, student.updates, self._version + 1
-        self._own = self._base = self._probe.own(student)
+        self._expected = self._base = self._probe.logprobs(student)
         for folder in Path(self._folder.name).iterdir():
             shutil.rmtree(folder)
         if student.has_adapter:
             with preserve_adapter_state(student.model), student.model.disable_adapter():
-                self._base = self._probe.own(student)
+                self._base = self._probe.logprobs(student)
             self._name = f"recover-{secrets.token_hex(4)}-{self._version}"
             self._weights.mkdir()
             adapters.save(student.model, self._weights)
@@ -120,12 +120,12 @@ class HttpEngine:
         if self._student.has_adapter:
             self._load_adapter(server)
             problem, advice = "does not serve the student's weights, although it has loaded them", "Start it again:"
-        self._probe.check(server, self._model(server), self._own, problem, f"{advice} {self._command(server)}")
+        self._probe.check(server, self._model(server), self._expected, problem, f"{advice} {self._command(server)}")
         server.serves = self._version
 
     def _agrees(self, server: Server) -> bool:
         try:
-            return self._probe.agrees(server, self._model(server), self._own)
+            return self._probe.agrees(server, self._model(server), self._expected)
         except Refused:  # it has restarted without the adapter
             return False
 

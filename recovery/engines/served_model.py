@@ -104,15 +104,15 @@ class Probe:
         self.tokens: list[int] = chat.tokenizer.encode(PROBE)[:PROBE_TOKENS]
         self._limits: dict[str, float] = {}  # by the server's address
 
-    def own(self, student: Student) -> list[float]:
+    def logprobs(self, student: Student) -> list[float]:
         return TransformersEngine(student).logprobs([self.tokens])[0]
 
-    def agrees(self, server: Server, model: str, own: Sequence[float]) -> bool:
-        return self._difference(server, model, own) < self._limit(server)
+    def agrees(self, server: Server, model: str, expected: Sequence[float]) -> bool:
+        return self._difference(server, model, expected) < self._limit(server)
 
-    def check(self, server: Server, model: str, own: Sequence[float], problem: str, advice: str) -> None:
-        """Raise unless the server's log-probs are the `own` ones."""
-        difference, limit = self._difference(server, model, own), self._limit(server)
+    def check(self, server: Server, model: str, expected: Sequence[float], problem: str, advice: str) -> None:
+        """Raise unless the server's log-probs are those `expected`."""
+        difference, limit = self._difference(server, model, expected), self._limit(server)
         if not difference < limit:
             raise RecoverError(
                 f"The server {server.address} {problem}: log-probs of a probe text differ by {difference:.2g} on "
@@ -120,10 +120,10 @@ class Probe:
             )
         self._limits.setdefault(server.address, min(LIMIT, max(EXACT, NOISE * difference)))
 
-    def _difference(self, server: Server, model: str, own: Sequence[float]) -> float:
+    def _difference(self, server: Server, model: str, expected: Sequence[float]) -> float:
         """The mean difference; not a number where the server's log-probs are none."""
         served = token_logprobs(server, model, self.tokens, PROBE_TIMEOUT)
-        return sum(abs(a - b) for a, b in zip(own, served, strict=True)) / len(own)
+        return sum(abs(a - b) for a, b in zip(expected, served, strict=True)) / len(expected)
 
     def _limit(self, server: Server) -> float:
         return self._limits.get(server.address, LIMIT)

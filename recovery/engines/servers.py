@@ -192,9 +192,9 @@ def _share(servers: Sequence[Server], work: Callable[[Server, int], T], rows: in
                 answers.put((server, row, error))
 
     for index, server in enumerate(servers):
-        own = range(index, rows, len(servers))
-        waiting = iter(own)
-        for _ in range(min(len(own), REQUESTS_AT_ONCE)):
+        share = range(index, rows, len(servers))
+        waiting = iter(share)
+        for _ in range(min(len(share), REQUESTS_AT_ONCE)):
             Thread(target=serve, args=(server, waiting), daemon=True).start()
     results: dict[int, T] = {}
     try:

@@ -44,7 +44,7 @@ def server(reference: str) -> SmallServer:
 
 
 def connect(student: Student, named: str, reference: str, **options: int) -> ServerTeacher:
-    own = Probe(student.chat).own(load_student(reference, frozen=True))
+    own = Probe(student.chat).logprobs(load_student(reference, frozen=True))
     return ServerTeacher(student, named, reference, own, **options)
 
 

@@ -406,6 +406,6 @@ def _trail(trail: Trail, axis: Axis, latest: bool, look: Look) -> list[Trace]:
         textfont=dict(color=ink, size=12),
     )
     if latest and axis == KEPT[0]:
-        own = f"cycle {trail.number}" if look.narrow else ""
-        dots["texttemplate"] = [mark.name.replace(own, "").strip() for mark, _, _ in points]
+        repeated = f"cycle {trail.number}" if look.narrow else ""
+        dots["texttemplate"] = [mark.name.replace(repeated, "").strip() for mark, _, _ in points]
     return [*traces, dots]

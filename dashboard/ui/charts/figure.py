@@ -82,8 +82,8 @@ def blank(look: Look, height: int, margin: Mapping[str, int]) -> Figure:
 
 
 def new_axis(look: Look) -> dict[str, Any]:
-    own = dict(tickfont=dict(color=look.palette.muted), tickangle=0, fixedrange=look.narrow)
-    return dict(gridcolor=look.palette.grid, zeroline=False) | own
+    lines = dict(gridcolor=look.palette.grid, zeroline=False)
+    return lines | dict(tickfont=dict(color=look.palette.muted), tickangle=0, fixedrange=look.narrow)
 
 
 def axis_title(text: str, look: Look) -> dict[str, Any]:

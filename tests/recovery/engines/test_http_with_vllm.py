@@ -55,13 +55,13 @@ def test_an_adapter_agrees_before_and_after_updates(lab: str) -> None:
     student = load_student(str(BASE), adapter=Adapter(rank=4))
     engine = HttpEngine(student, lab)
     assert_agrees(student, engine)
-    own = Probe(student.chat).own(student)
+    own = Probe(student.chat).logprobs(student)
     teacher = ServerTeacher(student, lab, str(BASE), own)  # the base, on the server that also has the adapter
     steps = list(train(student, rollouts(student, engine), TeacherSignal(teacher), Divergence(), Plan(3, 1e-2)))
     assert steps[0].kl == pytest.approx(0, abs=1e-4)
     assert steps[1].waiting
     engine.sync(student)
-    assert Probe(student.chat).own(student) != pytest.approx(own, abs=0.01)
+    assert Probe(student.chat).logprobs(student) != pytest.approx(own, abs=0.01)
     assert_agrees(student, engine)
     engine.close()
 
@@ -71,7 +71,7 @@ def test_the_teacher_lists_what_the_same_model_here_has(lab: str) -> None:
     tokens = student.chat.prompt(TEXTS[1])
     batch = Batch.collate([Sample(tokens, [False, False] + [True] * (len(tokens) - 2))], 0)
     whole = reference.distribution(batch).logprobs(slice(None))
-    listed = ServerTeacher(student, lab, str(BASE), Probe(student.chat).own(student)).distribution(batch)
+    listed = ServerTeacher(student, lab, str(BASE), Probe(student.chat).logprobs(student)).distribution(batch)
     torch.testing.assert_close(listed.values, whole.gather(-1, listed.tokens), atol=CLOSE, rtol=0)
     torch.testing.assert_close(listed.likeliest(slice(None), 3)[1], whole.topk(3).values, atol=CLOSE, rtol=0)
 
@@ -87,7 +87,7 @@ def test_another_model_or_tokenizer_is_refused(lab: str, tmp_path: Path) -> None
     with pytest.raises(RecoverError, match=r"another model than the one below .* vllm serve"):
         HttpEngine(student, lab)
     with pytest.raises(RecoverError, match="another model than the teacher"):
-        ServerTeacher(student, lab, student.path, Probe(student.chat).own(student))
+        ServerTeacher(student, lab, student.path, Probe(student.chat).logprobs(student))
 
 
 def test_a_stale_adapter_is_refused(lab: str) -> None:
