@@ -14,12 +14,11 @@ import torch
 from evals.results import Item, Metric, Result, item_key
 from evals.subject import Answer, CostMeter, Subject, strip_thinking, with_cost_meter
 from evals.suites.instruction_following import Prompt, judge
-from evals.suites.knowledge import Grade, Question, matches_reference
+from evals.suites.knowledge import Question, matches_reference
 from evals.suites.training_texts import WINDOW
 from recovery.chunked_loss import CHUNK_ELEMENTS, chunks
 from recovery.divergences import forward_kl, reverse_kl
 from recovery.engines import Engine, Generation, Sampling
-from recovery.errors import RecoverError
 from recovery.models.adapters import preserve_adapter_state
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student
@@ -59,7 +58,7 @@ def measure_drift(
     prompts, meter = list(dict.fromkeys(prompts)), CostMeter()
     prompt_ids = [current.chat.prompt(prompt) for prompt in prompts]
     generations = meter.wrap(engine).generate(prompt_ids, Sampling(max_new_tokens, seed=seed))
-    samples = [_sample(ids, reply.tokens) for ids, reply in zip(prompt_ids, generations, strict=True)]
+    samples = [Sample.behind(ids, reply.tokens) for ids, reply in zip(prompt_ids, generations, strict=True)]
     metrics = token_kl(current, clean, samples)
     if new_task:
         metrics |= {f"{name}/new_task": metric for name, metric in token_kl(current, clean, new_task).items()}
@@ -74,18 +73,16 @@ def measure_drift(
 
 def question_samples(chat: Chat, questions: Sequence[Question]) -> list[Sample]:
     """Samples of the questions as chat prompts, with the reference answers as targets."""
-    return [_sample(chat.prompt(q.text), chat.tokenizer.encode(q.answer, add_special_tokens=False)) for q in questions]
+    return [
+        Sample.behind(chat.prompt(q.text), chat.tokenizer.encode(q.answer, add_special_tokens=False)) for q in questions
+    ]
 
 
 def passage_samples(chat: Chat, passages: Sequence[str]) -> list[Sample]:
     """Samples of passages as documents, with every token after the first as a target."""
     start = [] if chat.document_bos is None else [chat.document_bos]
     rows = [[*start, *chat.tokenizer.encode(text, add_special_tokens=False)][:WINDOW] for text in passages]
-    return [_sample(ids[:1], ids[1:]) for ids in rows if len(ids) > 1]
-
-
-def _sample(context: list[int], targets: list[int]) -> Sample:
-    return Sample(context + targets, [False] * len(context) + [True] * len(targets))
+    return [Sample.behind(ids[:1], ids[1:]) for ids in rows if len(ids) > 1]
 
 
 def token_kl(current: Student, clean: Student, samples: Sequence[Sample]) -> dict[str, Metric]:
@@ -121,18 +118,17 @@ def _batch_kls(current: Student, clean: Student, batch: Batch) -> tuple[torch.Te
     return torch.cat(from_clean), torch.cat(to_clean)
 
 
-def prompt_diversity(subject: Subject, prompts: Sequence[Prompt], *, data: str, **options: int) -> Result:
+def prompt_diversity(subject: Subject, prompts: Sequence[Prompt], *, data: str, samples: int = SAMPLES) -> Result:
     """Measure the diversity of replies to instructions; a reply passes if it follows all of them."""
     by_text = {prompt.text: prompt for prompt in prompts}
-    return _diversity(subject, list(by_text), lambda text, reply: judge(by_text[text], reply).passed, data, **options)
+    return _diversity(subject, list(by_text), lambda text, reply: judge(by_text[text], reply).passed, data, samples)
 
 
-def question_diversity(
-    subject: Subject, questions: Sequence[Question], grade: Grade = matches_reference, *, data: str, **options: int
-) -> Result:
+def question_diversity(subject: Subject, questions: Sequence[Question], *, data: str, samples: int = SAMPLES) -> Result:
     """Measure the diversity of answers to questions."""
     by_text = {question.text: question for question in questions}
-    return _diversity(subject, list(by_text), lambda text, reply: grade(reply.text, by_text[text]), data, **options)
+    passes = lambda text, reply: matches_reference(reply.text, by_text[text])  # noqa: E731
+    return _diversity(subject, list(by_text), passes, data, samples)
 
 
 def pass_at(k: int, samples: int, passes: int) -> float:
@@ -141,21 +137,12 @@ def pass_at(k: int, samples: int, passes: int) -> float:
 
 
 def _diversity(
-    subject: Subject,
-    prompts: list[str],
-    passes: Callable[[str, Answer], bool],
-    data: str,
-    *,
-    samples: int = SAMPLES,
-    max_new_tokens: int = DIVERSITY_TOKENS,
-    seed: int = 0,
+    subject: Subject, prompts: list[str], passes: Callable[[str, Answer], bool], data: str, samples: int
 ) -> Result:
     """Sample replies to each prompt at temperature 1, the model's own distribution."""
-    if samples < 2:
-        raise RecoverError("Diversity needs at least 2 samples per prompt. Ask for more.")
     subject, cost = with_cost_meter(subject)
     ids = [tokens for prompt in prompts for tokens in [subject.chat.prompt(prompt)] * samples]
-    generations = subject.engine.generate(ids, Sampling(max_new_tokens, temperature=1.0, seed=seed))
+    generations = subject.engine.generate(ids, Sampling(DIVERSITY_TOKENS, temperature=1.0))
     groups = [generations[i * samples : (i + 1) * samples] for i in range(len(prompts))]
     items = [_item(subject, prompt, group, passes) for prompt, group in zip(prompts, groups, strict=True)]
     counts = [sum(item.verdicts["passed"]) for item in items]
@@ -170,7 +157,7 @@ def _diversity(
             [sum(len(g.logprobs) for g in group) for group in groups],
         ),
     }
-    settings = {"samples": samples, "max_new_tokens": max_new_tokens, "seed": seed, "thinking": subject.thinking}
+    settings = {"samples": samples, "max_new_tokens": DIVERSITY_TOKENS, "seed": 0, "thinking": subject.thinking}
     return Result("diversity", "drift", data, metrics, items, settings, *cost())
 
 

@@ -166,10 +166,10 @@ def _isolated() -> Iterator[None]:
 class HarnessModel(TemplateLM):
     """A `Subject` as lm-eval's `hf` model, equal token for token: same prompts, greedy replies and likelihoods."""
 
-    def __init__(self, subject: Subject, *, chat: bool = True, greedy: bool = True):
+    def __init__(self, subject: Subject, *, greedy: bool = True):
         """Without `greedy` it is not computed whether a continuation is the greedy one: multiple choice ignores it."""
         super().__init__()
-        self.subject, self.chat, self.greedy = subject, chat, greedy
+        self.subject, self.greedy = subject, greedy
         self.tokenizer = subject.chat.tokenizer
 
     @property
@@ -189,8 +189,7 @@ class HarnessModel(TemplateLM):
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
         """Tokenize; a rendered chat already contains its special tokens, so none are added by default."""
-        add_special_tokens = not self.chat if add_special_tokens is None else add_special_tokens
-        return list(self.tokenizer.encode(string, add_special_tokens=add_special_tokens))
+        return list(self.tokenizer.encode(string, add_special_tokens=bool(add_special_tokens)))
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         replies = [""] * len(requests)

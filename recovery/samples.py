@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,6 +31,11 @@ class Sample:
     writing_flops: float = 0.0  # of writing it, where more was computed than its tokens show
     use_labels: bool = False  # learn the labels, where other rows learn from a teacher or a reward
     prompt_length: int = 0  # tokens before the reply, where there is a prompt of its own for the teacher
+
+    @classmethod
+    def behind(cls, context: list[int], targets: list[int], **others: Any) -> "Sample":
+        """A row whose targets are the tokens behind a context."""
+        return cls([*context, *targets], [False] * len(context) + [True] * len(targets), **others)
 
     @property
     def target_count(self) -> int:

@@ -144,9 +144,8 @@ class Prompt:
 
     def with_reply(self, reply: list[int], **fields: Any) -> Sample:
         """Return a sample of the prompt and a reply to it, with the reply's tokens as targets."""
-        targets = [False] * len(self.tokens) + [True] * len(reply)
         fields |= {"prompt": self.text, "domain": self.domain, "teacher_prompt": self.teacher_prompt}
-        return Sample(self.tokens + reply, targets, prompt_length=len(self.tokens), **fields)
+        return Sample.behind(self.tokens, reply, prompt_length=len(self.tokens), **fields)
 
 
 class Rollouts:
@@ -268,9 +267,8 @@ class TeacherContinuations:
         for row, cut, length, writer_prompt, tokens in zip(rows, cuts, lengths, writer_prompts, written, strict=True):
             beginning, reply = _beginning(row, cut), tokens[:length]
             flops = 2.0 * (student.parameters * len(row.tokens) + self.parameters * (len(writer_prompt) + len(tokens)))
-            targets = [False] * len(beginning) + [True] * len(reply)
-            sample = Sample(beginning + reply, targets, prompt=row.prompt, domain=row.domain, writing_flops=flops)
-            samples.append(sample)
+            about = {"prompt": row.prompt, "domain": row.domain, "writing_flops": flops}
+            samples.append(Sample.behind(beginning, reply, **about))
         return samples
 
 

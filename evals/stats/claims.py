@@ -58,9 +58,9 @@ class SeedDifferences:
     def estimate(self) -> float:
         return fmean(self.means)
 
-    def half_width(self, level: float, seeds: int | None = None) -> float:
+    def half_width(self, level: float) -> float:
         """The distance from the estimate to a one-sided bound that errs with this probability."""
-        count = seeds or len(self.means)
+        count = len(self.means)
         between = _t_quantile(1 - level, count - 1) * stdev(self.means) / math.sqrt(count)
         return math.hypot(between, NormalDist().inv_cdf(1 - level) * self.item_error)
 

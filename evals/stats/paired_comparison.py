@@ -178,14 +178,12 @@ def _as_counts(differences: Sequence[float]) -> tuple[float, float, float]:
     return weighted_counts(len(differences), lost, gained, math.fsum(d * d for d in differences))
 
 
-def ratio_interval(
-    parts: Sequence[float], wholes: Sequence[float], draws: int = DRAWS, seed: int = 0
-) -> tuple[float, float]:
+def ratio_interval(parts: Sequence[float], wholes: Sequence[float]) -> tuple[float, float]:
     """The 95 % interval of Σ parts / Σ wholes, drawing (part, whole) pairs, such as prompts with their instructions."""
     if len(parts) == 0:
         raise RecoverError("There is nothing to measure: the data has no items. Give data with at least one.")
     p, w = np.asarray(parts, float), np.asarray(wholes, float)
-    counts = _draw_counts(len(p), draws, seed)
+    counts = _draw_counts(len(p))
     low, high = np.quantile((counts @ p) / np.maximum(counts @ w, 1e-300), [0.025, 0.975])
     return float(low), float(high)
 
@@ -195,7 +193,7 @@ def share_interval(clean: Sequence[float], damaged: Sequence[float], recovered: 
 
     (NaN, NaN) if the damage itself may be zero: then the share is undefined."""
     c, d, r = (np.asarray(values, float) for values in (clean, damaged, recovered))
-    counts = _draw_counts(len(c), DRAWS, seed=0)
+    counts = _draw_counts(len(c))
     lost, regained = counts @ (c - d), counts @ (r - d)
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(lost > 0, regained / lost, np.nan)
@@ -205,6 +203,6 @@ def share_interval(clean: Sequence[float], damaged: Sequence[float], recovered: 
     return float(low), float(high)
 
 
-def _draw_counts(n: int, draws: int, seed: int) -> np.ndarray:
+def _draw_counts(n: int) -> np.ndarray:
     """Sample how often each item is drawn, per bootstrap draw [draws, n]."""
-    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws).astype(float)
+    return np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=DRAWS).astype(float)

@@ -62,18 +62,17 @@ def measure_checks(
     *,
     suite: str,
     path: str | Path,
-    max_new_tokens: int = MAX_NEW_TOKENS,
     blocks: Blocks | None = None,
 ) -> Result:
     """Measure the share of replies that pass all of their checks. The task's name is the file's name."""
     subject, cost = with_cost_meter(subject)
 
     def ask(tasks: Sequence[Task]) -> list[Item]:
-        answers = subject.answer([task.messages for task in tasks], max_new_tokens)
+        answers = subject.answer([task.messages for task in tasks], MAX_NEW_TOKENS)
         return [_judge(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 
     items, block_settings = ask_in_blocks(tasks, lambda task: task.key, ask, blocks)
-    settings = block_settings | {"max_new_tokens": max_new_tokens, "thinking": subject.thinking}
+    settings = block_settings | {"max_new_tokens": MAX_NEW_TOKENS, "thinking": subject.thinking}
     path = Path(path)
     return Result(path.stem, suite, path.name, _metrics(items), items, settings, *cost())
 

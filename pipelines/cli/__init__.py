@@ -36,19 +36,16 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 class SectionedGroup(click.Group):
-    """Lists its commands under the headings of SECTIONS; commands without a section come last."""
+    """Lists its commands under the headings of SECTIONS."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        names = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
-        listed = {name for section in SECTIONS.values() for name in section}
-        sections = SECTIONS | {"Other": tuple(name for name in names if name not in listed)}
-        width = max(map(len, names))
+        width = max(map(len, self.commands))
         limit = formatter.width - 6 - width
-        for title, members in sections.items():
-            rows = [(f"{name:<{width}}", self.commands[name].get_short_help_str(limit)) for name in members]
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
+        for title, members in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(f"{name:<{width}}", self.commands[name].get_short_help_str(limit)) for name in members]
+                )
 
 
 @click.group(cls=SectionedGroup, context_settings=CONTEXT)

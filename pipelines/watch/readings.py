@@ -211,7 +211,7 @@ def training_rows(dataloader: Any, count: int) -> list[Sample]:
         masks = batch.get(name.replace("input_ids", "attention_mask"), torch.ones_like(batch[name]))
         for tokens, mask in zip(batch[name], masks, strict=True):
             ids = tokens[mask.bool()].tolist()
-            samples.append(_sample(ids[:1], ids[1:]))
+            samples.append(Sample.behind(ids[:1], ids[1:]))
     return [s for s in samples if s.tokens]
 
 
@@ -225,7 +225,7 @@ def instruction_rows(model: Student, count: int) -> list[Sample]:
     ending = min(chat.eos_ids)  # any of them: what follows it is not compared
     for task in instruction_tasks(0, count, "natural"):
         answer = [*chat.tokenizer.encode(task.answer, add_special_tokens=False), ending]
-        rows.append(_sample(chat.prompt(task.prompt), answer[:MAX_ANSWER]))
+        rows.append(Sample.behind(chat.prompt(task.prompt), answer[:MAX_ANSWER]))
     return rows
 
 
@@ -238,7 +238,7 @@ def known_facts(model: Student, count: int) -> list[Sample]:
     subject, samples = Subject(TransformersEngine(model), model.chat), []
     for text, start, right in pool:
         context, target = encode_pair(subject.encode, start, right) if start else ([], subject.encode(right))
-        samples.append(_sample([*model.chat.prompt(text), *context], target))
+        samples.append(Sample.behind([*model.chat.prompt(text), *context], target))
     return samples
 
 
@@ -248,10 +248,6 @@ def answer_logprobs(model: Student, samples: Sequence[Sample]) -> float:
     sums = [math.fsum(v for v, target in zip(row, s.targets[1:], strict=True) if target) / s.target_count
             for row, s in zip(scores, samples, strict=True)]  # fmt: skip
     return math.fsum(sums) / len(sums)
-
-
-def _sample(before: list[int], targets: list[int]) -> Sample:
-    return Sample([*before, *targets], [False] * len(before) + [True] * len(targets))
 
 
 @torch.no_grad()

@@ -25,7 +25,6 @@ from evals.suites.knowledge import Question
 from evals.suites.training_texts import WINDOW
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
-from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_student
@@ -165,16 +164,12 @@ def test_pass_at_k_is_the_mean_over_all_draws_of_k(k: int, samples: int, passes:
     assert pass_at(k, samples, passes) == pytest.approx(sum(map(any, draws)) / len(draws))
 
 
-def test_token_entropy_estimates_the_models_exact_entropy(tmp_path: Path) -> None:
+def test_token_entropy_estimates_the_models_exact_entropy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evals.drift.DIVERSITY_TOKENS", 1)
     student = tiny_student(tmp_path)
     subject = Subject(TransformersEngine(student), student.chat)
     logits = student.model(torch.tensor([student.chat.prompt("Hi")])).logits[0, -1].double()
     exact = float(torch.distributions.Categorical(logits=logits.detach()).entropy())
-    result = question_diversity(subject, [Question("Hi", "x")], data="q", samples=600, max_new_tokens=1)
+    result = question_diversity(subject, [Question("Hi", "x")], data="q", samples=600)
     assert result.metrics["token_entropy"].value == pytest.approx(exact, abs=0.2)
     assert result.metrics["distinct"].value > 0.02
-
-
-def test_diversity_needs_two_samples() -> None:
-    with pytest.raises(RecoverError, match="at least 2"):
-        question_diversity(fake_subject("x"), [Question("a", "b")], data="q", samples=1)
