@@ -220,7 +220,7 @@ def seeded_database(path: Path, **options: Any) -> Seeded:
 def store_verdict(tracker: Tracker, checkpoint: int, verdict: Mapping[str, Any]) -> None:
     """A verdict without a decision, as after an interruption."""
     with tracker._transaction("a verdict") as session:
-        row = session.get(Checkpoint, checkpoint)
+        row = session.get_one(Checkpoint, checkpoint)
         row.verdict = dict(verdict)
 
 
