@@ -173,7 +173,7 @@ def _tiles(
             ("Current checkpoint", name, origin),
             (f"Recovered in cycle {cycle.number}", *regained),
             (f"New knowledge kept in cycle {cycle.number}", *retained),
-            (f"Old knowledge kept in cycle {cycle.number}", *_retained_tile(trail, cycle)),
+            (f"Kept in cycle {cycle.number} of what it knew before", *_retained_tile(trail, cycle)),
             (f"Forgotten after cycle {cycle.number}", *lost),
             (f"Time of cycle {cycle.number}", "–" if cost.time is None else duration(cost.time), work),
         ]

@@ -145,6 +145,10 @@ def demo(project: Path | None, base: str | None, quick: bool, seed: int) -> Comm
 
 
 def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
+    from pipelines.documents.corpus import refuse_missing
+
+    if request.docs:
+        refuse_missing(request.docs)  # before torch is imported, which takes seconds
     start_processes(1 if dry_run else request.processes or 1)
     from pipelines.cycle import run_job
     from pipelines.prepare_job import describe_job, prepare_job

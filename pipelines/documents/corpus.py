@@ -40,17 +40,21 @@ class Corpus:
         return self.sources[self.texts.spool.sources[self.texts.indices[number]]]
 
 
+def refuse_missing(path: Path) -> None:
+    if not path.exists() and not is_hub_id(str(path)):
+        raise RecoverError(f"There is no file or folder {path}. Give --docs a folder or a file of documents.")
+
+
 def read_corpus(path: Path) -> Corpus:
+    refuse_missing(path)
     reader = _Reader()
     if path.exists():
         root = path.resolve()
         files = _walk(root, root) if root.is_dir() else [(root, "" if root.is_file() else "not a regular file")]
         for file, reason in files:
             reader.read(file, iter(()) if reason else documents_in(file), reason)
-    elif is_hub_id(str(path)):
-        reader.read(path, row_documents(dataset_rows(str(path))), "")
     else:
-        raise RecoverError(f"There is no file or folder {path}. Give --docs a folder or a file of documents.")
+        reader.read(path, row_documents(dataset_rows(str(path))), "")
     return reader.corpus(path)
 
 

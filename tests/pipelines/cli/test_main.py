@@ -1,6 +1,9 @@
 """The help of `recover`, and how a command reports errors."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -94,3 +97,14 @@ def test_an_error_is_one_sentence(command: str, message: str, exit_code: int) ->
 
 def test_the_traceback_of_an_unexpected_error_is_shown_on_request() -> None:
     assert isinstance(CliRunner().invoke(example, ["broken"], env={"RECOVER_DEBUG": "1"}).exception, ValueError)
+
+
+def test_a_mistyped_path_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    script = (
+        "import sys\nfrom pipelines.cli import main\n"
+        "try:\n    main(['cycle', '--docs', './corpsu'])\n"
+        "except SystemExit as ended:\n    print(ended.code, 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "1 False\n"
+    assert "There is no file or folder corpsu." in done.stderr
