@@ -238,7 +238,7 @@ EXIT_CODES = {"passed": SUCCESS, "failed": REJECTED, "inconclusive": INCONCLUSIV
 
 
 @main.command()
-@click.argument("ref")
+@click.argument("ref", metavar="MODEL")
 @options.takes_request("check")
 @click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="Also write the result as one HTML file.")
 @command_result
@@ -270,7 +270,7 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
 
 
 @main.command()
-@click.argument("ref")
+@click.argument("ref", metavar="MODEL")
 @options.takes_request("repair")
 @command_result
 def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
